@@ -1,11 +1,11 @@
 """Topics that are backed up because they carry a label, as soon as they do."""
 
-import threading
 from typing import Final, Self
 
 import structlog
 
 from connectors.pubsub.client import PubSub
+from jobs.loop import BackgroundLoop
 from model.errors import RefeedError
 from model.message import backup_subscription_id, replay_token
 from model.settings import Settings
@@ -25,28 +25,19 @@ class LabelledTopics:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="labelled-topics", daemon=True)
+        self.loop = BackgroundLoop("labelled-topics", self._look, every_seconds=_LOOK_SECONDS)
 
     def __enter__(self) -> Self:
         if self._settings.backup_label is not None:
-            self._thread.start()
+            self.loop.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        self.loop.stop()
 
-    def _run(self) -> None:
+    def _look(self) -> None:
         with PubSub(self._settings.project, self._settings.pubsub_address) as pubsub:
-            while True:
-                try:
-                    self.attach_new(pubsub)
-                except RefeedError as exc:
-                    _log.warning("labelled_topics_not_listed", code=exc.code, error=exc.message)
-                if self._stopped.wait(_LOOK_SECONDS):
-                    return
+            self.attach_new(pubsub)
 
     def attach_new(self, pubsub: PubSub) -> list[str]:
         """Attach what carries the label and is not attached yet; return those topics."""

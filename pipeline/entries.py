@@ -98,6 +98,8 @@ class SourceEntry(BaseModel):
     group: str = DEFAULT_GROUP
     variant: Variant = "plain"
     delete: Literal["hard", "soft"] = "hard"
+    publish: str | None = None
+    publish_ordering: Literal["none", "key"] = "none"
 
 
 class _SourcesFile(BaseModel):

@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -18,7 +18,9 @@ from model.errors import (
     SchemaFullError,
     SubscriptionNotFoundError,
     TableNotReadyError,
+    TopicNotFoundError,
 )
+from model.message import backup_subscription_id, replay_token
 from model.schema import RowSchema
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from pipeline.inferred import MAX_TYPES, EventType, Variation, learn
@@ -31,6 +33,9 @@ from warehouse.rows import RowTables
 
 _log = structlog.get_logger(__name__)
 
+# They go along with every batch.
+_MAX_REFUSED: Final = 1000
+
 
 class Group:
     """Keeps a group's plan in step with the registry: tables first, then the plan that tasks follow.
@@ -38,7 +43,7 @@ class Group:
     A source whose new schema is refused, or whose entry has a fault, goes on with what it had, and keeps no other
     from going on; a registry that can't be read changes nothing. All are alerts: they stand in the status file
     until they are mended, and are logged once. ``mapping`` leads from the old names of sources to those that the
-    registry has now; it may be given at every start.
+    registry has now; it may be given at every start. ``secret`` is the deployment's, by which replays are told.
     """
 
     def __init__(
@@ -54,9 +59,11 @@ class Group:
         dead_letter_table: str,
         max_bytes: int,
         status: StatusFile,
+        secret: str,
         mapping: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
+        self._secret = secret
         self._mapping = mapping or {}
         self._registry = registry
         self._plan_file = plan_file
@@ -74,6 +81,7 @@ class Group:
         # The registry is followed by one thread, variations come from the one that takes batches.
         self._lock = threading.RLock()
         self._repository: SchemaRepository | None = None
+        self._refused: dict[str, dict[str, str]] = {}
 
     def start(self) -> list[str]:
         """Create the table of dead letters, take up the plan of the last run, and return the tables that it names.
@@ -141,6 +149,16 @@ class Group:
             if self._accepted != before:
                 self._write_plan()
             return all(learned)
+
+    def refuse(self, table: str, reasons: Mapping[str, str]) -> None:
+        """Have messages become dead letters when they come again: Pub/Sub does not take their rows of ``table``.
+
+        The newest thousand are enough. One that is forgotten, or was before a restart, is refused once more.
+        """
+        with self._lock:
+            known = {**self._refused.get(table, {}), **reasons}
+            self._refused[table] = dict(list(known.items())[-_MAX_REFUSED:])
+            self._write_plan()
 
     def _learn_source(self, name: str, variations: list[Variation], keeper: TableKeeper) -> bool:
         plan = self._accepted.get(name)
@@ -300,20 +318,42 @@ class Group:
         return SourcePlan(source, table.writer(source.row_schema))
 
     def _attach(self, source: Source) -> None:
-        """Create the source's subscription where there is none; what somebody made by hand is left as it is."""
+        """Create the source's subscription where there is none; what somebody made by hand is left as it is.
+
+        A source without one is new: its topic gets a backup too, so that what becomes no row can be replayed.
+
+        Raises:
+            TopicNotFoundError: the topic that the rows are published to does not exist.
+        """
         try:
             self._pubsub.get_subscription(source.subscription)
         except SubscriptionNotFoundError:
             if self._is_embedded:
                 self._pubsub.create_topic(source.topic)
+            self._back_up(source.topic)
             self._pubsub.create_subscription(
                 source.subscription, source.topic, ack_deadline_seconds=self._ack_deadline_seconds
             )
+        if source.publish and not self._pubsub.topic_exists(source.publish):
+            if not self._is_embedded:
+                message = f"{source.name} publishes its rows to {source.publish}, which does not exist: create it."
+                raise TopicNotFoundError(message)
+            self._pubsub.create_topic(source.publish)
+
+    def _back_up(self, topic: str) -> None:
+        """Create the backup subscription of ``topic`` where there is none."""
+        try:
+            self._pubsub.get_subscription(backup_subscription_id(topic))
+        except SubscriptionNotFoundError:
+            token = replay_token(self._secret, topic)
+            self._pubsub.attach_backup(topic, token=token, ack_deadline_seconds=self._ack_deadline_seconds)
+            _log.info("topic_attached", topic=topic)
 
     def _write_plan(self) -> None:
         plans = tuple(self._accepted[name] for name in sorted(self._accepted))
         letters = self._dead_letters
-        self._plan_file.write(GroupPlan(plans, letters.name, letters.writer(DEAD_LETTER_SCHEMA), self._max_bytes))
+        writer = letters.writer(DEAD_LETTER_SCHEMA)
+        self._plan_file.write(GroupPlan(plans, letters.name, writer, self._max_bytes, self._refused))
 
     def _alert(self, name: str, exc: RefeedError) -> None:
         """Say once what is wrong, and keep saying so in the status."""

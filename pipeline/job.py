@@ -30,6 +30,7 @@ from streams.queries import StreamQuery
 from streams.report import StreamReporter
 from streams.status import StatusFile
 from streams.stream import OwnedHome, StreamWork, run_stream
+from streams.topics import TopicTargets
 from warehouse.port import Warehouse
 
 # While nothing comes, a batch is begun every few seconds only: so long may a plan be out of date.
@@ -120,6 +121,7 @@ def _open_work(
             dead_letter_table=letters,
             max_bytes=settings.pipeline_message_bytes,
             status=home.status,
+            secret=settings.replay_secret(),
             mapping=mapping,
         )
         names = sources.start()
@@ -128,7 +130,7 @@ def _open_work(
             home.status.note(epoch=held.epoch)
             committer = StreamCommitter(
                 work=StagingWork(tables.parse_part, sources.learn),
-                targets=tables,
+                targets=TopicTargets(tables, pubsub.channel, pubsub.topic_path, sources.refuse),
                 names=names,
                 journal=journal,
                 ack_leases=AckLeases(pubsub.channel, settings.project),

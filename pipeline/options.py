@@ -13,7 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from model.errors import DescriptorError
 
-# What people import; its descriptor set lies beside it.
+# What people import, as docs/pipeline.md shows; its descriptor set lies beside it.
 OPTIONS_PROTO: Final = Path(__file__).parent / "proto" / "refeed" / "options.proto"
 
 _MESSAGE_OPTIONS: Final = {"table_reference": 66666667, "table_description": 66666668}

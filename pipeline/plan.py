@@ -23,7 +23,7 @@ from warehouse.port import Warehouse
 from warehouse.rows import RowWriter
 
 # Of the text that GroupPlan.to_text makes.
-PLAN_FORMAT: Final = Format(1)
+PLAN_FORMAT: Final = Format(2, reads=(1, 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,16 @@ class SourcePlan:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """The sources of one group, where their dead letters go, and how large a message may be."""
+    """The sources of one group, where their dead letters go, and how large a message may be.
+
+    ``refused`` are messages of which Pub/Sub did not take the row, by staging table and id, with the reason.
+    """
 
     sources: tuple[SourcePlan, ...]
     dead_letter_table: str
     dead_letter_writer: RowWriter
     max_bytes: int
+    refused: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def to_text(self, warehouse: Warehouse) -> str:
         """Return what :meth:`from_text` takes, for tables of ``warehouse``."""
@@ -88,6 +92,7 @@ class GroupPlan:
                 "dead_letter_table": self.dead_letter_table,
                 "dead_letter_writer": self.dead_letter_writer.as_json(),
                 "max_bytes": self.max_bytes,
+                "refused": self.refused,
             }
         )
 
@@ -109,6 +114,7 @@ class GroupPlan:
             found["dead_letter_table"],
             open_writer(found["dead_letter_writer"]),
             found["max_bytes"],
+            found.get("refused", {}),
         )
 
 

@@ -3,7 +3,8 @@
 import hashlib
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -41,7 +42,8 @@ class Source:
     newer, ``dedup_order`` columns that decide before anything else does, ``partition`` the column whose day is the
     entity's partition in reporting (None: one partition). With ``scalars_as_text`` a number or a boolean in a
     field of type string is its text. An inferred source has no descriptor; its tables are named after ``staging``
-    and the type of the event.
+    and the type of the event. ``publish`` is the topic that gets the rows too, empty for none, in the order of
+    their keys where ``is_published_by_key`` holds.
     """
 
     name: str
@@ -62,6 +64,8 @@ class Source:
     event_type_attribute: str | None = None
     is_soft_delete: bool = False
     scalars_as_text: bool = False
+    publish: str = ""
+    is_published_by_key: bool = False
 
     @property
     def row_schema(self) -> RowSchema:
@@ -189,7 +193,7 @@ def read_snapshot(files: Mapping[str, bytes], url: str, *, is_partial: bool = Fa
             source = _source(name, entry, descriptors, entries.policy_tag_pattern, own)
             if source is not None:
                 sources.append(source)
-        sources = _unshared(sources, faults)
+        sources = _acyclic(_unshared(sources, faults), faults)
     if entries is None or not is_partial:
         faults.raise_any()
     return RegistrySnapshot(digest.hexdigest()[:16], tuple(sources), faults.broken(), faults.of_files.error(url))
@@ -244,7 +248,7 @@ def _source(
 def _check_names(name: str, entry: SourceEntry, place: str, faults: FaultList) -> None:
     if not re.fullmatch(r"[A-Za-z]\w{0,99}", name):
         faults.add(place, f"{name!r} is no name of a source: a letter, then letters, digits and _")
-    for what, text in (("topic", entry.topic), ("subscription", entry.subscription)):
+    for what, text in (("topic", entry.topic), ("subscription", entry.subscription), ("publish", entry.publish)):
         try:
             parse_resource_id(text or "ok-", what)
         except InvalidNameError as exc:
@@ -252,6 +256,10 @@ def _check_names(name: str, entry: SourceEntry, place: str, faults: FaultList) -
     for what, text in (("staging", entry.staging), ("reporting", entry.reporting)):
         if text is not None and not _TABLE.fullmatch(text):
             faults.add(f"{place}.{what}", f"{text!r} is no dataset.table")
+    if entry.publish_ordering == "key" and entry.publish is None:
+        faults.add(f"{place}.publish_ordering", "is of what is published: name a topic in publish")
+    elif entry.publish_ordering == "key" and not entry.key:
+        faults.add(f"{place}.publish_ordering", "is by the source's key, and it has none")
     if not is_group(entry.group):
         faults.add(f"{place}.group", f"{entry.group!r} is no group: small letters, digits and -")
 
@@ -319,6 +327,8 @@ def _build(name: str, entry: SourceEntry, **found: Any) -> Source:
         event_type_attribute=entry.event_type_attribute,
         is_soft_delete=entry.delete == "soft",
         scalars_as_text=entry.scalars_as_text,
+        publish=entry.publish or "",
+        is_published_by_key=entry.publish_ordering == "key",
         **found,
     )
 
@@ -368,6 +378,32 @@ def _unshared(sources: Sequence[Source], faults: Faults) -> list[Source]:
                 faults.of_source(one.name, one.group).add(place, f"{getattr(one, own)} {also}")
                 shared.add(one.name)
     return [source for source in sources if source.name not in shared]
+
+
+def _acyclic(sources: Sequence[Source], faults: Faults) -> list[Source]:
+    """Return the sources whose rows never come back to their own topic: they would go round for ever."""
+    leads = defaultdict(set)
+    for source in sources:
+        if source.publish:
+            leads[source.topic].add(source.publish)
+    looping = {source.name: source for source in sources if source.publish and _reaches(leads, source)}
+    for source in looping.values():
+        place = f"{SOURCES_FILE}.sources.{source.name}.publish"
+        others = [name for name in looping if name != source.name]
+        by = f", by way of {' and '.join(others)}" if others else ""
+        message = f"what it publishes to {source.publish} comes back to {source.topic}{by}"
+        faults.of_source(source.name, source.group).add(place, message)
+    return [source for source in sources if source.name not in looping]
+
+
+def _reaches(leads: Mapping[str, Collection[str]], source: Source) -> bool:
+    """Whether what ``source`` publishes comes to its own topic, by way of any others."""
+    found: set[str] = set()
+    left = {source.publish}
+    while left:
+        found |= left
+        left = {topic for name in left for topic in leads.get(name, ())} - found
+    return source.topic in found
 
 
 def _is_ours(name: str) -> bool:

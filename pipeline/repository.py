@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -25,6 +26,7 @@ REPOSITORY_FORMAT: Final = Format(1)
 # Beside the dead letters.
 REPOSITORY_TABLE: Final = "schemas"
 _READ: Final = ["source", "event_type", "hash", "version", "shape", "table_name", "ingest_time"]
+_VERSIONS: Final = ["source", "event_type", "version", "schema", "table_name", "ingest_time"]
 
 REPOSITORY_SCHEMA: Final = RowSchema(
     (
@@ -59,6 +61,38 @@ def tables_of(source: Source, repository: RowTable) -> list[str]:
     found = {row["table_name"] for row in rows if row["source"] == source.name}
     # Its name may have been another source's.
     return sorted(table for table in found if is_table_of(source.staging, table))
+
+
+@dataclass(frozen=True, slots=True)
+class TypeVersion:
+    """One version of the table of a type of event: its columns, and when the message came that they are for."""
+
+    event_type: str
+    number: int
+    table: str
+    noted_at: datetime
+    schema: RowSchema
+
+
+def read_versions(repository: RowTable) -> dict[str, list[TypeVersion]]:
+    """Return by source every version that ``repository`` has, by type and number.
+
+    Those of another source that had the name before are among them: they are of other tables.
+    """
+    rows = repository.read_rows(_VERSIONS) if repository.exists() else []
+    found: dict[tuple[str, str, str, int], TypeVersion] = {}
+    # A version is noted with each variation that made it; the first one counts.
+    for row in sorted(rows, key=lambda row: row["ingest_time"]):
+        key = (row["source"], row["event_type"], row["table_name"], row["version"])
+        if row["schema"] is not None and key not in found:
+            schema = RowSchema.from_json(json.loads(row["schema"]))
+            found[key] = TypeVersion(
+                row["event_type"], row["version"], row["table_name"], row["ingest_time"], schema
+            )
+    versions: dict[str, list[TypeVersion]] = {}
+    for key in sorted(found):
+        versions.setdefault(key[0], []).append(found[key])
+    return versions
 
 
 class SchemaRepository:

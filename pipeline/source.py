@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Final, Self
@@ -17,15 +17,18 @@ from connectors.pubsub.source import PullSource
 from model import failpoint
 from model.errors import TableNotReadyError, WarehouseError
 from model.message import replay_token
+from model.schema import RowSchema
 from pipeline.dead_letters import dead_letter_rows
 from pipeline.decode import DecodedBatch, Decoder, Refusal
 from pipeline.inferred import InferredDecoder, Variation
 from pipeline.originals import read_originals, replay_ids
 from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.plan import GroupPlan, SourcePlan, sources_by_subscription
+from pipeline.published import PUBLISH_REFUSED, find_unpublishable, render_messages
 from pipeline.registry import Source
 from streams.journal import PULLED_IDS_SCHEMA
-from streams.targets import TargetPart
+from streams.targets import TargetPart, topic_target
+from streams.topics import TOPIC_SCHEMA, TopicPart
 from warehouse.rows import RowPart, RowWriter
 
 _log = structlog.get_logger(__name__)
@@ -56,15 +59,25 @@ class StagedParts:
 
     def encode(self) -> bytes:
         """Return the bytes that a Spark row carries to the driver."""
+        of_tables = [one for one in self.parts if not isinstance(one.part, TopicPart)]
+        of_topics = [one for one in self.parts if isinstance(one.part, TopicPart)]
         head = {
-            "parts": [[one.table, one.part.as_json()] for one in self.parts],
+            "parts": [[one.table, one.part.as_json()] for one in of_tables],
+            "topics": [[one.table, one.part.topic, one.part.by_key, one.part.rows] for one in of_topics],
             "counts": self.counts,
             "variations": [variation.to_json() for variation in self.variations],
         }
         sink = pa.BufferOutputStream()
-        ids = _concat([one.ids for one in self.parts])
-        for table, text in ((ids, json.dumps(head)), (self.unfit, "")):
-            with pa.ipc.new_stream(sink, table.schema.with_metadata({"head": text.encode()})) as writer:
+        ids = _concat([one.ids for one in (*of_tables, *of_topics)])
+        messages = pa.concat_tables([TOPIC_SCHEMA.empty_table(), *(one.part.messages for one in of_topics)])
+        packed = pa.ipc.IpcWriteOptions(compression="zstd")
+        for table, text, options in (
+            (ids, json.dumps(head), None),
+            (self.unfit, "", None),
+            (messages, "", packed),
+        ):
+            schema = table.schema.with_metadata({"head": text.encode()})
+            with pa.ipc.new_stream(sink, schema, options=options) as writer:
                 writer.write_table(table)
         return bytes(sink.getvalue())
 
@@ -72,16 +85,21 @@ class StagedParts:
     def decode(cls, encoded: bytes, parse_part: Callable[[Mapping[str, Any]], RowPart]) -> Self:
         """Return what :meth:`encode` made bytes of; ``parse_part`` is the tables'."""
         reader = pa.BufferReader(encoded)
-        ids, unfit = (pa.ipc.open_stream(reader).read_all() for _ in range(2))
+        ids, unfit, messages = (pa.ipc.open_stream(reader).read_all() for _ in range(3))
         head = json.loads(ids.schema.metadata[b"head"])
         variations = tuple(Variation.from_json(found) for found in head["variations"])
-        ids, unfit = (table.replace_schema_metadata(None) for table in (ids, unfit))
+        ids, unfit, messages = (table.replace_schema_metadata(None) for table in (ids, unfit, messages))
         parts: list[TargetPart] = []
         at = 0
         for table, fields in head["parts"]:
             part = parse_part(fields)
             parts.append(TargetPart(table, part, ids.slice(at, part.rows)))
             at += part.rows
+        taken = 0
+        for table, topic, by_key, rows in head["topics"]:
+            own = TopicPart(topic, by_key, messages.slice(taken, rows))
+            parts.append(TargetPart(table, own, ids.slice(at + taken, rows)))
+            taken += rows
         return cls(tuple(parts), head["counts"], unfit, variations)
 
 
@@ -176,6 +194,7 @@ class PlannedStaging:
                     own = own.filter(pa.array([place not in refused for place in range(own.num_rows)]))
                 if part.rows:
                     parts.append(TargetPart(name, part, own))
+                    parts += self._publish(name, {place for place, _ in part.refused})
         if letters in self._tables:
             letter = self._write_rows(letters)
             if letter is not None and letter.refused:
@@ -184,6 +203,37 @@ class PlannedStaging:
             if letter is not None:
                 parts.append(TargetPart(letters, letter, pa.concat_tables(self._tables[letters].ids)))
         return parts
+
+    def _publish(self, name: str, left_out: Collection[int]) -> list[TargetPart]:
+        """Return the rows of the table ``name`` as messages, where they are published, but those ``left_out``.
+
+        The message of a row that Pub/Sub does not take is a dead letter beside its row.
+        """
+        rows, opened = self._tables[name], self._opened
+        source = rows.messages[0][0]
+        if not source.publish:
+            return []
+        found = opened.sources[source.subscription]
+        schemas = {kind.table: kind.schema for kind in found.types} if source.is_inferred else {}
+        fields = schemas.get(name, source.schema or RowSchema(())).fields
+        token = replay_token(opened.secret, source.topic)
+        messages = pa.Table.from_batches(
+            [
+                render_messages(source, fields, own, pulled.rows.take(pa.array(places, pa.int32())), token=token)
+                for own, (_, pulled, places) in zip(rows.batches, rows.messages, strict=True)
+            ]
+        )
+        refused = find_unpublishable(messages, opened.plan.refused.get(name, {}))
+        for place, reason in refused.items():
+            if place not in left_out:
+                _, batch, index = rows.message(place)
+                self._refuse(source, [Refusal(index, PUBLISH_REFUSED, reason)], batch)
+        target = topic_target(name)
+        ids = pa.concat_tables(rows.ids)
+        ids = ids.set_column(ids.schema.get_field_index("table"), "table", _constant(target, ids.num_rows))
+        kept = pa.array([place not in left_out and place not in refused for place in range(ids.num_rows)])
+        part = TopicPart(source.publish, source.is_published_by_key, messages.filter(kept))
+        return [TargetPart(target, part, ids.filter(kept))] if part.rows else []
 
     def _write_rows(self, name: str) -> RowPart | None:
         """Write a table's part; None when it is too new: its messages come again when their leases run out."""
@@ -314,15 +364,15 @@ def _concat(parts: list[pa.Table]) -> pa.Table:
 def _ids(table: str, batch: PulledBatch, places: Sequence[int], replays: pa.Array) -> pa.Table:
     taken = batch.rows.select(_TAKEN).take(pa.array(places, pa.int32()))
 
-    def constant(value: str) -> pa.DictionaryArray:
-        return pa.DictionaryArray.from_arrays(
-            pa.repeat(pa.scalar(0, pa.int32()), taken.num_rows), pa.array([value])
-        )
-
     found: dict[str, Any] = {name: taken.column(name) for name in _TAKEN}
-    found |= {"topic": constant(batch.target.topic), "subscription": constant(batch.target.subscription)}
-    found |= {"table": constant(table), "replay": replays}
+    constants = {"topic": batch.target.topic, "subscription": batch.target.subscription, "table": table}
+    found |= {name: _constant(value, taken.num_rows) for name, value in constants.items()}
+    found |= {"replay": replays}
     return pa.Table.from_arrays([found[name] for name in PULLED_IDS_SCHEMA.names], schema=PULLED_IDS_SCHEMA)
+
+
+def _constant(value: str, count: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), pa.array([value]))
 
 
 def _open_plan(text: str, secret: str) -> OpenPlan:

@@ -14,6 +14,7 @@ from pipeline.originals import read_originals, replay_ids
 from pipeline.registry import Source
 from streams.journal import REPLAYS, TABLE_IDS_SCHEMA, Journal
 from streams.learning import CLOCK_SKEW
+from streams.targets import is_topic
 from warehouse.rows import RowTables
 
 _ORIGINALS: Final = ("_topic", "_message_id", "_publish_time")
@@ -53,11 +54,14 @@ class StagedIds:
         """Yield topic, message_id, publish_time, subscription and table of the messages in ``span`` that it has.
 
         A dead letter's subscription is its source's. That of a staged row is empty: no other one has its table.
+        A topic has none: nobody can ask it, and a row that may not be in it is published again.
 
         Raises:
             RegistryError: the registry can't be read, so that nobody knows whose dead letters are the group's.
             WarehouseError: the table can't be read.
         """
+        if is_topic(table):
+            return
         # A replay was published before its row was written, and its row does not have that time: those that may
         # come again are among the rows that were written since the oldest message.
         written_since = min(span.published_since, span.ingested_since)

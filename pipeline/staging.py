@@ -10,13 +10,15 @@ from pipeline.inferred import Variation
 from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.source import FORGED_REPLAY, StagedParts
 from streams.journal import PULLED_IDS_SCHEMA
-from streams.targets import TableKeeper, TaskOutput
+from streams.targets import TableKeeper, TaskOutput, is_topic
 from warehouse.rows import RowPart
 
 _log = structlog.get_logger(__name__)
 
 # A total, and the kind of finding that it sums up over all sources.
 _SUMMED: Final = {"dead_letters": "refused", "unknown_fields": "unknown", "forged_replays": FORGED_REPLAY}
+
+_PUBLISHED: Final = "published"
 
 Learn = Callable[[TableKeeper, Sequence[Variation]], bool]
 
@@ -28,7 +30,7 @@ class StagingWork:
     """
 
     name: Final = "pipeline"
-    counted: Final = tuple(_SUMMED)
+    counted: Final = (*_SUMMED, _PUBLISHED)
 
     def __init__(self, parse_part: Callable[[Mapping[str, Any]], RowPart], learn: Learn = lambda *_: True) -> None:
         self._parse_part = parse_part
@@ -50,9 +52,10 @@ class StagingWork:
         self,
         totals: Counter[str],
         outputs: Sequence[TaskOutput],
-        parts: Mapping[str, Sequence[Any]],  # noqa: ARG002
+        parts: Mapping[str, Sequence[Any]],
     ) -> None:
         """Count what was found, by source."""
+        totals[_PUBLISHED] += sum(part.rows for name, found in parts.items() if is_topic(name) for part in found)
         for output in outputs:
             for source, kinds in output.found.counts.items():
                 found = self._sources.setdefault(source, {})

@@ -1,8 +1,8 @@
 """What can be done with merges: one service for the API."""
 
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from typing import Final
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from jobs.inbox_items import InboxItem
 from jobs.launcher import Launcher
@@ -10,10 +10,11 @@ from jobs.service import JobService
 from jobs.store import Idempotency, Job, JobStore
 from jobs.supervisor import JobSupervisor
 from model.errors import RequestInvalidError
-from model.principal import PLAN, RUN, Principal
+from model.principal import PLAN, READ, RUN, Principal
 from model.settings import Settings
 from reporting.inbox_items import list_inbox
 from reporting.kind import MERGE
+from reporting.nights import list_merged_sources
 from reporting.request import MergeRequest
 from reporting.sources import DataSource, choose_sources
 from reporting.specification import render_specification
@@ -82,6 +83,13 @@ class MergeService(JobService[Merge]):
             principal=principal,
             idempotency=None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint()),
         )
+
+    def list_sources(
+        self, since: datetime, *, principal: Principal, source: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Return how each source fared in each merge that ended since a time, with its audits, newest first."""
+        principal.require(READ)
+        return list_merged_sources(self._store, since, source)
 
     def _show(self, job: Job) -> Merge:
         return Merge.from_job(job)

@@ -46,7 +46,11 @@ class CheckReason:
 
 @dataclass(frozen=True, slots=True)
 class CheckedSource:
-    """One source of a pipeline's stream, as a plan has it or as a release reads it from the registry."""
+    """One source of a pipeline's stream, as a plan has it or as a release reads it from the registry.
+
+    ``reporting`` None is not known, and not compared.
+    ``publish`` is the topic that gets its rows too, None for none.
+    """
 
     name: str
     topic: str
@@ -54,6 +58,8 @@ class CheckedSource:
     group: str
     staging: str
     schema: RowSchema | None
+    reporting: str | None = None
+    publish: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +272,7 @@ def _compare_source(before: CheckedSource, after: CheckedSource) -> Iterator[Che
                 f"The {what} of {before.name} changes from {old} to {new}, and what waits in the old one stays."
             )
             yield CheckReason(f"{what}_changed", about, message, Remedy.DRAIN_AND_RELAUNCH)
+    yield from _target_changes(before, after)
     if before.staging != after.staging:
         message = (
             f"The staging table of {before.name} changes from {before.staging} to {after.staging}, and what comes "
@@ -282,3 +289,16 @@ def _compare_source(before: CheckedSource, after: CheckedSource) -> Iterator[Che
             yield CheckReason("schema_changed", about, message, Remedy.SNAPSHOT_AND_REPLAY)
         for change in evolution.changes:
             yield f"{before.staging}.{change.path} {change.text}"
+
+
+def _target_changes(before: CheckedSource, after: CheckedSource) -> Iterator[str]:
+    """Yield what changes of where rows go besides staging, which is fine."""
+    if None not in {before.reporting, after.reporting} and before.reporting != after.reporting:
+        # No reason against it: the stream writes staging alone, and merges find the rows there.
+        yield (
+            f"the reporting table of {before.name} changes from {before.reporting} to {after.reporting}, which "
+            f"begins empty: write 'reporting: {before.reporting}' in the registry to keep the rows that are merged"
+        )
+    if before.publish != after.publish:
+        old, new = (each or "no topic" for each in (before.publish, after.publish))
+        yield f"{before.name} publishes its rows to {new}, was {old}; what was published before is not again"

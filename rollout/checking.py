@@ -193,7 +193,14 @@ def _of_plan(path: Path) -> dict[str, Any]:
 
 def _of_source(source: Source) -> CheckedSource:
     return CheckedSource(
-        source.name, source.topic, source.subscription, source.group, source.staging, source.schema
+        source.name,
+        source.topic,
+        source.subscription,
+        source.group,
+        source.staging,
+        source.schema,
+        source.reporting,
+        source.publish or None,
     )
 
 
@@ -205,6 +212,9 @@ def _of_json(fields: Mapping[str, Any]) -> CheckedSource:
         group=str(fields["group"]),
         staging=str(fields["staging"]),
         schema=None if fields["schema"] is None else RowSchema.from_json(fields["schema"]),
+        reporting=fields.get("reporting"),
+        # A release before this one knows none.
+        publish=fields.get("publish"),
     )
 
 

@@ -60,7 +60,7 @@ class StreamProcess:
     @classmethod
     def find(cls, folder: StreamFolder) -> Self | None:
         """Return the process here that runs the instance, also if another agent started it; None without one."""
-        found = None if folder.instance_id is None else _find_instance(folder.instance_id)
+        found = None if folder.instance_id is None else find_instance(folder.instance_id)
         return None if found is None else cls(folder, found)
 
     @property
@@ -150,7 +150,7 @@ class StreamProcess:
         return ProcessEndedError(f"{self.name} (process {self.pid}) has ended.", name=self.name)
 
 
-def _find_instance(instance_id: str) -> Process | None:
+def find_instance(instance_id: str) -> Process | None:
     """Return the process of this machine whose command names the instance; an id is never used twice."""
     named = f"\0{INSTANCE_OPTION}\0{instance_id}\0".encode()
     for folder in _PROCESSES.glob("[0-9]*"):

@@ -39,8 +39,8 @@ def _unknown_groups() -> None:
     return None
 
 
-def _any_release(_: str | None) -> None:
-    return
+def any_release(_: str | None) -> None:
+    """Check no release, where nobody knows which there are."""
 
 
 class StreamService:
@@ -61,7 +61,7 @@ class StreamService:
         store: JobStore,
         *,
         groups: Callable[[], frozenset[str] | None] = _unknown_groups,
-        check_release: Callable[[str | None], None] = _any_release,
+        check_release: Callable[[str | None], None] = any_release,
     ) -> None:
         self._store = store
         self._groups = groups
@@ -97,7 +97,7 @@ class StreamService:
             missing = exc
 
         def guard(living: Sequence[StreamRecord]) -> None:
-            _check_work(request.name, kind, options, living)
+            check_work(request.name, kind, options, living)
             if missing is not None:
                 raise missing
 
@@ -129,6 +129,11 @@ class StreamService:
         principal.require(STREAMS_READ)
         return self._store.list_stream_events(self._get(name).name, after=after)
 
+    def get_for_change(self, name: str, *, principal: Principal, versions: Versions = None) -> StreamRecord:
+        """Return the record of a stream that the caller is about to change."""
+        principal.require(STREAMS_OPERATE)
+        return self._seen(name, versions)
+
     def drain(
         self,
         name: str,
@@ -136,6 +141,7 @@ class StreamService:
         principal: Principal,
         timeout_seconds: float = DRAIN_TIMEOUT_SECONDS,
         versions: Versions = None,
+        why: str | None = None,
     ) -> StreamRecord:
         """Let the stream commit and acknowledge what it has in hand, and end; after the timeout it ends without.
 
@@ -150,16 +156,18 @@ class StreamService:
             message = f"timeout_seconds takes a number from 0 to {MAX_DRAIN_TIMEOUT_SECONDS:.0f}."
             fault = {"code": "out_of_range", "message": message, "pointer": "/timeout_seconds"}
             raise RequestInvalidError(message, errors=[fault])
-        return self._end(name, Wanted.DRAINED, principal, versions, timeout_seconds=timeout_seconds)
+        return self._end(name, Wanted.DRAINED, principal, versions, why, timeout_seconds=timeout_seconds)
 
-    def cancel(self, name: str, *, principal: Principal, versions: Versions = None) -> StreamRecord:
+    def cancel(
+        self, name: str, *, principal: Principal, versions: Versions = None, why: str | None = None
+    ) -> StreamRecord:
         """Let the stream end at once; what it has in hand stays unacknowledged and comes again.
 
         Raises:
             StreamStateError: it has ended.
         """
         principal.require(STREAMS_OPERATE)
-        return self._end(name, Wanted.CANCELLED, principal, versions)
+        return self._end(name, Wanted.CANCELLED, principal, versions, why)
 
     def change(
         self, name: str, options: Mapping[str, Any], *, principal: Principal, versions: Versions = None
@@ -189,21 +197,25 @@ class StreamService:
         wanted: Wanted,
         principal: Principal,
         versions: Versions,
+        why: str | None,
         *,
         timeout_seconds: float = DRAIN_TIMEOUT_SECONDS,
     ) -> StreamRecord:
         record = self._seen(name, versions)
-        expected = None if versions is None else record.version
         record = self._store.end_stream(
-            record.name, wanted, actor=principal.name, timeout_seconds=timeout_seconds, expected_version=expected
+            record.name,
+            wanted,
+            actor=principal.name,
+            timeout_seconds=timeout_seconds,
+            why=why,
+            expected_version=None if versions is None else record.version,
         )
         _LOG.info("stream_ends", stream=record.name, wanted=wanted.value, by=principal.name)
         return record
 
     def _seen(self, name: str, versions: Versions) -> StreamRecord:
         record = self._get(name)
-        if versions is not None and record.version not in versions:
-            raise StreamChangedError(f"{record.name} is at version {record.version}.", version=record.version)
+        check_seen(record, versions)
         return record
 
     def _get(self, name: str) -> StreamRecord:
@@ -258,7 +270,17 @@ class StreamService:
         return [{"code": "group_unknown", "message": message, "pointer": "/options/group"}]
 
 
-def _check_work(name: str, kind: StreamKind, options: Mapping[str, Any], living: Sequence[StreamRecord]) -> None:
+def check_seen(record: StreamRecord, versions: Versions) -> None:
+    """Raise unless the stream is at one of the versions that the caller has seen.
+
+    Raises:
+        StreamChangedError: it is not.
+    """
+    if versions is not None and record.version not in versions:
+        raise StreamChangedError(f"{record.name} is at version {record.version}.", version=record.version)
+
+
+def check_work(name: str, kind: StreamKind, options: Mapping[str, Any], living: Sequence[StreamRecord]) -> None:
     """Raise when another living stream does the same work: one of the two could only wait for the other's lease.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ from model.stream_options import PipelineStreamOptions, StreamKind
 from model.stream_record import StreamRecord
 from rollout.process import INSTANCE_OPTION, StreamProcess
 from rollout.releases import Releases
+from rollout.shadow import Shadows
 from streams.control import BatchPace, Order
 from streams.folder import StreamFolder
 
@@ -69,6 +71,11 @@ class StreamStarter:
             started.variables,
             self._standby_log(record.name, instance_id) if is_standby else self._log(record.name),
         )
+
+    @cached_property
+    def shadows(self) -> Shadows:
+        """The shadows of this home's streams."""
+        return Shadows(self._environment)
 
     def folder(self, name: str, instance_id: str | None = None) -> StreamFolder:
         """Return the folder of a stream in this home."""

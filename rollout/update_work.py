@@ -7,15 +7,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import structlog
 
-from jobs.lease_owner import LeaseOwner
 from jobs.store import Idempotency, JobStore
 from model import failpoint
-from model.errors import RefeedError, StreamNotFoundError, StreamStateError
+from model.errors import RefeedError, StreamStateError
 from model.failure import safe_message
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, Wanted, new_instance_id
@@ -26,10 +24,11 @@ from rollout.checking import UpdateChecker
 from rollout.handover import KILL_GRACE_SECONDS, HandOver, HandOverState, Pause, is_ready
 from rollout.held import HeldStream
 from rollout.process import StreamProcess
+from rollout.shadow_work import SHADOW_FIGURES, ShadowWork
+from rollout.standbys import MOVING, Standbys, UpdatedStream
 from rollout.starter import StreamStarter
 from rollout.watch import WatchFigures, WatchVerdict, judge
 from streams.snapshot import PLAN_FILE
-from streams.status import StatusFile
 
 _log = structlog.get_logger(__name__)
 
@@ -39,11 +38,7 @@ _STANDBY_SECONDS: Final = 180.0
 # How long the process that hands over may take to commit what it holds.
 _DRAIN_SECONDS: Final = 30.0
 _JOIN_SECONDS: Final = 10.0
-_STOP_SECONDS: Final = 30.0
 _ACTOR: Final = "agent"
-# In these the agent starts no process of the stream by itself.
-_MOVING: Final = frozenset({UpdateState.ROLLING_BACK, UpdateState.HANDING_OVER, UpdateState.HANDING_BACK})
-_HAS_STANDBY: Final = frozenset({UpdateState.STARTING, *_MOVING})
 
 ReadLag = Callable[[StreamRecord, Mapping[str, Any]], float | None]
 
@@ -58,16 +53,6 @@ class _Step:
     began: float
     is_ordered: bool = False
     hand_over: HandOver | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class _Found:
-    """A stream whose update is carried out now."""
-
-    record: StreamRecord
-    held: HeldStream
-    starter: StreamStarter
-    state: Path
 
 
 class UpdateWork:
@@ -95,13 +80,10 @@ class UpdateWork:
         self._read_lag = read_lag
         self._now = now
         self._updates: dict[str, StreamUpdate] = {}
-        self._standbys: dict[str, StreamProcess] = {}
+        self._standbys = Standbys(store, now=now)
         self._steps: dict[str, _Step] = {}
         self._checks: dict[str, threading.Thread] = {}
-        # They end the processes that have handed over.
-        self._leaving: list[threading.Thread] = []
-        # Streams whose leftovers of another agent have been looked for.
-        self._searched: set[str] = set()
+        self._shadows = ShadowWork()
 
     def look(self, streams: Iterable[tuple[StreamRecord, HeldStream]], starter: StreamStarter) -> None:
         """Bring each update one step further; a fault of one stream keeps no other from its step.
@@ -111,12 +93,14 @@ class UpdateWork:
         """
         found = {record.name: (record, held) for record, held in streams}
         self._updates = {each.stream: each for each in self._store.list_updates(living=True)}
-        self._let_go(found.keys())
+        self._standbys.let_go(found.keys())
+        self._standbys.end_orphans(starter.settings.home)
+        self._shadows.end_others(list(self._updates.values()), starter.shadows)
         for name, (record, held) in found.items():
             update = self._updates.get(name)
-            place = _Found(record, held, starter, starter.folder(name).state)
+            place = UpdatedStream(record, held, starter, starter.folder(name).state)
             try:
-                self._end_leftovers(place, update)
+                self._standbys.end_leftovers(place, update)
                 if update is not None:
                     self._carry_out(update, place)
             except StreamStateError as exc:
@@ -127,7 +111,7 @@ class UpdateWork:
 
     def is_moving(self, stream: str) -> bool:
         """Whether the stream goes from one process to another: the agent starts none by itself meanwhile."""
-        return stream in self._updates and self._updates[stream].state in _MOVING
+        return stream in self._updates and self._updates[stream].state in MOVING
 
     def is_handing(self, stream: str) -> bool:
         """Whether the stream's processes have orders of a hand-over, and take no others."""
@@ -139,25 +123,23 @@ class UpdateWork:
 
     def stop(self) -> None:
         """End the standbys; the next agent goes on from the step that is written down."""
+        self._shadows.stop()
         deadline = time.monotonic() + _JOIN_SECONDS
         for thread in self._checks.values():
             thread.join(max(0.0, deadline - time.monotonic()))
-        for standby in self._standbys.values():
-            standby.ask_to_stop()
-        for standby in self._standbys.values():
-            standby.stop(seconds=_STOP_SECONDS)
-        for thread in self._leaving:
-            thread.join(_STOP_SECONDS)
+        self._standbys.stop()
 
     # -- the steps
 
-    def _carry_out(self, update: StreamUpdate, place: _Found) -> None:
+    def _carry_out(self, update: StreamUpdate, place: UpdatedStream) -> None:
         if place.record.wanted is not Wanted.RUNNING and not update.state.is_handing:
             self._end(update, place, UpdateState.FAILED, error=update.abandoned(place.record.wanted))
             return
         match update.state:
             case UpdateState.CHECKING:
                 self._check(update, place)
+            case UpdateState.SHADOWING:
+                self._run_shadow(update, place)
             case UpdateState.SNAPSHOTTING:
                 self._take_snapshot(update, place)
             case UpdateState.STARTING | UpdateState.ROLLING_BACK:
@@ -167,7 +149,7 @@ class UpdateWork:
             case UpdateState.WATCHING:
                 self._watch(update, place)
 
-    def _check(self, update: StreamUpdate, place: _Found) -> None:
+    def _check(self, update: StreamUpdate, place: UpdatedStream) -> None:
         """Check in a thread: the wanted release is asked what it reads from the registry."""
         thread = self._checks.get(update.stream)
         if thread is not None and thread.is_alive():
@@ -177,7 +159,7 @@ class UpdateWork:
         self._checks[update.stream] = thread
         thread.start()
 
-    def _run_check(self, update: StreamUpdate, place: _Found) -> None:
+    def _run_check(self, update: StreamUpdate, place: UpdatedStream) -> None:
         request = update.request
         try:
             try:
@@ -195,13 +177,39 @@ class UpdateWork:
                 return
             why_not = "; ".join(found.no_way_back)
             way = "there is a way back" if found.has_way_back else f"there is no way back: {why_not}"
-            self._advance(update, UpdateState.SNAPSHOTTING, checked=checked, why=way)
-            failpoint.hit("update.snapshotting")
+            state = UpdateState.SNAPSHOTTING if request.shadow is None else UpdateState.SHADOWING
+            self._advance(update, state, checked=checked, why=way)
+            if request.shadow is None:
+                failpoint.hit("update.snapshotting")
+            else:
+                failpoint.hit("shadow.starting")
         except (RefeedError, OSError) as exc:
             # The next look checks again, unless somebody decided it meanwhile.
             _log.info("check_not_kept", stream=update.stream, error=str(exc))
 
-    def _take_snapshot(self, update: StreamUpdate, place: _Found) -> None:
+    def _run_shadow(self, update: StreamUpdate, place: UpdatedStream) -> None:
+        """Compare the new release with the old one before anything is touched."""
+        now, running = time.time(), place.held.running
+        lag = None if running is None else self._read_lag(place.record, running.status())
+        try:
+            step = self._shadows.look(
+                update, place.record, place.starter.shadows, None if lag is None else now - lag
+            )
+        except RefeedError as exc:
+            self._end(update, place, UpdateState.FAILED, error=_fault_of(exc))
+            return
+        failpoint.hit("shadow.looked")
+        figures = {**(update.figures or {}), SHADOW_FIGURES: step.report.to_json()}
+        if step.fault is not None:
+            self._end(update, place, UpdateState.FAILED, error=step.fault, figures=figures)
+        elif step.has_agreed:
+            why = f"the shadow compared {step.report.messages_compared} messages, and all rows are equal"
+            self._advance(update, UpdateState.SNAPSHOTTING, figures=figures, why=why)
+            failpoint.hit("update.snapshotting")
+        elif figures != update.figures:
+            self._updates[update.stream] = self._store.note_update(update, figures=figures)
+
+    def _take_snapshot(self, update: StreamUpdate, place: UpdatedStream) -> None:
         """Have the state copied by what makes every snapshot; the same key asks for the same one again."""
         made = self._store.create_snapshot(
             update.stream,
@@ -217,17 +225,17 @@ class UpdateWork:
             why = f"{made.id} is {made.state}" if made.error is None else made.error.message
             self._end(update, place, UpdateState.FAILED, error=UpdateFault("snapshot_failed", why))
 
-    def _start_standby(self, update: StreamUpdate, place: _Found) -> None:
+    def _start_standby(self, update: StreamUpdate, place: UpdatedStream) -> None:
         """Keep a standby until it is ready, and hand over to it then; give up after some that died."""
         is_forward = update.state is UpdateState.STARTING
         step = self._step(update)
-        standby = self._find_standby(update, place)
+        standby = self._standbys.find(update, place)
         if standby is None or not standby.is_running:
-            self._drop_standby(update.stream)
+            self._standbys.drop(update.stream)
             if update.attempts < _ATTEMPTS:
                 self._begin_standby(update, place)
                 return
-            error = _status_of(place, update.instance_id).get("error") or {}
+            error = place.status_of(update.instance_id).get("error") or {}
             why = f"{_ATTEMPTS} processes ended before they were ready. {error.get('message', '')}"
             self._give_up(update, place, why.strip())
             return
@@ -239,7 +247,7 @@ class UpdateWork:
                 before = outgoing.status()
                 lag = self._read_lag(place.record, before)
                 figures = WatchFigures.of_last_minute(before, lag)
-                changes["figures"] = {"before": figures.to_json()}
+                changes["figures"] = {**(update.figures or {}), "before": figures.to_json()}
             handing = self._advance(update, state, **changes)
             failpoint.hit("update.handing_over")
             self._hand_over(handing, place)
@@ -247,7 +255,7 @@ class UpdateWork:
             _log.warning("standby_late", stream=update.stream, instance=standby.instance_id)
             standby.kill()
 
-    def _begin_standby(self, update: StreamUpdate, place: _Found) -> None:
+    def _begin_standby(self, update: StreamUpdate, place: UpdatedStream) -> None:
         is_forward = update.state is UpdateState.STARTING
         wanted = replace(
             place.record,
@@ -263,10 +271,10 @@ class UpdateWork:
         # Written down first: by its instance id the next agent finds it.
         update = self._store.note_update(update, instance_id=instance_id, attempts=update.attempts + 1)
         self._updates[update.stream] = update
-        self._standbys[update.stream] = prepared.start("stand_by")
+        self._standbys.begin(update.stream, prepared)
         failpoint.hit("update.standby_started")
 
-    def _give_up(self, update: StreamUpdate, place: _Found, why: str) -> None:
+    def _give_up(self, update: StreamUpdate, place: UpdatedStream, why: str) -> None:
         """End an update whose next release can't be started; the one that runs goes on."""
         name = update.stream
         if update.state is UpdateState.STARTING:
@@ -280,11 +288,11 @@ class UpdateWork:
         logs = {"new" if update.state is UpdateState.STARTING else "old": self._log_end(place, update.instance_id)}
         self._end(update, place, UpdateState.FAILED, error=UpdateFault(code, message, logs))
 
-    def _hand_over(self, update: StreamUpdate, place: _Found) -> None:
+    def _hand_over(self, update: StreamUpdate, place: UpdatedStream) -> None:
         """Give the two processes their orders, and see which one has the stream in the end."""
         step = self._step(update)
-        incoming = self._find_standby(update, place)
-        outgoing = self._find_outgoing(update, place)
+        incoming = self._standbys.find(update, place)
+        outgoing = self._standbys.find_outgoing(update, place)
         if incoming is not None and step.hand_over is None:
             step.hand_over = HandOver(outgoing, incoming, timeout_seconds=_DRAIN_SECONDS)
         stands = HandOverState.NEW_ENDED if step.hand_over is None else step.hand_over.look()
@@ -301,14 +309,14 @@ class UpdateWork:
             if self._now() - step.began >= _DRAIN_SECONDS + KILL_GRACE_SECONDS:
                 outgoing.kill()
 
-    def _finish_hand_over(self, update: StreamUpdate, place: _Found, incoming: StreamProcess) -> None:
-        outgoing = self._find_outgoing(update, place)
+    def _finish_hand_over(self, update: StreamUpdate, place: UpdatedStream, incoming: StreamProcess) -> None:
+        outgoing = self._standbys.find_outgoing(update, place)
         held = place.held
-        self._standbys.pop(update.stream, None)
+        self._standbys.forget(update.stream)
         held.process, held.started_at, held.kill_at, held.deaths = incoming, self._now(), None, 0
         if outgoing is not None:
             # It has let go of the stream, and only Spark's end is left of it.
-            self._leave(outgoing)
+            self._standbys.leave(outgoing)
         if place.record.wanted is not Wanted.RUNNING:
             self._end(update, place, UpdateState.FAILED, error=update.abandoned(place.record.wanted))
         elif update.state is UpdateState.HANDING_OVER:
@@ -317,10 +325,10 @@ class UpdateWork:
         else:
             self._finish_back(update, place)
 
-    def _lose_hand_over(self, update: StreamUpdate, place: _Found) -> None:
+    def _lose_hand_over(self, update: StreamUpdate, place: UpdatedStream) -> None:
         """Go on after the process that was to take over has ended, and the other one too."""
         place.held.process, place.held.start_at = None, 0.0
-        self._standbys.pop(update.stream, None)
+        self._standbys.forget(update.stream)
         if place.record.wanted is not Wanted.RUNNING:
             self._end(update, place, UpdateState.FAILED, error=update.abandoned(place.record.wanted))
         elif update.state is UpdateState.HANDING_BACK:
@@ -333,15 +341,15 @@ class UpdateWork:
         else:
             self._fail(update, place, "stream_died", "The new release ended in the hand-over.")
 
-    def _has_taken_over(self, update: StreamUpdate, place: _Found) -> bool:
-        status = _status_of(place, update.instance_id)
+    def _has_taken_over(self, update: StreamUpdate, place: UpdatedStream) -> bool:
+        status = place.status_of(update.instance_id)
         return status.get("epoch") is not None and status.get("state") != "failed"
 
-    def _finish_back(self, update: StreamUpdate, place: _Found) -> None:
+    def _finish_back(self, update: StreamUpdate, place: UpdatedStream) -> None:
         fault = update.error or UpdateFault("update_unwanted", "The update was taken back.")
         self._end(update, place, UpdateState.ROLLED_BACK, error=fault, replay=self._replay_of(update, place))
 
-    def _watch(self, update: StreamUpdate, place: _Found) -> None:
+    def _watch(self, update: StreamUpdate, place: UpdatedStream) -> None:
         record, process = place.record, place.held.process
         if record.instance_id != update.instance_id:
             # Another agent has started it again, after an end that was not the release's.
@@ -367,6 +375,7 @@ class UpdateWork:
             after,
             is_over=seconds >= update.request.validate_seconds,
             min_messages=update.request.min_messages,
+            bounds=update.request.bounds,
         )
         update = self._note_pause(update, place, status)
         if verdict is WatchVerdict.OPEN:
@@ -380,102 +389,39 @@ class UpdateWork:
         else:
             self._end(update, place, UpdateState.STABLE, why=why)
 
-    def _note_pause(self, update: StreamUpdate, place: _Found, status: Mapping[str, Any]) -> StreamUpdate:
+    def _note_pause(self, update: StreamUpdate, place: UpdatedStream, status: Mapping[str, Any]) -> StreamUpdate:
         """Note how long nothing was committed, once the new release has committed something."""
         if update.paused_seconds is not None:
             return update
-        pause = Pause.between(_status_of(place, update.outgoing_id), status)
+        pause = Pause.between(place.status_of(update.outgoing_id), status)
         if pause.seconds is None:
             return update
         return self._store.note_update(update, paused_seconds=pause.seconds)
 
-    def _fail(self, update: StreamUpdate, place: _Found, code: str, why: str) -> None:
-        """Go back because of the new release's fault; where there is no way back, go on with it."""
+    def _fail(self, update: StreamUpdate, place: UpdatedStream, code: str, why: str) -> None:
+        """Go back because of the new release's fault; without a way back, or to halt, go on with it."""
         logs = {
             "old": self._log_end(place, update.outgoing_id),
             "new": self._log_end(place, update.instance_id),
         }
-        if update.has_way_back or not self._has_written(update, place):
+        is_written, is_halting = self._has_written(update, place), update.request.is_halting
+        if not is_written or (update.has_way_back and not is_halting):
             fault = UpdateFault(code, why, logs)
             self._advance(update, UpdateState.ROLLING_BACK, error=fault)
             failpoint.hit("update.rolling_back")
+            return
+        if is_halting:
+            message = f"{why} The new release stays, and is started again: that is what a failure is to do."
+            self._end(update, place, UpdateState.FAILED, error=UpdateFault(code, message, logs))
             return
         no_way = "; ".join((update.checked or {}).get("no_way_back", ()))
         message = f"{why} There is no way back ({no_way}): the new release stays, and is started again."
         self._end(update, place, UpdateState.FAILED, error=UpdateFault("no_way_back", message, logs))
 
-    def _has_written(self, update: StreamUpdate, place: _Found) -> bool:
+    def _has_written(self, update: StreamUpdate, place: UpdatedStream) -> bool:
         """Whether the new release ever had the stream; without that the old one finds its state as it left it."""
-        has_epoch = _status_of(place, update.instance_id).get("epoch") is not None
+        has_epoch = place.status_of(update.instance_id).get("epoch") is not None
         return update.state is not UpdateState.HANDING_OVER or has_epoch
-
-    # -- processes
-
-    def _find_standby(self, update: StreamUpdate, place: _Found) -> StreamProcess | None:
-        """Return the process that takes over, also where an agent before this one started it."""
-        standby = self._standbys.get(update.stream)
-        if standby is not None and standby.instance_id == update.instance_id:
-            return standby
-        if update.instance_id is None or (not update.state.is_handing and update.attempts == 0):
-            return None
-        if place.held.process is not None and place.held.process.instance_id == update.instance_id:
-            # Its agent took it for the stream's own, as the record has it since the hand-over.
-            found: StreamProcess | None = place.held.process
-        else:
-            found = StreamProcess.find(place.starter.folder(update.stream, update.instance_id))
-        if found is not None:
-            self._standbys[update.stream] = found
-        return found
-
-    def _find_outgoing(self, update: StreamUpdate, place: _Found) -> StreamProcess | None:
-        if update.outgoing_id is None:
-            return None
-        process = place.held.process
-        if process is not None and process.instance_id == update.outgoing_id:
-            return process
-        return StreamProcess.find(place.starter.folder(update.stream, update.outgoing_id))
-
-    def _end_leftovers(self, place: _Found, update: StreamUpdate | None) -> None:
-        """End the standby that no step needs any more, also one that a killed agent left behind."""
-        name = place.record.name
-        if update is None or update.state not in _HAS_STANDBY:
-            self._drop_standby(name)
-        if name in self._searched:
-            return
-        self._searched.add(name)
-        last = update or next(iter(self._store.list_updates(name)), None)
-        if last is None or last.state in _HAS_STANDBY:
-            return
-        for instance_id in {last.instance_id, last.outgoing_id} - {place.record.instance_id, None}:
-            found = StreamProcess.find(place.starter.folder(name, instance_id))
-            if found is not None:
-                _log.warning("orphan_ended", stream=name, instance=instance_id, pid=found.pid)
-                found.kill()
-
-    def _drop_standby(self, name: str) -> None:
-        standby = self._standbys.pop(name, None)
-        if standby is not None:
-            standby.kill()
-
-    def _leave(self, outgoing: StreamProcess) -> None:
-        """Let a process that has handed over end by itself, and kill it when that takes long."""
-        stop = partial(outgoing.stop, seconds=_STOP_SECONDS)
-        thread = threading.Thread(target=stop, name=f"outgoing-{outgoing.name}", daemon=True)
-        self._leaving = [*(each for each in self._leaving if each.is_alive()), thread]
-        thread.start()
-
-    def _let_go(self, held: Iterable[str]) -> None:
-        """End the standbys of streams that this agent has lost, unless an agent of this machine has them."""
-        names = set(held)
-        self._searched &= names
-        for name in [each for each in self._standbys if each not in names]:
-            standby = self._standbys.pop(name)
-            owner = None
-            with suppress(StreamNotFoundError):
-                agent = self._store.get_stream(name).agent
-                owner = None if agent is None else LeaseOwner.parse(agent)
-            if owner is None or not owner.process.is_here:
-                standby.kill()
 
     # -- the record
 
@@ -492,11 +438,11 @@ class UpdateWork:
         _log.info("update_step", stream=update.stream, update=update.id, state=state.value)
         return moved
 
-    def _end(self, update: StreamUpdate, place: _Found, state: UpdateState, **changes: Any) -> None:
+    def _end(self, update: StreamUpdate, place: UpdatedStream, state: UpdateState, **changes: Any) -> None:
         ended = self._advance(update, state, **changes)
         self._updates.pop(update.stream, None)
         if state is not UpdateState.REFUSED:
-            self._drop_standby(update.stream)
+            self._standbys.drop(update.stream)
             own = [each for each in (place.record.instance_id, ended.instance_id, ended.outgoing_id) if each]
             place.starter.remove_logs(update.stream, keep=own)
             self._forget_snapshots(ended)
@@ -509,23 +455,16 @@ class UpdateWork:
                 with suppress(StreamStateError):
                     self._store.delete_snapshot(made.id)
 
-    def _log_end(self, place: _Found, instance_id: str | None) -> str:
+    def _log_end(self, place: UpdatedStream, instance_id: str | None) -> str:
         return place.starter.log_end(place.record.name, instance_id)
 
-    def _replay_of(self, update: StreamUpdate, place: _Found) -> UpdateReplay | None:
+    def _replay_of(self, update: StreamUpdate, place: UpdatedStream) -> UpdateReplay | None:
         """Return the messages that the new release may have staged; a backup stages nothing."""
         if place.record.kind is not StreamKind.PIPELINE or update.handed_over_at is None:
             return None
         lag = ((update.figures or {}).get("before") or {}).get("lag_seconds")
         since = None if lag is None else update.handed_over_at - timedelta(seconds=lag)
         return UpdateReplay(since, datetime.now(UTC), PlanFacts.read(place.state / PLAN_FILE).topics)
-
-
-def _status_of(place: _Found, instance_id: str | None) -> dict[str, Any]:
-    """Return the last status of an instance, also of one that has ended."""
-    if instance_id is None:
-        return {}
-    return StatusFile.read(place.starter.folder(place.record.name, instance_id).status) or {}
 
 
 def _fault_of(exc: RefeedError | OSError) -> UpdateFault:

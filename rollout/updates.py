@@ -2,17 +2,28 @@
 
 import hashlib
 import json
-from dataclasses import asdict
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import structlog
 
 from jobs.store import Idempotency, JobStore
+from jobs.versions import Versions
 from model.errors import RequestInvalidError, StreamStateError
 from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_options import StreamKind, option_errors
 from model.stream_record import StreamRecord
-from model.stream_update import MAX_VALIDATE_SECONDS, StreamUpdate, UpdateFault, UpdateRequest, UpdateState
+from model.stream_update import (
+    MAX_SHADOW_HOURS,
+    MAX_VALIDATE_SECONDS,
+    StreamUpdate,
+    UpdateFault,
+    UpdateRequest,
+    UpdateState,
+)
+from rollout.service import any_release, check_seen
+from rollout.shadow_work import hide_values
 
 _LOG: Final = structlog.get_logger()
 _WATCHED: Final = frozenset({UpdateState.WATCHING, UpdateState.INCONCLUSIVE})
@@ -23,17 +34,26 @@ UNWANTED: Final = "update_unwanted"
 class UpdateService:
     """Writes down which updates people want; the agent that holds the stream carries them out.
 
-    Every call answers from the store within milliseconds, before anything of it has happened.
+    Every call answers from the store within milliseconds, before anything of it has happened. ``check_release``
+    raises for a release that no agent has.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope.
     """
 
-    def __init__(self, store: JobStore) -> None:
+    def __init__(self, store: JobStore, *, check_release: Callable[[str | None], None] = any_release) -> None:
         self._store = store
+        self._check_release = check_release
 
     def create(
-        self, stream: str, request: UpdateRequest, *, principal: Principal, idempotency_key: str | None = None
+        self,
+        stream: str,
+        request: UpdateRequest,
+        *,
+        principal: Principal,
+        idempotency_key: str | None = None,
+        versions: Versions = None,
+        why: str | None = None,
     ) -> StreamUpdate:
         """Ask for a living stream to go on as another release, with other options, or both.
 
@@ -41,22 +61,28 @@ class UpdateService:
 
         Raises:
             StreamNotFoundError: there never was such a stream.
+            ReleaseNotFoundError: no agent has the release.
             RequestInvalidError: an option or a bound is wrong; ``details["errors"]`` has all of it.
             StreamStateError: it has ended or is to end, or is being put back to a snapshot.
             UpdateInProgressError: another update of it has not ended.
             IdempotencyKeyReusedError: the key came before with another request.
+            StreamChangedError: the stream is at none of ``versions``.
         """
         principal.require(STREAMS_OPERATE)
         record = self._store.get_stream(stream)
+        check_seen(record, versions)
         if errors := _errors_of(record, request):
             raise RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)
-        document = json.dumps([stream, asdict(request)], sort_keys=True)
+        document = json.dumps([stream, request.to_json()], sort_keys=True)
         fingerprint = hashlib.sha256(document.encode()).hexdigest()
         made = self._store.create_update(
             stream,
             request,
             actor=principal.name,
+            why=why,
+            guard=lambda: self._check_release(request.release),
             idempotency=None if idempotency_key is None else Idempotency(idempotency_key, fingerprint),
+            expected_version=None if versions is None else record.version,
         )
         _LOG.info("update_asked", stream=stream, update=made.id, release=request.release, by=principal.name)
         return made
@@ -68,7 +94,7 @@ class UpdateService:
             UpdateNotFoundError: there is none.
         """
         principal.require(STREAMS_READ)
-        return self._store.get_update(update_id)
+        return _shown_to(self._store.get_update(update_id), principal)
 
     def list_updates(self, stream: str, *, principal: Principal) -> list[StreamUpdate]:
         """Return every update of the stream, newest first.
@@ -77,7 +103,8 @@ class UpdateService:
             StreamNotFoundError: there never was such a stream.
         """
         principal.require(STREAMS_READ)
-        return self._store.list_updates(self._store.get_stream(stream).name)
+        found = self._store.list_updates(self._store.get_stream(stream).name)
+        return [_shown_to(update, principal) for update in found]
 
     def approve(self, update_id: str, *, principal: Principal) -> StreamUpdate:
         """Make an update that is watched, or INCONCLUSIVE, STABLE by a person's word.
@@ -94,7 +121,7 @@ class UpdateService:
             found, UpdateState.STABLE, actor=principal.name, why="approved by a person"
         )
         _LOG.info("update_approved", stream=found.stream, update=found.id, by=principal.name)
-        return decided
+        return _shown_to(decided, principal)
 
     def roll_back(self, update_id: str, *, principal: Principal) -> StreamUpdate:
         """Take an update back; before its hand-over it ends with this, and the old release never stopped.
@@ -117,7 +144,12 @@ class UpdateService:
         fault = UpdateFault(UNWANTED, f"{principal.name} took the update back while it was {found.state}.")
         decided = self._store.advance_update(found, state, actor=principal.name, error=fault)
         _LOG.info("update_unwanted", stream=found.stream, update=found.id, by=principal.name)
-        return decided
+        return _shown_to(decided, principal)
+
+
+def _shown_to(update: StreamUpdate, principal: Principal) -> StreamUpdate:
+    """Return the update with the values of messages that the principal may read alone."""
+    return replace(update, figures=hide_values(update.figures, principal))
 
 
 def _not_now(update: StreamUpdate, what: str, when: str) -> StreamStateError:
@@ -140,4 +172,10 @@ def _errors_of(record: StreamRecord, request: UpdateRequest) -> list[dict[str, s
     if request.mapping and record.kind is not StreamKind.PIPELINE:
         message = f"A {record.kind} stream has no sources that a mapping could rename."
         errors.append({"code": "field_unknown", "message": message, "pointer": "/mapping"})
+    if request.shadow is not None and record.kind is not StreamKind.PIPELINE:
+        message = f"A {record.kind} stream converts nothing: only a pipeline has a shadow."
+        errors.append({"code": "field_unknown", "message": message, "pointer": "/shadow"})
+    if request.shadow is not None and not 0 <= request.shadow.hours <= MAX_SHADOW_HOURS:
+        message = f"shadow.hours takes a number from 0 to {MAX_SHADOW_HOURS:.0f}."
+        errors.append({"code": "out_of_range", "message": message, "pointer": "/shadow/hours"})
     return errors

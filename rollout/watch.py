@@ -5,17 +5,8 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any, Final, Self
 
-# A share of dead letters that is twice the old one's, and a percent more, is the new release's doing.
-_SHARE_FACTOR: Final = 2.0
-_SHARE_MORE: Final = 0.01
-# Faults a second: some come with every start.
-_FAULT_FACTOR: Final = 2.0
-_FAULTS_MORE: Final = 0.5
-# A lag that has grown by a minute beyond twice the old one's will not go away by itself.
-_LAG_FACTOR: Final = 2.0
-_LAG_MORE_SECONDS: Final = 60.0
-# A rate under half of the old one's counts while the lag grows: the producers may just send less.
-_RATE_FACTOR: Final = 0.5
+from model.watch_bounds import USUAL_BOUNDS, WatchBounds
+
 _LAG_GROWS_SECONDS: Final = 10.0
 _COUNTS: Final = ("messages", "dead_letters", "faults")
 
@@ -88,6 +79,7 @@ def judge(
     *,
     is_over: bool,
     min_messages: int,
+    bounds: WatchBounds = USUAL_BOUNDS,
 ) -> tuple[WatchVerdict, str]:
     """Return where the watch stands, and why in a sentence.
 
@@ -95,14 +87,14 @@ def judge(
     ``is_over``. It is INCONCLUSIVE with fewer messages, and where a figure is not known.
     """
     messages = after.messages or 0.0
-    if before is not None and messages >= min_messages and (why := _found_early(before, after)):
+    if before is not None and messages >= min_messages and (why := _found_early(before, after, bounds)):
         return WatchVerdict.FAILED, why
     if not is_over:
         return WatchVerdict.OPEN, ""
     if why := _unknown(before, after, min_messages):
         return WatchVerdict.INCONCLUSIVE, why
     assert before is not None
-    if why := _found_late(before, after):
+    if why := _found_late(before, after, bounds):
         return WatchVerdict.FAILED, why
     return WatchVerdict.PASSED, f"{messages:,.0f} messages in {after.seconds or 0.0:,.0f} s, as before."
 
@@ -118,23 +110,25 @@ def _unknown(before: WatchFigures | None, after: WatchFigures, min_messages: int
     return f"Not known of both releases: {', '.join(unknown)}." if unknown else ""
 
 
-def _found_early(before: WatchFigures, after: WatchFigures) -> str:
+def _found_early(before: WatchFigures, after: WatchFigures, bounds: WatchBounds) -> str:
     old, new = before.dead_share, after.dead_share
-    if old is not None and new is not None and new > old * _SHARE_FACTOR + _SHARE_MORE:
+    most = None if old is None else old * bounds.dead_letter_factor + bounds.dead_letter_share
+    if most is not None and new is not None and new > most:
         return f"{new:.1%} of the messages became dead letters, {old:.1%} before."
     was, is_now = before.rate(before.faults), after.rate(after.faults)
-    if was is not None and is_now is not None and is_now > was * _FAULT_FACTOR + _FAULTS_MORE:
+    most = None if was is None else was * bounds.fault_factor + bounds.faults_per_second
+    if most is not None and is_now is not None and is_now > most:
         return f"{is_now:.2f} faults a second, {was:.2f} before."
     return ""
 
 
-def _found_late(before: WatchFigures, after: WatchFigures) -> str:
+def _found_late(before: WatchFigures, after: WatchFigures, bounds: WatchBounds) -> str:
     assert before.lag_seconds is not None
     assert after.lag_seconds is not None
-    if after.lag_seconds > before.lag_seconds * _LAG_FACTOR + _LAG_MORE_SECONDS:
+    if after.lag_seconds > before.lag_seconds * bounds.lag_factor + bounds.lag_seconds:
         return f"The oldest message has waited for {after.lag_seconds:,.0f} s, {before.lag_seconds:,.0f} s before."
     was, is_now = before.rate(before.messages), after.rate(after.messages)
-    is_slower = was is not None and is_now is not None and is_now < was * _RATE_FACTOR
+    is_slower = was is not None and is_now is not None and is_now < was * bounds.rate_factor
     if is_slower and after.lag_seconds > before.lag_seconds + _LAG_GROWS_SECONDS:
         return f"{is_now:,.1f} messages a second, {was:,.1f} before, and the lag grows."
     return ""

@@ -144,16 +144,28 @@ def render_sample(row: Mapping[str, Any]) -> dict[str, Any]:
 def render_data(data: bytes, limit: int | None) -> tuple[Any, str]:
     """Return a payload and its encoding: as JSON when it is, else as text, else as base64.
 
-    Of one that is longer than ``limit`` the first bytes are shown, never as JSON; None shows all.
+    Of one that is longer than ``limit`` the first bytes are shown, never as JSON; None shows all. JSON whose
+    numbers are not written as an answer would write them, such as 1.10, is shown as text.
 
     Example:
-        >>> render_data(b'{"id": 1}', None), render_data(b"{}abc", 4)
-        (({'id': 1}, 'json'), ('{}ab', 'text'))
+        >>> render_data(b'{"id": 1}', None), render_data(b"{}abc", 4), render_data(b"[1.10]", None)
+        (({'id': 1}, 'json'), ('{}ab', 'text'), ('[1.10]', 'text'))
     """
     is_whole = limit is None or len(data) <= limit
     if is_whole:
         with suppress(ValueError, RecursionError):
             return _parse_json(data), "json"
+    return render_text(data, limit)
+
+
+def render_text(data: bytes, limit: int | None) -> tuple[str, str]:
+    r"""Return the first bytes of a payload as its own text, else as base64, and which of the two it is.
+
+    Example:
+        >>> render_text(b'{"n": 1.10}', None), render_text(b"\xff", None)
+        (('{"n": 1.10}', 'text'), ('/w==', 'base64'))
+    """
+    is_whole = limit is None or len(data) <= limit
     # A character that the cut goes through must not make a text binary.
     decoder = codecs.getincrementaldecoder("utf-8")()
     try:
@@ -163,24 +175,46 @@ def render_data(data: bytes, limit: int | None) -> tuple[Any, str]:
 
 
 def _parse_json(data: bytes) -> Any:
-    """Return the value that an answer in JSON can hold.
+    """Return the value that an answer in JSON can hold, with every number and key as the payload has it.
 
     Raises:
         ValueError: there is none.
     """
-    found = json.loads(data, parse_constant=_refuse_constant, parse_float=_parse_finite)
+    found = json.loads(
+        data,
+        parse_constant=_refuse_constant,
+        parse_float=_parse_kept_float,
+        parse_int=_parse_kept_int,
+        object_pairs_hook=_parse_object,
+    )
     # Half of a surrogate pair has no UTF-8.
     if b"\\ud" in data.lower():
         json.dumps(found, ensure_ascii=False).encode()
     return found
 
 
-def _parse_finite(text: str) -> float:
-    """Return a number; one that no float can hold keeps the payload from being shown as JSON."""
+def _parse_kept_float(text: str) -> float:
+    """Return a number that is written again as it stands; any other keeps the payload from being shown as JSON."""
     number = float(text)
-    if math.isinf(number):
+    if math.isinf(number) or repr(number) != text:
         raise ValueError(text)
     return number
+
+
+def _parse_kept_int(text: str) -> int:
+    number = int(text)
+    # -0 is another number to many a reader.
+    if text == "-0":
+        raise ValueError(text)
+    return number
+
+
+def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object, all of whose keys differ: of two that are the same an answer would lose one."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError(pairs[-1][0])
+    return found
 
 
 def _refuse_constant(name: str) -> None:

@@ -2,29 +2,37 @@
 
 import hashlib
 import json
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from backfill.plan.checking import check_replay_query
 from backfill.plan.creation import check_backups, check_bytes, check_plan, target_of
+from backfill.plan.originals import MAX_BYTES, compare_samples
 from backfill.plan.plan import make_plan
 from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.plan.validation import ValidRequest, validate_request
 from connectors.pubsub.client import PubSub
 from jobs.store import JobStore
+from model.errors import QueryTooLargeError
 from model.job import new_job_id
 from model.message import replay_token
 from model.moment import render_moment
+from model.principal import Principal
 from sql.parameters import QueryParameter
 from sql.validate import Policy, parse_parameters, validate_query
 from sql.worker import GATE
+from warehouse.figures import QueryFigures
 from warehouse.queries import Queries, ReplayQuery
 
 # Somebody waits for the answer.
 _ANSWER_SECONDS: Final = 60.0
 _ANSWER_ROWS: Final = 10_000
+# Somebody types: the tables' columns are not read again with each letter.
+_POLICY_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,7 @@ class Planner:
         self._store = store
         self._pubsub = pubsub
         self._queries = queries
+        self._known: tuple[float, Policy] | None = None
 
     def warm(self) -> None:
         """Start what a first plan would wait for: the gate's process and those of the warehouse."""
@@ -59,18 +68,20 @@ class Planner:
         Raises:
             WarehouseError: the warehouse does not answer.
         """
-        settings = self._settings
-        archive = settings.warehouse.archive_table
-        return self._queries.policy(
-            Policy(
-                archive,
-                settings.project,
-                datetime.now(UTC),
-                extra_tables=tuple(name for name in settings.query_tables if name != archive),
-                max_window_days=settings.max_window_days,
-                replay=replay,
-            )
-        )
+        return policy_of(self._settings, self._queries, replay=replay)
+
+    def check(self, query: str, parameters: Mapping[str, QueryParameter]) -> dict[str, Any]:
+        """Return the verdict on a replay's query, with edits; what is known of the tables is seconds old at most.
+
+        Raises:
+            RequestInvalidError: the query is no text.
+            WarehouseError: the warehouse does not answer.
+        """
+        known = self._known
+        if known is None or time.monotonic() - known[0] > _POLICY_SECONDS:
+            known = self._known = (time.monotonic(), self.policy())
+        policy = replace(known[1], now=datetime.now(UTC))
+        return check_replay_query(query, parameters, policy, self._queries.check)
 
     def answer(self, query: str, parameters: Mapping[str, QueryParameter]) -> list[dict[str, Any]]:
         """Return the rows of a SELECT of our own over dead letters and tables that queries may read.
@@ -96,14 +107,22 @@ class Planner:
         return validate_request(request, self.policy(), check=self._queries.check)
 
     def plan(
-        self, request: BackfillRequest, valid: ValidRequest, *, overlapping: Sequence[str], exact: bool = False
+        self,
+        request: BackfillRequest,
+        valid: ValidRequest,
+        *,
+        overlapping: Sequence[str],
+        exact: bool = False,
+        reader: Principal | None = None,
     ) -> dict[str, Any]:
         """Look into the query, and return and keep what a backfill of it would do.
 
         ``overlapping`` are the backfills to warn of. Where queries are billed, the warehouse is only asked what
-        it would do, unless ``exact``.
+        it would do, unless ``exact``. With ``reader``, whose messages they are to read, samples are compared with
+        the archived messages; what is kept has none of that.
 
         Raises:
+            ForbiddenError: ``reader`` may not read messages of one of the samples' topics.
             ReplayArchivedError: a backup subscription of the target would archive the replay.
             QueryError: the query fails, or needs more than it may use.
         """
@@ -128,7 +147,36 @@ class Planner:
         self._store.purge_plans(now)
         kept = {**document, "materialised": plan_id if figures.is_kept else None}
         self._store.put_plan(plan_id, fingerprint_of(request), kept, expires_at)
-        return document
+        if reader is None:
+            return document
+        return {**document, **self._compare(request, valid, figures, document, reader)}
+
+    def _compare(
+        self,
+        request: BackfillRequest,
+        valid: ValidRequest,
+        figures: QueryFigures,
+        document: Mapping[str, Any],
+        reader: Principal,
+    ) -> dict[str, Any]:
+        """Return a plan's samples with their originals; where those would cost too much, a warning instead."""
+        most = min(MAX_BYTES, request.max_bytes_billed or MAX_BYTES)
+        if figures.samples and figures.bytes_scanned > most:
+            too_many = f"the query reads {figures.bytes_scanned:,} bytes, and {most:,} are allowed."
+            return _without_originals(document, too_many)
+        try:
+            compared = compare_samples(
+                figures.samples,
+                self._queries.messages,
+                valid.window,
+                added=request.added_attributes(),
+                reader=reader,
+                max_bytes=most,
+            )
+        except QueryTooLargeError as exc:
+            return _without_originals(document, exc.message)
+        both = zip(document["samples"], compared, strict=True)
+        return {"samples": [{**sample, "comparison": comparison} for sample, comparison in both]}
 
     def quoted(self, request: BackfillRequest) -> QuotedPlan | None:
         """Return the plan that the request quotes, if it quotes one.
@@ -167,6 +215,30 @@ class Planner:
             check_bill=lambda size_bytes: check_bytes(size_bytes, request),
             is_allowed=self._settings.bounds.allows,
         )
+
+
+def _without_originals(document: Mapping[str, Any], why: str) -> dict[str, Any]:
+    message = f"The archived messages of the samples are not shown: {why}"
+    return {"warnings": [*document["warnings"], {"code": "originals_not_read", "message": message}]}
+
+
+def policy_of(settings: BackfillSettings, queries: Queries, *, replay: bool) -> Policy:
+    """Return what the gate lets through now; only a replay needs a window and the columns of a message.
+
+    Raises:
+        WarehouseError: the warehouse does not answer.
+    """
+    archive = settings.warehouse.archive_table
+    return queries.policy(
+        Policy(
+            archive,
+            settings.project,
+            datetime.now(UTC),
+            extra_tables=tuple(name for name in settings.query_tables if name != archive),
+            max_window_days=settings.max_window_days,
+            replay=replay,
+        )
+    )
 
 
 def fingerprint_of(request: BackfillRequest) -> str:

@@ -8,8 +8,15 @@ from typing import Any, Final
 from model.moment import render_moment, render_time
 from sql.parameters import QueryParameter
 
-# By source, topic and code; a pipeline has a handful of codes.
+# By source, topic, code and path; what is beyond is less frequent than all of these.
 _MOST_GROUPS: Final = 1000
+# The place that a wrong type's reason begins with, "" for none; as in pipeline.paths.counted_path, numbers and
+# keys of lists and maps are left out, so that one fault is one group.
+_PATH: Final = (
+    "IFNULL(IF(d.error_code = 'wrong_type' AND NOT STARTS_WITH(d.error_message, 'A value has no cell: '), "
+    "SUBSTR(REGEXP_REPLACE(REGEXP_EXTRACT(d.error_message, r'^(.+?): '), "
+    "r'\\[([0-9]+|\"[^\"]*\")\\]', '[]'), 1, 200), NULL), '')"
+)
 # The topic that a source reads, and the staging tables of its rows where they are known.
 SourcePlace = tuple[str, Sequence[str]]
 _Parameters = Mapping[str, QueryParameter]
@@ -19,8 +26,9 @@ Answer = Callable[[str, _Parameters], list[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class LetterReason:
-    """Messages of one source that it could make no row of, all with one code.
+    """Messages of one source that it could make no row of, all with one code and at one path of the message.
 
+    ``path`` is without the numbers and keys of lists and maps, and None where the reason names no place.
     A message counts once, by its latest dead letter. ``repaired`` are those that have become a row since, None
     where the staging table may not be read. ``request`` is a backfill of the others, as POST /backfills takes it.
     """
@@ -28,6 +36,7 @@ class LetterReason:
     source: str
     topic: str
     code: str
+    path: str | None
     messages: int
     repaired: int | None
     first_ingest_time: str | None
@@ -39,6 +48,34 @@ class LetterReason:
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterMessage:
+    """One message that is a dead letter, without its payload; ``reason`` is its latest one."""
+
+    source: str
+    topic: str
+    message_id: str
+    code: str
+    path: str | None
+    reason: str
+    publish_time: str | None
+    ingest_time: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class LetterChoice:
+    """Dead letters of one source since ``start``; None stands for every code, or every path ("" is none)."""
+
+    source: str
+    start: datetime
+    code: str | None = None
+    path: str | None = None
 
 
 class LetterCounter:
@@ -56,7 +93,7 @@ class LetterCounter:
         self._places = places
 
     def count(self, start: datetime) -> list[LetterReason]:
-        """Return the dead letters that were written since ``start`` by source and code, most messages first.
+        """Return the dead letters that were written since ``start`` by source, code and path, most messages first.
 
         Raises:
             WarehouseError, QueryError: the table can't be read.
@@ -74,6 +111,32 @@ class LetterCounter:
             self._reason(row, places.get(row["source"]), staged.get(row["source"], ()), since) for row in found
         ]
 
+    def list_messages(self, choice: LetterChoice, *, limit: int) -> list[LetterMessage]:
+        """Return up to ``limit`` messages, the latest first; those that have become a row since are among them.
+
+        Raises:
+            WarehouseError, QueryError: the table can't be read.
+        """
+        chosen = {"codes": choice.code, "paths": choice.path}
+        parameters: _Parameters = {
+            "from": {"type": "TIMESTAMP", "value": render_moment(choice.start)},
+            "source": _text(choice.source),
+            **{
+                name: {"type": "ARRAY<STRING>", "value": [] if one is None else [one]}
+                for name, one in chosen.items()
+            },
+        }
+        rows = self._answer(_render_list(self._table, limit), parameters)
+        return [
+            LetterMessage(
+                **{name: row[name] for name in ("source", "topic", "message_id", "code", "reason")},
+                path=row["path"] or None,
+                publish_time=render_time(row["publish_time"]),
+                ingest_time=render_time(row["ingest_time"]),
+            )
+            for row in rows
+        ]
+
     def _staged(self, place: SourcePlace | None) -> Sequence[str]:
         """Return the source's staging tables if all of them may be read: a part would call too few repaired."""
         return place[1] if place is not None and self._readable.issuperset(place[1]) else ()
@@ -85,6 +148,7 @@ class LetterCounter:
             source=row["source"],
             topic=row["topic"],
             code=row["code"],
+            path=row["path"] or None,
             messages=row["messages"],
             repaired=row["repaired"] if tables else None,
             first_ingest_time=render_time(row["first_ingest_time"]),
@@ -99,6 +163,7 @@ class LetterCounter:
                     **since,
                     "source": _text(row["source"]),
                     "codes": {"type": "ARRAY<STRING>", "value": [row["code"]]},
+                    "paths": {"type": "ARRAY<STRING>", "value": [row["path"]]},
                     "message_ids": {"type": "ARRAY<STRING>", "value": []},
                 },
             },
@@ -125,23 +190,25 @@ def _render_count(table: str, staged: Mapping[str, Sequence[str]]) -> tuple[str,
             "  ON r.source = l.source AND r.topic = l.topic AND r.message_id = l.message_id"
         )
     text = (
-        f"SELECT l.source, l.topic, l.error_code AS code, COUNT(*) AS messages, {repaired} AS repaired,\n"  # noqa: S608
+        f"SELECT l.source, l.topic, l.error_code AS code, l.path, COUNT(*) AS messages, {repaired} AS repaired,\n"  # noqa: S608
         "  MIN(l.ingest_time) AS first_ingest_time, MAX(l.ingest_time) AS last_ingest_time,\n"
         "  MAX_BY(l.message_id, l.ingest_time) AS example_message_id,\n"
         "  MAX_BY(l.error_message, l.ingest_time) AS example_reason\n"
         "FROM (\n"
-        "  SELECT d.source, d.topic, d.message_id, d.error_code, d.error_message, d.ingest_time\n"
+        "  SELECT d.source, d.topic, d.message_id, d.error_code, d.error_message, d.ingest_time,\n"
+        f"    {_PATH} AS path\n"
         f"  FROM `{table}` AS d WHERE {_since('d')}\n"
         "  QUALIFY ROW_NUMBER() OVER (\n"
         "    PARTITION BY d.source, d.topic, d.message_id ORDER BY d.ingest_time DESC) = 1\n"
         f") AS l{join}\n"
-        f"GROUP BY l.source, l.topic, l.error_code ORDER BY messages DESC, source, code LIMIT {_MOST_GROUPS}"
+        "GROUP BY l.source, l.topic, l.error_code, l.path\n"
+        f"ORDER BY messages DESC, source, code, path LIMIT {_MOST_GROUPS}"
     )
     return text, names
 
 
 def _render_redrive(table: str, tables: Sequence[str]) -> str:
-    """Return the query of a backfill; an empty list of codes, or of ids, stands for all."""
+    """Return the query of a backfill; an empty list of codes, of paths or of ids stands for all."""
     repaired = "".join(
         f"\n  AND NOT EXISTS (\n    SELECT 1 FROM `{staging}` AS s WHERE {_since('s')}\n"  # noqa: S608
         "      AND s._topic = d.topic AND s._message_id = d.message_id)"
@@ -153,7 +220,20 @@ def _render_redrive(table: str, tables: Sequence[str]) -> str:
         "  AND (ARRAY_LENGTH(@message_ids) = 0 OR d.message_id IN UNNEST(@message_ids))"
         f"{repaired}\n"
         "QUALIFY ROW_NUMBER() OVER (PARTITION BY d.topic, d.message_id ORDER BY d.ingest_time DESC) = 1\n"
-        "  AND (ARRAY_LENGTH(@codes) = 0 OR d.error_code IN UNNEST(@codes))"
+        "  AND (ARRAY_LENGTH(@codes) = 0 OR d.error_code IN UNNEST(@codes))\n"
+        f"  AND (ARRAY_LENGTH(@paths) = 0 OR {_PATH} IN UNNEST(@paths))"
+    )
+
+
+def _render_list(table: str, limit: int) -> str:
+    return (
+        f"SELECT d.source, d.topic, d.message_id, d.error_code AS code, {_PATH} AS path,\n"
+        "  d.error_message AS reason, d.publish_time, d.ingest_time\n"
+        f"FROM `{table}` AS d WHERE {_since('d')} AND d.source = @source\n"
+        "QUALIFY ROW_NUMBER() OVER (PARTITION BY d.topic, d.message_id ORDER BY d.ingest_time DESC) = 1\n"
+        "  AND (ARRAY_LENGTH(@codes) = 0 OR d.error_code IN UNNEST(@codes))\n"
+        f"  AND (ARRAY_LENGTH(@paths) = 0 OR {_PATH} IN UNNEST(@paths))\n"
+        f"ORDER BY ingest_time DESC, topic, message_id LIMIT {limit}"
     )
 
 

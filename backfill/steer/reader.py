@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from backfill.plan.redrive import LetterCounter, LetterReason
+from backfill.plan.redrive import LetterChoice, LetterCounter, LetterMessage, LetterReason
 from backfill.run.dead_letters import (
     DeadLetterPage,
     DeadLetterReason,
@@ -18,12 +18,14 @@ from backfill.run.publish import unconfirmed_bound
 from backfill.run.selection import read_selection
 from backfill.steer.inbox_items import list_inbox
 from backfill.steer.kind import BACKFILL
+from backfill.steer.rates import RateInterval, rate_intervals
 from backfill.steer.verification import MissingMessage, Verifier
 from backfill.steer.view import Backfill
 from jobs.inbox_items import InboxItem
 from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.service import JobService
 from jobs.store import Job, JobStore
+from jobs.store.figures import job_subject
 from jobs.supervisor import JobSupervisor
 from model.job import JobState
 from model.principal import READ, Principal
@@ -99,6 +101,12 @@ class BackfillReader(JobService[Backfill]):
         """Return how many messages could not be published for each reason, the most frequent one first."""
         return count_dead_letters(self._folder_of(self._read(backfill_id, principal).id))
 
+    def list_rates(self, backfill_id: str, *, principal: Principal) -> list[RateInterval]:
+        """Return how much was published in each interval since the backfill began, oldest first; 240 at most."""
+        job = self._read(backfill_id, principal)
+        subject = job_subject(job.id)
+        return rate_intervals(job, self._store.list_figures([subject], job.created_at).get(subject, ()))
+
     def list_missing(
         self, backfill_id: str, *, principal: Principal, limit: int = DEFAULT_PAGE_SIZE, after: int = -1
     ) -> list[MissingMessage]:
@@ -111,13 +119,22 @@ class BackfillReader(JobService[Backfill]):
         return self._verifier.missing_messages(job, limit=limit, after=after)
 
     def count_letters(self, start: datetime, *, principal: Principal) -> list[LetterReason]:
-        """Return the pipeline's dead letters since ``start`` by source and reason.
+        """Return the pipeline's dead letters since ``start`` by source, reason and path.
 
         Raises:
             WarehouseError, QueryError: the table can't be read.
         """
         principal.require(READ)
         return self._letters.count(start)
+
+    def list_letters(self, choice: LetterChoice, *, principal: Principal, limit: int) -> list[LetterMessage]:
+        """Return up to ``limit`` of the pipeline's dead letters, the latest first, without payloads.
+
+        Raises:
+            WarehouseError, QueryError: the table can't be read.
+        """
+        principal.require(READ)
+        return self._letters.list_messages(choice, limit=limit)
 
     def _folder_of(self, job_id: str) -> BackfillFolder:
         return BackfillFolder.of(super()._folder_of(job_id))

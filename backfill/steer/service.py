@@ -45,7 +45,8 @@ from model.errors import (
 )
 from model.job import JobState
 from model.moment import render_moment
-from model.principal import APPROVE, PLAN, RUN, Principal
+from model.principal import APPROVE, MESSAGES, PLAN, RUN, Principal
+from sql.parameters import QueryParameter
 
 _LOG: Final = structlog.get_logger()
 RETRIES: Final = ("all", "failed", "missing")
@@ -85,22 +86,44 @@ class BackfillService(BackfillReader):
         self._planner.warm()
         super().start()
 
-    def plan(self, request: BackfillRequest, *, principal: Principal, exact: bool = False) -> dict[str, Any]:
+    def check_query(
+        self, query: str, parameters: Mapping[str, QueryParameter], *, principal: Principal
+    ) -> dict[str, Any]:
+        """Return what the gate says of a query and which edits would mend it; nothing is run."""
+        principal.require(PLAN)
+        return self._planner.check(query, parameters)
+
+    def validate(self, request: BackfillRequest) -> None:
+        """Ask the gate about a request that somebody keeps for later; nothing is run.
+
+        Raises:
+            QueryRefusedError, RequestInvalidError: a backfill of it would be refused now.
+            WarehouseError: the warehouse, which knows the tables, does not answer.
+        """
+        self._planner.validate(request)
+
+    def plan(
+        self, request: BackfillRequest, *, principal: Principal, exact: bool = False, originals: bool = False
+    ) -> dict[str, Any]:
         """Run the request's query to say what a backfill of it would do, and keep that for a create to quote.
 
         BigQuery is only asked what it would do, unless ``exact``: then it runs the query, and a create that quotes
-        the plan reads what it selected.
+        the plan reads what it selected. With ``originals`` the samples have the archived messages beside them.
 
         Raises:
+            ForbiddenError: ``originals``, and the caller may not read messages, or not those of a sample's topic.
             QueryRefusedError, RequestInvalidError, TopicNotFoundError: as :meth:`create`.
             QueryError: the query fails, or needs more than it may use.
         """
         principal.require(PLAN)
         principal.require_topic(request.topic)
+        if originals:
+            principal.require(MESSAGES)
         valid = self._planner.validate(request)
         check_topic(self._pubsub, request, principal)
         overlapping = overlapping_ids(self._store.list_active(BACKFILL.name), request.topic, valid.window)
-        return self._planner.plan(request, valid, overlapping=overlapping, exact=exact)
+        reader = principal if originals else None
+        return self._planner.plan(request, valid, overlapping=overlapping, exact=exact, reader=reader)
 
     def create(
         self, request: BackfillRequest, *, principal: Principal, idempotency_key: str | None = None

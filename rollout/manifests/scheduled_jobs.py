@@ -10,22 +10,28 @@ from pydantic import TypeAdapter
 
 from backfill.plan.request import BackfillRequest
 from backfill.steer.service import BackfillService
+from backup.compaction.service import CompactionService
 from jobs.store import JobStore
-from model.errors import JobNotFoundError, JobStateError, StreamSnapshotNotFoundError
+from model.errors import JobNotFoundError, JobStateError, RolloutStateError, StreamSnapshotNotFoundError
 from model.job import JobState
 from model.manifest_record import RunState, ScheduleRun
 from model.moment import render_moment
-from model.principal import PLAN, RUN, STREAMS_OPERATE, Principal
+from model.principal import PLAN, ROLLOUTS_APPLY, RUN, STREAMS_OPERATE, Principal
+from model.rollout_record import RolloutState
 from model.stream_options import StreamKind
 from model.stream_snapshot import SnapshotState
 from reporting.request import MergeCreate
 from reporting.service import MergeService
 from rollout.launching import TemplateService
 from rollout.manifests.cron import parse_zone
+from rollout.manifests.manifest import digest_of
+from rollout.manifests.rollout import RolloutWanted
 from rollout.manifests.slots import Slot, fill_request
+from rollout.rollouts import RolloutService
 from rollout.snapshots import SnapshotService
 
 _SNAPSHOT: Final = "snapshot"
+_ROLLOUT: Final = "rollout"
 _ENDS: Final[Mapping[JobState, RunState]] = {
     JobState.SUCCEEDED: RunState.SUCCEEDED,
     JobState.FAILED: RunState.FAILED,
@@ -53,6 +59,8 @@ def require_scope(kind: str, request: Mapping[str, Any], principal: Principal) -
         principal.require_any(PLAN, STREAMS_OPERATE, RUN)
     elif kind == _SNAPSHOT:
         principal.require(STREAMS_OPERATE)
+    elif kind == _ROLLOUT:
+        principal.require(ROLLOUTS_APPLY)
     else:
         principal.require(RUN)
         if kind == "backfill":
@@ -73,12 +81,16 @@ class ScheduledJobs:
         merges: MergeService,
         snapshots: SnapshotService,
         templates: TemplateService,
+        rollouts: RolloutService,
+        compactions: CompactionService,
     ) -> None:
         self._store = store
         self._backfills = backfills
         self._merges = merges
         self._snapshots = snapshots
         self._templates = templates
+        self._rollouts = rollouts
+        self._compactions = compactions
 
     def start(self, run: ScheduleRun, principal: Principal) -> StartedJob:
         """Make the run's job, unless it is made.
@@ -104,6 +116,13 @@ class ScheduledJobs:
         if kind == "merge":
             merge = _MERGE.validate_json(document).parse()
             return StartedJob(kind, self._merges.create(merge, principal=principal, idempotency_key=key).id)
+        if kind == "compaction":
+            compaction = self._compactions.create(request["tables"], principal=principal, idempotency_key=key)
+            return StartedJob(kind, compaction.id)
+        if kind == _ROLLOUT:
+            wanted = RolloutWanted.model_validate_json(document)
+            begun = self._rollouts.begin(wanted, run.schedule, digest_of(key), principal=principal)
+            return StartedJob(kind, begun.id)
         snapshot = self._snapshots.create(
             request["stream"], with_source=request["with_source"], principal=principal, idempotency_key=key
         )
@@ -118,6 +137,8 @@ class ScheduledJobs:
         assert run.job_id is not None, "it has a job"
         if run.job_kind == _SNAPSHOT:
             return self._look_at_snapshot(run.job_id)
+        if run.job_kind == _ROLLOUT:
+            return self._look_at_rollout(run.job_id)
         if run.job_kind in set(StreamKind):
             # A stream goes on for ever: its launch is all that there is to do.
             return RunState.SUCCEEDED, None
@@ -130,14 +151,31 @@ class ScheduledJobs:
     def cancel(self, run: ScheduleRun, principal: Principal) -> None:
         """Have the run's job cancelled, if that can be."""
         assert run.job_id is not None, "it has a job"
-        services: dict[str | None, BackfillService | MergeService] = {
+        if run.job_kind == _ROLLOUT:
+            with suppress(RolloutStateError):
+                self._rollouts.cancel(run.job_id, principal=principal)
+            return
+        services: dict[str | None, BackfillService | MergeService | CompactionService] = {
             "backfill": self._backfills,
             "merge": self._merges,
+            "compaction": self._compactions,
         }
         service = services.get(run.job_kind)
         if service is not None:
             with suppress(JobStateError, JobNotFoundError):
                 service.cancel(run.job_id, principal=principal)
+
+    def _look_at_rollout(self, rollout_id: str) -> tuple[RunState, str | None]:
+        found = self._store.get_rollout(rollout_id)
+        if not found.state.is_ended:
+            return RunState.RUNNING, None
+        if found.state is RolloutState.STABLE:
+            return RunState.SUCCEEDED, None
+        why = None if found.error is None else f"{found.id} is {found.state}: {found.error.message}"
+        is_cancelled = found.state is RolloutState.ROLLED_BACK and found.unwanted_by is not None
+        if is_cancelled or found.state is RolloutState.CANCELLED:
+            return RunState.CANCELLED, why
+        return RunState.FAILED, why or f"{found.id} is {found.state}."
 
     def _look_at_snapshot(self, snapshot_id: str) -> tuple[RunState, str | None]:
         try:

@@ -1,6 +1,5 @@
 """The engine of schedules: gives every slot that is due its run, once, and follows runs to their end."""
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -27,12 +26,11 @@ from model.errors import (
 )
 from model.manifest_record import ManifestRecord, RunState, ScheduleRun, Settlement
 from model.principal import Principal
-from rollout.manifests.manifest import ScheduleManifest, read_spec
+from rollout.manifests.schedule import KIND, ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import StartedJob
 from rollout.manifests.settling import settle_slots
+from rollout.rollouts import NOTHING_TO_ROLL_OUT
 
-KIND: Final = "Schedule"
-_TICK_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 60.0
 # What ends by itself: the same start may work a minute later.
 _PASSING: Final = (
@@ -46,7 +44,7 @@ _PASSING: Final = (
     StoreUnavailableError,
     WarehouseUnavailableError,
 )
-_NOTHING_TO_DO: Final = "nothing_to_merge"
+_NOTHING_TO_DO: Final = frozenset({"nothing_to_merge", NOTHING_TO_ROLL_OUT})
 _LOG: Final = structlog.get_logger()
 
 
@@ -84,19 +82,6 @@ class Scheduler:
         self._jobs = jobs
         self._steady = steady
         self._tried_at: dict[tuple[str, datetime], float] = {}
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Look in the background until :meth:`stop`."""
-        self._thread = threading.Thread(target=self._run, name="schedules", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Look no more; after this nothing is started."""
-        self._stopping.set()
-        if self._thread is not None:
-            self._thread.join()
 
     def tick(self) -> None:
         """Settle the slots that are due, and bring every run one step further.
@@ -115,24 +100,15 @@ class Scheduler:
         known = {(run.schedule, run.slot) for run in living}
         self._tried_at = {key: at for key, at in self._tried_at.items() if key in known}
 
-    def _run(self) -> None:
-        while not self._stopping.wait(_TICK_SECONDS):
-            try:
-                self.tick()
-            except RefeedError as exc:
-                _LOG.warning("schedules can't be looked at; trying again", problem=exc.message)
-            except Exception:  # noqa: BLE001 - the next look must be made all the same
-                _LOG.exception("schedules can't be looked at; trying again")
-
     def _settle(self, record: ManifestRecord, now: datetime) -> None:
         # Before the lock of a write: mostly nothing is due.
-        spec = read_spec(record.document)
+        spec = read_schedule(record.document)
         following = next(spec.timing().after(record.settled_until), None)
         if following is None or following > now:
             return
 
         def choose(current: ManifestRecord, at: datetime, living: Sequence[ScheduleRun]) -> Settlement | None:
-            return settle_slots(read_spec(current.document), current.settled_until, at, living)
+            return settle_slots(read_schedule(current.document), current.settled_until, at, living)
 
         for run in self._store.settle_slots(record.name, choose):
             _LOG.info("slot is due", schedule=run.schedule, slot=run.slot.isoformat(), state=run.state.value)
@@ -168,12 +144,12 @@ class Scheduler:
             _LOG.info("slot has its job", schedule=run.schedule, slot=run.slot.isoformat(), job_id=job.id)
 
     def _note_failure(self, run: ScheduleRun, record: ManifestRecord, error: RefeedError) -> None:
-        if isinstance(error, RequestInvalidError) and _NOTHING_TO_DO in {
-            fault.get("code") for fault in error.details.get("errors", ())
-        }:
+        if isinstance(error, RequestInvalidError) and any(
+            fault.get("code") in _NOTHING_TO_DO for fault in error.details.get("errors", ())
+        ):
             self._store.change_run(run, RunState.SKIPPED, why=error.message)
             return
-        following = next(read_spec(record.document).timing().after(run.slot), None)
+        following = next(read_schedule(record.document).timing().after(run.slot), None)
         is_passing = isinstance(error, _PASSING) and (following is None or self._store.now() < following)
         state = RunState.STARTING if is_passing else RunState.FAILED
         _LOG.warning(
@@ -194,7 +170,7 @@ class Scheduler:
                 self._after_failure(run, record, why)
 
     def _after_failure(self, run: ScheduleRun, record: ManifestRecord, why: str | None) -> None:
-        spec: ScheduleManifest = read_spec(record.document)
+        spec: ScheduleManifest = read_schedule(record.document)
         if spec.on_failure == "pause":
             reason = f"The run of {run.slot:%Y-%m-%dT%H:%MZ} failed: {why or 'its job says why'}"
             with suppress(ManifestNotFoundError):

@@ -1,6 +1,6 @@
 """Manifests as callers plan, apply and remove them by their names, and the schedules that they make."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from itertools import islice
@@ -11,11 +11,16 @@ import structlog
 from jobs.store import JobStore
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
 from model.manifest_record import ManifestRecord, ScheduleRun
+from model.moment import render_moment
 from model.naming import did_you_mean
-from model.principal import READ, RUN, SCHEDULES_APPLY, Principal
-from rollout.manifests.manifest import Manifest, ScheduleManifest, digest_of, parse_manifest, read_spec
+from model.principal import READ, ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, Principal
+from model.rollout_record import NewRollout, Rollout, RolloutState
+from rollout.manifests import rollout, schedule
+from rollout.manifests.job_gate import JobGate, find_watch_query
+from rollout.manifests.manifest import Manifest, digest_of, parse_manifest, read_spec
+from rollout.manifests.schedule import CompactionJob, RolloutJob, ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import require_scope
-from rollout.manifests.scheduler import KIND
+from rollout.rollouts import RolloutService
 
 # Who owns what callers apply, and the schedule that the settings make.
 API: Final = "api"
@@ -23,6 +28,8 @@ SETTINGS: Final = "REFEED_MERGE_AT"
 NIGHTLY_MERGE: Final = "nightly-merge"
 _SHOWN_SLOTS: Final = 5
 _SHOWN_RUNS: Final = 10
+# kind -> the scope that applies and removes it
+_SCOPES: Final = {schedule.KIND: SCHEDULES_APPLY, rollout.KIND: ROLLOUTS_APPLY}
 _TIMING: Final = ("cron", "time_zone", "start", "end")
 _DAY: Final = timedelta(days=1)
 _LOG: Final = structlog.get_logger()
@@ -41,7 +48,10 @@ class ValueChange:
 
 @dataclass(frozen=True, slots=True)
 class ManifestPlan:
-    """What applying or removing a manifest would change; ``hash`` stands for exactly this."""
+    """What applying or removing a manifest would change; ``hash`` stands for exactly this.
+
+    ``note`` says of a rollout what became of the content that is there.
+    """
 
     name: str
     kind: str
@@ -49,6 +59,7 @@ class ManifestPlan:
     differences: tuple[ValueChange, ...]
     version: int
     hash: str
+    note: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,28 +73,44 @@ class Schedule:
 
 
 class ManifestService:
-    """Keeps manifests; the scheduler of every replica does what they say.
+    """Keeps manifests; the scheduler and the engine of rollouts of every replica do what they say.
 
     A name belongs to the source that applied it first, and only that one changes or removes it. A schedule starts
-    its jobs with the scopes and topics of who applied it last.
+    its jobs with the scopes and topics of who applied it last. A rollout begins with its manifest, once for its
+    content. ``check_compaction`` raises where the warehouse has nothing to compact.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope.
         ManifestNotFoundError: any call that names a manifest that is not there.
     """
 
-    def __init__(self, store: JobStore) -> None:
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        rollouts: RolloutService | None = None,
+        queries: JobGate | None = None,
+        check_compaction: Callable[[], object] = lambda: None,
+    ) -> None:
         self._store = store
+        self._rollouts = rollouts or RolloutService(store)
+        self._queries = queries
+        self._check_compaction = check_compaction
 
     def plan(self, name: str, content: bytes | None, *, principal: Principal) -> ManifestPlan:
         """Return what applying ``content`` under this name would change; None is for its removal.
 
         Raises:
             ManifestInvalidError: it has faults; all of them are in the details.
+            RefeedError: a rollout could not begin, as :meth:`RolloutService.prepare`.
         """
-        principal.require_any(READ, SCHEDULES_APPLY)
+        principal.require_any(READ, *_SCOPES.values())
         manifest = None if content is None else parse_manifest(content, name)
-        return self._plan(name, manifest, self._find(name))
+        plan = self._plan(name, manifest, self._find(name), principal)
+        self._check_query(manifest, content, plan)
+        if manifest is not None:
+            self._prepare(manifest, plan)
+        return plan
 
     def apply(
         self,
@@ -93,70 +120,96 @@ class ManifestService:
         principal: Principal,
         plan_hash: str | None = None,
         source: str = API,
+        holder: str | None = None,
     ) -> tuple[ManifestRecord, ManifestPlan]:
         """Create or change what the manifest describes, and return it with what has changed.
 
         The same content again changes nothing. Another cron, zone, start or end makes no slot due that is past.
+        ``holder`` is the replica that watches ``source``, where that is one of uploads.
 
         Raises:
             ManifestInvalidError: it has faults; all of them are in the details.
             ManifestOwnedError: the name belongs to another source.
             ManifestChangedError: ``plan_hash`` stands for something else.
+            LeaseLostError: ``holder`` does not watch the source any more.
+            RolloutInProgressError: a rollout of it has not ended.
+            RefeedError: a rollout can't begin, as :meth:`RolloutService.prepare`, or something else runs.
         """
-        principal.require(SCHEDULES_APPLY)
+        principal.require_any(*_SCOPES.values())
         manifest = parse_manifest(content, name)
-        request = manifest.spec.job.model_dump(mode="json")["request"]
-        require_scope(manifest.spec.job.kind, request, principal)
-        plan = self._plan(name, manifest, self._find(name))
+        before = self._find(name)
+        for kind in {manifest.kind, *(() if before is None else (before.kind,))}:
+            principal.require(_SCOPES[kind])
+        if isinstance(manifest.spec, ScheduleManifest):
+            request = manifest.spec.job.model_dump(mode="json")["request"]
+            require_scope(manifest.spec.job.kind, request, principal)
+        if find_watch_query(manifest.spec) is not None:
+            # Whether a query gives rows reveals something about messages, as a backfill by that query would.
+            principal.require(RUN)
+        plan = self._plan(name, manifest, before, principal)
         _check_hash(plan, plan_hash)
-        return self._put(manifest, principal, source, plan.version), plan
+        self._check_query(manifest, content, plan)
+        new = self._prepare(manifest, plan)
+        return self._put(manifest, principal, source, plan.version, holder, rollout=new), plan
 
     def remove(
-        self, name: str, *, principal: Principal, plan_hash: str | None = None, source: str = API
+        self,
+        name: str,
+        *,
+        principal: Principal,
+        plan_hash: str | None = None,
+        source: str = API,
+        holder: str | None = None,
     ) -> ManifestRecord:
         """Remove a manifest; of a schedule, what runs ends by itself, and what has not begun never does.
+
+        Of a rollout nothing that runs changes.
 
         Raises:
             ManifestOwnedError: the name belongs to another source.
             ManifestChangedError: ``plan_hash`` stands for something else.
+            LeaseLostError: ``holder`` does not watch the source any more.
+            RolloutInProgressError: a rollout of it has not ended.
         """
-        principal.require(SCHEDULES_APPLY)
-        plan = self._plan(name, None, self._get(name))
+        principal.require_any(*_SCOPES.values())
+        record = self._get(name)
+        principal.require(_SCOPES[record.kind])
+        plan = self._plan(name, None, record, principal)
         _check_hash(plan, plan_hash)
-        removed = self._store.remove_manifest(name, source=source, expected_version=plan.version)
+        removed = self._store.remove_manifest(name, source=source, expected_version=plan.version, holder=holder)
         _LOG.info("manifest_removed", manifest=name, by=principal.name)
         return removed
 
     def get(self, name: str, *, principal: Principal) -> ManifestRecord:
         """Return the manifest as it was applied."""
-        principal.require_any(READ, SCHEDULES_APPLY)
+        principal.require_any(READ, *_SCOPES.values())
         return self._get(name)
 
     def list_manifests(self, *, principal: Principal) -> list[ManifestRecord]:
         """Return all manifests, by name."""
-        principal.require_any(READ, SCHEDULES_APPLY)
+        principal.require_any(READ, *_SCOPES.values())
         return self._store.list_manifests()
 
     def list_schedules(self, *, principal: Principal) -> list[Schedule]:
         """Return all schedules, by name."""
         principal.require_any(READ, SCHEDULES_APPLY)
-        return [self._show(record) for record in self._store.list_manifests(kind=KIND)]
+        return [self._show(record) for record in self._store.list_manifests(kind=schedule.KIND)]
 
     def get_schedule(self, name: str, *, principal: Principal) -> Schedule:
         """Return the schedule."""
         principal.require_any(READ, SCHEDULES_APPLY)
-        return self._show(self._get(name))
+        return self._show(self._get_schedule(name))
 
     def pause(self, name: str, *, principal: Principal) -> Schedule:
         """Let no slot of the schedule be due until :meth:`resume`; what runs goes on."""
         principal.require(SCHEDULES_APPLY)
-        self._get(name)
+        self._get_schedule(name)
         return self._show(self._store.pause_schedule(name, f"{principal.name} paused it."))
 
     def resume(self, name: str, *, principal: Principal) -> Schedule:
         """Let slots be due from now on; those of the pause are not made up for."""
         principal.require(SCHEDULES_APPLY)
-        self._get(name)
+        self._get_schedule(name)
         return self._show(self._store.pause_schedule(name, None))
 
     def keep_nightly_merge(self, at: time | None) -> None:
@@ -174,10 +227,37 @@ class ManifestService:
         except ManifestOwnedError as exc:
             _LOG.info("REFEED_MERGE_AT makes no schedule", problem=exc.message)
 
-    def _put(self, manifest: Manifest, principal: Principal, source: str, version: int | None) -> ManifestRecord:
+    def find_rollout(self, record: ManifestRecord, *, principal: Principal) -> Rollout | None:
+        """Return the newest rollout that applying the manifest began; None where it began none."""
+        return self._rollouts.find(record.name, principal=principal) if record.kind == rollout.KIND else None
+
+    def _prepare(self, manifest: Manifest, plan: ManifestPlan) -> NewRollout | None:
+        """Return the rollout that begins with the manifest, None where none does; one of a schedule is checked."""
+        if plan.action == "none":
+            return None
+        if isinstance(manifest.spec, ScheduleManifest):
+            if isinstance(manifest.spec.job, RolloutJob):
+                self._rollouts.check(manifest.spec.job.request, manifest.name, pointer="/job/request")
+            elif isinstance(manifest.spec.job, CompactionJob):
+                self._check_compaction()
+            return None
+        return self._rollouts.prepare(manifest.spec, manifest.document, manifest.digest)
+
+    def _put(
+        self,
+        manifest: Manifest,
+        principal: Principal,
+        source: str,
+        version: int | None,
+        holder: str | None = None,
+        *,
+        rollout: NewRollout | None = None,
+    ) -> ManifestRecord:
         def keeps_slots(before: ManifestRecord) -> bool:
             spec = read_spec(before.document)
-            return all(getattr(spec, name) == getattr(manifest.spec, name) for name in _TIMING)
+            return spec.kind == manifest.kind == schedule.KIND and all(
+                getattr(spec, name) == getattr(manifest.spec, name) for name in _TIMING
+            )
 
         record = self._store.put_manifest(
             manifest.name,
@@ -190,11 +270,20 @@ class ManifestService:
             settle=lambda now: now - _DAY if source == SETTINGS else now,
             keeps_slots=keeps_slots,
             expected_version=version,
+            holder=holder,
+            rollout=rollout,
         )
         _LOG.info("manifest_applied", manifest=record.name, version=record.version, by=principal.name)
         return record
 
-    def _plan(self, name: str, manifest: Manifest | None, record: ManifestRecord | None) -> ManifestPlan:
+    def _check_query(self, manifest: Manifest | None, content: bytes | None, plan: ManifestPlan) -> None:
+        # What was applied stays good: the same content again changes nothing.
+        if self._queries is not None and manifest is not None and content is not None and plan.action != "none":
+            self._queries.check(manifest, content)
+
+    def _plan(
+        self, name: str, manifest: Manifest | None, record: ManifestRecord | None, principal: Principal
+    ) -> ManifestPlan:
         if manifest is None and record is None:
             raise self._unknown(name)
         before = {} if record is None else record.document
@@ -218,10 +307,25 @@ class ManifestService:
             tuple(_differences(before, after, "")),
             version,
             digest_of([name, action, version, *digests]),
+            self._note(record, principal) if record is not None and action == "none" else None,
         )
 
+    def _note(self, record: ManifestRecord, principal: Principal) -> str | None:
+        """Return what became of the rollout whose content is applied again."""
+        last = self.find_rollout(record, principal=principal)
+        if last is None:
+            return None
+        if not last.state.is_ended:
+            return f"{last.id} is {last.state}."
+        at = "" if last.finished_at is None else f" at {render_moment(last.finished_at)}"
+        why = "" if last.error is None else f": {last.error.message}"
+        said = f"{last.id} was {last.state}{at}{why}"
+        if last.state is RolloutState.STABLE and last.reverses is None:
+            return f"{said.rstrip('.')}."
+        return f"{said.rstrip('.')}. It is tried again when its content changes."
+
     def _show(self, record: ManifestRecord) -> Schedule:
-        spec = read_spec(record.document)
+        spec = read_schedule(record.document)
         since = max(record.settled_until, self._store.now())
         slots = () if record.paused is not None else tuple(islice(spec.timing().after(since), _SHOWN_SLOTS))
         return Schedule(record, spec, slots, tuple(self._store.list_runs(record.name, limit=_SHOWN_RUNS)))
@@ -238,6 +342,12 @@ class ManifestService:
             raise self._unknown(name)
         return found
 
+    def _get_schedule(self, name: str) -> ManifestRecord:
+        found = self._get(name)
+        if found.kind != schedule.KIND:
+            raise ManifestNotFoundError(f"{name} is a {found.kind}, no schedule.", name=name)
+        return found
+
     def _unknown(self, name: str) -> ManifestNotFoundError:
         meant = did_you_mean(name, [record.name for record in self._store.list_manifests()])
         return ManifestNotFoundError(f"There is no manifest {name[:80]}.{meant}", name=name[:80])
@@ -246,7 +356,7 @@ class ManifestService:
 def _nightly_merge(at: time) -> Manifest:
     """Return what a person would write for REFEED_MERGE_AT: of nights that were missed the last is made up for."""
     document = {
-        "kind": KIND,
+        "kind": schedule.KIND,
         "name": NIGHTLY_MERGE,
         "description": f"{SETTINGS}={at:%H:%M}",
         "cron": f"{at.minute} {at.hour} * * *",

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from model.manifest_record import NewRun, RunState, ScheduleRun, Settlement
-from rollout.manifests.manifest import ScheduleManifest
+from rollout.manifests.schedule import ScheduleManifest
 
 # A slot that was seen later than this was missed: the service was away.
 GRACE_SECONDS: Final = 60.0
@@ -41,7 +41,7 @@ def settle_slots(
     runs = [
         NewRun(slot, timing.before(slot), state, why) for slot, (state, why) in zip(chosen, states, strict=True)
     ]
-    request = {"job": spec.job.model_dump(mode="json"), "time_zone": spec.time_zone}
+    request = {"job": spec.job.model_dump(mode="json", by_alias=True), "time_zone": spec.time_zone}
     return Settlement(due[-1], tuple(runs), request, ends_others=bool(living) and spec.overlap == "replace")
 
 

@@ -1,0 +1,108 @@
+"""Checks a query while it is being written: the gate's findings with their edits, and what the query may read."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from backfill.plan.plan import text_warnings
+from model.errors import RequestInvalidError
+from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME, Partitioning, TableSchema
+from sql.check import check_query, render_finding
+from sql.datatypes import ATTRIBUTES
+from sql.edits import PlacedViolation, find_edits
+from sql.parameters import QueryParameter
+from sql.validate import Policy, QueryRefusedError, ValidatedQuery
+from sql.violation import Violation
+
+# Where a finding is from: the gate refuses the query everywhere, the warehouse only this deployment's.
+FindingSource = Literal["gate", "warehouse"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadableTable:
+    """A table that queries may read; ``columns`` is None where nobody knows them before the query runs."""
+
+    table: str
+    is_archive: bool
+    partitioning: Partitioning | None
+    columns: Sequence[tuple[str, str]] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape, its pseudo columns among the columns."""
+        pseudo = [(PARTITION_TIME, "TIMESTAMP"), (PARTITION_DATE, "DATE")] if self.partitioning else []
+        columns = None if self.columns is None else [*self.columns, *pseudo]
+        return {
+            "table": self.table,
+            "is_archive": self.is_archive,
+            "columns": None if columns is None else [{"name": name, "type": kind} for name, kind in columns],
+        }
+
+
+def check_replay_query(
+    query: str,
+    parameters: Mapping[str, QueryParameter],
+    policy: Policy,
+    check: Callable[[ValidatedQuery], None],
+) -> dict[str, Any]:
+    """Return the verdict on a query of a replay in the API's shape; nothing is run and nobody is asked.
+
+    ``check`` raises where the warehouse can't answer what the gate lets through.
+
+    Raises:
+        RequestInvalidError: it holds a text that UTF-8 can't hold.
+    """
+    try:
+        json.dumps([query, dict(parameters)], ensure_ascii=False).encode()
+    except UnicodeEncodeError as exc:
+        fault = {"code": "text_invalid", "message": "A text holds half of a surrogate pair.", "pointer": ""}
+        raise RequestInvalidError(fault["message"], errors=[fault]) from exc
+    report = check_query(query, parameters, policy, with_edits=True)
+    findings = _render(report.findings, "gate")
+    if report.query is not None:
+        findings = _render(_place(query, _warehouse_violations(report.query, check), policy), "warehouse")
+    document = report.to_json()
+    return {
+        "passes": not findings,
+        "findings": findings,
+        "rewritten": document.get("rewritten"),
+        "window": document.get("window"),
+        "columns": document.get("columns", []),
+        "warnings": [] if report.query is None else text_warnings(report.query),
+        "reads": document.get("tables", []),
+        "tables": [table.to_json() for table in readable_tables(policy)],
+    }
+
+
+def readable_tables(policy: Policy) -> list[ReadableTable]:
+    """Return every table that a query may read and that is there, the archive first."""
+    columns = [
+        (column.name, str(ATTRIBUTES) if column.type == "ATTRIBUTES" else column.type)
+        for column in ARCHIVE_COLUMNS
+    ]
+    archive = ReadableTable(policy.archive_table, is_archive=True, partitioning="day", columns=columns)
+    others = [name for name in policy.extra_tables if name not in policy.missing_tables]
+    return [archive, *(_extra(name, policy.schema(name)) for name in others)]
+
+
+def _extra(name: str, schema: TableSchema | None) -> ReadableTable:
+    if schema is None:
+        return ReadableTable(name, is_archive=False, partitioning=None, columns=None)
+    return ReadableTable(name, is_archive=False, partitioning=schema.partitioning, columns=schema.columns)
+
+
+def _warehouse_violations(query: ValidatedQuery, check: Callable[[ValidatedQuery], None]) -> Sequence[Violation]:
+    try:
+        check(query)
+    except QueryRefusedError as exc:
+        return exc.violations
+    return ()
+
+
+def _place(text: str, violations: Sequence[Violation], policy: Policy) -> Sequence[PlacedViolation]:
+    """Return the violations with their places; the gate has nothing to mend in a query that it lets through."""
+    return find_edits(text, violations, lambda _text: violations, archive=policy.archive_table, now=policy.now)
+
+
+def _render(findings: Sequence[PlacedViolation], source: FindingSource) -> list[dict[str, Any]]:
+    return [{**render_finding(finding), "source": source} for finding in findings]

@@ -1,0 +1,1 @@
+"""Compactions of the archive and of tables of rows, as jobs."""

@@ -1,0 +1,62 @@
+"""The driver of a compaction: one table after the other, each partition in a commit of its own."""
+
+import sys
+import time
+from typing import Final
+
+import structlog
+
+from jobs.driver import run_driver
+from jobs.folder import JobFolder, Outcome
+from model.errors import TableNotFoundError, WarehouseError
+from model.job import JobState
+from warehouse.open import warehouse_from_json
+from warehouse.port import Upkeep, Warehouse
+
+# The archive's name among the tables of a compaction.
+ARCHIVE: Final = "archive"
+_LOG: Final = structlog.get_logger()
+# A stream's own compaction took files away that this one had read; the next look finds the rest.
+_TRIES: Final = 5
+_RETRY_SECONDS: Final = 1.0
+
+
+def run_compaction(folder: JobFolder, epoch: int) -> Outcome:
+    """Run attempt ``epoch`` of the compaction in ``folder`` and return how it ended.
+
+    Tables that an attempt before has noted are left alone. A driver that dies between a commit and its note
+    compacts that table again, which finds nothing more to do.
+    """
+    specification = folder.read_specification()
+    warehouse: Warehouse = warehouse_from_json(specification["warehouse"])
+    findings = folder.read_findings()
+    for name in specification["tables"]:
+        if name not in findings:
+            upkeep = warehouse.open_upkeep(None if name == ARCHIVE else name)
+            assert upkeep is not None, "the service makes no compaction of another warehouse"
+            findings[name] = _compact(upkeep)
+            folder.write_findings(findings)
+            _LOG.info("compacted", table=name, files_removed=findings[name])
+    return Outcome(epoch, JobState.SUCCEEDED)
+
+
+def _compact(upkeep: Upkeep) -> int:
+    for left in reversed(range(_TRIES)):
+        try:
+            return upkeep.compact()
+        except TableNotFoundError:
+            raise
+        except WarehouseError:
+            if not left:
+                raise
+            time.sleep(_RETRY_SECONDS)
+    raise AssertionError("the last try returns or raises")
+
+
+def main(argument: str) -> int:
+    """Run the attempt that ``argument`` ({"folder", "epoch"} as JSON) names; 0 when every table is compacted."""
+    return run_driver(argument, run_compaction)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,140 @@
+"""What can be done with compactions: one service for the API and for schedules."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Self
+
+from backup.compaction.kind import COMPACTION
+from jobs.inbox_items import InboxItem, error_message, list_ended
+from jobs.launcher import Launcher
+from jobs.service import JobService
+from jobs.store import Idempotency, Job, JobError, JobStore
+from jobs.supervisor import JobSupervisor
+from model.errors import RequestInvalidError
+from model.job import JobState
+from model.moment import render_moment
+from model.principal import RUN, Principal
+from model.settings import Settings
+from warehouse.port import Warehouse
+
+# Two compactions of one table would only take each other's files away.
+_MAX_RUNNING: Final = 1
+_TIMES: Final = ("created_at", "started_at", "finished_at")
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """One compaction; ``files_removed`` has the tables that are done."""
+
+    id: str
+    state: JobState
+    tables: list[str]
+    files_removed: dict[str, int]
+    created_by: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    restarts: int
+    error: JobError | None
+    etag: str
+
+    @classmethod
+    def from_job(cls, job: Job) -> Self:
+        """Return the compaction that a job of kind ``compaction`` is."""
+        return cls(
+            id=job.id,
+            state=job.state,
+            tables=job.request["tables"],
+            files_removed=(job.findings or {}).get("tables", {}),
+            created_by=job.created_by,
+            created_at=job.created_at,
+            started_at=job.started_at,
+            finished_at=job.finished_at,
+            restarts=job.restarts,
+            error=job.error,
+            etag=f'"{job.version}"',
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it in the API's shape."""
+        times = {name: render_moment(getattr(self, name)) for name in _TIMES}
+        return {**asdict(self), "state": self.state.value, **times}
+
+
+class CompactionService(JobService[Compaction]):
+    """Creates, cancels and retries compactions; :meth:`start` begins to run them, one by one.
+
+    Raises:
+        ForbiddenError: any call whose ``principal`` lacks the scope.
+        JobNotFoundError: any call that names a compaction that is not there.
+        JobChangedError: any call with ``versions``, none of which the compaction is at any more.
+    """
+
+    def __init__(self, settings: Settings, *, warehouse: Warehouse, store: JobStore, launcher: Launcher) -> None:
+        supervisor = JobSupervisor(
+            COMPACTION,
+            store,
+            launcher,
+            COMPACTION.open_folders(settings.home, settings.jobs_folder),
+            max_running=_MAX_RUNNING,
+            keep=timedelta(days=settings.keep_job_days),
+        )
+        super().__init__(COMPACTION, store, supervisor)
+        self._warehouse = warehouse
+
+    def check(self) -> None:
+        """Raise unless the warehouse has tables whose files somebody has to compact.
+
+        Raises:
+            RequestInvalidError: it looks after them by itself.
+        """
+        if self._warehouse.open_upkeep(None) is None:
+            message = f"The warehouse {self._warehouse.name} compacts its tables by itself."
+            fault = {"code": "nothing_to_compact", "message": message, "pointer": "/kind"}
+            raise RequestInvalidError(message, errors=[fault])
+
+    def create(
+        self, tables: Sequence[str], *, principal: Principal, idempotency_key: str | None = None
+    ) -> Compaction:
+        """Keep a compaction of these tables as PENDING; the same key gives back the one that was made first.
+
+        Raises:
+            RequestInvalidError: the warehouse looks after its tables by itself.
+            IdempotencyKeyReusedError: the key came before with other tables.
+        """
+        principal.require(RUN)
+        self.check()
+        request = {"tables": list(tables)}
+        fingerprint = hashlib.sha256(json.dumps(request).encode()).hexdigest()
+        return self._insert(
+            request,
+            lambda job_id: {"id": job_id, **request, "warehouse": self._warehouse.to_json()},
+            principal=principal,
+            idempotency=None if idempotency_key is None else Idempotency(idempotency_key, fingerprint),
+        )
+
+    def _show(self, job: Job) -> Compaction:
+        return Compaction.from_job(job)
+
+    def _require(self, principal: Principal, job: Job | None) -> None:  # noqa: ARG002 - all are alike
+        principal.require(RUN)
+
+    def _list_waiting(self) -> list[InboxItem]:
+        """Return compactions that failed and whose tables no later one has compacted."""
+        states = (JobState.FAILED, JobState.SUCCEEDED)
+        ended = list_ended(self._store, COMPACTION.name, states, now=datetime.now(UTC))
+        done = [job for job in ended if job.state is JobState.SUCCEEDED]
+        return [
+            InboxItem(
+                "failure", job.kind, job.id, job.state, None, job.created_by, job.finished_at, error_message(job)
+            )
+            for job in ended
+            if job.state is JobState.FAILED and not any(_makes_up_for(later, job) for later in done)
+        ]
+
+
+def _makes_up_for(later: Job, failed: Job) -> bool:
+    return later.created_at >= failed.created_at and set(failed.request["tables"]) <= set(later.request["tables"])

@@ -1,0 +1,146 @@
+"""``kind: Rollout``: a stream's way from one release and its options to another, and back."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, Field, model_validator
+
+from model.rollout_record import ROLLOUT_KIND, RolloutSide
+from model.stream_options import OPTIONS, StreamKind, overridable, parse_options, read_variables
+from model.stream_update import MAX_VALIDATE_SECONDS, MIN_MESSAGES, VALIDATE_SECONDS
+from model.watch_bounds import WatchBounds
+from rollout.manifests.overrides import refuse_code, refuse_variable
+from rollout.manifests.part import Found, ManifestPart
+
+KIND: Final = ROLLOUT_KIND
+_SIDES: Final = ("from", "to")
+# What a query of the validation may read; BigQuery bills 10 MiB at least.
+_QUERY_BYTES: Final = 100 * 10**9
+_LEAST_QUERY_BYTES: Final = 10 * 2**20
+_NAME: Final = r"^[a-z][a-z0-9\-]{0,62}$"
+
+
+def _bounds(bounds: WatchBounds) -> WatchBounds:
+    if faults := bounds.faults():
+        raise ValueError("; ".join(f"{name} {takes}" for name, takes in faults))
+    return bounds
+
+
+class RolloutSideWanted(ManifestPart):
+    """A release of a stream with all its options; one that is not named is as the deployment's settings say."""
+
+    release: str | None = Field(
+        default=None, min_length=1, max_length=64, description="The release; null is the installed one."
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict, description="As POST /streams takes them.", examples=[{"slots": 4}]
+    )
+    environment: dict[str, str | int | float] = Field(
+        default_factory=dict,
+        description="The same by the variables of the stream's process that stand for options.",
+        examples=[{"REFEED_BACKUP_BATCH_SECONDS": "2"}],
+        json_schema_extra={"propertyNames": {"enum": [*sorted(overridable())]}},
+    )
+
+    def resolve(self, kind: StreamKind) -> RolloutSide:
+        """Return the side of a stream of this kind, its variables as options.
+
+        Raises:
+            RequestInvalidError: an option or a variable is none of this kind, or has a wrong value.
+        """
+        texts = {name: str(value) for name, value in self.environment.items()}
+        options = {**self.options, **read_variables(kind, texts)}
+        return RolloutSide(self.release, parse_options(kind, options).to_json())
+
+
+class Validation(ManifestPart):
+    """When the new release counts as good: its figures against those of the old one's last minute."""
+
+    seconds: float = Field(
+        default=VALIDATE_SECONDS, ge=0, le=MAX_VALIDATE_SECONDS, description="How long it is watched."
+    )
+    min_messages: int = Field(
+        default=MIN_MESSAGES, ge=0, description="With fewer messages in that time it is not proven good."
+    )
+    thresholds: Annotated[WatchBounds, AfterValidator(_bounds)] = Field(
+        default_factory=WatchBounds, description="How much worse its figures may be."
+    )
+    may_differ: list[str] = Field(
+        default_factory=list, max_length=1000, description="Columns that a rolling rollout means to change."
+    )
+    query: str | None = Field(
+        default=None,
+        min_length=1,
+        description="A SELECT that must give no rows after the watch; @since is when the new release began.",
+        examples=["SELECT topic FROM backup.messages WHERE _PARTITIONTIME >= TIMESTAMP_TRUNC(@since, DAY)"],
+    )
+    max_bytes_billed: int = Field(
+        default=_QUERY_BYTES,
+        ge=_LEAST_QUERY_BYTES,
+        le=10**15,
+        description="A query that would read more bytes is not run: the rollout is not proven good.",
+    )
+
+
+class RolloutWanted(ManifestPart):
+    """The change of a stream that a rollout makes; without ``from`` it begins with what runs, whatever that is."""
+
+    stream: str = Field(pattern=_NAME, description="The stream's name.")
+    from_: RolloutSideWanted | None = Field(
+        default=None, alias="from", description="What runs; null is whatever runs then. Otherwise it is refused."
+    )
+    to: RolloutSideWanted = Field(description="What is to run.")
+    strategy: Literal["restart", "update", "rolling"] = Field(
+        default="update",
+        description="Drain and start again; hand over between two commits; or that after a run in the shadow.",
+    )
+    validate_: Validation = Field(default_factory=Validation, alias="validate")
+    on_failure: Literal["rollback", "halt"] = Field(
+        default="rollback", description="Whether a new release that fails is taken back, or stays for a person."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.from_ == self.to:
+            raise ValueError("from and to are the same: there is nothing to roll out")
+        if self.validate_.may_differ and self.strategy != "rolling":
+            raise ValueError("only a rolling rollout compares columns that may_differ")
+        return self
+
+
+class RolloutManifest(RolloutWanted):
+    """A stream that goes from one release, or from one set of options, to another."""
+
+    kind: Literal["Rollout"]
+    name: str = Field(pattern=_NAME, description="Its id, by which it is seen everywhere.")
+    description: str = Field(default="", max_length=2000)
+    from_: RolloutSideWanted = Field(alias="from", description="What runs now; otherwise it is refused.")
+
+
+def read_rollout(document: Mapping[str, Any]) -> RolloutManifest:
+    """Return the rollout that the document of a manifest is."""
+    return RolloutManifest.model_validate_json(json.dumps(document))
+
+
+def find_faults(value: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield every override that is refused, and what is set twice."""
+    for side in _SIDES:
+        given = value.get(side)
+        if not isinstance(given, Mapping):
+            continue
+        options, environment = given.get("options"), given.get("environment")
+        for name in options if isinstance(options, Mapping) else ():
+            if (why := refuse_code(str(name))) is not None:
+                yield (side, "options", str(name)), why
+        for name in environment if isinstance(environment, Mapping) else ():
+            if (why := refuse_variable(str(name))) is not None:
+                yield (side, "environment", str(name)), why
+            elif isinstance(options, Mapping) and (option := _option_of(str(name))) in options:
+                yield (side, "environment", str(name)), f"{name} is the option {option}, which is given too."
+
+
+def _option_of(variable: str) -> str:
+    return next(
+        name for options in OPTIONS.values() for name, other in options.VARIABLES.items() if other == variable
+    )

@@ -1,0 +1,216 @@
+"""``kind: Schedule``: a job that runs again and again, and everything that is wrong with how it is written."""
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, Literal, Self
+
+from pydantic import AfterValidator, AwareDatetime, Field, TypeAdapter, ValidationError, model_validator
+
+from backfill.plan.request import BackfillRequest
+from model.errors import RequestInvalidError
+from reporting.request import MergeCreate
+from rollout.manifests.cron import Cron, Timing, parse_zone
+from rollout.manifests.part import Found, ManifestPart
+from rollout.manifests.rollout import RolloutWanted
+from rollout.manifests.rollout import find_faults as find_rollout_faults
+from rollout.manifests.slots import Slot, fill_request, find_placeholders, is_slot
+from sql.parameters import parse_parameters
+from sql.violation import QueryRefusedError
+
+KIND: Final = "Schedule"
+_MAX_CATCH_UP_SECONDS: Final = 31 * 86400.0
+_SLOT_TYPES: Final = ("TIMESTAMP", "DATE")
+_REQUEST: Final = ("job", "request")
+_SOME_SLOT: Final = Slot(datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 2, tzinfo=UTC), parse_zone("UTC"))
+_NO_SLOT: Final = (
+    "Only a whole value can be {{ slot.start }} or {{ slot.end }}: of a parameter that is a TIMESTAMP or a DATE, "
+    "of a template's parameter, or of a merge's since."
+)
+
+
+def _cron(text: str) -> str:
+    cron = Cron.parse(text)
+    if next(Timing(cron, parse_zone("UTC")).after(datetime(2000, 1, 1, tzinfo=UTC)), None) is None:
+        raise ValueError("is never due: no month has such a day")
+    return text
+
+
+def _zone(text: str) -> str:
+    parse_zone(text)
+    return text
+
+
+class SnapshotWanted(ManifestPart):
+    """The snapshot that a schedule makes of a stream."""
+
+    stream: str = Field(min_length=1, max_length=63, description="The stream's name.")
+    with_source: bool = Field(
+        default=False, description="Whether to make a Pub/Sub snapshot of each subscription."
+    )
+
+
+class TemplateWanted(ManifestPart):
+    """The template that a schedule launches, with the values of its parameters."""
+
+    template: str = Field(min_length=1, max_length=63, description="The template's name.")
+    parameters: dict[str, Any] = Field(default_factory=dict, description="A value may be {{ slot.start }}.")
+
+
+class BackfillJob(ManifestPart):
+    """A backfill; values of its query's parameters may be ``{{ slot.start }}`` or ``{{ slot.end }}``."""
+
+    kind: Literal["backfill"]
+    request: BackfillRequest
+
+
+class MergeJob(ManifestPart):
+    """A merge of staging into reporting."""
+
+    kind: Literal["merge"]
+    request: MergeCreate = Field(default_factory=MergeCreate)
+
+
+class SnapshotJob(ManifestPart):
+    """A snapshot of a stream."""
+
+    kind: Literal["snapshot"]
+    request: SnapshotWanted
+
+
+class TemplateJob(ManifestPart):
+    """Whatever a template launches."""
+
+    kind: Literal["template"]
+    request: TemplateWanted
+
+
+class RolloutJob(ManifestPart):
+    """A rollout of a stream; a slot at which the stream runs as ``to`` already is left out."""
+
+    kind: Literal["rollout"]
+    request: RolloutWanted
+
+
+class CompactionWanted(ManifestPart):
+    """The tables that a schedule compacts in a lake."""
+
+    tables: list[Annotated[str, Field(pattern=r"^(archive|\w+\.\w+)$", max_length=300)]] = Field(
+        default_factory=lambda: ["archive"],
+        min_length=1,
+        max_length=1000,
+        description="The archive, and tables of rows as dataset.table.",
+        examples=[["archive", "staging.orders"]],
+    )
+
+
+class CompactionJob(ManifestPart):
+    """A compaction of tables in a lake: small files become large ones, and no row changes."""
+
+    kind: Literal["compaction"]
+    request: CompactionWanted = Field(default_factory=CompactionWanted)
+
+
+Job = BackfillJob | MergeJob | SnapshotJob | TemplateJob | RolloutJob | CompactionJob
+
+
+class CatchUp(ManifestPart):
+    """Which missed slots are made up for when the service was away; without it none is."""
+
+    window_seconds: float = Field(ge=60, le=_MAX_CATCH_UP_SECONDS, description="Not those that are older.")
+    max: int = Field(ge=1, le=100, description="At most the newest N of these, one after another.")
+
+
+class ScheduleManifest(ManifestPart):
+    """A job that runs again and again."""
+
+    kind: Literal["Schedule"]
+    name: str = Field(pattern=r"^[a-z][a-z0-9\-]{0,62}$", description="Its id, by which it is seen everywhere.")
+    description: str = Field(default="", max_length=2000)
+    cron: Annotated[str, AfterValidator(_cron)] = Field(
+        max_length=200, description="Minute, hour, day of month, month, day of week.", examples=["15 0 * * *"]
+    )
+    time_zone: Annotated[str, AfterValidator(_zone)] = Field(
+        default="UTC", max_length=100, description="Of the tz database.", examples=["Europe/Berlin"]
+    )
+    start: AwareDatetime | None = Field(default=None, description="No slot is due before it (RFC 3339).")
+    end: AwareDatetime | None = Field(default=None, description="No slot is due at it or after it (RFC 3339).")
+    job: Annotated[Job, Field(discriminator="kind")]
+    catch_up: CatchUp | None = None
+    overlap: Literal["skip", "queue", "replace"] = Field(
+        default="skip",
+        description="While the run before goes on: leave the slot out, wait for it (one slot), or cancel the run.",
+    )
+    on_failure: Literal["go_on", "pause"] = Field(
+        default="go_on", description="Whether a run that fails pauses the schedule."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.start is not None and self.end is not None and self.end <= self.start:
+            raise ValueError("end is not after start")
+        return self
+
+    def timing(self) -> Timing:
+        """Return when it is due."""
+        return Timing(Cron.parse(self.cron), parse_zone(self.time_zone), self.start, self.end)
+
+
+def read_schedule(document: Mapping[str, Any]) -> ScheduleManifest:
+    """Return the schedule that the document of a manifest is."""
+    return ScheduleManifest.model_validate_json(json.dumps(document))
+
+
+def find_faults(value: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield what is wrong with a schedule's job beyond the shape that the model checks."""
+    job = value.get("job")
+    if isinstance(job, Mapping) and isinstance(job.get("request") or {}, Mapping):
+        yield from _job_faults(str(job.get("kind")), job.get("request") or {})
+
+
+def _job_faults(kind: str, request: Mapping[str, Any]) -> Iterator[Found]:
+    for path, _ in find_placeholders(request):
+        if not _may_be_slot(kind, path, request):
+            yield (*_REQUEST, *path), _NO_SLOT
+    if kind == "backfill" and request.get("plan_id") is not None:
+        yield (*_REQUEST, "plan_id"), "plan_id: a plan expires, and is of one backfill only."
+    if kind == "rollout":
+        yield from (((*_REQUEST, *path), message) for path, message in find_rollout_faults(request))
+    try:
+        yield from _value_faults(kind, request)
+    except (ValidationError, TypeError, KeyError, AttributeError, ValueError):
+        # Its shape is wrong, and the model names that.
+        return
+
+
+def _value_faults(kind: str, request: Mapping[str, Any]) -> Iterator[Found]:
+    """Yield what is wrong with the values of a request that has the times of some slot."""
+    try:
+        filled = fill_request(kind, request, _SOME_SLOT)
+        if kind == "backfill":
+            parse_parameters(filled["parameters"])
+        elif kind == "merge":
+            TypeAdapter(MergeCreate).validate_json(json.dumps(filled)).parse()
+    except QueryRefusedError as exc:
+        for violation in exc.violations:
+            yield (*_REQUEST, "parameters"), violation.message
+    except RequestInvalidError as exc:
+        for error in exc.details["errors"]:
+            yield (*_REQUEST, *error["pointer"].split("/")[1:]), error["message"]
+
+
+def _may_be_slot(kind: str, path: tuple[str | int, ...], request: Mapping[str, Any]) -> bool:
+    value: Any = request
+    owner: Any = request
+    for part in path:
+        owner, value = value, value[part]
+    if not is_slot(value):
+        return False
+    if kind == "merge":
+        return path == ("since",)
+    if kind == "template":
+        return path[:1] == ("parameters",) and len(path) == len(("parameters", "name"))
+    if kind == "backfill":
+        is_value = path[:1] == ("parameters",) and path[2:] == ("value",)
+        return is_value and isinstance(owner, Mapping) and owner.get("type") in _SLOT_TYPES
+    return False

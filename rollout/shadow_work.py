@@ -1,0 +1,142 @@
+"""The step of an update in which the new release of a pipeline runs in the shadow of the old one."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import structlog
+
+from model.principal import MESSAGES, Principal
+from model.stream_record import StreamRecord
+from model.stream_update import StreamUpdate, UpdateFault, UpdateState
+from pipeline.shadow_report import ShadowReport, ShadowState
+from rollout.shadow import ShadowRun, Shadows
+
+_log = structlog.get_logger(__name__)
+
+# The name of its report among an update's figures.
+SHADOW_FIGURES: Final = "shadow"
+# The codes of updates that end in the shadow.
+DIFFERS: Final = "shadow_differs"
+INCONCLUSIVE: Final = "shadow_inconclusive"
+FAILED: Final = "shadow_failed"
+_ATTEMPTS: Final = 3
+_NAMED_COLUMNS: Final = 10
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowStep:
+    """Where an update's shadow stands: its report, whether it has agreed, and why the update ends otherwise."""
+
+    report: ShadowReport
+    has_agreed: bool = False
+    fault: UpdateFault | None = None
+
+
+class ShadowWork:
+    """Runs the shadows of the updates that ask for one.
+
+    A shadow's id is made of its update's, so that the next agent finds the one that a killed agent has left.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._runs: dict[str, ShadowRun] = {}
+        self._deaths: dict[str, int] = {}
+        # Since when a shadow follows; one that starts again, here or with the next agent, has all of its time.
+        self._follows_since: dict[str, float] = {}
+
+    def look(
+        self, update: StreamUpdate, record: StreamRecord, shadows: Shadows, acknowledged_until: float | None = None
+    ) -> ShadowStep:
+        """Start or find the update's shadow, and return where it stands.
+
+        Up to ``acknowledged_until``, a Unix time of publication, the stream has acknowledged every message.
+
+        Raises:
+            ReleaseNotFoundError, EnvironmentFailedError: the release can't be started in this home.
+        """
+        run = self._runs.get(update.id)
+        if run is None:
+            wanted = update.request.shadow
+            assert wanted is not None, "the step is of updates that ask for a shadow"
+            to = replace(record, release=update.request.release, options=update.to_options)
+            run = shadows.start(to, shadow_id(update), hours=wanted.hours, may_differ=wanted.may_differ)
+            self._runs[update.id] = run
+        report = run.look(acknowledged_until)
+        deaths = self._deaths.get(update.id, 0)
+        if report.state is ShadowState.FAILED and not report.has_differences and deaths < _ATTEMPTS - 1:
+            _log.warning("shadow_failed", stream=update.stream, error=(report.error or {}).get("message"))
+            self._deaths[update.id] = deaths + 1
+            self._end(update.id)
+            return ShadowStep(report)
+        is_over = False
+        if report.state is ShadowState.FOLLOWING:
+            since = self._follows_since.setdefault(update.id, self._now())
+            is_over = self._now() - since >= update.request.validate_seconds
+        return _judge(report, is_over=is_over, min_messages=update.request.min_messages)
+
+    def end_others(self, living: Sequence[StreamUpdate], shadows: Shadows) -> None:
+        """End the shadows of updates that have none now, also those that a killed agent has left."""
+        kept = {update.id: update for update in living if update.state is UpdateState.SHADOWING}
+        for update_id in self._runs.keys() - kept.keys():
+            self._end(update_id)
+        self._deaths = {update_id: count for update_id, count in self._deaths.items() if update_id in kept}
+        shadows.end_others({shadow_id(update) for update in kept.values()})
+
+    def stop(self) -> None:
+        """End every shadow; the next agent starts it from the beginning."""
+        for update_id in list(self._runs):
+            self._end(update_id)
+
+    def _end(self, update_id: str) -> None:
+        self._runs.pop(update_id).end()
+        self._follows_since.pop(update_id, None)
+
+
+def shadow_id(update: StreamUpdate) -> str:
+    """Return the id of the update's shadow."""
+    return f"sh_{update.id}"
+
+
+def _judge(report: ShadowReport, *, is_over: bool, min_messages: int) -> ShadowStep:
+    if report.has_differences:
+        return ShadowStep(report, fault=UpdateFault(DIFFERS, _told(report)))
+    if report.state is ShadowState.FAILED:
+        why = (report.error or {}).get("message", "its log says why")
+        fault = UpdateFault(FAILED, f"The shadow of the new release can't go on: {why} Nothing was changed.")
+        return ShadowStep(report, fault=fault)
+    if report.state is not ShadowState.FOLLOWING or not is_over:
+        return ShadowStep(report)
+    if report.messages_compared < min_messages:
+        message = (
+            f"{report.messages_compared} messages were compared in the shadow, of at least {min_messages}. "
+            "Nothing was changed."
+        )
+        return ShadowStep(report, fault=UpdateFault(INCONCLUSIVE, message))
+    return ShadowStep(report, has_agreed=True)
+
+
+def _told(report: ShadowReport) -> str:
+    """Return what differs by its columns; values are payloads, which a message leaves out."""
+    columns = sorted({f"{one.table}.{one.column}" for one in report.examples if one.column is not None})
+    named = f", in {', '.join(columns[:_NAMED_COLUMNS])}" if columns else ""
+    return (
+        f"In the shadow {report.rows_different} rows differ and {report.rows_missing} are missing, of "
+        f"{report.messages_compared} that were compared{named}. Nothing was changed."
+    )
+
+
+def hide_values(figures: Mapping[str, Any] | None, principal: Principal) -> Mapping[str, Any] | None:
+    """Return an update's ``figures`` with the values of messages that ``principal`` may read, and no others."""
+    report = (figures or {}).get(SHADOW_FIGURES)
+    if figures is None or report is None:
+        return figures
+    examples = [
+        example
+        if principal.may(MESSAGES) and principal.may_publish_to(example["topic"])
+        else {**example, "running": None, "new": None}
+        for example in report["examples"]
+    ]
+    return {**figures, SHADOW_FIGURES: {**report, "examples": examples}}

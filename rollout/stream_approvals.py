@@ -1,0 +1,117 @@
+"""Actions on streams that a second person has to approve, where the deployment asks for that."""
+
+from collections.abc import Collection, Mapping
+from typing import Any, Final
+
+from jobs.versions import Versions
+from model.approval import Approval, ApprovalRequest
+from model.principal import STREAMS_OPERATE, Principal
+from model.stream_update import UpdateRequest
+from rollout.approvals import Act, ApprovalService
+from rollout.service import StreamService
+from rollout.snapshots import SnapshotService
+from rollout.updates import UpdateService
+
+KIND: Final = "stream"
+
+
+class StreamApprovals:
+    """Has actions on streams wait for a second person; ``held`` are the actions that the deployment names.
+
+    Everybody who does one of :data:`model.stream_record.APPROVABLE_ACTIONS` for a caller asks here first.
+    """
+
+    def __init__(self, approvals: ApprovalService, streams: StreamService, held: Collection[str]) -> None:
+        self._approvals = approvals
+        self._streams = streams
+        self._held = frozenset(held)
+
+    def hold(
+        self,
+        action: str,
+        name: str,
+        request: Mapping[str, Any],
+        *,
+        principal: Principal,
+        versions: Versions = None,
+    ) -> Approval | None:
+        """Return the approval that the action waits for now, None where it needs none.
+
+        ``request`` is the body of the action's call.
+
+        Raises:
+            StreamNotFoundError: there never was such a stream.
+            StreamChangedError: it is at none of ``versions``.
+            RefeedError: as the action raises it.
+        """
+        if action not in self._held:
+            return None
+        record = self._streams.get_for_change(name, principal=principal, versions=versions)
+        what = _DESCRIBE[action](record.name, request)
+        return self._approvals.ask(
+            ApprovalRequest(
+                KIND, record.name, action, request, what, record.version, STREAMS_OPERATE, requester=principal
+            )
+        )
+
+
+def stream_actions(
+    streams: StreamService, snapshots: SnapshotService, updates: UpdateService
+) -> dict[tuple[str, str], Act]:
+    """Return what carries out each action on streams that may wait for a second person."""
+
+    def drain(approval: Approval) -> dict[str, Any]:
+        asked = approval.asked
+        record = streams.drain(asked.name, **_who(approval), timeout_seconds=asked.request["timeout_seconds"])
+        return {"stream": record.name}
+
+    def cancel(approval: Approval) -> dict[str, Any]:
+        return {"stream": streams.cancel(approval.asked.name, **_who(approval)).name}
+
+    def rollback(approval: Approval) -> dict[str, Any]:
+        asked = approval.asked
+        snapshot, discards = asked.request["snapshot"], asked.request["discard_staged"]
+        made = snapshots.rollback(asked.name, snapshot, **_who(approval), discard_staged=discards)
+        return {"rollback": made.id}
+
+    def update(approval: Approval) -> dict[str, Any]:
+        asked = approval.asked
+        return {"update": updates.create(asked.name, UpdateRequest.from_json(asked.request), **_who(approval)).id}
+
+    return {
+        (KIND, "drain"): drain,
+        (KIND, "cancel"): cancel,
+        (KIND, "rollback"): rollback,
+        (KIND, "update"): update,
+    }
+
+
+def _who(approval: Approval) -> dict[str, Any]:
+    asked = approval.asked
+    return {"principal": asked.requester, "versions": {asked.version}, "why": approval.why}
+
+
+def _say_drain(name: str, request: Mapping[str, Any]) -> str:
+    return f"Drain {name}: it commits what it has in hand, within {request['timeout_seconds']:g} s, and ends."
+
+
+def _say_cancel(name: str, _: Mapping[str, Any]) -> str:
+    return f"Cancel {name}: it ends at once, and what it has in hand comes again to the next one."
+
+
+def _say_rollback(name: str, request: Mapping[str, Any]) -> str:
+    rows = "are deleted" if request["discard_staged"] else "stay"
+    return f"Put {name} back to {request['snapshot']}: rows that were staged since then {rows}."
+
+
+def _say_update(name: str, request: Mapping[str, Any]) -> str:
+    changes = [
+        f"{key} {'of the settings' if value is None else value}" for key, value in request["options"].items()
+    ]
+    changes += [f"{old} renamed {new}" if new else f"{old} ended" for old, new in request["mapping"].items()]
+    with_ = f", with {', '.join(changes)}" if changes else ""
+    reason = f" The reason: {request['reason']}" if request["reason"] else ""
+    return f"Update {name} to {request['release'] or 'the installed release'}{with_}.{reason}"
+
+
+_DESCRIBE: Final = {"drain": _say_drain, "cancel": _say_cancel, "rollback": _say_rollback, "update": _say_update}
