@@ -6,15 +6,14 @@ import hmac
 from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Final
-from urllib.parse import urlsplit
 
 from collector.request import CollectorRequest
 from collector.settings import CollectorSettings, KeySection, SignatureSection, TopicSection, matches
 from model.errors import ForbiddenError, ProxyWithoutKeyError, RateLimitedError, UnauthenticatedError
 from model.limits import TokenBuckets
-from model.variables import is_loopback_name
+from model.variables import is_loopback_host
 
-_PROXY_HEADERS: Final = (b"forwarded", b"via", b"x-real-ip", b"x-forwarded-for")
+_PROXY_HEADERS: Final = frozenset({b"forwarded", b"via", b"x-real-ip", b"x-forwarded-for"})
 # What a browser says of a request that no page of another origin made.
 _OWN_SITES: Final = ("", "same-origin", "none")
 _GITHUB_HEADER: Final = b"x-hub-signature-256"
@@ -175,7 +174,9 @@ def _refuse_stranger(request: CollectorRequest, *, is_known: bool) -> None:
 
 
 def _find_proxy(request: CollectorRequest) -> str | None:
-    return next((name.decode() for name in _PROXY_HEADERS if request.count(name)), None)
+    if not request.has_any(_PROXY_HEADERS):
+        return None
+    return next(name.decode() for name in sorted(_PROXY_HEADERS) if request.count(name))
 
 
 @lru_cache(maxsize=256)
@@ -188,13 +189,4 @@ def _is_loopback(address: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _is_own_name(host: str) -> bool:
-    return is_loopback_name(_name_of(host))
-
-
-def _name_of(host: str) -> str:
-    try:
-        parts = urlsplit(f"//{host}")
-        _ = parts.port
-    except ValueError:
-        return ""
-    return (parts.hostname or "") if parts.netloc == host and "@" not in host else ""
+    return is_loopback_host(host)

@@ -1,7 +1,7 @@
 """A collector's figures for Prometheus: events and bytes taken, answers by topic and status."""
 
+from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
@@ -20,30 +20,26 @@ class Figures:
             ["topic"],
             registry=self._registry,
         )
-        # A label's counter is found once: to look it up costs as much as to count.
-        self._children: dict[tuple[Any, ...], Any] = {}
+        # Counted here and handed to Prometheus' counters when they are rendered: each of them takes a lock.
+        self._tally: dict[tuple[Counter, tuple[str, ...]], int] = defaultdict(int)
 
     def count_answer(self, topic: str, status: int) -> None:
         """Count one answer."""
-        self._child(self._answers, topic, str(status)).inc()
+        self._tally[self._answers, (topic, str(status))] += 1
 
     def count_events(self, topic: str, events: int, size: int) -> None:
         """Count events that are durable."""
-        self._child(self._events, topic).inc(events)
-        self._child(self._bytes, topic).inc(size)
+        self._tally[self._events, (topic,)] += events
+        self._tally[self._bytes, (topic,)] += size
 
     def render(self, waiting: Mapping[str, int]) -> bytes:
         """Return all figures in Prometheus' text format; ``waiting`` are a queue's events, by topic."""
+        for (counter, labels), number in self._tally.items():
+            counter.labels(*labels).inc(number)
+        self._tally.clear()
         for topic, events in waiting.items():
             self._waiting.labels(topic).set(events)
         return generate_latest(self._registry)
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(f"refeed_collector_{name}", text, labels, registry=self._registry)
-
-    def _child(self, counter: Counter, *labels: str) -> Any:
-        key = (counter, *labels)
-        found = self._children.get(key)
-        if found is None:
-            found = self._children[key] = counter.labels(*labels)
-        return found

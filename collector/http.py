@@ -3,7 +3,6 @@
 import json
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
@@ -21,6 +20,8 @@ from collector.event import (
     parameter_payload,
 )
 from collector.figures import Figures
+from collector.held import HeldBytes
+from collector.openapi import render_document
 from collector.payload import BatchItem, check_json, gunzip, is_array, split_array, split_lines
 from collector.problems import Answer, answer_error, head_too_large, problem, render_fault, retry_after, status_of
 from collector.request import CallerGoneError, CollectorRequest
@@ -31,7 +32,6 @@ from connectors.pubsub.sending import encode_message
 from model.errors import (
     BodyTooLargeError,
     ForbiddenError,
-    QueueFullError,
     RefeedError,
     RequestInvalidError,
     RequestTimeoutError,
@@ -95,7 +95,7 @@ class Collector:
         self._figures = Figures()
         # What every request would look for again.
         self._listed = {topic: self._find_section(topic) for topic in settings.exact_topics}
-        self._held_bytes = 0
+        self._held = HeldBytes(settings.held_bytes)
         self._shared: dict[tuple[Any, ...], bytes] = {}
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -147,7 +147,9 @@ class Collector:
             _LOG.exception("unexpected error", topic=known)
             answer = problem(500, "internal", "Something unexpected happened; the log has it.", request.path)
         self._figures.count_answer(known, answer.status)
-        await _send(send, answer._replace(headers=answer.headers + _cors_headers(request, section)))
+        if section is not None and section.cors:
+            answer = answer._replace(headers=answer.headers + _cors_headers(request, section))
+        await _send(send, answer)
 
     def _find_section(self, topic: str) -> TopicSection:
         section = self._settings.section(topic)
@@ -161,6 +163,8 @@ class Collector:
             return _not_allowed(request, b"GET")
         if route == "healthz":
             return Answer(200, b'{"status":"ok"}', (_JSON,))
+        if route == "openapi.json":
+            return Answer(200, render_document(has_sns=self._sns is not None), (_JSON,))
         is_operator = self._door.admit_operator(request)
         if route == "readyz":
             found = await self._problems()
@@ -168,7 +172,7 @@ class Collector:
             if is_operator:
                 shown["problems"] = found
                 if self._sns is not None:
-                    shown["unsubscribed"] = self._sns.unsubscribed
+                    shown["unsubscribed"] = dict(self._sns.unsubscribed.by_arn)
             return Answer(503 if found else 200, json.dumps(shown).encode(), (_JSON,))
         if route == "metrics" and is_operator:
             return Answer(200, self._figures.render(self._delivery.waiting_events()), (_TEXT,))
@@ -189,24 +193,25 @@ class Collector:
         if request.method not in ("GET", "POST"):
             return _not_allowed(request, _METHODS)
         self._door.admit(request, topic, section)
-        await self._check_topic(topic)
+        if topic not in self._listed:
+            await self._check_topic(topic)
         if request.method == "GET":
             return await self._take_query(request, topic, section)
         shared = self._shared_attributes(request, topic, section)
         body = await request.body(self._settings.max_body_bytes, self._settings.body_timeout_seconds)
-        with self._hold(len(body)):
+        with self._held.hold(len(body)) as held:
             if section.signature is not None:
                 check_signature(request, body, section.signature)
             data = self._unpack(request, body)
-            with self._hold(len(data) - len(body)):
-                if section.format == "raw":
-                    return await self._take_one(topic, data, shared)
-                if _is_lines(request):
-                    return await self._take_many(topic, split_lines(data, check_json), shared)
-                if section.arrays == "batch" and is_array(data):
-                    return await self._take_many(topic, split_array(data), shared)
-                check_json(data)
+            held.add(len(data) - len(body))
+            if section.format == "raw":
                 return await self._take_one(topic, data, shared)
+            if _is_lines(request):
+                return await self._take_many(topic, split_lines(data, check_json), shared)
+            if section.arrays == "batch" and is_array(data):
+                return await self._take_many(topic, split_array(data), shared)
+            check_json(data)
+            return await self._take_one(topic, data, shared)
 
     async def _collect_sns(self, request: CollectorRequest, sns: SnsRoute) -> tuple[Answer, str]:
         """Take what SNS sends, and return the answer and the topic that it counts for.
@@ -223,7 +228,7 @@ class Collector:
             body = await request.body(self._settings.max_body_bytes, self._settings.body_timeout_seconds)
         except RequestTimeoutError as error:
             raise SnsUncheckedError(error.message) from error
-        with self._hold(2 * len(body)):
+        with self._held.hold(2 * len(body)):
             notice = await sns.read(request, body, topic)
             if notice is None:
                 return Answer(200, b'{"status":"ok"}', (_JSON,)), topic
@@ -242,29 +247,14 @@ class Collector:
         return Answer(self._delivery.status, body, (_JSON,)), topic
 
     async def _check_topic(self, topic: str) -> None:
-        """Raise unless a topic that a pattern lets in is there; one that is listed by name is the operator's word.
+        """Raise unless a topic is there that only a pattern lets in.
 
         Raises:
             TopicUnknownError: Pub/Sub has no such topic.
             PubSubError: Pub/Sub can't be asked.
         """
-        if topic not in self._settings.topics and not await self._directory.has(topic):
+        if not await self._directory.has(topic):
             raise _unknown(topic)
-
-    @contextmanager
-    def _hold(self, size: int) -> Iterator[None]:
-        """Count bytes that a request holds until it is answered.
-
-        Raises:
-            QueueFullError: all requests together hold too much.
-        """
-        if size > 0 and self._held_bytes + size > self._settings.held_bytes:
-            raise QueueFullError("Too many events wait for Pub/Sub; nothing of this request was taken.")
-        self._held_bytes += size
-        try:
-            yield
-        finally:
-            self._held_bytes -= size
 
     def _unpack(self, request: CollectorRequest, body: bytes) -> bytes:
         encoding = request.header(b"content-encoding").strip().lower()
@@ -297,9 +287,9 @@ class Collector:
         key = (
             topic,
             address,
-            request.query,
+            request.raw_query,
             request.count(b"content-type"),
-            *map(request.header, _SHARED_HEADERS),
+            request.raw_headers(_SHARED_HEADERS),
         )
         found = self._shared.get(key)
         if found is None:
@@ -338,9 +328,10 @@ class Collector:
 
     async def _take_one(self, topic: str, data: bytes, shared: bytes) -> Answer:
         event = make_event(data, shared)
-        outcomes = await self._deliver(topic, [event])
-        if (error := outcomes[0]) is not None:
+        [error] = await self._delivery.deliver(topic, (event.message,))
+        if error is not None:
             raise error
+        self._figures.count_events(topic, 1, len(event.message))
         body = f'{{"uuid":"{event.uuid}","timestamp":"{event.timestamp}"}}'
         return Answer(self._delivery.status, body.encode(), (_JSON,))
 
@@ -465,10 +456,8 @@ def _preflight(request: CollectorRequest, section: TopicSection) -> Answer | Non
     return Answer(204, b"", asked)
 
 
-def _cors_headers(request: CollectorRequest, section: TopicSection | None) -> tuple[tuple[bytes, bytes], ...]:
+def _cors_headers(request: CollectorRequest, section: TopicSection) -> tuple[tuple[bytes, bytes], ...]:
     """Return what lets a page of a listed origin read the answer, also one that refuses."""
-    if section is None or not section.cors:
-        return ()
     vary = ((b"vary", b"Origin"),)
     origin = request.header(b"origin")
     return (

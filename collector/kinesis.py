@@ -76,7 +76,7 @@ def run_kinesis(
     retention, so that is how long it may be away. Returns the exit code.
 
     Raises:
-        SettingsError: the stream, its region or the topic is not named, or the folder is another stream's.
+        SettingsError: the stream, its region or the topic is not named, or its positions are elsewhere.
         LeaseHeldError: another process reads the stream for the same topic.
         LeaseLostError: another stream took over.
         CheckpointCorruptError: the positions can't be read.
@@ -100,7 +100,8 @@ def run_kinesis(
         positions = Positions(folder.state / POSITIONS_FILE, f"{region}/{stream_name}")
         # The lease lies beside it.
         archive.create()
-        refuse_held(archive.leases(), lease, stream)
+        holder = refuse_held(archive.leases(), lease, stream)
+        positions.check_home(stream, holder, is_latest=chosen.start == LATEST)
         status = StatusFile(folder.status, instance=instance_id or stream)
         with (
             hold_lease(archive.leases(), lease, stream) as held,

@@ -1,7 +1,7 @@
 """Serves a collector over HTTP/1.1: what it listens on, and how long it waits for a request's head."""
 
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import uvicorn
@@ -12,7 +12,7 @@ from collector.door import Door
 from collector.http import Collector
 from collector.problems import Answer, head_too_large, problem
 from collector.queue import QueueDelivery
-from collector.request import MAX_HEAD_BYTES
+from collector.request import BODY_IS_HERE, MAX_HEAD_BYTES
 from collector.settings import CollectorSettings
 from collector.sns import SnsRoute
 from connectors.pubsub.client import PubSub
@@ -36,8 +36,8 @@ def open_collector(settings: Settings, collector: CollectorSettings, pubsub: Pub
     """
     collector.check_host(host)
     delivery: Delivery
+    folder = settings.home / "collector"
     if settings.collector_queue_bytes:
-        folder = settings.home / "collector"
         delivery = QueueDelivery(
             pubsub,
             folder,
@@ -60,7 +60,7 @@ def open_collector(settings: Settings, collector: CollectorSettings, pubsub: Pub
         delivery=delivery,
         directory=TopicDirectory(pubsub),
         door=Door(collector, is_open=is_loopback_name(host)),
-        sns=SnsRoute(collector.sns) if collector.sns.topics else None,
+        sns=SnsRoute(collector.sns, folder=folder) if collector.sns.topics else None,
     )
 
 
@@ -93,11 +93,46 @@ def make_config(app: Collector, *, host: str = "127.0.0.1", port: int = 0, head_
     )
 
 
+class _WholeAnswers:
+    """A transport that holds back an answer's head for the write of its body: each write is a system call."""
+
+    def __init__(self, transport: Any) -> None:
+        self._transport = transport
+        self._head = b""
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        """Write, unless a body follows."""
+        if self._head:
+            data, self._head = self._head + data, b""
+        elif data.startswith(b"HTTP/1.1 ") and not data.startswith(b"HTTP/1.1 1"):
+            self._head = data
+            return
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """Write what is held back."""
+        if self._head:
+            self.write(b"")
+
+    def close(self) -> None:
+        """Write what is held back, and close."""
+        self.flush()
+        self._transport.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
     """uvicorn's HTTP/1.1, which reads a head of any size; here one that grows too large ends its connection."""
 
     _is_head_whole = False
     _head_bytes = 0
+
+    def connection_made(self, transport: Any) -> None:
+        """Begin, on a transport that sends an answer as one write."""
+        super().connection_made(_WholeAnswers(transport))
 
     def awaits_head(self) -> bool:
         """Whether a head has begun, or is the connection's first, and is not whole."""
@@ -114,6 +149,16 @@ class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
         self._head_bytes = 0
         self.watch_head()
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """End a request; one whose handler has not begun is read without a timeout."""
+        self.scope["extensions"] = {BODY_IS_HERE: {}}
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """End an answer; that to HEAD has no second write."""
+        self.transport.flush()
+        super().on_response_complete()
 
     def data_received(self, data: bytes) -> None:
         """Go on with a request, and with waiting for its head."""

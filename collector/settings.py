@@ -22,7 +22,7 @@ from model.secret import read_secret
 from model.variables import is_loopback_name
 
 # Paths of the collector itself: a topic of that name could not be reached.
-ROUTES: Final = ("healthz", "readyz", "metrics", "sns")
+ROUTES: Final = ("healthz", "readyz", "metrics", "openapi.json", "sns")
 _MIN_SECRET_CHARS: Final = 16
 _PATTERN = re.compile(r"[A-Za-z*][A-Za-z0-9\-_.~+%*]{0,254}")
 _MEBIBYTE: Final = 1024 * 1024

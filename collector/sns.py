@@ -5,6 +5,7 @@ import re
 import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import structlog
@@ -14,6 +15,7 @@ from collector.event import caller_attributes, cut_attributes
 from collector.payload import check_json
 from collector.request import CollectorRequest
 from collector.settings import SnsSection, SnsTopicSection
+from collector.unsubscribed import UnsubscribedTopics
 from connectors.sns.client import SnsClient
 from connectors.sns.signature import is_signed
 from model.errors import ForbiddenError, RequestInvalidError, SnsUncheckedError, TopicUnknownError
@@ -72,13 +74,13 @@ class SnsRoute:
         settings: SnsSection,
         client: SnsClient | None = None,
         *,
+        folder: Path,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._settings = settings
         self._client = client or SnsClient()
         self._clock = clock
-        # topic ARN -> when SNS said that a subscription of it is gone.
-        self.unsubscribed: dict[str, str] = {}
+        self.unsubscribed = UnsubscribedTopics(folder / "unsubscribed.json", settings.topics)
 
     async def close(self) -> None:
         """Close the connections to SNS."""
@@ -167,11 +169,11 @@ class SnsRoute:
         arn = message["TopicArn"]
         if message["Type"] == "UnsubscribeConfirmation":
             # Its SubscribeURL would subscribe again: that is for the person who ended it, or did not mean to.
-            self.unsubscribed[arn] = message["Timestamp"]
+            self.unsubscribed.add(arn, message["Timestamp"])
             _LOG.warning("SNS ended a subscription: it sends nothing more of this topic", topic_arn=arn)
             return
         await self._client.confirm(arn, message["SubscribeURL"])
-        self.unsubscribed.pop(arn, None)
+        self.unsubscribed.remove(arn)
         _LOG.info("subscription to an SNS topic confirmed", topic_arn=arn)
 
 
