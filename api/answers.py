@@ -12,14 +12,17 @@ from api.errors import PROBLEM_TYPE
 from api.schemas_backfills import EXAMPLE_ID
 from api.state import services_of, state_of
 from backfill.steer.service import BackfillService
+from backup.compaction.service import CompactionService
 from inventory.service import Inventory
 from model.errors import JobChangedError, JobNotFoundError, RefeedError, StreamChangedError
 from model.job import is_job_id
 from model.principal import Principal
 from reporting.service import MergeService
+from rollout.approvals import ApprovalService
 from rollout.checking import CheckService
 from rollout.service import StreamService
 from rollout.snapshots import SnapshotService
+from rollout.stream_approvals import StreamApprovals
 from rollout.updates import UpdateService
 
 # One of ours in a list, with its quotes or, as careless clients send it, without; never a weak one (W/).
@@ -44,6 +47,11 @@ def backfill_service(request: Request) -> BackfillService:
 def merge_service(request: Request) -> MergeService:
     """Return the app's service of merges; a FastAPI dependency."""
     return services_of(request).merges
+
+
+def compaction_service(request: Request) -> CompactionService:
+    """Return the app's service of compactions; a FastAPI dependency."""
+    return services_of(request).compactions
 
 
 def inventory_service(request: Request) -> Inventory:
@@ -71,6 +79,16 @@ def update_service(request: Request) -> UpdateService:
     return services_of(request).updates
 
 
+def approval_service(request: Request) -> ApprovalService:
+    """Return the app's service of actions that wait for a second person; a FastAPI dependency."""
+    return services_of(request).approvals
+
+
+def stream_approvals(request: Request) -> StreamApprovals:
+    """Return what has actions on streams wait for a second person; a FastAPI dependency."""
+    return services_of(request).stream_approvals
+
+
 def standing_caller(request: Request) -> StandingCaller:
     """Return the caller, to be checked again and again; a FastAPI dependency.
 
@@ -84,6 +102,11 @@ def standing_caller(request: Request) -> StandingCaller:
 def slow_calls(request: Request) -> Bulkhead:
     """Return what bounds the calls that run queries; a FastAPI dependency."""
     return state_of(request.app).slow_calls
+
+
+def quick_calls(request: Request) -> Bulkhead:
+    """Return what bounds the checks of queries; a FastAPI dependency."""
+    return state_of(request.app).quick_calls
 
 
 def stopping_of(request: Request) -> Callable[[], bool]:
@@ -159,7 +182,10 @@ Streams = Annotated[StreamService, Depends(stream_service)]
 Snapshots = Annotated[SnapshotService, Depends(snapshot_service)]
 Checks = Annotated[CheckService, Depends(check_service)]
 Updates = Annotated[UpdateService, Depends(update_service)]
+Approvals = Annotated[ApprovalService, Depends(approval_service)]
+HeldStreams = Annotated[StreamApprovals, Depends(stream_approvals)]
 SlowCalls = Annotated[Bulkhead, Depends(slow_calls)]
+QuickCalls = Annotated[Bulkhead, Depends(quick_calls)]
 Caller = Annotated[Principal, Depends(current_principal)]
 # For answers that go on until a job ends.
 Standing = Annotated[StandingCaller, Depends(standing_caller)]

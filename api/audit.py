@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.auth import address_of
+from jobs.loop import BackgroundLoop
 from jobs.store import JobStore
 from model.errors import RefeedError
 
@@ -51,9 +52,8 @@ class AuditTrail:
         self._store = store
         self._lock = threading.Lock()
         self._counted: Counter[AuditLine] = Counter()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._sum_up, name="audit", daemon=True)
-        self._thread.start()
+        self.loop = BackgroundLoop("audit", self._sum_up, every_seconds=_COUNT_SECONDS)
+        self.loop.start()
 
     def write(self, line: AuditLine) -> None:
         """Keep the line, and say it in the service's log."""
@@ -74,28 +74,25 @@ class AuditTrail:
 
     def close(self) -> None:
         """Write what was counted, and stop."""
-        self._stopping.set()
-        self._thread.join()
+        self.loop.stop()
+        self._sum_up()
 
     def _sum_up(self) -> None:
-        while True:
-            is_last = self._stopping.wait(_COUNT_SECONDS)
-            with self._lock:
-                counted, self._counted = self._counted, Counter()
-            for line, times in counted.items():
-                why = f"{times} times: {line.why}"
-                try:
-                    self.write(AuditLine(line.actor, line.action, line.target, line.outcome, why))
-                except Exception:  # noqa: BLE001  the log has the line; the next ones must be written all the same
-                    _LOG.exception("the audit log can't be written", times=times)
-            if is_last:
-                return
+        with self._lock:
+            counted, self._counted = self._counted, Counter()
+        for line, times in counted.items():
+            why = f"{times} times: {line.why}"
+            try:
+                self.write(AuditLine(line.actor, line.action, line.target, line.outcome, why))
+            except Exception:  # noqa: BLE001  the log has the line; the next ones must be written all the same
+                _LOG.exception("the audit log can't be written", times=times)
 
 
 class AuditMiddleware:
     """ASGI middleware: a refusal, and a call that changes or costs something, is kept before it is answered.
 
-    ``trail`` gives the trail of the app's life. Reads that are answered are not kept.
+    ``trail`` gives the trail of the app's life. Reads that are answered are not kept, but for those whose route
+    sets the request's state ``read``, which says of what: payloads are people's data.
     """
 
     def __init__(self, app: ASGIApp, trail: Callable[[], AuditTrail]) -> None:
@@ -124,7 +121,8 @@ class AuditMiddleware:
 
     async def _keep(self, scope: Scope, status: int, location: str | None) -> None:
         state = scope.get("state", {})
-        if state.get("is_audited") or not _is_kept(scope["method"], status):
+        is_read = "read" in state and status < _ERROR
+        if state.get("is_audited") or not (is_read or _is_kept(scope["method"], status)):
             return
         state["is_audited"] = True
         line = _line_of(scope, status, location)
@@ -152,7 +150,7 @@ def _line_of(scope: Scope, status: int, location: str | None) -> AuditLine:
     known = getattr(route, "operation_id", None)
     problem = state.get("problem")
     outcome = "refused" if status in _REFUSALS else "failed" if status >= _ERROR else "done"
-    why = ": ".join(filter(None, (problem, state.get("why"))))
+    why = ": ".join(filter(None, (problem, state.get("why") or state.get("read"))))
     return AuditLine(
         actor=f"unknown at {address_of(scope)}" if principal is None else principal.name,
         action=known or scope["method"][:_METHOD_CHARS],

@@ -1,4 +1,4 @@
-"""Who calls: a key, a token of the issuer, or, while there are neither, every program on this machine."""
+"""Who calls: a key, a token of the issuer, a session, or, while there are none, every program on this machine."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,15 +12,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.errors import answer_error
 from api.origin import find_foreign, find_proxy
+from api.sign_in import SignInAnswer, SignInDesk, StartedSignIn
 from api.swagger import PUBLIC_PATHS as _PAGE_PATHS
 from connectors.oidc.tokens import TokenVerifier
 from jobs.keys import KEY_MARK, Keyring
+from jobs.sessions import SESSION_MARK, SessionDesk
+from jobs.store import KeySession, UserSession
+from jobs.user_sessions import USER_SESSION_MARK, UserSessionDesk
 from model.errors import (
     ForbiddenError,
     IdentityUnavailableError,
     ProxyWithoutKeyError,
     RateLimitedError,
     RefeedError,
+    SignInRefusedError,
     UnauthenticatedError,
 )
 from model.limits import TokenBuckets
@@ -28,6 +33,9 @@ from model.principal import LOCAL, SCOPES, Grant, Principal
 
 _NAME_CHARS: Final = 200
 _PUBLIC_PATHS: Final = frozenset({"/", "/healthz", "/readyz", "/metrics", "/openapi.json"}) | _PAGE_PATHS
+# People sign in there, so nobody is known yet.
+_SIGN_IN_PATHS: Final = frozenset({"/sign-ins", "/sign-ins:complete"})
+_NO_SIGN_IN: Final = "This deployment has no sign-in with an identity provider (REFEED_OIDC_CLIENT_ID)."
 _MAX_THREADS: Final = 8
 # A key that is revoked, or has expired, reads an open stream on for so long at most.
 _RECHECK_SECONDS: Final = 5.0
@@ -40,11 +48,22 @@ class Gatekeeper:
     """
 
     def __init__(
-        self, keyring: Keyring, *, verifier: TokenVerifier | None, claims: "ClaimReader", per_minute: int
+        self,
+        keyring: Keyring,
+        *,
+        sessions: SessionDesk,
+        verifier: TokenVerifier | None,
+        claims: "ClaimReader",
+        per_minute: int,
+        user_sessions: UserSessionDesk | None = None,
+        sign_ins: SignInDesk | None = None,
     ) -> None:
         self._keyring = keyring
+        self._sessions = sessions
         self._verifier = verifier
         self._claims = claims
+        self._user_sessions = user_sessions
+        self._sign_ins = sign_ins
         self._callers = TokenBuckets(per_minute)
         self._strangers = TokenBuckets(per_minute)
         self._is_closed = verifier is not None
@@ -85,6 +104,79 @@ class Gatekeeper:
         """
         return LOCAL if self.is_open() else self._identify(_bearer(request))
 
+    def open_session(self, request: Request) -> tuple[KeySession, str]:
+        """Open a session for a request that came with a key, and return it with its token.
+
+        Raises:
+            UnauthenticatedError: it came with no key that counts.
+            ForbiddenError: it came with something else; nothing tells when that is revoked.
+        """
+        token = _bearer(request)
+        if not token.startswith(KEY_MARK):
+            raise ForbiddenError("A session is opened with a key, not with a token or another session.")
+        return self._sessions.open(token)
+
+    @property
+    def sign_in_issuer(self) -> str | None:
+        """The issuer that people sign in with, None where they can't."""
+        return None if self._sign_ins is None else self._sign_ins.issuer
+
+    def start_sign_in(self) -> StartedSignIn:
+        """Start a sign-in with the identity provider.
+
+        Raises:
+            SignInRefusedError: the deployment has none.
+            IdentityUnavailableError: the provider does not answer.
+        """
+        if self._sign_ins is None:
+            raise SignInRefusedError(_NO_SIGN_IN)
+        return self._sign_ins.start()
+
+    def complete_sign_in(
+        self, request: Request, attempt: str, answer: SignInAnswer
+    ) -> tuple[UserSession, Principal, str]:
+        """Open a session for who comes back from the provider; return it, whose it is, and its token.
+
+        Raises:
+            SignInRefusedError: the sign-in does not count; those who fail are slowed down by address.
+            RateLimitedError: too many of that address did not count.
+            IdentityUnavailableError: the provider does not answer.
+        """
+        try:
+            if self._sign_ins is None:
+                raise SignInRefusedError(_NO_SIGN_IN)  # noqa: TRY301  it is slowed down like every other refusal
+            session, claims, token = self._sign_ins.complete(attempt, answer)
+        except SignInRefusedError:
+            _take(self._strangers, address_of(request.scope))
+            raise
+        request.state.principal = self._claims.principal_of(claims)
+        return session, request.state.principal, token
+
+    def find_session(self, request: Request) -> KeySession | UserSession | None:
+        """Return the session that a request came with, None when it came with something else."""
+        if self.is_open():
+            return None
+        token = _bearer(request)
+        if token.startswith(USER_SESSION_MARK) and self._user_sessions is not None:
+            return self._user_sessions.authenticate(token)[0]
+        return self._sessions.authenticate(token)[0] if token.startswith(SESSION_MARK) else None
+
+    def end_session(self, request: Request) -> str | None:
+        """End the session that a request came with; a key stays as it is.
+
+        Returns where the browser signs out at the identity provider too, or None.
+        """
+        found = self.find_session(request)
+        if isinstance(found, KeySession):
+            self._sessions.end(_bearer(request))
+        if not isinstance(found, UserSession) or self._user_sessions is None or self._sign_ins is None:
+            return None
+        id_token = self._user_sessions.end(_bearer(request))
+        # The session is over in any case.
+        with suppress(IdentityUnavailableError):
+            return None if id_token is None else self._sign_ins.sign_out_url(id_token)
+        return None
+
     def _authenticate(self, request: Request) -> Principal:
         try:
             return self._identify(_bearer(request))
@@ -96,6 +188,10 @@ class Gatekeeper:
     def _identify(self, token: str) -> Principal:
         if token.startswith(KEY_MARK):
             return self._keyring.authenticate(token)
+        if token.startswith(SESSION_MARK):
+            return self._sessions.authenticate(token)[1]
+        if token.startswith(USER_SESSION_MARK) and self._user_sessions is not None:
+            return self._claims.principal_of(self._user_sessions.authenticate(token)[1])
         if self._verifier is None:
             raise UnauthenticatedError(was_given=True, why="it is no key, and there is no issuer of tokens")
         return self._claims.principal_of(self._verifier.read_claims(token))
@@ -194,7 +290,12 @@ def is_public(path: str) -> bool:
         >>> is_public("/healthz"), is_public("/healthz/"), is_public("/backfills")
         (True, False, False)
     """
-    return path in _PUBLIC_PATHS or path.startswith("/problems/")
+    return path in _PUBLIC_PATHS or is_sign_in(path) or path.startswith("/problems/")
+
+
+def is_sign_in(path: str) -> bool:
+    """Whether people sign in at a path; it is public, and refuses an attempt that does not count."""
+    return path in _SIGN_IN_PATHS
 
 
 def address_of(scope: Scope) -> str:

@@ -7,6 +7,8 @@ from model.errors import ServiceBusyError
 
 # Two queries run at once and the others wait (connectors/lake/query_process.py); the service has 40 threads.
 MAX_SLOW_CALLS: Final = 8
+# Each takes two milliseconds for each time that it reads its query, and the gate reads two at once.
+MAX_QUICK_CALLS: Final = 8
 
 
 class Bulkhead:
@@ -21,7 +23,8 @@ class Bulkhead:
         model.errors.ServiceBusyError: 1 plans and look-ups are under way; try again in a moment.
     """
 
-    def __init__(self, max_calls: int = MAX_SLOW_CALLS) -> None:
+    def __init__(self, max_calls: int = MAX_SLOW_CALLS, what: str = "plans and look-ups") -> None:
+        self._what = what
         self._max_calls = max_calls
         self._places = threading.BoundedSemaphore(max_calls)
 
@@ -32,7 +35,7 @@ class Bulkhead:
             ServiceBusyError: all are taken.
         """
         if not self._places.acquire(blocking=False):
-            raise ServiceBusyError(f"{self._max_calls} plans and look-ups are under way; try again in a moment.")
+            raise ServiceBusyError(f"{self._max_calls} {self._what} are under way; try again in a moment.")
 
     def __exit__(self, *_: object) -> None:
         """Give the place back."""

@@ -77,5 +77,5 @@ def backfill_listing(parameters: Annotated[BackfillListParameters, Query()]) -> 
 
 
 def merge_listing(parameters: Annotated[JobListParameters, Query()]) -> ListRequest:
-    """Return what a list of merges is asked for; a FastAPI dependency."""
+    """Return what a list of merges or compactions is asked for; a FastAPI dependency."""
     return parameters.request()

@@ -2,12 +2,11 @@
 
 from ipaddress import ip_address
 from typing import Final
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from model.variables import is_loopback_name
+from model.variables import is_loopback_host
 
 # What a browser says of a request that no page of another origin made.
 _OWN_SITES: Final = ("", "same-origin", "none")
@@ -45,7 +44,7 @@ def find_foreign(scope: Scope) -> str | None:
         return "This service has no keys, so it answers to its own machine alone; make one: refeed keys create."
     headers = Headers(scope=scope)
     hosts = headers.getlist("host")
-    if len(hosts) != 1 or not is_loopback_name(_name_of(hosts[0])):
+    if len(hosts) != 1 or not is_loopback_host(hosts[0]):
         return "This service has no keys, so it answers to localhost and 127.0.0.1 alone; the Host is another one."
     origins = headers.getlist("origin")
     if origins and origins != [f"{scope['scheme']}://{hosts[0]}"]:
@@ -56,14 +55,3 @@ def find_foreign(scope: Scope) -> str | None:
     if site not in _OWN_SITES and not is_link:
         return "This service has no keys, so a web page of another site may not call it."
     return None
-
-
-def _name_of(host: str) -> str:
-    """Return a Host header's name without its port; empty when it is not one."""
-    try:
-        parts = urlsplit(f"//{host}")
-        _ = parts.port
-    except ValueError:
-        return ""
-    is_plain = parts.netloc == host and "@" not in host
-    return (parts.hostname or "") if is_plain else ""

@@ -9,17 +9,27 @@ from fastapi.responses import PlainTextResponse
 from api.metrics import TEXT_FORMAT
 from api.pages import read_problem_page
 from api.routes_actions import router as actions
+from api.routes_approvals import router as approvals
 from api.routes_backfills import router as backfills
+from api.routes_backups import router as backups
 from api.routes_catalog import router as catalog
+from api.routes_changes import router as changes
+from api.routes_compactions import router as compactions
 from api.routes_history import router as history
 from api.routes_manifests import router as manifests
 from api.routes_merges import router as merges
+from api.routes_queries import router as queries
 from api.routes_releases import router as releases
+from api.routes_rollouts import router as rollouts
+from api.routes_sessions import router as sessions
+from api.routes_sign_ins import router as sign_ins
 from api.routes_snapshots import router as snapshots
+from api.routes_sources import router as sources
 from api.routes_status import router as status
 from api.routes_streams import router as streams
 from api.routes_templates import router as templates
 from api.routes_updates import router as updates
+from api.routes_volumes import router as volumes
 from api.schemas import Health, Root
 from api.state import state_of
 
@@ -85,13 +95,23 @@ for part in (
     history,
     backfills,
     merges,
+    compactions,
+    queries,
+    backups,
     catalog,
     streams,
     snapshots,
     updates,
+    approvals,
+    volumes,
     status,
+    changes,
     releases,
     templates,
     manifests,
+    sessions,
+    sign_ins,
+    rollouts,
+    sources,
 ):
     router.include_router(part)

@@ -1,8 +1,9 @@
 """Backfills as a resource: planned, created, listed, shown and changed."""
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response, status
+from fastapi import APIRouter, Query, Request, Response, status
 from fastapi.responses import JSONResponse
 
 from api.answers import (
@@ -57,10 +58,12 @@ BACKFILLS: Final = JobResource(
     responses=problems(s422=INVALID, s502=_FAILED, s507=_FULL),
 )
 def plan_backfill(
+    call: Request,
     body: BackfillRequest,
     service: Service,
     caller: Caller,
     slow: SlowCalls,
+    *,
     exact: Annotated[
         bool,
         Query(
@@ -68,10 +71,20 @@ def plan_backfill(
             "create that quotes the plan reads what it selected. Plans over a lake are exact in any case."
         ),
     ] = False,
+    originals: Annotated[
+        bool,
+        Query(
+            description="Show the archived message beside each sample, by one more query of 10 GB at most; needs "
+            "messages.read too."
+        ),
+    ] = False,
 ) -> Any:
     """Run the query to say what a backfill would do; nothing is published, and the plan is kept for a while."""
     with slow:
-        return service.plan(body, principal=caller, exact=exact)
+        plan = service.plan(body, principal=caller, exact=exact, originals=originals)
+    if originals:
+        call.state.read = _render_read(plan)
+    return plan
 
 
 @router.post(
@@ -108,6 +121,14 @@ def create_backfill(
         return JSONResponse(plan.model_dump(mode="json", by_alias=True))
     found = service.create(body, principal=caller, idempotency_key=idempotency_key)
     return created(found, f"/backfills/{found.id}", response)
+
+
+def _render_read(plan: Mapping[str, Any]) -> str:
+    """Return what the audit log has of the archived messages in a plan; the window is that of its query."""
+    compared = [each["comparison"]["archived"] for each in plan["samples"] if each.get("comparison")]
+    topics = sorted({each["topic"] for each in compared if each is not None})
+    read = sum(each is not None for each in compared)
+    return f"{read} of {', '.join(topics) or 'no topic'} from {plan['window']['from']} to {plan['window']['to']}"
 
 
 add_job_routes(router, BACKFILLS)

@@ -4,21 +4,26 @@ from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.answers import Caller, OpenInventory, Service, SlowCalls, problems
+from api.listing import PageSize
 from api.schemas import Rfc3339Time
-from api.schemas_catalog import HistogramOut, LettersOut, MessagesOut, TopicsOut
+from api.schemas_catalog import HistogramOut, LetterMessagesOut, LettersOut, MessagesOut, TopicsOut
+from backfill.plan.redrive import LetterChoice
 from inventory.messages import (
     DEFAULT_MAX_BYTES_BILLED,
     DEFAULT_PAGE_SIZE,
     MAX_PAGE_SIZE,
     MessageRequest,
 )
+from jobs.listing import DEFAULT_PAGE_SIZE as DEFAULT_LIST_SIZE
 from model.errors import RequestInvalidError
 from warehouse.counts import Step
+from warehouse.figures import MAX_SHOWN_BYTES
 
 router: Final = APIRouter(tags=["topics"])
+_BYTES: Final = "application/octet-stream"
 _FAILED: Final = "The warehouse or Pub/Sub failed or refused."
 _FULL: Final = "The disk is full."
 _NO_SUCH_TOPIC: Final = "Neither Pub/Sub nor the archive has this topic."
@@ -78,10 +83,39 @@ def count_dead_letters(
         Rfc3339Time | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")
     ] = None,
 ) -> Any:
-    """Count the pipeline's dead letters by source and reason, each with the backfill that sends them again."""
+    """Count the pipeline's dead letters by source, reason and path, with the backfill that sends each again."""
     since = datetime.now(UTC) - timedelta(days=30) if start is None else start
     with slow:
         return {"reasons": [reason.to_json() for reason in service.count_letters(since, principal=caller)]}
+
+
+@router.get(
+    "/dead-letters/messages",
+    operation_id="listDeadLetters",
+    response_model=LetterMessagesOut,
+    responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
+)
+def list_dead_letters(
+    source: Annotated[str, Query(max_length=300, description="The source that could not read them.")],
+    service: Service,
+    caller: Caller,
+    slow: SlowCalls,
+    *,
+    start: Annotated[
+        Rfc3339Time | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")
+    ] = None,
+    code: Annotated[str | None, Query(max_length=100, description="Those of this code alone.")] = None,
+    path: Annotated[
+        str | None, Query(max_length=300, description="Those at this path alone; empty: those without one.")
+    ] = None,
+    page_size: PageSize = DEFAULT_LIST_SIZE,
+) -> Any:
+    """List dead letters of one source, the latest first, to choose those that are sent again by their ids."""
+    since = datetime.now(UTC) - timedelta(days=30) if start is None else start
+    choice = LetterChoice(source, since, code, path)
+    with slow:
+        found = service.list_letters(choice, principal=caller, limit=page_size + 1)
+    return {"messages": [one.to_json() for one in found[:page_size]], "is_cut": len(found) > page_size}
 
 
 @router.get(
@@ -91,6 +125,7 @@ def count_dead_letters(
     responses=problems(s404=_NO_SUCH_TOPIC, s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
 def list_messages(
+    call: Request,
     topic: Annotated[str, Query(description="A topic's id.", examples=["orders"])],
     inventory: OpenInventory,
     caller: Caller,
@@ -105,8 +140,18 @@ def list_messages(
         Query(description="KEY=VALUE; again for another one, and a message has all of them.", max_length=10),
     ] = None,
     message_id: Annotated[str | None, Query(max_length=1024)] = None,
+    text: Annotated[
+        str | None,
+        Query(min_length=1, max_length=1024, description="Somewhere in a payload that is UTF-8; case matters."),
+    ] = None,
+    preview_bytes: Annotated[
+        int, Query(ge=1, le=MAX_SHOWN_BYTES, description="Where a payload is cut.")
+    ] = MAX_SHOWN_BYTES,
     full: Annotated[
         bool, Query(description="Whole payloads, at most 10 messages a page; else 4 KiB of each.")
+    ] = False,
+    as_text: Annotated[
+        bool, Query(description="Payloads as their own text, byte for byte, or base64; never as JSON.")
     ] = False,
     page_size: Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)] = DEFAULT_PAGE_SIZE,
     page_token: Annotated[
@@ -123,13 +168,59 @@ def list_messages(
         end=end,
         attributes=_parse_attributes(attribute or ()),
         message_id=message_id,
+        text=text,
+        preview_bytes=preview_bytes,
         is_full=full,
+        is_text=as_text,
         page_size=page_size,
         page_token=page_token,
         max_bytes_billed=max_bytes_billed,
     )
     with slow:
-        return inventory.read_messages(request, principal=caller).to_json()
+        page = inventory.read_messages(request, principal=caller)
+    call.state.read = f"{len(page.messages)} of {topic} from {page.window['from']} to {page.window['to']}"
+    return page.to_json()
+
+
+@router.get(
+    "/messages/{message_id}/data",
+    operation_id="downloadMessage",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The payload.",
+            "content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **problems(s404="No such message came in within the window.", s422=_QUERY, s502=_FAILED, s507=_FULL),
+    },
+)
+def download_message(
+    call: Request,
+    message_id: Annotated[str, Path(max_length=1024, description="Pub/Sub's id.", examples=["1234"])],
+    topic: Annotated[str, Query(description="A topic's id.", examples=["orders"])],
+    *,
+    inventory: OpenInventory,
+    caller: Caller,
+    slow: SlowCalls,
+    start: Annotated[
+        Rfc3339Time | None,
+        Query(alias="from", description="RFC 3339: the message's `ingest_time`; an hour before `to`."),
+    ] = None,
+    end: Annotated[Rfc3339Time | None, Query(alias="to", description="RFC 3339, exclusive; now.")] = None,
+    max_bytes_billed: Annotated[
+        int, Query(ge=1, description="BigQuery fails a query that would read more, unbilled.")
+    ] = DEFAULT_MAX_BYTES_BILLED,
+) -> Response:
+    """Download one archived message's payload, bit for bit; a number in it never becomes another one."""
+    request = MessageRequest(
+        topic=topic, start=start, end=end, message_id=message_id, max_bytes_billed=max_bytes_billed
+    )
+    with slow:
+        found = inventory.read_message_data(request, principal=caller)
+    window = found.window
+    place = f"{topic} from {window['from']} to {window['to']}"
+    call.state.read = f"{len(found.data)} bytes of {place}, message {message_id}"
+    return Response(found.data, media_type=_BYTES, headers={"Content-Disposition": "attachment"})
 
 
 def _parse_attributes(texts: Iterable[str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query
 
 from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, problems
 from api.listing import PageSize
-from api.schemas_backfills import BackfillSlices, DeadLetterPageOut, DeadLetterReasons, MissingPage
+from api.schemas_backfills import BackfillRates, BackfillSlices, DeadLetterPageOut, DeadLetterReasons, MissingPage
 from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.page_tokens import parse_row_token, render_row_token
 
@@ -25,6 +25,17 @@ PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_
 def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
     """Tell how far each slice of a backfill's selection is."""
     return {"slices": [asdict(part) for part in service.list_slices(backfill_id, principal=caller)]}
+
+
+@router.get(
+    "/backfills/{backfill_id}/rates",
+    operation_id="listBackfillRates",
+    response_model=BackfillRates,
+    responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
+)
+def list_backfill_rates(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
+    """Tell how much was published in each interval since a backfill began, against its limit."""
+    return {"intervals": [one.to_json() for one in service.list_rates(backfill_id, principal=caller)]}
 
 
 @router.get(

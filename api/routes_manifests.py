@@ -5,17 +5,23 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request
 
 from api.answers import Caller, problems
+from api.routes_rollouts import render_rollout
 from api.schemas_manifests import AppliedOut, ManifestOut, ManifestPlanOut, ManifestsOut, ScheduleOut, SchedulesOut
 from api.state import services_of
 from model.manifest_record import ManifestRecord, ScheduleRun
+from model.manifest_upload import ManifestUpload
 from model.moment import render_moment
 from rollout.manifests.service import ManifestPlan, ManifestService, Schedule
 
 router: Final = APIRouter(tags=["manifests"])
 _NO_SUCH: Final = "There is no such manifest."
+_NO_PLACE: Final = "There is no such manifest, or no stream or release that a rollout names."
 _NO_SCHEDULE: Final = "There is no such schedule."
 _FAULTS: Final = "The manifest has faults; `errors` has all of them, with line and column."
-_TAKEN: Final = "The name belongs to another source, or it has changed since it was planned."
+_TAKEN: Final = (
+    "The name belongs to another source, it has changed since it was planned, a rollout of it has not ended, or "
+    "something else runs than the rollout begins with."
+)
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
         "required": True,
@@ -51,9 +57,15 @@ Body = Annotated[bytes, Depends(manifest_body)]
 
 
 @router.get("/manifests", operation_id="listManifests", response_model=ManifestsOut)
-def list_manifests(manifests: OpenManifests, caller: Caller) -> Any:
-    """List all manifests as they were applied."""
-    return {"manifests": [_render_manifest(each) for each in manifests.list_manifests(principal=caller)]}
+def list_manifests(request: Request, manifests: OpenManifests, caller: Caller) -> Any:
+    """List all manifests as they were applied, and the files of those that come by upload."""
+    uploads = services_of(request).uploads
+    source = uploads.find_source(principal=caller)
+    return {
+        "manifests": [_render_manifest(each) for each in manifests.list_manifests(principal=caller)],
+        "uploads": [_render_upload(each) for each in uploads.list_uploads(principal=caller)],
+        "upload_source": None if source is None else {"source": source.source, "problem": source.problem},
+    }
 
 
 @router.get(
@@ -71,7 +83,7 @@ def get_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller) -
     "/manifests/{name}:plan",
     operation_id="planManifest",
     response_model=ManifestPlanOut,
-    responses=problems(s404=_NO_SUCH, s422=_FAULTS),
+    responses=problems(s404=_NO_PLACE, s409=_TAKEN, s422=_FAULTS),
     openapi_extra=_BODY,
 )
 def plan_manifest(
@@ -93,15 +105,20 @@ def plan_manifest(
     "/manifests/{name}",
     operation_id="applyManifest",
     response_model=AppliedOut,
-    responses=problems(s409=_TAKEN, s422=_FAULTS),
+    responses=problems(s404=_NO_PLACE, s409=_TAKEN, s422=_FAULTS),
     openapi_extra=_BODY,
 )
 def apply_manifest(
     name: ManifestName, body: Body, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None
 ) -> Any:
-    """Create what the manifest describes, or change it; the same content again changes nothing."""
+    """Create or change what the manifest describes, or begin its rollout; the same content changes nothing."""
     record, planned = manifests.apply(name, body, principal=caller, plan_hash=plan)
-    return {"manifest": _render_manifest(record), "plan": _render_plan(planned)}
+    rollout = manifests.find_rollout(record, principal=caller)
+    return {
+        "manifest": _render_manifest(record),
+        "plan": _render_plan(planned),
+        "rollout": None if rollout is None else render_rollout(rollout),
+    }
 
 
 @router.delete(
@@ -111,7 +128,7 @@ def apply_manifest(
     responses=problems(s404=_NO_SUCH, s409=_TAKEN, s422="The name is not valid."),
 )
 def remove_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None) -> Any:
-    """Remove a manifest; of a schedule, what runs ends by itself."""
+    """Remove a manifest; what runs ends by itself, and of a rollout nothing that runs changes."""
     return _render_manifest(manifests.remove(name, principal=caller, plan_hash=plan))
 
 
@@ -167,6 +184,20 @@ def _render_manifest(record: ManifestRecord) -> dict[str, Any]:
     }
 
 
+def _render_upload(upload: ManifestUpload) -> dict[str, Any]:
+    return {
+        "file": upload.file,
+        "source": upload.source,
+        "generation": upload.generation,
+        "noted_at": render_moment(upload.noted_at),
+        "fault": upload.fault,
+        "applied_generation": upload.applied_generation,
+        "gone_at": render_moment(upload.gone_at),
+        "waits": upload.waits,
+        "approval_id": upload.approval_id,
+    }
+
+
 def _render_plan(plan: ManifestPlan) -> dict[str, Any]:
     return {
         "name": plan.name,
@@ -176,6 +207,7 @@ def _render_plan(plan: ManifestPlan) -> dict[str, Any]:
             {"pointer": each.pointer, "before": each.before, "after": each.after} for each in plan.differences
         ],
         "hash": plan.hash,
+        "note": plan.note,
     }
 
 

@@ -1,17 +1,20 @@
 """Merges as a resource: created, listed, shown, watched, cancelled and retried."""
 
-from typing import Any, Final
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Response, status
+from fastapi import APIRouter, Query, Response, status
 
 from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, Merges, created, merge_service, problems
 from api.job_routes import JobResource, add_job_routes, add_retry_route
 from api.listing import merge_listing
-from api.schemas_merges import MergeEvents, MergeOut, MergePage
+from api.schemas import Rfc3339Time
+from api.schemas_merges import MergeAudits, MergeEvents, MergeOut, MergePage
 from reporting.kind import MERGE
 from reporting.request import MergeCreate
 
 router: Final = APIRouter(tags=["merges"])
+_LONGEST: Final = timedelta(days=366)
 _INVALID: Final = "The request is not valid; `errors` has every violation."
 MERGES: Final = JobResource(
     MERGE,
@@ -49,6 +52,25 @@ def create_merge(
     """Merge what staging has since the last merge into reporting; it runs when no other merge does."""
     found = service.create(body.parse(), principal=caller, idempotency_key=idempotency_key)
     return created(found, f"/merges/{found.id}", response)
+
+
+@router.get(
+    "/merges:audits",
+    operation_id="listMergeAudits",
+    response_model=MergeAudits,
+    responses=problems(s422=_INVALID),
+)
+def list_merge_audits(
+    service: Merges,
+    caller: Caller,
+    *,
+    source: Annotated[str | None, Query(max_length=300, description="This source alone.")] = None,
+    since: Annotated[Rfc3339Time | None, Query(description="RFC 3339, by the merge's end; 14 days ago.")] = None,
+) -> Any:
+    """List how each source fared in each merge that ended, with its audits: what the nights have found."""
+    now = datetime.now(UTC)
+    first = now - timedelta(days=14) if since is None else max(since, now - _LONGEST)
+    return {"nights": service.list_sources(first, principal=caller, source=source)}
 
 
 add_job_routes(router, MERGES)

@@ -4,7 +4,9 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Response, status
 
-from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, Snapshots, problems
+from api.answers import CREATED_HEADERS, Caller, HeldStreams, IdempotencyKey, Snapshots, problems
+from api.approvals import wait_for_approval
+from api.schemas_approvals import ApprovalOut
 from api.schemas_snapshots import (
     RollbackCreate,
     RollbackOut,
@@ -101,15 +103,22 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
     "/streams/{name}:rollback",
     operation_id="rollBackStream",
     status_code=status.HTTP_202_ACCEPTED,
-    response_model=RollbackOut,
+    response_model=RollbackOut | ApprovalOut,
     responses=problems(
         s404="There is no such stream, or no such snapshot.",
         s409="The stream has ended or is being put back, or the snapshot is not COMPLETED or of another kind.",
         s422="The request is not valid.",
     ),
 )
-def roll_back_stream(name: StreamName, body: RollbackCreate, snapshots: Snapshots, caller: Caller) -> Any:
-    """Drain a stream, put it back to a snapshot, and start it again; nothing is archived or staged twice by it."""
+def roll_back_stream(
+    name: StreamName, body: RollbackCreate, snapshots: Snapshots, held: HeldStreams, caller: Caller
+) -> Any:
+    """Drain a stream, put it back to a snapshot, and start it again; nothing is archived or staged twice by it.
+
+    Where this deployment has rollbacks approved by a second person, the answer is the approval that it waits for.
+    """
+    if waits := held.hold("rollback", name, body.model_dump(), principal=caller):
+        return wait_for_approval(waits)
     asked = snapshots.rollback(name, body.snapshot, principal=caller, discard_staged=body.discard_staged)
     return render_rollback(asked)
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Response, status
+from fastapi import APIRouter, Path, Query, Response, status
 
 from api.answers import (
     CHANGED,
@@ -10,6 +10,7 @@ from api.answers import (
     Caller,
     Checks,
     ExpectedStreamVersions,
+    HeldStreams,
     IdempotencyKey,
     OpenInventory,
     SlowCalls,
@@ -17,17 +18,20 @@ from api.answers import (
     problems,
     versioned,
 )
+from api.approvals import WAITS, wait_for_approval
 from api.schemas_streams import (
     StreamChange,
     StreamCheck,
     StreamCheckOut,
     StreamDrain,
     StreamEvents,
+    StreamHistories,
     StreamOut,
     StreamsOut,
 )
 from api.streams import render_stream_event
 from api.watching import After
+from inventory.history import SPANS, Over
 from inventory.service import Inventory
 from model.stream_record import StreamRecord
 from rollout.request import StreamLaunch
@@ -45,6 +49,25 @@ def list_streams(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> A
     """List the streams, each as it last reported and as it was launched: state, lag and rates."""
     with slow:
         return {"streams": [stream.to_json() for stream in inventory.list_streams(principal=caller)]}
+
+
+@router.get(
+    "/streams:history",
+    operation_id="listStreamHistories",
+    response_model=StreamHistories,
+    responses=problems(s404=_UNKNOWN, s502=_FAILED),
+)
+def list_stream_histories(
+    inventory: OpenInventory,
+    caller: Caller,
+    *,
+    over: Annotated[Over, Query(description="An hour by minutes, or a day by ten minutes.")] = "hour",
+    name: Annotated[str | None, Query(max_length=300, description="This stream alone.")] = None,
+) -> Any:
+    """Tell the rate, lag and backlog of every stream over the last hour or day."""
+    found = inventory.list_histories(over, principal=caller, name=name)
+    streams = [{"name": each, "points": points} for each, points in found.items()]
+    return {"over": over, "step_seconds": int(SPANS[over][1].total_seconds()), "streams": streams}
 
 
 @router.post(
@@ -77,9 +100,15 @@ def launch_stream(
     "/streams/{name}:drain",
     operation_id="drainStream",
     response_model=StreamOut,
-    responses=versioned(
-        s404=_UNKNOWN, s409="It has ended, or is being cancelled.", s412=CHANGED, s422="The timeout is not valid."
-    ),
+    responses={
+        202: WAITS,
+        **versioned(
+            s404=_UNKNOWN,
+            s409="It has ended, or is being cancelled.",
+            s412=CHANGED,
+            s422="The timeout is not valid.",
+        ),
+    },
 )
 def drain_stream(
     name: StreamName,
@@ -87,12 +116,15 @@ def drain_stream(
     streams: Streams,
     inventory: OpenInventory,
     *,
+    held: HeldStreams,
     caller: Caller,
     versions: ExpectedStreamVersions,
     body: StreamDrain | None = None,
 ) -> Any:
     """Let a stream commit and acknowledge what it has in hand, and end; no message is lost or comes twice."""
     wanted = StreamDrain() if body is None else body
+    if waits := held.hold("drain", name, wanted.model_dump(), principal=caller, versions=versions):
+        return wait_for_approval(waits)
     record = streams.drain(name, principal=caller, versions=versions, timeout_seconds=wanted.timeout_seconds)
     return _shown(record, inventory, response)
 
@@ -101,7 +133,10 @@ def drain_stream(
     "/streams/{name}:cancel",
     operation_id="cancelStream",
     response_model=StreamOut,
-    responses=versioned(s404=_UNKNOWN, s409="It has ended.", s412=CHANGED, s422="A header is not valid."),
+    responses={
+        202: WAITS,
+        **versioned(s404=_UNKNOWN, s409="It has ended.", s412=CHANGED, s422="A header is not valid."),
+    },
 )
 def cancel_stream(
     name: StreamName,
@@ -109,10 +144,13 @@ def cancel_stream(
     streams: Streams,
     inventory: OpenInventory,
     *,
+    held: HeldStreams,
     caller: Caller,
     versions: ExpectedStreamVersions,
 ) -> Any:
     """Let a stream end at once; what it has in hand is not acknowledged and comes again to the next one."""
+    if waits := held.hold("cancel", name, {}, principal=caller, versions=versions):
+        return wait_for_approval(waits)
     return _shown(streams.cancel(name, principal=caller, versions=versions), inventory, response)
 
 

@@ -4,7 +4,9 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Response, status
 
-from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, Updates, problems
+from api.answers import CREATED_HEADERS, Caller, HeldStreams, IdempotencyKey, Updates, problems
+from api.approvals import wait_for_approval
+from api.schemas_approvals import ApprovalOut
 from api.schemas_updates import UpdateCreate, UpdateOut, UpdatesOut
 from model.moment import render_moment
 from model.stream_update import StreamUpdate, UpdateReplay, UpdateRequest
@@ -22,7 +24,7 @@ UpdateId = Annotated[str, Path(description="An update's id.", max_length=64)]
     "/streams/{name}:update",
     operation_id="updateStream",
     status_code=status.HTTP_202_ACCEPTED,
-    response_model=UpdateOut,
+    response_model=UpdateOut | ApprovalOut,
     responses={
         202: {"headers": CREATED_HEADERS},
         **problems(
@@ -37,12 +39,18 @@ def update_stream(
     body: UpdateCreate,
     response: Response,
     updates: Updates,
-    caller: Caller,
+    held: HeldStreams,
     *,
+    caller: Caller,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Let a stream go on as another release or with other options: checked, handed over, and watched."""
-    request = UpdateRequest(**body.model_dump())
+    """Let a stream go on as another release or with other options: checked, handed over, and watched.
+
+    Where this deployment has updates approved by a second person, the answer is the approval that it waits for.
+    """
+    request = UpdateRequest.from_json(body.model_dump())
+    if waits := held.hold("update", name, body.model_dump(), principal=caller):
+        return wait_for_approval(waits)
     made = updates.create(name, request, principal=caller, idempotency_key=idempotency_key)
     response.headers["Location"] = f"/updates/{made.id}"
     response.headers["Retry-After"] = "1"
@@ -108,6 +116,9 @@ def render_update(update: StreamUpdate) -> dict[str, Any]:
         "validate_seconds": request.validate_seconds,
         "min_messages": request.min_messages,
         "reason": request.reason,
+        "shadow": None
+        if request.shadow is None
+        else {"hours": request.shadow.hours, "may_differ": list(request.shadow.may_differ)},
         "from_release": update.from_release,
         "has_way_back": update.has_way_back,
         "checked": update.checked,

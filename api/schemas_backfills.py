@@ -203,6 +203,33 @@ class BackfillPage(BaseModel):
     next_page_token: str | None
 
 
+class PublishedSide(BaseModel):
+    """A message as it would be published, without the tags; data is its own text, else base64, cut at 4 KiB."""
+
+    attributes: dict[str, str | None]
+    data: str
+    encoding: Literal["text", "base64"]
+    is_cut: bool
+
+
+class ArchivedSide(PublishedSide):
+    """The same message as it was archived."""
+
+    topic: str
+    publish_time: datetime
+    ingest_time: datetime
+    data_bytes: int = Field(description="Of the whole payload.")
+
+
+class SampleComparison(BaseModel):
+    """A sample before and after the query."""
+
+    archived: ArchivedSide | None = Field(
+        description="Null where no message, or more than one, has the sample's id in the window."
+    )
+    published: PublishedSide
+
+
 class PlanSample(BaseModel):
     """A message that would be replayed; data is JSON when it is, else text or base64, cut at 4 KiB."""
 
@@ -212,6 +239,7 @@ class PlanSample(BaseModel):
     attributes: dict[str, str | None]
     data: Any
     encoding: Literal["json", "text", "base64"]
+    comparison: SampleComparison | None = Field(default=None, description="With originals=true alone.")
 
 
 class PlanHour(BaseModel):
@@ -363,3 +391,27 @@ class MissingPage(BaseModel):
 
     messages: list[MissingMessageOut]
     next_page_token: str | None
+
+
+class BackfillRate(BaseModel):
+    """What a backfill did in one interval; null is unknown."""
+
+    start: datetime
+    end: datetime
+    over_seconds: float
+    published: int | None = Field(
+        description="In the interval; null where the total fell: dead letters went again."
+    )
+    failed: int | None
+    rate_messages_per_second: float | None
+    rate_limit_messages_per_second: float | None = Field(
+        description="That held at the end; null: none, or unknown."
+    )
+    event_time: datetime | None = Field(description="The latest publish_time that was replayed by the end.")
+    state: str | None
+
+
+class BackfillRates(BaseModel):
+    """A backfill's intervals, oldest first: of a minute while there are few, 240 at most."""
+
+    intervals: list[BackfillRate]

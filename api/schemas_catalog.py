@@ -73,7 +73,10 @@ class HistogramOut(BaseModel):
 
 
 class MessageOut(BaseModel):
-    """An archived message; ``data`` is JSON, text or base64, as ``encoding`` says."""
+    """An archived message; ``data`` is JSON, text or base64, as ``encoding`` says.
+
+    JSON whose numbers an answer would write otherwise, such as 1.10, is text.
+    """
 
     message_id: str
     topic: str
@@ -88,11 +91,14 @@ class MessageOut(BaseModel):
 
 
 class LetterReasonOut(BaseModel):
-    """Messages that one source of the pipeline could make no row of, all with one code."""
+    """Messages that one source of the pipeline could make no row of, all with one code and at one path."""
 
     source: str
     topic: str = Field(description="The topic that they were first published to.")
     code: str
+    path: str | None = Field(
+        description="Where in the message, without numbers and keys of lists and maps; null: no place is named."
+    )
     messages: int = Field(description="Each counts once, by its latest dead letter.")
     repaired: int | None = Field(
         description="How many have become a row since; null unless REFEED_QUERY_TABLES names the staging table."
@@ -103,12 +109,32 @@ class LetterReasonOut(BaseModel):
     example_reason: str
     request: dict[str, Any] = Field(
         description="A backfill of those that are not known to be repaired, as `POST /backfills` and "
-        "`/backfills:plan` take it; empty `codes` or `message_ids` stand for all."
+        "`/backfills:plan` take it; empty `codes`, `paths` or `message_ids` stand for all."
     )
 
 
+class LetterMessageOut(BaseModel):
+    """A message that is a dead letter, with its latest reason and without its payload."""
+
+    source: str
+    topic: str
+    message_id: str
+    code: str
+    path: str | None
+    reason: str
+    publish_time: datetime | None
+    ingest_time: datetime | None = Field(description="When it became a dead letter, the last time.")
+
+
+class LetterMessagesOut(BaseModel):
+    """Dead letters of one source, the latest first."""
+
+    messages: list[LetterMessageOut]
+    is_cut: bool = Field(description="Whether there are more.")
+
+
 class LettersOut(BaseModel):
-    """The pipeline's dead letters by source and code, the most frequent first."""
+    """The pipeline's dead letters by source, code and path, the most frequent first."""
 
     reasons: list[LetterReasonOut]
 

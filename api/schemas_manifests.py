@@ -5,6 +5,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from api.schemas_rollouts import RolloutOut
+
 
 class ManifestOut(BaseModel):
     """A manifest as it was applied."""
@@ -12,17 +14,40 @@ class ManifestOut(BaseModel):
     name: str
     kind: str
     document: dict[str, Any] = Field(description="What was written, as JSON.")
-    source: str = Field(description="Who owns the name: api, or REFEED_MERGE_AT.")
+    source: str = Field(description="Who owns the name: api, REFEED_MERGE_AT, or upload: and a folder or bucket.")
     version: int
     applied_by: str
     created_at: datetime
     changed_at: datetime
 
 
+class ManifestUploadOut(BaseModel):
+    """A file of the folder or bucket that REFEED_MANIFESTS names."""
+
+    file: str
+    source: str
+    generation: str = Field(description="The newest version: a bucket's generation, or a mark of a file's time.")
+    noted_at: datetime = Field(description="When that version was looked at.")
+    fault: str | None = Field(description="Why that version is not applied; null where it is.")
+    applied_generation: str | None = Field(description="The version that was applied last.")
+    gone_at: datetime | None = Field(description="Since when the file is missing.")
+    waits: str | None = Field(description="Why the manifest of a missing file stays until somebody decides.")
+    approval_id: str | None = Field(description="The approval that the removal waits for.")
+
+
+class UploadSourceOut(BaseModel):
+    """The folder or bucket that REFEED_MANIFESTS names."""
+
+    source: str
+    problem: str | None = Field(description="Why it can't be watched; nothing is changed for as long.")
+
+
 class ManifestsOut(BaseModel):
-    """All manifests, by name."""
+    """All manifests, by name, and the files of those that come by upload."""
 
     manifests: list[ManifestOut]
+    uploads: list[ManifestUploadOut]
+    upload_source: UploadSourceOut | None
 
 
 class DifferenceOut(BaseModel):
@@ -41,6 +66,7 @@ class ManifestPlanOut(BaseModel):
     action: Literal["create", "update", "none", "remove"]
     differences: list[DifferenceOut]
     hash: str = Field(description="Stands for exactly this change; apply and delete may quote it as plan.")
+    note: str | None = Field(description="Of a rollout whose content is applied again: what became of it.")
 
 
 class AppliedOut(BaseModel):
@@ -48,6 +74,7 @@ class AppliedOut(BaseModel):
 
     manifest: ManifestOut
     plan: ManifestPlanOut
+    rollout: RolloutOut | None = Field(description="The newest rollout of a manifest of that kind.")
 
 
 class ScheduleRunOut(BaseModel):
@@ -57,7 +84,7 @@ class ScheduleRunOut(BaseModel):
     slot_start: datetime
     state: Literal["QUEUED", "STARTING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED"]
     job_kind: str | None
-    job_id: str | None = Field(description="The job's id, or the snapshot's, or a stream's name.")
+    job_id: str | None = Field(description="The job's id, the snapshot's or the rollout's, or a stream's name.")
     why: str | None
     created_at: datetime
     finished_at: datetime | None

@@ -115,3 +115,16 @@ class MergePage(BaseModel):
 
     merges: list[MergeOut]
     next_page_token: str | None
+
+
+class MergeNight(MergedSource):
+    """How one source fared in one merge that has ended."""
+
+    merge_id: str
+    finished_at: datetime | None
+
+
+class MergeAudits(BaseModel):
+    """Sources of merges, the newest merge first; dry runs are left out."""
+
+    nights: list[MergeNight]

@@ -106,8 +106,10 @@ class StreamOut(BaseModel):
     agent: StreamOwner | None = Field(description="The agent that looks after it; null while nobody does.")
     home: StreamPlace | None
     snapshot_id: str | None = Field(description="The snapshot that it was launched from.")
-    created_by: str | None
+    created_by: str | None = Field(description="Who launched a stream under this name for the first time.")
     created_at: datetime | None
+    launched_by: str | None = Field(description="Who launched the generation that it is at.")
+    launched_at: datetime | None
     etag: str | None
 
 
@@ -250,3 +252,29 @@ def launch_schemas(launch: Mapping[str, Any]) -> dict[str, Any]:
         "discriminator": {"propertyName": "kind", "mapping": mapping},
     }
     return found
+
+
+class StreamPoint(BaseModel):
+    """A stream in one step of its history; null where nobody measured."""
+
+    start: datetime
+    state: str | None
+    rate_messages_per_second: float | None = Field(description="The mean of the step's minutes.")
+    lag_seconds: float | None = Field(description="The worst of the step's minutes, as backlog and batch.")
+    backlog_messages: float | None
+    batch_seconds: float | None
+
+
+class StreamHistory(BaseModel):
+    """A stream's points, oldest first; the last one is of the step that is under way."""
+
+    name: str
+    points: list[StreamPoint]
+
+
+class StreamHistories(BaseModel):
+    """Histories of streams, by name."""
+
+    over: Literal["hour", "day"]
+    step_seconds: int
+    streams: list[StreamHistory]

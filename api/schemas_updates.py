@@ -5,7 +5,23 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from model.stream_update import MAX_VALIDATE_SECONDS, MIN_MESSAGES, VALIDATE_SECONDS, UpdateState
+from model.stream_update import MAX_SHADOW_HOURS, MAX_VALIDATE_SECONDS, MIN_MESSAGES, VALIDATE_SECONDS, UpdateState
+
+
+class UpdateShadow(BaseModel):
+    """A run of a pipeline's new release in the shadow of the old one, before anything is touched."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hours: Annotated[
+        float, Field(ge=0, le=MAX_SHADOW_HOURS, description="How much of the archive is compared first.")
+    ] = 1.0
+    may_differ: list[str] = Field(
+        default_factory=list,
+        description="Columns that are meant to change: `column` or `dataset.table.column`.",
+        examples=[["staging.orders.total"]],
+        max_length=1000,
+    )
 
 
 class UpdateCreate(BaseModel):
@@ -36,6 +52,9 @@ class UpdateCreate(BaseModel):
         int, Field(ge=0, description="With fewer messages in that time the update is INCONCLUSIVE.")
     ] = MIN_MESSAGES
     reason: str | None = Field(default=None, description="Why, for the history.", max_length=1000)
+    shadow: UpdateShadow | None = Field(
+        default=None, description="Of a pipeline: its rows have to agree in the shadow first; null is without."
+    )
 
 
 class UpdateFaultOut(BaseModel):
@@ -66,6 +85,7 @@ class UpdateOut(BaseModel):
     validate_seconds: float
     min_messages: int
     reason: str | None
+    shadow: UpdateShadow | None
     from_release: str | None = Field(description="The release before; null is the installed one.")
     has_way_back: bool | None = Field(
         description="Whether the old release can go on after the new one has written."
@@ -78,7 +98,9 @@ class UpdateOut(BaseModel):
     attempts: int = Field(description="How many standbys were started for the present step.")
     handed_over_at: datetime | None
     paused_seconds: float | None = Field(description="From the old release's last commit to the new one's first.")
-    figures: dict[str, Any] | None = Field(description="The figures that the watch compares: before and after.")
+    figures: dict[str, Any] | None = Field(
+        description="The figures that the watch compares, before and after, and the report of the shadow."
+    )
     error: UpdateFaultOut | None
     replay: UpdateReplayOut | None
     created_by: str

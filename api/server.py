@@ -5,14 +5,16 @@ import os
 import socket
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import Final
+from typing import Final, Protocol
 
 import h11
 import structlog
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from api.errors import PROBLEM_TYPE
@@ -33,11 +35,11 @@ _BAD_REQUEST: Final = 400
 _HEAD_TOO_LARGE: Final = 431
 
 
-def check_admission(host: str, *, has_callers: bool, is_open: bool) -> None:
+def check_admission(host: str, *, has_callers: bool, is_open: bool, held: Sequence[str] = ()) -> None:
     """Raise unless somebody decides who may call: keys or an issuer, or a person who said ``--open``.
 
     ``has_callers`` says whether there is a key or an issuer. Without either, ``--open`` serves this machine's
-    programs, on loopback alone.
+    programs, on loopback alone, and no action can be ``held`` for a second person.
 
     Raises:
         SettingsError: nobody decides; the message says how to change that.
@@ -56,9 +58,15 @@ def check_admission(host: str, *, has_callers: bool, is_open: bool) -> None:
             "REFEED_OIDC_ISSUER. Where every program of this machine may replay messages and no proxy stands in "
             "front, 'refeed api --open' answers to all of them."
         )
+    if held:
+        raise SettingsError(
+            f"REFEED_APPROVE_STREAMS={','.join(held)} wants a second person, and without keys all callers are the "
+            "same one: make a key for each person with 'refeed keys create', set REFEED_OIDC_ISSUER, or leave "
+            "REFEED_APPROVE_STREAMS empty."
+        )
 
 
-def make_config(app: FastAPI, *, host: str = "127.0.0.1", port: int = 0, head_seconds: float) -> uvicorn.Config:
+def make_config(app: ASGIApp, *, host: str = "127.0.0.1", port: int = 0, head_seconds: float) -> uvicorn.Config:
     """Return how the app is served; ``head_seconds`` is how long a request's line and headers may take."""
     return make_server_config(
         app,
@@ -74,8 +82,19 @@ def make_config(app: FastAPI, *, host: str = "127.0.0.1", port: int = 0, head_se
 
 def serve(app: FastAPI, *, host: str, port: int, head_seconds: float) -> None:
     """Serve the app until SIGINT or SIGTERM; the process ends 25 seconds after that even if a thread hangs."""
+    serve_until_told(app, state_of(app), host=host, port=port, head_seconds=head_seconds)
+
+
+def serve_until_told(app: ASGIApp, state: "Stoppable", *, host: str, port: int, head_seconds: float) -> None:
+    """Serve any app as :func:`serve` does; ``state`` learns that it stops."""
     _LOG.info("listening", host=host, port=port)
-    Server(app, make_config(app, host=host, port=port, head_seconds=head_seconds)).run()
+    Server(state, make_config(app, host=host, port=port, head_seconds=head_seconds)).run()
+
+
+class Stoppable(Protocol):
+    """What answers without an end look at to end in time."""
+
+    is_stopping: bool
 
 
 class Server(uvicorn.Server):
@@ -84,9 +103,9 @@ class Server(uvicorn.Server):
     A signal also ends the process: threads that hang, in a query for example, would keep it for ever.
     """
 
-    def __init__(self, app: FastAPI, config: uvicorn.Config) -> None:
+    def __init__(self, state: Stoppable, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._app = app
+        self._state = state
         self._limit: threading.Timer | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -99,7 +118,7 @@ class Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Take no more requests, and end when those that are under way are answered."""
-        state_of(self._app).is_stopping = True
+        self._state.is_stopping = True
         await super().shutdown(sockets)
 
 

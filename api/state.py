@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from anyio import CapacityLimiter
 from fastapi import FastAPI, Request
 
-from api.bulkhead import Bulkhead
+from api.bulkhead import MAX_QUICK_CALLS, Bulkhead
 
 if TYPE_CHECKING:
     # Imported for types only: a test that serves a small app needs this module, and not all services.
@@ -16,16 +16,23 @@ if TYPE_CHECKING:
     from api.metrics import Metrics
     from api.readiness import Readiness
     from backfill.steer.service import BackfillService
+    from backup.compaction.service import CompactionService
+    from inventory.backups import TopicBackups
     from inventory.service import Inventory
+    from inventory.sources import SourceCatalog
     from jobs.service import JobService
     from jobs.store import JobStore
     from reporting.service import MergeService
+    from rollout.approvals import ApprovalService
     from rollout.checking import CheckService
     from rollout.known_releases import KnownReleases
     from rollout.launching import TemplateService
     from rollout.manifests.service import ManifestService
+    from rollout.manifests.upload_status import UploadStatus
+    from rollout.rollouts import RolloutService
     from rollout.service import StreamService
     from rollout.snapshots import SnapshotService
+    from rollout.stream_approvals import StreamApprovals
     from rollout.updates import UpdateService
 
 _NAME: Final = "refeed"
@@ -36,11 +43,15 @@ class Services:
     """What an app answers from, open from before its first request until after its last one.
 
     ``prepare`` gets ready what the first backfill would wait for, and takes seconds.
+    ``background_problems`` returns which loops of the service fail or hang, with the reason.
     """
 
     backfills: "BackfillService"
     merges: "MergeService"
+    compactions: "CompactionService"
     inventory: "Inventory"
+    backups: "TopicBackups"
+    sources: "SourceCatalog"
     streams: "StreamService"
     snapshots: "SnapshotService"
     updates: "UpdateService"
@@ -48,15 +59,20 @@ class Services:
     checks: "CheckService"
     templates: "TemplateService"
     manifests: "ManifestService"
+    uploads: "UploadStatus"
+    approvals: "ApprovalService"
+    stream_approvals: "StreamApprovals"
+    rollouts: "RolloutService"
     store: "JobStore"
     gatekeeper: "Gatekeeper"
     audit: "AuditTrail"
     prepare: Callable[[], None]
+    background_problems: Callable[[], Mapping[str, str]]
 
     @property
     def jobs(self) -> "tuple[JobService[Any], ...]":
-        """The service of every kind of job; another kind is one more here."""
-        return (self.backfills, self.merges)
+        """The services of jobs, whose work the status page and the inbox show."""
+        return (self.backfills, self.merges, self.compactions)
 
 
 @dataclass(slots=True)
@@ -76,6 +92,8 @@ class AppState:
 
     metrics: "Metrics"
     slow_calls: Bulkhead = field(default_factory=Bulkhead)
+    # Places of their own: a plan that takes a minute does not stop somebody who writes a query.
+    quick_calls: Bulkhead = field(default_factory=lambda: Bulkhead(MAX_QUICK_CALLS, "checks of queries"))
     is_stopping: bool = False
     opened: OpenApp | None = None
 

@@ -1,0 +1,67 @@
+"""What changed lately: jobs, streams, manifests and keys in one list."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+
+from api.answers import INVALID, Caller, problems
+from api.listing import PageSize
+from api.schemas import Rfc3339Time
+from api.state import services_of
+from jobs.listing import DEFAULT_PAGE_SIZE
+from jobs.page_tokens import parse_change_token, render_change_token
+from jobs.store.changes import ChangeCursor
+from model.principal import ADMIN, READ
+
+router: Final = APIRouter(tags=["status"])
+_LONGEST: Final = timedelta(days=31)
+
+
+class ChangeOut(BaseModel):
+    """One change; `what` and `why` are for people."""
+
+    at: datetime
+    resource: Literal["backfill", "merge", "compaction", "stream", "manifest", "key"]
+    id: str = Field(description="A job's id; the name of anything else.")
+    type: str = Field(
+        description="As in the resource's own history: created, moved, launched, applied, revoked ..."
+    )
+    actor: str | None = Field(description="Null where the history does not know; the audit log may.")
+    what: str
+    why: str | None
+
+
+class ChangesOut(BaseModel):
+    """Changes, newest first."""
+
+    changes: list[ChangeOut]
+    next_page_token: str | None
+
+
+@router.get("/changes", operation_id="listChanges", response_model=ChangesOut, responses=problems(s422=INVALID))
+def list_changes(
+    request: Request,
+    caller: Caller,
+    *,
+    since: Annotated[Rfc3339Time | None, Query(description="RFC 3339, 31 days ago at most; a day ago.")] = None,
+    page_size: PageSize = DEFAULT_PAGE_SIZE,
+    page_token: Annotated[
+        str | None, Query(max_length=2000, description="next_page_token of the page before.")
+    ] = None,
+) -> Any:
+    """List what changed, newest first: jobs, streams, last changes of manifests, keys for `backfills.admin`."""
+    caller.require(READ)
+    now = datetime.now(UTC)
+    first = now - timedelta(days=1) if since is None else max(since, now - _LONGEST)
+    found = services_of(request).store.list_changes(
+        first,
+        limit=page_size + 1,
+        after=parse_change_token(page_token),
+        with_keys=caller.may(ADMIN),
+    )
+    page = found[:page_size]
+    last = page[-1] if len(found) > page_size else None
+    token = None if last is None else render_change_token(ChangeCursor(last.at, last.place))
+    return {"changes": page, "next_page_token": token}

@@ -1,0 +1,81 @@
+"""Sessions: who calls, and a key's stand-in for a browser, opened and ended."""
+
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Request, Response, status
+from pydantic import BaseModel, Field
+
+from api.answers import Caller, problems
+from api.auth import Gatekeeper
+from api.state import services_of
+from model.principal import SCOPES, Principal
+
+router: Final = APIRouter(tags=["sessions"])
+
+
+class SessionOut(BaseModel):
+    """Who calls, and what they may do."""
+
+    name: str = Field(
+        description='"key:" and a key\'s name, "user:" and a person\'s; "local" where the deployment is open.'
+    )
+    scopes: list[str] = Field(description="Those that the caller holds, backfills.admin's also by themselves.")
+    topics: list[str] | None = Field(description="Topics that backfills may publish to; null is every topic.")
+    is_open: bool = Field(description="Whether there is neither a key nor an issuer, so that nobody signs in.")
+    expires_at: datetime | None = Field(description="When the session ends by itself; null without one.")
+
+
+class OpenedSessionOut(SessionOut):
+    """A session that was opened; nobody can show its token again."""
+
+    token: Annotated[str, Field(description="Sent as a bearer token, as the key is.", examples=["rs_..."])]
+
+
+class EndedSessionOut(SessionOut):
+    """Whose session it was."""
+
+    provider_sign_out_url: str | None = Field(
+        description="Where the browser ends the session at the identity provider too; null where there is none."
+    )
+
+
+@router.post(
+    "/sessions",
+    operation_id="openSession",
+    status_code=status.HTTP_201_CREATED,
+    response_model=OpenedSessionOut,
+    responses=problems(s403="The caller came with no key: tokens and sessions open none."),
+)
+def open_session(request: Request, response: Response, caller: Caller) -> Any:
+    """Open a session with the caller's key; it ends after 12 hours, at sign-out, or with the key."""
+    gatekeeper = services_of(request).gatekeeper
+    session, token = gatekeeper.open_session(request)
+    response.headers["Location"] = "/sessions/current"
+    return {**show_caller(caller, gatekeeper), "expires_at": session.expires_at, "token": token}
+
+
+@router.get("/sessions/current", operation_id="getCurrentSession", response_model=SessionOut)
+def get_current_session(request: Request, caller: Caller) -> Any:
+    """Show who calls and what they may do, with whatever they came."""
+    gatekeeper = services_of(request).gatekeeper
+    session = gatekeeper.find_session(request)
+    return {**show_caller(caller, gatekeeper), "expires_at": None if session is None else session.expires_at}
+
+
+@router.delete("/sessions/current", operation_id="endCurrentSession", response_model=EndedSessionOut)
+def end_current_session(request: Request, caller: Caller) -> Any:
+    """End the session that the call came with, and show whose it was; a key stays as it is."""
+    gatekeeper = services_of(request).gatekeeper
+    shown = {**show_caller(caller, gatekeeper), "expires_at": None}
+    return {**shown, "provider_sign_out_url": gatekeeper.end_session(request)}
+
+
+def show_caller(caller: Principal, gatekeeper: Gatekeeper) -> dict[str, Any]:
+    """Return who calls, and what they may do, in the API's shape."""
+    return {
+        "name": caller.name,
+        "scopes": [scope for scope in SCOPES if caller.may(scope)],
+        "topics": None if caller.topics is None else list(caller.topics),
+        "is_open": gatekeeper.is_open(),
+    }

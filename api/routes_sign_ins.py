@@ -1,0 +1,98 @@
+"""Sign-in with an identity provider: how people may sign in, a sign-in started, and one completed."""
+
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Request, Response, status
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.answers import problems
+from api.routes_sessions import OpenedSessionOut, show_caller
+from api.sign_in import SignInAnswer
+from api.state import services_of
+
+router: Final = APIRouter(tags=["sessions"])
+_AWAY: Final = "The identity provider does not answer."
+_MAX_CHARS: Final = 8192
+
+
+class SignInMethodsOut(BaseModel):
+    """How people may sign in, besides with a key."""
+
+    issuer: str | None = Field(
+        description="The identity provider's issuer; null where there is no sign-in with one."
+    )
+
+
+class StartedSignInOut(BaseModel):
+    """A sign-in that was started; it has to come back within ten minutes."""
+
+    attempt: str = Field(
+        description="Kept by the browser that started it, and sent when it completes the sign-in."
+    )
+    state: str = Field(description="What the provider sends back, so that the attempt is found.")
+    authorization_url: str = Field(description="Where the browser goes to sign in.")
+    expires_at: datetime = Field(description="When it can't be completed any more.")
+
+
+Given = Annotated[str | None, Field(max_length=_MAX_CHARS)]
+
+
+class CompleteSignInIn(BaseModel):
+    """What came back from the provider, with the attempt of the same browser."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    attempt: Annotated[str, Field(max_length=_MAX_CHARS, description="As startSignIn answered it.")]
+    state: Given = None
+    code: Given = None
+    iss: Given = None
+    error: Given = None
+    error_description: Given = None
+
+
+@router.get("/sign-ins", operation_id="getSignInMethods", response_model=SignInMethodsOut)
+def get_sign_in_methods(request: Request) -> Any:
+    """Show whether people sign in with an identity provider, and with which one."""
+    return {"issuer": services_of(request).gatekeeper.sign_in_issuer}
+
+
+@router.post(
+    "/sign-ins",
+    operation_id="startSignIn",
+    status_code=status.HTTP_201_CREATED,
+    response_model=StartedSignInOut,
+    responses=problems(s403="There is no sign-in with an identity provider.", s503=_AWAY),
+)
+def start_sign_in(request: Request) -> Any:
+    """Start a sign-in with the identity provider: authorization code with PKCE, state and nonce."""
+    # Anybody may start one, and it changes nothing: a flood of them must not fill the audit log.
+    request.state.is_audited = True
+    started = services_of(request).gatekeeper.start_sign_in()
+    return {
+        "attempt": started.attempt,
+        "state": started.state,
+        "authorization_url": started.authorization_url,
+        "expires_at": started.expires_at,
+    }
+
+
+@router.post(
+    "/sign-ins:complete",
+    operation_id="completeSignIn",
+    status_code=status.HTTP_201_CREATED,
+    response_model=OpenedSessionOut,
+    responses=problems(
+        s403="The sign-in does not count, or the provider refused it.",
+        s422="The request is not valid.",
+        s429="Too many sign-ins from this address did not count.",
+        s503=_AWAY,
+    ),
+)
+def complete_sign_in(request: Request, response: Response, body: CompleteSignInIn) -> Any:
+    """Open a session with what came back from the provider; each attempt is completed once."""
+    gatekeeper = services_of(request).gatekeeper
+    answer = SignInAnswer(body.state, body.code, body.iss, body.error, body.error_description)
+    session, caller, token = gatekeeper.complete_sign_in(request, body.attempt, answer)
+    response.headers["Location"] = "/sessions/current"
+    return {**show_caller(caller, gatekeeper), "expires_at": session.expires_at, "token": token}

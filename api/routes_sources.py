@@ -1,0 +1,69 @@
+"""The routes of sources: from the topic to reporting, and how their schemas grew."""
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Path, Query, Request
+
+from api.answers import Caller, SlowCalls, problems
+from api.schemas_sources import SourceOut, SourcesOut, SourceVersionsOut
+from api.state import services_of
+from inventory.sources import SourceCatalog
+
+router: Final = APIRouter(tags=["sources"])
+_FAILED: Final = "The registry or the warehouse can't be read."
+_UNKNOWN: Final = "The registry has no such source."
+
+
+def source_catalog(request: Request) -> SourceCatalog:
+    """Return the app's catalog of sources; a FastAPI dependency."""
+    return services_of(request).sources
+
+
+Sources = Annotated[SourceCatalog, Depends(source_catalog)]
+SourceName = Annotated[str, Path(description="A source's name.", max_length=300, examples=["orders"])]
+_Version = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
+
+
+@router.get("/sources", operation_id="listSources", response_model=SourcesOut, responses=problems(s502=_FAILED))
+def list_sources(sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
+    """List sources: topic, staging and reporting, with what went from one to the next; nothing is scanned."""
+    with slow:
+        return {"sources": sources.list_sources(principal=caller)}
+
+
+@router.get(
+    "/sources/{name}",
+    operation_id="getSource",
+    response_model=SourceOut,
+    responses=problems(s404=_UNKNOWN, s422="The name is too long.", s502=_FAILED),
+)
+def get_source(name: SourceName, sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
+    """Show one source, with every unknown, missing and refused field that its stream has counted."""
+    with slow:
+        return sources.show_source(name, principal=caller)
+
+
+@router.get(
+    "/sources/{name}/versions",
+    operation_id="listSourceVersions",
+    response_model=SourceVersionsOut,
+    responses=problems(
+        s404=_UNKNOWN, s422="There is no such type or version; `errors` has every violation.", s502=_FAILED
+    ),
+)
+def list_source_versions(
+    name: SourceName,
+    sources: Sources,
+    caller: Caller,
+    slow: SlowCalls,
+    *,
+    event_type: Annotated[
+        str | None,
+        Query(max_length=300, description="Those of this type alone; empty: of the one without a name."),
+    ] = None,
+    before: Annotated[_Version, Query(alias="from", description="The version before `to`.")] = None,
+    after: Annotated[_Version, Query(alias="to", description="The newest.")] = None,
+) -> Any:
+    """List the versions of an inferred source's tables, and the fields in which two of them differ."""
+    with slow:
+        return sources.list_versions(name, principal=caller, event_type=event_type, before=before, after=after)

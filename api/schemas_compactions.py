@@ -1,0 +1,55 @@
+"""The JSON shapes of compactions, as OpenAPI shows them."""
+
+from datetime import datetime
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from api.schemas_backfills import BackfillEvent
+from api.schemas_merges import MergeError
+from model.job import JobState
+
+_EXAMPLE: Final[dict[str, Any]] = {
+    "id": "cp_01K0ABCDEFGHJKMNPQRSTVWXYZ",
+    "state": "SUCCEEDED",
+    "tables": ["archive", "staging.orders"],
+    "files_removed": {"archive": 812, "staging.orders": 40},
+    "created_by": "schedule:compactions",
+    "created_at": "2026-01-03T03:00:00Z",
+    "started_at": "2026-01-03T03:00:01Z",
+    "finished_at": "2026-01-03T03:02:09Z",
+    "restarts": 0,
+    "error": None,
+    "etag": '"5"',
+}
+
+
+class CompactionOut(BaseModel):
+    """One compaction job."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    id: str
+    state: JobState
+    tables: list[str] = Field(description="archive, and tables of rows as dataset.table.")
+    files_removed: dict[str, int] = Field(description="How many files fewer each table has that is done.")
+    created_by: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    restarts: int = Field(description="Drivers that died and were replaced since a person last started it.")
+    error: MergeError | None
+    etag: str
+
+
+class CompactionEvents(BaseModel):
+    """A compaction's history, oldest first."""
+
+    events: list[BackfillEvent]
+
+
+class CompactionPage(BaseModel):
+    """Some compactions."""
+
+    compactions: list[CompactionOut]
+    next_page_token: str | None
