@@ -13,9 +13,14 @@ class ClosingStep(Enum):
     WEBHOOKS = auto()
     # What was counted is written while the store is open.
     AUDIT = auto()
+    # It applies schedules.
+    UPLOADS = auto()
+    # It reads streams and writes the store.
+    FIGURES = auto()
     # It creates jobs by the services below.
     SCHEDULES = auto()
-    # Nothing is launched or followed after these two.
+    # Nothing is launched or followed after these three.
+    COMPACTIONS = auto()
     MERGES = auto()
     BACKFILLS = auto()
     # After all following, and before launches are waited for: closing it ends a start that a launch may wait for.

@@ -13,28 +13,36 @@ if TYPE_CHECKING:
 
     from backfill.plan.settings import BackfillSettings
     from backfill.steer.service import BackfillService
+    from backup.compaction.service import CompactionService
     from connectors.pubsub.client import PubSub
     from inventory.service import Inventory
     from jobs.keys import Keyring
     from jobs.launcher import Launcher
+    from jobs.loop import BackgroundLoop
     from jobs.service import JobService
     from jobs.store import JobStore
     from model.stream_record import StreamRecord
     from pipeline.registry import Source
     from pipeline.staged import StagedTopics
     from reporting.service import MergeService
+    from rollout.approvals import ApprovalService
     from rollout.checking import CheckService, UpdateChecker
     from rollout.fence import StreamFence
     from rollout.known_releases import KnownReleases
     from rollout.launching import TemplateService
     from rollout.manifests.scheduler import Scheduler
     from rollout.manifests.service import ManifestService
+    from rollout.manifests.upload_status import UploadStatus
     from rollout.releases import Releases
+    from rollout.rollout_engine import RolloutEngine
+    from rollout.rollouts import RolloutService
     from rollout.service import StreamService
     from rollout.snapshot_work import SnapshotWork
     from rollout.snapshots import SnapshotService
+    from rollout.stream_approvals import StreamApprovals
     from rollout.update_work import UpdateWork
     from rollout.updates import UpdateService
+    from rollout.watch_query import WatchQueries
     from streams.report import StreamReporter
     from warehouse.port import Warehouse
     from warehouse.queries import Queries
@@ -58,6 +66,7 @@ class Deployment:
         self.closers = Closers()
         self._interrupts = interrupt_at_exit
         self._given_launcher = launcher
+        self._loops: Sequence[BackgroundLoop] = ()
 
     def __enter__(self) -> Self:
         return self
@@ -232,10 +241,22 @@ class Deployment:
         self.closers.add(ClosingStep.LAUNCHES, service.join)
         return service
 
+    @cached_property
+    def compactions(self) -> "CompactionService":
+        """The service of compactions; :meth:`start` begins to run them."""
+        from backup.compaction.service import CompactionService
+
+        service = CompactionService(
+            self.settings, warehouse=self.warehouse, store=self.store, launcher=self.launcher
+        )
+        self.closers.add(ClosingStep.COMPACTIONS, lambda: service.stop(interrupt=self._interrupts))
+        self.closers.add(ClosingStep.LAUNCHES, service.join)
+        return service
+
     @property
     def job_services(self) -> "tuple[JobService[Any], ...]":
         """The service of every kind of job; another kind is one more here."""
-        return (self.backfills, self.merges)
+        return (self.backfills, self.merges, self.compactions)
 
     @cached_property
     def inventory(self) -> "Inventory":
@@ -252,6 +273,7 @@ class Deployment:
             records=self.store.list_streams,
             snapshots=self.store.list_snapshots,
             snapshot_seconds=self.settings.snapshot_seconds,
+            figures=self.store.list_figures,
         )
 
     @cached_property
@@ -303,9 +325,6 @@ class Deployment:
     @cached_property
     def update_work(self) -> "UpdateWork":
         """What an agent does about updates of the streams that it holds."""
-        from connectors.pubsub.stats import read_stats
-        from inventory.retention import parse_sample, subscriptions_of
-        from model.errors import RefeedError
         from rollout.checking import UpdateChecker
         from rollout.update_work import UpdateWork
         from warehouse.open import open_warehouse
@@ -316,18 +335,7 @@ class Deployment:
         def open_checker() -> UpdateChecker:
             return UpdateChecker(settings, self.releases, open_warehouse(settings), environment)
 
-        def read_lag(record: "StreamRecord", status: "Mapping[str, Any]") -> float | None:
-            try:
-                stats = read_stats(self.pubsub.channel)
-            except RefeedError:
-                return None
-            if stats is None:
-                sample = parse_sample(status)
-                return None if sample is None else sample.oldest_unacked_seconds
-            own = subscriptions_of(record.kind, status, stats)
-            return max((stats[name].oldest_unacked_seconds for name in own), default=None)
-
-        return UpdateWork(self.store, open_checker=open_checker, read_lag=read_lag)
+        return UpdateWork(self.store, open_checker=open_checker, read_lag=self._read_lag)
 
     @cached_property
     def snapshots(self) -> "SnapshotService":
@@ -338,10 +346,37 @@ class Deployment:
 
     @cached_property
     def manifests(self) -> "ManifestService":
-        """What people applied: schedules."""
+        """What people applied: schedules and rollouts."""
+        from rollout.manifests.job_gate import JobGate
         from rollout.manifests.service import ManifestService
 
-        return ManifestService(self.store)
+        queries = JobGate(self.backfills.validate, self.store.now, self.watch_queries.check)
+        compactions = self.compactions.check
+        return ManifestService(self.store, rollouts=self.rollouts, queries=queries, check_compaction=compactions)
+
+    @cached_property
+    def rollouts(self) -> "RolloutService":
+        """Which rollouts of streams people want; :attr:`rollout_engine` carries them out."""
+        from rollout.rollouts import RolloutService
+
+        return RolloutService(self.store, check_release=self.known_releases.check_name)
+
+    @cached_property
+    def watch_queries(self) -> "WatchQueries":
+        """What answers the queries of rollouts' validations."""
+        from rollout.watch_query import WatchQueries
+
+        return WatchQueries(self.backfill_settings, self.queries)
+
+    @cached_property
+    def rollout_engine(self) -> "RolloutEngine":
+        """What carries rollouts out; :meth:`start` begins to."""
+        from rollout.rollout_engine import RolloutEngine
+        from rollout.statuses import StreamStatuses
+
+        statuses = StreamStatuses(self.settings.home, self.store.list_stream_reports)
+        count = self.watch_queries.count_rows
+        return RolloutEngine(self.store, read_status=statuses.read, read_lag=self._read_lag, count_rows=count)
 
     @cached_property
     def scheduler(self) -> "Scheduler":
@@ -355,17 +390,42 @@ class Deployment:
             merges=self.merges,
             snapshots=self.snapshots,
             templates=self.templates,
+            rollouts=self.rollouts,
+            compactions=self.compactions,
         )
-        scheduler = Scheduler(self.store, jobs)
-        self.closers.add(ClosingStep.SCHEDULES, scheduler.stop)
-        return scheduler
+        return Scheduler(self.store, jobs)
+
+    @cached_property
+    def upload_status(self) -> "UploadStatus":
+        """What people see of manifests that come by upload."""
+        from app.uploads import source_of
+        from rollout.manifests.upload_status import UploadStatus
+
+        return UploadStatus(self.store, source_of(self.settings))
 
     @cached_property
     def updates(self) -> "UpdateService":
         """Which updates of streams people want; an agent carries them out."""
         from rollout.updates import UpdateService
 
-        return UpdateService(self.store)
+        return UpdateService(self.store, check_release=self.known_releases.check_name)
+
+    @cached_property
+    def approvals(self) -> "ApprovalService":
+        """What waits until a second person approves it; another kind of thing is one more part of the mapping."""
+        from rollout.approvals import ApprovalService
+        from rollout.manifests.removals import manifest_actions
+        from rollout.stream_approvals import stream_actions
+
+        actions = stream_actions(self.streams, self.snapshots, self.updates)
+        return ApprovalService(self.store, {**actions, **manifest_actions(self.store, self.manifests)})
+
+    @cached_property
+    def stream_approvals(self) -> "StreamApprovals":
+        """What has actions on streams wait for a second person, where the settings say so."""
+        from rollout.stream_approvals import StreamApprovals
+
+        return StreamApprovals(self.approvals, self.streams, self.settings.approve_streams)
 
     def open(self) -> None:
         """Open everything that runs jobs, without running any yet.
@@ -383,13 +443,15 @@ class Deployment:
         Raises:
             StoreUnavailableError: the store does not answer.
         """
+        from app.background import start_background
+
         self.open()
         self.closers.add(ClosingStep.LAUNCHER, self._close_launcher)
-        self._start_webhooks()
-        for service in self.job_services:
-            service.start()
-        self.manifests.keep_nightly_merge(self.settings.merge_at)
-        self.scheduler.start()
+        self._loops = start_background(self)
+
+    def background_problems(self) -> dict[str, str]:
+        """Return which background loops fail or hang now, by their names, with the reason."""
+        return {loop.name: loop.problem for loop in self._loops if loop.problem is not None}
 
     def close(self) -> None:
         """Close what was opened. Running jobs go on and are found again by the next service, or are interrupted.
@@ -398,20 +460,14 @@ class Deployment:
         """
         self.closers.close()
 
+    def _read_lag(self, record: "StreamRecord", status: "Mapping[str, Any]") -> float | None:
+        from app.lag import read_lag
+
+        return read_lag(lambda: self.pubsub.channel, record, status)
+
     def _close_launcher(self) -> None:
         if not any(job.driver is not None for job in self.store.list_active()):
             self.launcher.close()
-
-    def _start_webhooks(self) -> None:
-        from jobs.notify import Notifier
-
-        url, secret = self.settings.notify_url, self.settings.notify_secret
-        if url is None or secret is None:
-            return
-        for service in self.job_services:
-            notifier = Notifier(self.store, service.kind, url, secret)
-            notifier.start()
-            self.closers.add(ClosingStep.WEBHOOKS, notifier.stop)
 
     def _read_sources(self) -> "Sequence[Source]":
         """Return the sources of the registry as it is now that have no fault; of one that nobody has filled, none.

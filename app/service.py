@@ -1,7 +1,7 @@
 """The process of ``refeed api``: the HTTP app over one deployment."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import closing, contextmanager
 from typing import Final
 
 import structlog
@@ -10,11 +10,19 @@ from fastapi import FastAPI
 from api.app import make_app
 from api.audit import AuditTrail
 from api.auth import ClaimReader, Gatekeeper
-from api.state import Services
+from api.sign_in import SignInDesk
+from api.state import Services, state_of
+from app.backups import assemble_topic_backups
 from app.closing import ClosingStep
+from app.console import BesideConsole, find_own_api, find_stranger
 from app.deployment import Deployment
+from app.sources import assemble_sources
 from connectors.oidc.jwks import SigningKeys
-from connectors.oidc.tokens import TokenVerifier
+from connectors.oidc.provider import Provider, ProviderClient
+from connectors.oidc.tokens import IdTokenVerifier, TokenVerifier
+from console.app import Console
+from jobs.sessions import SessionDesk
+from jobs.user_sessions import UserSessionDesk
 from model.settings import Settings
 
 _LOG: Final = structlog.get_logger()
@@ -30,11 +38,17 @@ def create_app(
     one; it is closed with the app.
     """
 
-    def open_whole() -> AbstractContextManager[Services]:
+    @contextmanager
+    def open_whole() -> Iterator[Services]:
         # One that is closed is not opened again: an app that is served a second time gets a new one.
-        return open_services(deployment or Deployment(settings, interrupt_at_exit=interrupt_at_exit))
+        whole = deployment or Deployment(settings, interrupt_at_exit=interrupt_at_exit)
+        with closing(console), open_services(whole) as services:
+            yield services
 
-    return make_app(settings, open_whole)
+    app = make_app(settings, open_whole)
+    console = Console(find_own_api, find_stranger=find_stranger, is_stopping=lambda: state_of(app).is_stopping)
+    app.add_middleware(BesideConsole, console=console)
+    return app
 
 
 @contextmanager
@@ -55,7 +69,12 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
         services = Services(
             backfills=deployment.backfills,
             merges=deployment.merges,
+            compactions=deployment.compactions,
             inventory=deployment.inventory,
+            backups=assemble_topic_backups(deployment.settings, deployment.pubsub),
+            sources=assemble_sources(
+                deployment.settings, deployment.warehouse, deployment.queries, deployment.store
+            ),
             streams=deployment.streams,
             snapshots=deployment.snapshots,
             updates=deployment.updates,
@@ -63,10 +82,15 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
             checks=deployment.checks,
             templates=deployment.templates,
             manifests=deployment.manifests,
+            uploads=deployment.upload_status,
+            approvals=deployment.approvals,
+            stream_approvals=deployment.stream_approvals,
+            rollouts=deployment.rollouts,
             store=deployment.store,
             gatekeeper=gatekeeper,
             audit=audit,
             prepare=deployment.launcher.prepare,
+            background_problems=deployment.background_problems,
         )
         deployment.start()
         yield services
@@ -75,13 +99,50 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
 def open_gatekeeper(deployment: Deployment) -> Gatekeeper:
     """Return what tells callers apart: by the deployment's keys, and by tokens where it has an issuer."""
     settings = deployment.settings
-    verifier = None
+    verifier = user_sessions = sign_ins = None
     if settings.oidc_issuer is not None:
         keys = SigningKeys(settings.oidc_issuer, settings.oidc_jwks_url)
         verifier = TokenVerifier(settings.oidc_issuer, settings.oidc_audience, keys)
+        if settings.sign_in.client_id is not None:
+            user_sessions, sign_ins = _open_sign_in(deployment, settings.oidc_issuer, keys, verifier)
     return Gatekeeper(
         deployment.keyring,
+        sessions=SessionDesk(deployment.store, deployment.keyring),
         verifier=verifier,
         claims=ClaimReader(settings.oidc_scopes_claim, settings.oidc_grants),
         per_minute=settings.rate_limit_per_minute,
+        user_sessions=user_sessions,
+        sign_ins=sign_ins,
     )
+
+
+def _open_sign_in(
+    deployment: Deployment, issuer: str, keys: SigningKeys, verifier: TokenVerifier
+) -> tuple[UserSessionDesk, SignInDesk]:
+    """Return what signs people in with the issuer's provider, and keeps their sessions."""
+    wanted = deployment.settings.sign_in
+    assert wanted.client_id is not None, "the settings are whole"
+    assert wanted.console_url is not None, "the settings are whole"
+    client = ProviderClient(
+        id=wanted.client_id,
+        secret=wanted.client_secret,
+        redirect_uri=f"{wanted.console_url}/sign-in/callback",
+        scopes=wanted.scopes,
+        parameters=wanted.parameters,
+    )
+    provider = Provider(issuer, client)
+    sessions = UserSessionDesk(
+        deployment.store,
+        provider,
+        verifier=verifier,
+        id_verifier=IdTokenVerifier(TokenVerifier(issuer, [wanted.client_id], keys), wanted.client_id),
+        bearer=wanted.session_token,
+    )
+    sign_ins = SignInDesk(
+        deployment.store,
+        provider,
+        sessions,
+        secret=deployment.settings.replay_secret(),
+        signed_out_url=f"{wanted.console_url}/sign-in",
+    )
+    return sessions, sign_ins

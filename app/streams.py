@@ -1,6 +1,6 @@
 """The processes of streams: one function each, over one deployment."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from app.deployment import Deployment
 from model.settings import Settings
@@ -83,4 +83,35 @@ def run_pipeline(
             reporter=deployment.reporter,
             name=name,
             instance_id=instance_id,
+        )
+
+
+def run_shadow(
+    settings: Settings,
+    stream: str,
+    shadow_id: str,
+    *,
+    mapping: Mapping[str, str],
+    may_differ: Sequence[str],
+    hours: float,
+) -> int:
+    """Run the shadow of a pipeline's stream until nobody looks at it any more; return the exit code.
+
+    It reads the warehouse, the registry and the stream's plan, and writes its report alone.
+    """
+    from pipeline.shadow import ShadowOptions
+    from pipeline.shadow import run_shadow as run
+    from pipeline.shadow_report import ShadowFolder
+    from streams.folder import StreamFolder
+    from streams.snapshot import PLAN_FILE
+
+    with Deployment(settings) as deployment:
+        warehouse = deployment.warehouse
+        return run(
+            settings,
+            warehouse,
+            ShadowFolder.of(settings.home, stream, shadow_id),
+            plan_file=StreamFolder.of(settings.home, stream).state / PLAN_FILE,
+            mapping=mapping,
+            options=ShadowOptions.of(warehouse, hours=hours, may_differ=may_differ),
         )

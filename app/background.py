@@ -1,0 +1,67 @@
+"""What a service does beside answering requests: jobs, webhooks, figures, schedules, uploads and rollouts."""
+
+from typing import TYPE_CHECKING, Final
+
+from app.closing import ClosingStep
+from app.uploads import open_uploads
+from inventory.recorder import FigureRecorder, seconds_to_next_point
+from jobs.loop import BackgroundLoop
+from jobs.notify import Notifier
+
+if TYPE_CHECKING:
+    from app.deployment import Deployment
+
+# How often schedules and rollouts are looked at.
+_LOOK_SECONDS: Final = 1.0
+
+
+def start_background(deployment: "Deployment") -> list[BackgroundLoop]:
+    """Start everything; the deployment's closers stop it. The loops that were started are returned.
+
+    Raises:
+        StoreUnavailableError: the store does not answer.
+    """
+    loops = _start_webhooks(deployment)
+    for service in deployment.job_services:
+        service.start()
+        loops.append(service.loop)
+    recorder = FigureRecorder(deployment.store, deployment.inventory.measure_streams)
+    figures = BackgroundLoop("figures", recorder.record, every_seconds=seconds_to_next_point)
+    loops.append(_start(deployment, figures, ClosingStep.FIGURES))
+    deployment.manifests.keep_nightly_merge(deployment.settings.merge_at)
+    schedules = BackgroundLoop("schedules", deployment.scheduler.tick, every_seconds=_LOOK_SECONDS)
+    loops.append(_start(deployment, schedules, ClosingStep.SCHEDULES))
+    loops += _start_uploads(deployment)
+    rollouts = BackgroundLoop("rollouts", deployment.rollout_engine.tick, every_seconds=_LOOK_SECONDS)
+    loops.append(_start(deployment, rollouts, ClosingStep.SCHEDULES))
+    return loops
+
+
+def _start(deployment: "Deployment", loop: BackgroundLoop, step: ClosingStep) -> BackgroundLoop:
+    deployment.closers.add(step, loop.stop)
+    loop.start()
+    return loop
+
+
+def _start_webhooks(deployment: "Deployment") -> list[BackgroundLoop]:
+    url, secret = deployment.settings.notify_url, deployment.settings.notify_secret
+    if url is None or secret is None:
+        return []
+    loops = []
+    for service in deployment.job_services:
+        notifier = Notifier(deployment.store, service.kind, url, secret)
+        notifier.start()
+        deployment.closers.add(ClosingStep.WEBHOOKS, notifier.stop)
+        loops.append(notifier.loop)
+    return loops
+
+
+def _start_uploads(deployment: "Deployment") -> list[BackgroundLoop]:
+    watcher = open_uploads(
+        deployment.settings, deployment.store, deployment.manifests, deployment.approvals, deployment.pubsub
+    )
+    if watcher is None:
+        return []
+    deployment.closers.add(ClosingStep.UPLOADS, watcher.stop)
+    watcher.start()
+    return [watcher.loop]

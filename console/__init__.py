@@ -1,0 +1,1 @@
+"""The console: pages for a browser, as a client of the HTTP API."""

@@ -1,0 +1,185 @@
+"""What waits until somebody decides: held actions, backfills above a limit, canaries, watched updates."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+from console.effects import approve_effects, resume_effects
+from console.forms import Action, ActionPage, FormField, path_after
+from console.visit import PagePart, Visit
+from model.principal import APPROVE, RUN, STREAMS_OPERATE
+
+_PAGE_SIZE: Final = 100
+_STATES: Final = ("WAITING", "APPROVED", "REJECTED", "EXPIRED")
+_WAITS: Final = "WAITING"
+# Streams whose updates are read; each is one call.
+_MOST_STREAMS: Final = 50
+_UNDECIDED: Final = frozenset({"WATCHING", "INCONCLUSIVE"})
+# What an approval does that nobody takes back: its name is typed first.
+_DANGEROUS: Final = frozenset({("stream", "cancel"), ("stream", "rollback"), ("manifest", "remove")})
+_APPROVED: Final = "Approve: it is done at once, as it was asked for. The history names both of you."
+_REJECTED: Final = "Reject: nothing is done, and nobody can approve it any more."
+_OWN: Final = "You asked for it yourself: somebody else has to approve it."
+_LIST: Final = "/approvals"
+
+
+def read_approvals(visit: Visit) -> dict[str, Any]:
+    """Return what the list of approvals shows: everything that waits, or approvals in another state."""
+    state = visit.params.get("state", _WAITS)
+    state = state if state in _STATES else _WAITS
+    found = visit.read(f"approvals {state}", lambda: visit.api.list_approvals(state=state, page_size=_PAGE_SIZE))
+    context: dict[str, Any] = {"title": "Approvals", "state": state, "states": _STATES, "found": found}
+    if found.problem is None:
+        context["approvals"] = [{**each, **_judge(visit, each)} for each in found.data["approvals"]]
+    if state != _WAITS:
+        return {**context, "jobs": None, "updates": None}
+    return {**context, "jobs": _read_jobs(visit), "updates": _read_updates(visit)}
+
+
+def _judge(visit: Visit, approval: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the caller may do about an approval that waits, and what has to be typed for it."""
+    is_own = approval["requested_by"] == visit.caller["name"]
+    may_decide = approval["state"] == _WAITS and visit.may(approval["scope"])
+    return {
+        "is_own": is_own,
+        "may_approve": may_decide and not is_own,
+        "may_reject": may_decide,
+        "typed": _typed(approval),
+        "approve_effect": _APPROVED,
+        "reject_effect": "Take back: nothing is done." if is_own else _REJECTED,
+    }
+
+
+def _typed(approval: Mapping[str, Any]) -> str | None:
+    return approval["name"] if (approval["kind"], approval["action"]) in _DANGEROUS else None
+
+
+def _read_jobs(visit: Visit) -> PagePart:
+    """Return the backfills that wait for an approval or are canaries, each with why it waits."""
+    inbox = visit.read("inbox", visit.api.read_inbox)
+    if inbox.problem is not None:
+        return inbox
+    waiting = [
+        each
+        for each in inbox.data["items"]
+        if each["resource"] == "backfill" and each["kind"] in {"approval", "canary"}
+    ]
+    if not waiting:
+        return PagePart([])
+    listed = visit.read(
+        "backfills that wait",
+        lambda: visit.api.backfills.list(page_size=1000, state=["PENDING", "PAUSED"]),
+    )
+    if listed.problem is not None:
+        return listed
+    jobs = {job["id"]: job for job in listed.data["backfills"]}
+    return PagePart([_render_job(visit, each, jobs[each["id"]]) for each in waiting if each["id"] in jobs])
+
+
+def _render_job(visit: Visit, item: Mapping[str, Any], job: Mapping[str, Any]) -> dict[str, Any]:
+    is_canary = item["kind"] == "canary"
+    is_own = not is_canary and job["created_by"] == visit.caller["name"]
+    return {
+        "item": item,
+        "job": job,
+        "verb": "resume" if is_canary else "approve",
+        "effects": resume_effects(job) if is_canary else approve_effects(job),
+        "scope": RUN if is_canary else APPROVE,
+        "is_own": is_own,
+        "may": visit.may(RUN if is_canary else APPROVE) and not is_own,
+    }
+
+
+def _read_updates(visit: Visit) -> PagePart:
+    """Return the updates of streams that somebody has to approve or take back, of 50 streams at most."""
+    listed = visit.read("streams", visit.api.list_streams)
+    if listed.problem is not None:
+        return listed
+    names = [each["name"] for each in listed.data["streams"] if each["generation"] is not None]
+    found = []
+    for name in names[:_MOST_STREAMS]:
+        part = visit.read(f"stream {name} updates", partial(_list_updates, visit, name))
+        if part.problem is not None:
+            return part
+        found += [each for each in part.data if each["state"] in _UNDECIDED]
+    return PagePart({"updates": found, "streams_left_out": max(0, len(names) - _MOST_STREAMS)})
+
+
+def _list_updates(visit: Visit, name: str) -> Any:
+    return visit.api.list_updates(name)["updates"]
+
+
+def _describe_decision(visit: Visit, verb: str) -> ActionPage:
+    found = visit.api.read_approval(visit.path_params["id"])
+    judged = _judge(visit, found)
+    own = (_OWN,) if verb == "approve" and judged["is_own"] else ()
+    reason = (FormField("reason", "Why"),) if verb == "reject" else ()
+    return ActionPage(
+        title=f"{verb.capitalize()}: {found['action']} {found['name']}",
+        effects=(f"{found['requested_by']} asks: {found['what']}", judged[f"{verb}_effect"], *own),
+        button=verb.capitalize(),
+        back=f"{_LIST}/{found['id']}",
+        fields=reason,
+        typed=judged["typed"] if verb == "approve" else None,
+    )
+
+
+def _decide(visit: Visit, fields: Mapping[str, str], verb: str) -> str:
+    name, reason = visit.path_params["id"], fields.get("reason", "").strip()
+    visit.api.decide_approval(name, verb, {"reason": reason} if reason else None)
+    return path_after(fields, f"{_LIST}/{name}")
+
+
+def _decision(verb: str) -> Action:
+    """Return an action that decides an action of somebody else's."""
+    return Action(
+        f"{_LIST}/{{id}}/{verb}",
+        # The scope is that of the action that waits; the approval's page names it.
+        "",
+        lambda visit, _: _describe_decision(visit, verb),
+        lambda visit, fields: _decide(visit, fields, verb),
+    )
+
+
+_UPDATE_EFFECTS: Final = {
+    "approve": "The new release stays, and the watch ends with this.",
+    "roll_back": "The stream goes back to the release and the options that it had before.",
+}
+
+
+def _describe_update(visit: Visit, verb: str) -> ActionPage:
+    found = visit.api.read_update(visit.path_params["id"])
+    way_back = tuple((found["checked"] or {}).get("no_way_back", ())) if verb == "roll_back" else ()
+    return ActionPage(
+        title=f"{verb.replace('_', ' ').capitalize()}: update of {found['stream']}",
+        effects=(
+            f"The update of {found['stream']} is {found['state']}.",
+            _UPDATE_EFFECTS[verb],
+            *(f"There is no way back: {each}" for each in way_back),
+        ),
+        button=verb.replace("_", " ").capitalize(),
+        back=_LIST,
+        typed=found["stream"] if verb == "roll_back" else None,
+    )
+
+
+def _decide_update(visit: Visit, verb: str) -> str:
+    visit.api.decide_update(visit.path_params["id"], verb)
+    return _LIST
+
+
+def _update_decision(verb: str) -> Action:
+    return Action(
+        f"/updates/{{id}}/{verb}",
+        STREAMS_OPERATE,
+        lambda visit, _: _describe_update(visit, verb),
+        lambda visit, _: _decide_update(visit, verb),
+    )
+
+
+APPROVAL_ACTIONS: Final = (
+    _decision("approve"),
+    _decision("reject"),
+    _update_decision("approve"),
+    _update_decision("roll_back"),
+)

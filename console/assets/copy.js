@@ -1,0 +1,33 @@
+// Copies and saves payloads bit for bit: they come as base64, because HTML changes line ends, and are text only here.
+export function offerCopies() {
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    button.addEventListener("click", () => copy(button, new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes(button.dataset.copy))));
+  }
+  for (const button of document.querySelectorAll("[data-save]")) {
+    button.addEventListener("click", () => save(button.dataset.name, bytes(button.dataset.save)));
+  }
+}
+
+function bytes(base64) {
+  return Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+}
+
+async function copy(button, text) {
+  const said = button.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "The browser allows no copying here";
+  }
+  setTimeout(() => { button.textContent = said; }, 2000);
+}
+
+function save(name, content) {
+  const address = URL.createObjectURL(new Blob([content], { type: "application/octet-stream" }));
+  const link = document.createElement("a");
+  link.href = address;
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(address), 10000);
+}

@@ -1,0 +1,90 @@
+"""A topic is attached or detached by a click, after a look at what that does."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from console.forms import Action, ActionPage, FormField
+from console.visit import Visit
+from model.principal import STREAMS_OPERATE
+
+_EXACTLY_ONCE: Final = FormField(
+    "exactly_once",
+    "Exactly-once delivery",
+    kind="checkbox",
+    help="Pub/Sub confirms each acknowledgement; that is slower. The archive has each message once either way.",
+)
+_UPDATE: Final = FormField("update", "Change what differs", kind="checkbox")
+
+
+def _describe_attach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
+    topic = visit.path_params["topic"]
+    found = visit.api.backups.attach(topic, dry_run=True)
+    fields: tuple[FormField, ...] = (_hidden_plan(found, given),)
+    if found["was_attached"]:
+        effects = [f"{topic} is backed up already, through {found['subscription']}. That stays."]
+        effects += [
+            f"Its {each['field']} is {each['found']}, wanted is {each['wanted']}." for each in found["differences"]
+        ]
+        fields += (_UPDATE,) if found["differences"] else ()
+    else:
+        effects = [
+            *([f"The topic {topic} does not exist: it is created."] if found["creates_topic"] else []),
+            f"It creates the subscription {found['subscription']}.",
+            f"Its acknowledgement deadline is {found['ack_deadline_seconds']} s.",
+            f"Its filter leaves out what Refeed itself replays: {found['filter']}",
+            "Messages that are published from then on are archived; a running backup finds it within seconds.",
+            "What was published before is not archived.",
+        ]
+        fields += (_EXACTLY_ONCE,)
+    return ActionPage(
+        title=f"Back up: {topic}",
+        effects=tuple(effects),
+        button="Back it up",
+        back="/topics",
+        fields=fields,
+    )
+
+
+def _attach(visit: Visit, fields: Mapping[str, str]) -> str:
+    visit.api.backups.attach(
+        visit.path_params["topic"],
+        plan=fields.get("plan") or None,
+        exactly_once=bool(fields.get("exactly_once")),
+        update=bool(fields.get("update")),
+    )
+    return "/topics"
+
+
+def _describe_detach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
+    topic = visit.path_params["topic"]
+    found = visit.api.backups.detach(topic, dry_run=True)
+    waiting = found["backlog_messages"]
+    many = "Nobody knows how many messages wait" if waiting is None else f"{waiting:,} messages wait"
+    return ActionPage(
+        title=f"Stop backing up: {topic}",
+        effects=(
+            f"It deletes the subscription {found['subscription']}. {many} in it and are lost with it.",
+            "What is published from then on is not archived. Archived messages stay.",
+            "A stream with REFEED_BACKUP_LABEL attaches a topic that carries the label again.",
+        ),
+        button="Stop backing it up",
+        back="/topics",
+        fields=(_hidden_plan(found, given),),
+        typed=topic,
+    )
+
+
+def _detach(visit: Visit, fields: Mapping[str, str]) -> str:
+    visit.api.backups.detach(visit.path_params["topic"], plan=fields.get("plan") or None)
+    return "/topics"
+
+
+def _hidden_plan(found: Mapping[str, Any], given: Mapping[str, str]) -> FormField:
+    """Return the plan that the action is bound to: the one that the page first showed."""
+    return FormField("plan", "plan", kind="hidden", value=given.get("plan") or found["plan"])
+
+
+ATTACH_ACTIONS: Final = (
+    Action("/topics/{topic}/attach", STREAMS_OPERATE, _describe_attach, _attach),
+    Action("/topics/{topic}/detach", STREAMS_OPERATE, _describe_detach, _detach),
+)

@@ -1,0 +1,157 @@
+"""One backfill: how it goes, what became of its messages, its dead letters and those that are missing."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from console.view import parse_time
+from console.visit import Visit
+from console.volumes import draw_cells
+
+_LOG_BYTES: Final = 16 * 1024
+# A page of dead letters has up to 16 MB of payloads on the wire.
+_LETTERS: Final = 50
+_MISSING: Final = 200
+_MOST_SLICES: Final = 200
+_HEIGHT: Final = 100.0
+_ENDED: Final = frozenset({"CANCELLED", "SUCCEEDED", "FAILED"})
+_STEPS: Final = ("selected", "published", "landed", "merged")
+
+
+def read_backfill(visit: Visit) -> dict[str, Any]:
+    """Return what a backfill's page shows."""
+    job, calls = visit.path_params["id"], visit.api.backfills
+    found = visit.read(f"backfill {job}", lambda: calls.read(job))
+    context: dict[str, Any] = {"title": job, "id": job, "found": found, "job": found.data}
+    if found.problem is not None:
+        return context
+    rates = visit.read(f"rates {job}", lambda: calls.read_part(job, "rates")["intervals"])
+    context |= {
+        "events": visit.read(f"events {job}", lambda: calls.read_part(job, "events")["events"][::-1]),
+        "slices": visit.read(f"slices {job}", lambda: draw_slices(calls.read_part(job, "slices")["slices"])),
+        "reasons": visit.read(f"reasons {job}", lambda: calls.read_part(job, "dead-letters/reasons")["reasons"]),
+        "log": visit.read(f"log {job}", lambda: "".join(calls.read_log(job, tail_bytes=_LOG_BYTES, follow=False))),
+        "rates": rates,
+        "rate_chart": None if rates.problem else draw_rates(rates.data),
+        "verdict": compare_steps(found.data["verification"]),
+        "is_over": found.data["state"] in _ENDED,
+        "awaits_approval": _awaits_approval(found.data),
+    }
+    return context
+
+
+def read_letters(visit: Visit) -> dict[str, Any]:
+    """Return what the page of a backfill's dead letters shows: one by one, to choose those that go out again."""
+    return _read_list(visit, "dead-letters", "dead_letters", _LETTERS)
+
+
+def read_missing(visit: Visit) -> dict[str, Any]:
+    """Return what the page of a backfill's missing messages shows."""
+    return _read_list(visit, "missing", "messages", _MISSING)
+
+
+def _read_list(visit: Visit, part: str, name: str, size: int) -> dict[str, Any]:
+    job, calls = visit.path_params["id"], visit.api.backfills
+    token = visit.params.get("page_token")
+    params = {"page_size": str(size)} | ({"page_token": token} if token else {})
+    found = visit.read(f"backfill {job}", lambda: calls.read(job))
+    listed = visit.read(f"{part} {job} {token}", lambda: calls.read_part(job, part, **params))
+    state = None if found.problem else found.data["state"]
+    return {
+        "title": f"{part.replace('-', ' ').capitalize()}: {job}",
+        "id": job,
+        "job": found.data,
+        "listed": listed,
+        "rows": () if listed.problem else listed.data[name],
+        "next": None if listed.problem else listed.data["next_page_token"],
+        "is_over": state in _ENDED,
+    }
+
+
+def compare_steps(verification: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the four counts of a verdict, and whether each is that of the step before; None is unknown.
+
+    Merges come later, so fewer merged messages than landed ones are pending and no difference.
+
+    Example:
+        >>> found = compare_steps({"selected": 3, "published": 3, "landed": 2, "merged": None})
+        >>> [(each["count"], each["is_equal"]) for each in found]
+        [(3, None), (3, True), (2, False), (None, None)]
+        >>> compare_steps({"selected": 3, "published": 3, "landed": 3, "merged": 0})[-1]["is_pending"]
+        True
+    """
+    counts = [verification[name] for name in _STEPS]
+    before = [None, *counts]
+    return [
+        {
+            "name": name,
+            "count": count,
+            "is_equal": None if None in (count, earlier) else count == earlier,
+            "is_pending": name == "merged" and None not in (count, earlier) and count < earlier,
+        }
+        for name, count, earlier in zip(_STEPS, counts, before[:-1], strict=True)
+    ]
+
+
+def draw_rates(intervals: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
+    """Return bars of what was published a second, as wide as their time, and the limit as a line; None of none.
+
+    An interval with an unknown rate is drawn as unknown, never as a bar without height.
+
+    Example:
+        >>> interval = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T00:00:10Z", "over_seconds": 10.0,
+        ...     "rate_messages_per_second": 50.0, "rate_limit_messages_per_second": 100.0, "state": "RUNNING"}
+        >>> drawn = draw_rates([interval])
+        >>> (drawn["bars"][0]["width"], drawn["bars"][0]["height"], drawn["limit"], drawn["most"])
+        (100.0, 50.0, 'M0.00 0.00H100.00', 100.0)
+    """
+    if not intervals:
+        return None
+    first = parse_time(intervals[0]["start"])
+    whole = (parse_time(intervals[-1]["end"]) - first).total_seconds() or 1.0
+    rates = [each["rate_messages_per_second"] for each in intervals]
+    limits = [each["rate_limit_messages_per_second"] for each in intervals]
+    fastest = max((rate for rate in rates if rate is not None), default=0.0)
+    # A limit far above what it came to would leave the bars without height.
+    most = max([fastest, *(limit for limit in limits if limit is not None and limit <= 4 * fastest)]) or 1.0
+    bars, limit = [], []
+    for each, rate, bound in zip(intervals, rates, limits, strict=True):
+        x = 100.0 * (parse_time(each["start"]) - first).total_seconds() / whole
+        width = 100.0 * each["over_seconds"] / whole
+        height = _HEIGHT if rate is None else _HEIGHT * rate / most
+        bars.append({**each, "x": x, "width": width, "height": height, "is_known": rate is not None})
+        if bound is not None and bound <= most:
+            limit.append(f"M{x:.2f} {_HEIGHT - _HEIGHT * bound / most:.2f}H{x + width:.2f}")
+    return {
+        "bars": bars,
+        "limit": " ".join(limit),
+        "is_limit_above": any(bound is not None and bound > most for bound in limits),
+        "most": most,
+        "start": intervals[0]["start"],
+        "end": intervals[-1]["end"],
+    }
+
+
+def draw_slices(slices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return how many slices are in each state, their cells in a row, and the first of them.
+
+    Example:
+        >>> drawn = draw_slices([{"state": "done"}, {"state": "done"}, {"state": "waiting"}])
+        >>> (drawn["done"], drawn["begun"], drawn["waiting"], drawn["cells"]["done"])
+        (2, 0, 1, 'M0 0h2v1h-2z')
+    """
+    numbers: dict[str, list[int]] = {state: [] for state in ("done", "begun", "waiting")}
+    for number, each in enumerate(slices):
+        numbers[each["state"]].append(number)
+    return {
+        **{state: len(found) for state, found in numbers.items()},
+        "count": len(slices),
+        "cells": {state: draw_cells(found) for state, found in numbers.items()},
+        "first": slices[:_MOST_SLICES],
+        "hidden": max(0, len(slices) - _MOST_SLICES),
+    }
+
+
+def _awaits_approval(job: Mapping[str, Any]) -> bool:
+    """Whether somebody has to approve it before it goes on."""
+    approval = job["approval"]
+    return bool(approval and approval["required"] and approval["by"] is None and job["state"] not in _ENDED)

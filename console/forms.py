@@ -1,0 +1,53 @@
+"""The page before an action: what it will do, and the form that has it done."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from console.visit import Visit
+
+
+@dataclass(frozen=True, slots=True)
+class FormField:
+    """A field of an action's form; ``options`` makes it a menu of value and text."""
+
+    name: str
+    label: str
+    kind: str = "text"
+    value: str = ""
+    options: tuple[tuple[str, str], ...] = ()
+    help: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionPage:
+    """The page before an action: ``effects`` says what it will do, ``typed`` is to be typed where it is dangerous.
+
+    ``etag`` binds the action to what the page showed; the API refuses it when that has changed since.
+    """
+
+    title: str
+    effects: tuple[str, ...]
+    button: str
+    back: str
+    etag: str | None = None
+    fields: tuple[FormField, ...] = ()
+    typed: str | None = None
+    check: Mapping[str, Any] | None = None
+    template: str = "action.html"
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """An action at ``path`` below /console: what its page says, and what it calls; ``perform`` returns a path."""
+
+    path: str
+    scope: str
+    describe: Callable[[Visit, Mapping[str, str]], ActionPage]
+    perform: Callable[[Visit, Mapping[str, str]], str]
+
+
+def path_after(fields: Mapping[str, str], path: str) -> str:
+    """Return the path to go on at after an action: the list of approvals when its form stands there."""
+    return "/approvals" if fields.get("from_list") else path

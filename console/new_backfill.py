@@ -1,0 +1,210 @@
+"""A new backfill: from a brushed range to a query, from the query to its plan, from the plan to a launch."""
+
+import base64
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+from uuid import uuid4
+
+from console.payloads import compare_sides
+from console.recipes import read_recipes
+from console.topic import draw_histogram, preview
+from console.visit import PagePart, Visit, read_part
+from model.errors import RequestRefusedError
+from model.principal import MESSAGES
+
+_FIELDS: Final = (
+    *("topic", "query", "from", "to", "rate", "canary", "description", "labels", "source", "parameters"),
+)
+_MOST_SAMPLES: Final = 5
+_HOUR: Final = timedelta(hours=1)
+
+
+def describe_new_backfill(visit: Visit, given: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the form shows, with the plan when it was asked for."""
+    form = {name: given.get(name, "") for name in _FIELDS}
+    # What a message was before the query's change is for those who may read messages; it costs one more query.
+    compare = visit.may(MESSAGES) and (given.get("do") != "plan" or "compare" in given)
+    source = form["source"] or form["topic"]
+    if not form["query"] and source:
+        form["query"] = render_query(source, given.get("message_id", ""))
+    plan = None
+    if given.get("do") == "plan":
+        try:
+            request = read_request(form)
+        except RequestRefusedError as refused:
+            plan = PagePart(problem={"code": "form_invalid", "errors": [], **refused.details})
+        else:
+            plan = read_part(lambda: visit.api.plan_backfill(request, originals=compare))
+    return {
+        "form": form,
+        "compare": compare,
+        "plan": plan,
+        "chart": _draw(plan),
+        "samples": _samples(plan),
+        "tables": _read_tables(visit, form),
+        "recipes": read_recipes(),
+    }
+
+
+def render_query(topic: str, message_id: str = "") -> str:
+    """Return the query of a topic's messages that were ingested within [@from, @to), or of one of them.
+
+    Example:
+        >>> print(render_query("orders", "17"))
+        SELECT data, attributes, message_id, topic, publish_time
+        FROM backup.messages
+        WHERE _PARTITIONTIME >= TIMESTAMP_TRUNC(@from, DAY)
+          AND _PARTITIONTIME < TIMESTAMP_ADD(@to, INTERVAL 1 DAY)
+          AND topic = 'orders' AND ingest_time >= @from AND ingest_time < @to
+          AND message_id = '17'
+    """
+    lines = [
+        "SELECT data, attributes, message_id, topic, publish_time",
+        "FROM backup.messages",
+        # A partition begins at midnight, and a row reaches its partition within a day.
+        "WHERE _PARTITIONTIME >= TIMESTAMP_TRUNC(@from, DAY)",
+        "  AND _PARTITIONTIME < TIMESTAMP_ADD(@to, INTERVAL 1 DAY)",
+        f"  AND topic = {_literal(topic)} AND ingest_time >= @from AND ingest_time < @to",
+    ]
+    if message_id:
+        lines.append(f"  AND message_id = {_literal(message_id)}")
+    return "\n".join(lines)
+
+
+def read_request(form: Mapping[str, str]) -> dict[str, Any]:
+    """Return the request that a form is.
+
+    Raises:
+        RequestRefusedError: a field is none of what it should be.
+    """
+    query = form["query"].replace("\r\n", "\n")
+    parameters = _parameters(query, form)
+    request: dict[str, Any] = {"topic": form["topic"].strip(), "query": query, "parameters": parameters}
+    if form["rate"].strip():
+        request["rate_limit_messages_per_second"] = _number(form["rate"], "rate")
+    if form["canary"].strip():
+        request["canary_messages"] = int(_number(form["canary"], "canary"))
+    if form["description"].strip():
+        request["description"] = form["description"].strip()
+    if form["labels"].strip():
+        request["labels"] = _labels(form["labels"])
+    return request
+
+
+def check_query(visit: Visit, fields: Mapping[str, str]) -> dict[str, Any]:
+    """Return what the gate says of the form's query, or its problem in words.
+
+    Line ends are the browser's, one character each: the places of findings are counted in its text.
+    """
+    query = fields.get("query", "").replace("\r\n", "\n")
+    try:
+        parameters = _parameters(query, fields)
+    except RequestRefusedError as refused:
+        return {"passes": False, "problem": refused.message}
+    part = read_part(lambda: visit.api.check_query(query, parameters))
+    if part.problem is not None:
+        return {"passes": False, "problem": part.problem["detail"]}
+    found: dict[str, Any] = part.data
+    return found
+
+
+def launch_backfill(visit: Visit, fields: Mapping[str, str]) -> str:
+    """Create the backfill that the form and its plan describe, and return its path.
+
+    Raises:
+        RequestRefusedError: the API refuses it, or a field is none of what it should be.
+    """
+    request = read_request({name: fields.get(name, "") for name in _FIELDS})
+    if fields.get("plan_id"):
+        request["plan_id"] = fields["plan_id"]
+    key = fields.get("launch_key") or str(uuid4())
+    return f"/backfills/{visit.api.backfills.create(request, idempotency_key=key)['id']}"
+
+
+def _parameters(query: str, form: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """Return the parameters of the form that the query names, and all that were written out.
+
+    Raises:
+        RequestRefusedError: one is not NAME:TYPE:VALUE.
+    """
+    given = {name: form.get(name, "").strip() for name in ("from", "to")}
+    found = {
+        name: {"type": "TIMESTAMP", "value": value}
+        for name, value in given.items()
+        if value and f"@{name}" in query
+    }
+    for line in filter(None, map(str.strip, form.get("parameters", "").splitlines())):
+        name, _, rest = line.partition(":")
+        kind, sign, value = rest.partition(":")
+        if not sign:
+            fault = f"The parameter {line[:40]!r} is not NAME:TYPE:VALUE."
+            raise RequestRefusedError(fault, detail=fault, status=422)
+        found[name.strip()] = {"type": kind.strip(), "value": value.strip()}
+    return found
+
+
+def _draw(plan: PagePart | None) -> dict[str, Any] | None:
+    if plan is None or plan.data is None or not plan.data["rows_by_hour"]:
+        return None
+    hours = [{"start": each["hour"], "messages": each["rows"]} for each in plan.data["rows_by_hour"]]
+    return draw_histogram(hours, _HOUR)
+
+
+def _samples(plan: PagePart | None) -> list[dict[str, Any]]:
+    if plan is None or plan.data is None:
+        return []
+    return [_describe_sample(each) for each in plan.data["samples"][:_MOST_SAMPLES]]
+
+
+def _describe_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a sample with what differs between the archived message and what goes out, where that is known."""
+    sides = sample.get("comparison")
+    if sides is None:
+        return {**sample, "preview": preview(sample), "differs": None, "saved": None}
+    published, archived = sides["published"], sides["archived"]
+    return {
+        **sample,
+        "preview": published["data"],
+        "archived": archived,
+        "published": published,
+        "differs": None if archived is None else compare_sides(archived, published),
+        "saved": _encode(published),
+    }
+
+
+def _encode(side: Mapping[str, Any]) -> str:
+    """Return a side's payload as base64: what is copied and saved is its bytes, which HTML would change."""
+    data: str = side["data"]
+    return data if side["encoding"] == "base64" else base64.b64encode(data.encode()).decode()
+
+
+def _read_tables(visit: Visit, form: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return the tables that a query may read, with their columns; none where the API does not say."""
+    part = read_part(lambda: visit.api.check_query(form["query"] or "SELECT 1", {}))
+    return [] if part.problem is not None else part.data["tables"]
+
+
+def _literal(text: str) -> str:
+    # JSON's escapes are GoogleSQL's too; the quote is added.
+    return "'" + json.dumps(text)[1:-1].replace("'", "\\'") + "'"
+
+
+def _number(text: str, name: str) -> float:
+    try:
+        return float(text.strip())
+    except ValueError:
+        fault = f"{name} is no number: {text.strip()[:40]!r}."
+        raise RequestRefusedError(fault, detail=fault, status=422) from None
+
+
+def _labels(text: str) -> dict[str, str]:
+    found = {}
+    for part in filter(None, map(str.strip, text.split(","))):
+        name, sign, value = part.partition("=")
+        if not sign:
+            fault = f"The label {part[:40]!r} is not NAME=VALUE."
+            raise RequestRefusedError(fault, detail=fault, status=422)
+        found[name.strip()] = value.strip()
+    return found

@@ -1,0 +1,108 @@
+"""The pages: where each is, and what it reads of the API."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from console.approvals import read_approvals
+from console.backfill import read_backfill, read_letters, read_missing
+from console.home import read_home, read_lines
+from console.messages import read_message
+from console.sources import read_source, read_source_letters, read_sources
+from console.topic import read_topic, read_topics
+from console.visit import PagePart, Visit
+
+_PAGE_SIZE: Final = 50
+_JOB_STATES: Final = ("PENDING", "RUNNING", "PAUSED", "CANCELLING", "CANCELLED", "SUCCEEDED", "FAILED")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page: its path below /console, its place in the menu, its templates, and what fills them.
+
+    ``live`` is the part that is kept up to date, and is rendered from the same context.
+    """
+
+    path: str
+    menu: str
+    template: str
+    live: str
+    read: Callable[[Visit], dict[str, Any]]
+    # Of a warehouse that bills by the byte no page asks again and again by itself: None is never.
+    every_seconds: float | None = 3.0
+    # Its part depends on who the caller is, or has a token of one browser; others are shared by equal rights.
+    is_personal: bool = False
+
+
+def _read_streams(visit: Visit) -> dict[str, Any]:
+    return {"title": "Streams", "streams": visit.read("streams", visit.api.list_streams), **read_lines(visit)}
+
+
+def _read_approval(visit: Visit) -> dict[str, Any]:
+    name = visit.path_params["id"]
+    found = visit.read(f"approval {name}", lambda: visit.api.read_approval(name))
+    return {"title": name, "id": name, "found": found, "approval": found.data}
+
+
+def _read_stream(visit: Visit) -> dict[str, Any]:
+    name, api = visit.path_params["name"], visit.api
+    # Also one that was started by hand, which has no record of its own.
+    listed = visit.read("streams", api.list_streams)
+    found = None
+    if listed.problem is None:
+        found = next((each for each in listed.data["streams"] if each["name"] == name), None)
+        if found is None:
+            problem = {"code": "stream_not_found", "detail": f"There is no stream {name!r}.", "errors": []}
+            listed = PagePart(problem=problem)
+    context: dict[str, Any] = {"title": name, "name": name, "listed": listed, "stream": found, "is_managed": False}
+    if found is None or found["generation"] is None:
+        return context
+    parts = {
+        "events": lambda: api.list_stream_events(name)["events"][::-1],
+        "snapshots": lambda: api.list_snapshots(stream=name),
+        "updates": lambda: api.list_updates(name)["updates"],
+        "rollbacks": lambda: api.list_rollbacks(name)["rollbacks"],
+    }
+    read = {part: visit.read(f"stream {name} {part}", call) for part, call in parts.items()}
+    return {**context, **read, "is_managed": True}
+
+
+def _read_backfills(visit: Visit) -> dict[str, Any]:
+    names = ("state", "topic", "label", "since", "page_token")
+    filters: dict[str, Any] = {name: visit.params.get(name) or None for name in names}
+    found = visit.read(
+        f"backfills {sorted(filters.items(), key=str)}",
+        lambda: visit.api.backfills.list(page_size=_PAGE_SIZE, **filters),
+    )
+    return {"title": "Backfills", "found": found, "filters": filters, "states": _JOB_STATES}
+
+
+PAGES: Final = (
+    Page("", "home", "home.html", "home_live.html", read_home),
+    Page("/topics", "topics", "topics.html", "topics_live.html", read_topics, 60.0),
+    Page("/topics/{topic}", "topics", "topic.html", "topic_live.html", read_topic, None),
+    Page("/topics/{topic}/message", "topics", "message.html", "message_live.html", read_message, None),
+    Page("/streams", "streams", "streams.html", "streams_live.html", _read_streams),
+    Page("/streams/{name}", "streams", "stream.html", "stream_live.html", _read_stream),
+    Page("/sources", "sources", "sources.html", "sources_live.html", read_sources, 60.0),
+    # What these two read costs queries, as a topic's own page does.
+    Page("/sources/{name}", "sources", "source.html", "source_live.html", read_source, None),
+    Page(
+        "/sources/{name}/dead-letters", "sources", "letters.html", "letters_live.html", read_source_letters, None
+    ),
+    Page(
+        "/approvals", "approvals", "approvals.html", "approvals_live.html", read_approvals, 10.0, is_personal=True
+    ),
+    Page("/approvals/{id}", "approvals", "approval.html", "approval_live.html", _read_approval),
+    Page("/backfills", "backfills", "backfills.html", "backfills_live.html", _read_backfills),
+    Page("/backfills/{id}", "backfills", "backfill.html", "backfill_live.html", read_backfill),
+    Page(
+        "/backfills/{id}/dead-letters",
+        "backfills",
+        "dead_letters.html",
+        "dead_letters_live.html",
+        read_letters,
+        None,
+    ),
+    Page("/backfills/{id}/missing", "backfills", "missing.html", "missing_live.html", read_missing, None),
+)

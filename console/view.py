@@ -1,0 +1,225 @@
+"""How pages are rendered: templates, and how figures, times and states are written in them."""
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime, tzinfo
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
+
+UNKNOWN: Final = Markup('<span class="unknown">unknown</span>')
+# For the menu; any other zone of the IANA database may stand in the URL, and the browser's own is added there.
+ZONES: Final = (
+    *("UTC", "Europe/London", "Europe/Stockholm", "Europe/Berlin", "America/New_York", "America/Chicago"),
+    *("America/Los_Angeles", "America/Sao_Paulo", "Asia/Kolkata", "Asia/Singapore", "Asia/Tokyo"),
+    "Australia/Sydney",
+)
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+_KILO: Final = 1000.0
+_TEN: Final = 10
+_GOOD: Final = frozenset({"RUNNING", "SUCCEEDED", "complete", "done", "COMPLETED", "STABLE"})
+_BAD: Final = frozenset({"FAILED", "NOT_REPORTING", "incomplete"})
+_WAITS: Final = frozenset({"PAUSED", "PENDING", "STARTING", "WAITING", "UPDATING", "DRAINING", "CANCELLING"})
+MEDIA_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+
+
+def find_zone(name: str | None) -> ZoneInfo:
+    """Return the zone with this name, UTC where there is none."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return ZoneInfo("UTC")
+
+
+def render_number(value: float | None) -> str | Markup:
+    """Return a count or a rate; one that nobody knows is never 0.
+
+    Example:
+        >>> render_number(12345), render_number(0.25), str(render_number(None))
+        ('12,345', '0.25', '<span class="unknown">unknown</span>')
+    """
+    if value is None:
+        return UNKNOWN
+    if isinstance(value, int) or value == int(value):
+        return f"{int(value):,}"
+    return f"{value:,.1f}" if abs(value) >= _TEN else f"{value:.2g}"
+
+
+def render_bytes(value: float | None) -> str | Markup:
+    """Return a size.
+
+    Example:
+        >>> render_bytes(310_000_000)
+        '310 MB'
+    """
+    if value is None:
+        return UNKNOWN
+    size, unit = float(value), "B"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if size < _KILO:
+            break
+        size, unit = size / _KILO, larger
+    return f"{size:,.0f} {unit}" if size >= _TEN or unit == "B" else f"{size:.1f} {unit}"
+
+
+def render_seconds(value: float | None) -> str | Markup:
+    """Return a duration in the two units that matter.
+
+    Example:
+        >>> render_seconds(0.84), render_seconds(125), render_seconds(90000)
+        ('0.8 s', '2 min 5 s', '1 d 1 h')
+    """
+    if value is None:
+        return UNKNOWN
+    if value < _MINUTE:
+        return f"{value:.1f} s" if value < _TEN else f"{value:.0f} s"
+    whole = int(value)
+    if whole < _HOUR:
+        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
+    if whole < _DAY:
+        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
+    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+
+
+def parse_time(value: str) -> datetime:
+    """Return the aware time of an RFC 3339 text of the API."""
+    found = datetime.fromisoformat(value)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def show_time(value: str | datetime | None, zone: tzinfo) -> Markup:
+    """Return a time with its offset in the page's zone; it is copied as UTC (assets/console.js).
+
+    Example:
+        >>> print(show_time("2026-01-03T03:00:00Z", UTC))
+        <time datetime="2026-01-03T03:00:00Z">2026-01-03 03:00:00 +00:00</time>
+    """
+    if value is None:
+        return UNKNOWN
+    moment = parse_time(value) if isinstance(value, str) else value
+    return Markup('<time datetime="{}">{}</time>').format(render_utc(moment), plain_time(moment, zone))
+
+
+def plain_time(value: str | datetime, zone: tzinfo) -> str:
+    """Return a time with its offset in the page's zone, as text."""
+    moment = (parse_time(value) if isinstance(value, str) else value).astimezone(zone)
+    return f"{moment:%Y-%m-%d %H:%M:%S} {moment.isoformat()[-6:]}"
+
+
+def render_utc(moment: datetime) -> str:
+    """Return a time as the API has it."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def render_badge(state: str | None) -> Markup:
+    """Return a state as a badge, whose words say what its colour says."""
+    if state is None:
+        return UNKNOWN
+    tone = "good" if state in _GOOD else "bad" if state in _BAD else "waits" if state in _WAITS else "over"
+    return Markup('<span class="badge {}">{}</span>').format(tone, state.replace("_", " "))
+
+
+def render_share(part: float | None, whole: float | None) -> Markup:
+    """Return how much of a whole is done as a bar; without a whole there is nothing to show."""
+    if part is None or not whole:
+        return UNKNOWN
+    percent = max(0.0, min(100.0, 100.0 * part / whole))
+    return Markup(
+        '<span class="share">'
+        '<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="{0:.0f} percent">'
+        '<rect class="track" width="100" height="8"/><rect class="fill" width="{0:.2f}" height="8"/></svg>'
+        '<span class="percent">{0:.0f} %</span></span>'
+    ).format(percent)
+
+
+def make_url(path: str, zone: ZoneInfo, **params: Any) -> str:
+    """Return an address of the console that keeps the page's zone.
+
+    Example:
+        >>> make_url("/streams", ZoneInfo("Asia/Tokyo"), state=None)
+        '/console/streams?zone=Asia%2FTokyo'
+    """
+    wanted = {name: str(value) for name, value in params.items() if value not in (None, "")}
+    if zone.key != "UTC":
+        wanted["zone"] = zone.key
+    return f"/console{path}" + (f"?{urlencode(wanted)}" if wanted else "")
+
+
+def render(template: str, context: Mapping[str, Any]) -> str:
+    """Return a page, or the part of one."""
+    return _environment().get_template(template).render(**context)
+
+
+@cache
+def read_asset(name: str) -> bytes | None:
+    """Return one of the console's own files, None when there is none of that name."""
+    if name not in {each.name for each in files("console").joinpath("assets").iterdir()}:
+        return None
+    return files("console").joinpath("assets", name).read_bytes()
+
+
+@cache
+def asset_url(name: str) -> str:
+    """Return where a file is; the address changes with its content."""
+    return f"/console/assets/{name}?v={hashlib.sha256(read_asset(name) or b'').hexdigest()[:12]}"
+
+
+@cache
+def _environment() -> Environment:
+    # Nothing is Markup but what this module and the templates write: every value of the API is escaped.
+    environment = Environment(
+        loader=PackageLoader("console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=render_number,
+        size=render_bytes,
+        seconds=render_seconds,
+        badge=render_badge,
+        time=_time_in_page,
+        plain_time=_plain_time_in_page,
+        zoned=_zoned_in_page,
+    )
+    environment.globals.update(
+        share=render_share, asset=asset_url, url=_url_in_page, link=_link_in_page, zones=ZONES, UNKNOWN=UNKNOWN
+    )
+    environment.filters["or_unknown"] = lambda value: UNKNOWN if value is None else escape(value)
+    return environment
+
+
+@pass_context
+def _time_in_page(context: Context, value: str | datetime | None) -> Markup:
+    return show_time(value, context["visit"].zone)
+
+
+@pass_context
+def _plain_time_in_page(context: Context, value: str | datetime) -> str:
+    return plain_time(value, context["visit"].zone)
+
+
+@pass_context
+def _zoned_in_page(context: Context, value: str | datetime) -> str:
+    """Return a time as a form takes it, in the page's zone."""
+    moment = parse_time(value) if isinstance(value, str) else value
+    return moment.astimezone(context["visit"].zone).isoformat()
+
+
+@pass_context
+def _url_in_page(context: Context, path: str, **params: Any) -> str:
+    return make_url(path, context["visit"].zone, **params)
+
+
+@pass_context
+def _link_in_page(context: Context, path: str) -> str:
+    """Return the address of a path that may have a query of its own."""
+    place, _, query = path.partition("?")
+    return make_url(place, context["visit"].zone, **dict(parse_qsl(query)))
