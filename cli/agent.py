@@ -5,15 +5,11 @@ import signal
 import threading
 from typing import Final
 
-import structlog
-
 from cli.invocation import command_settings, make_home
 from cli.services import configure_logging
 from model.errors import StoreUnavailableError
 
 _LOOK_SECONDS: Final = 0.5
-
-_log = structlog.get_logger(__name__)
 
 
 def agent() -> None:
@@ -23,10 +19,13 @@ def agent() -> None:
     on with a stream whose agent is gone for twenty seconds. A stream's Spark runs on the agent's machine, or where
     REFEED_SPARK_MASTER says.
     """
+    import structlog
+
     from app.deployment import Deployment
     from rollout.agent import Agent
     from rollout.probe import beat
 
+    say = structlog.get_logger(__name__)
     settings = command_settings()
     make_home(settings.home)
     configure_logging()
@@ -39,18 +38,18 @@ def agent() -> None:
             deployment.store,
             environment=environment,
             places=settings.agent_streams,
-            say=_log.info,
+            say=say.info,
             snapshots=deployment.snapshot_work,
             updates=deployment.update_work,
         )
-        _log.info("agent_started", owner=keeper.owner, places=settings.agent_streams)
+        say.info("agent_started", owner=keeper.owner, places=settings.agent_streams)
         try:
             while not stopping.wait(_LOOK_SECONDS):
                 beat(settings.home)
                 try:
                     keeper.look()
                 except StoreUnavailableError as exc:
-                    _log.error("store_unavailable", error=exc.message)
+                    say.error("store_unavailable", error=exc.message)
         finally:
             keeper.stop()
-    _log.info("agent_stopped")
+    say.info("agent_stopped")

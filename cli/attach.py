@@ -1,7 +1,6 @@
 """``refeed attach`` and ``refeed detach``: what is backed up, and what no longer is."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,21 +13,13 @@ from model.message import backup_subscription_id, parse_resource_id, replay_filt
 from model.settings import Settings
 
 if TYPE_CHECKING:
-    from connectors.pubsub.client import SettingDifference, SubscriptionInfo
+    from inventory.backups import AttachedTopic
 
 TopicsArgument = Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Ids of topics.")]
 LabelOption = Annotated[
     str | None, typer.Option("--label", metavar="KEY=VALUE", help="All topics that carry this label.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
-
-
-@dataclass(frozen=True, slots=True)
-class Attached:
-    """A topic's backup subscription, and what of it is not as a new one would be."""
-
-    subscription: "SubscriptionInfo"
-    differences: "list[SettingDifference]"
 
 
 def attach(
@@ -84,7 +75,7 @@ def attach(
 
 def attach_topics(
     settings: Settings, topics: Sequence[str], *, exactly_once: bool = False, update: bool = False
-) -> Iterator[Attached]:
+) -> Iterator["AttachedTopic"]:
     """Attach ``topics`` one by one and yield their backup subscriptions.
 
     Raises:
@@ -93,28 +84,22 @@ def attach_topics(
         SubscriptionMismatchError: one is attached with another deployment's secret.
     """
     from app.deployment import Deployment
-    from connectors.pubsub.client import find_differences
+    from inventory.backups import attach_topic
 
     for topic in topics:
         parse_resource_id(topic)
-    deadline = settings.ack_deadline_seconds
     with Deployment(settings).pubsub as pubsub:
         for topic in topics:
             if settings.is_embedded:
                 pubsub.create_topic(topic)
-            found = pubsub.attach_backup(
+            yield attach_topic(
+                pubsub,
                 topic,
                 token=replay_token(settings.replay_secret(), topic),
-                ack_deadline_seconds=deadline,
+                ack_deadline_seconds=settings.ack_deadline_seconds,
                 exactly_once=exactly_once,
+                update=update,
             )
-            # What was switched on once stays on: only --exactly-once asks for it.
-            is_exact = exactly_once or found.exactly_once
-            if update and find_differences(found, ack_deadline_seconds=deadline, exactly_once=is_exact):
-                found = pubsub.update_subscription(
-                    replace(found, ack_deadline_seconds=deadline, exactly_once=is_exact)
-                )
-            yield Attached(found, find_differences(found, ack_deadline_seconds=deadline, exactly_once=is_exact))
 
 
 def detach(

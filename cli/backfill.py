@@ -9,9 +9,9 @@ from uuid import uuid4
 import typer
 
 from backfill.plan.request import CHANGEABLE, BackfillRequest
+from cli.api import open_api
 from cli.backfill_view import print_backfill, print_plan
 from cli.backfill_watch import watch_live
-from cli.client import RefeedApi
 from cli.flags import flag_of, read_given, takes_fields
 from cli.invocation import HomeGroup
 from cli.jobs import (
@@ -33,9 +33,12 @@ from cli.jobs import (
 from cli.moments import parse_moment
 from cli.parameters import parse_label
 from cli.terminal import ExitCode, print_json, print_table
+from client.api import RefeedApi
 from model.declaration import declared_fields
 from model.errors import InputError
 from model.job import JobState
+
+_RATES: Final = ("published", "rate_messages_per_second", "rate_limit_messages_per_second")
 
 app = typer.Typer(
     cls=HomeGroup,
@@ -83,7 +86,7 @@ def plan(
 ) -> None:
     """Show what a backfill would do: messages, bytes, cost and receivers; nothing is published."""
     request = {"query": read_query(query), **read_given(BackfillRequest, given)}
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.plan_backfill(request, exact=exact)
     print_plan(found, as_json=as_json)
     if given["fail_if_empty"] and found["rows"] == 0:
@@ -107,7 +110,7 @@ def create(
     docs/recipes.md has queries to copy: an hour, one version, a repaired field, dead letters, one message.
     """
     request = {"query": read_query(query), **read_given(BackfillRequest, given)}
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         backfill = api.backfills.create(request, idempotency_key=idempotency_key or str(uuid4()))
         finish(api, backfill, watch=watch, as_json=as_json)
 
@@ -129,7 +132,7 @@ def list_(
 ) -> None:
     """List backfills, the newest first."""
     begin = parse_moment(since, "--since")
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         page = api.backfills.list(
             page_size=page_size,
             page_token=page_token,
@@ -162,14 +165,14 @@ def list_(
 @app.command("show", epilog=EXIT_CODES)
 def show(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Show one backfill: state, figures, the request with its author and reason, and the next command."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         print_backfill(api.backfills.read(backfill_id), as_json=as_json, in_full=True)
 
 
 @app.command("watch", epilog=EXIT_CODES)
 def watch(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Watch a backfill until it has ended; exit 0 only if it SUCCEEDED."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         backfill = watch_live(api, backfill_id)
     print_backfill(backfill, as_json=as_json)
     _exit_by_state(backfill)
@@ -189,7 +192,7 @@ def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any
         raise InputError(f"Nothing is to change: give {', '.join(flags)} or {last}.")
     if changes.get(_RATE) == 0:
         changes[_RATE] = None
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         print_backfill(api.backfills.change(backfill_id, changes), as_json=as_json)
 
 
@@ -257,7 +260,7 @@ def logs(
     as_json: JsonOption = False,
 ) -> None:
     """Show the driver's log; with --json as a list of lines."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         print_log(api.backfills.read_log(backfill_id, tail_bytes=tail, follow=follow), as_json=as_json)
 
 
@@ -268,8 +271,28 @@ def events(
     as_json: JsonOption = False,
 ) -> None:
     """Show its history: each change with its author and reason."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         print_events(api.backfills.read_part(backfill_id, "events", after=str(after)), as_json=as_json)
+
+
+@app.command("rates", epilog=EXIT_CODES)
+def rates(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
+    """Show what was published in each minute against the limit, with the event time that was reached."""
+    with open_api() as api:
+        found = api.backfills.read_part(backfill_id, "rates")
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        [
+            one["end"],
+            *("unknown" if one[name] is None else f"{one[name]:,}" for name in _RATES[:2]),
+            "none" if one[_RATES[2]] is None else f"{one[_RATES[2]]:,}",
+            one["event_time"] or "",
+        ]
+        for one in found["intervals"]
+    ]
+    print_table(["until", "published", "msgs/s", "limit", "event time"], rows)
 
 
 @app.command("dead-letters", epilog=EXIT_CODES)
@@ -301,7 +324,7 @@ def dead_letters(
 def _print_reasons(backfill_id: str, by: str, *, as_json: bool) -> None:
     if by != "reason":
         raise InputError(f"--by {by!r} is not reason.")
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.backfills.read_part(backfill_id, "dead-letters/reasons")
     if as_json:
         print_json(found)
@@ -356,7 +379,7 @@ def _act(
     watch: bool = False,
     as_json: bool,
 ) -> None:
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         finish(api, api.backfills.act(backfill_id, verb, body), watch=watch, as_json=as_json)
 
 
@@ -375,5 +398,5 @@ def _exit_by_state(backfill: Mapping[str, Any]) -> None:
 
 def _page(backfill_id: str, what: str, page_size: int, page_token: str | None) -> dict[str, Any]:
     params = {"page_size": str(page_size)} | ({"page_token": page_token} if page_token else {})
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         return api.backfills.read_part(backfill_id, what, **params)

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.backfill_view import render_count, render_pace, render_pause, render_warning
-from cli.client import RefeedApi
 from cli.terminal import err
+from client.api import RefeedApi
 from model.job import JobState
 
 _LINE_SECONDS: Final = 5.0

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from cli.invocation import HomeGroup, command_settings
+from cli.leaving import run_stream
 from cli.services import InstanceOption, NameOption, configure_logging
 from cli.terminal import err, out, print_json, print_table
 from model.errors import InputError, SnapshotNotFoundError, StreamStateError, SubscriptionNotFoundError
@@ -45,7 +46,7 @@ def backup(context: typer.Context, name: NameOption = None, instance: InstanceOp
 
     settings = command_settings()
     configure_logging()
-    raise typer.Exit(run_backup(settings, name=name, instance_id=instance))
+    run_stream(lambda: run_backup(settings, name=name, instance_id=instance))
 
 
 @app.command("snapshot")

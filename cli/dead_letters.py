@@ -7,14 +7,15 @@ from uuid import uuid4
 import typer
 
 from backfill.plan.request import BackfillRequest
+from cli.api import open_api
 from cli.backfill import finish
 from cli.backfill_view import print_plan
-from cli.client import RefeedApi
 from cli.flags import read_given, takes_fields
 from cli.invocation import HomeGroup
 from cli.jobs import EXIT_CODES, JsonOption, WatchOption
 from cli.moments import FromOption, parse_moment, render_count, render_minute
 from cli.terminal import COLUMNS, out, print_json, render_figures
+from client.api import RefeedApi
 from model.errors import InputError
 
 app = typer.Typer(
@@ -33,6 +34,12 @@ IdOption = Annotated[
 ]
 
 
+PathOption = Annotated[
+    list[str] | None,
+    typer.Option(metavar="PATH", help="Only those at this place of the message; may be repeated."),
+]
+
+
 @app.callback()
 def count(context: typer.Context, *, start: FromOption = None, as_json: JsonOption = False) -> None:
     """Count the pipeline's dead letters by source and reason, and send them again; without --from of 30 days.
@@ -41,7 +48,7 @@ def count(context: typer.Context, *, start: FromOption = None, as_json: JsonOpti
     """
     if context.invoked_subcommand is not None:
         return
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.count_dead_letters(parse_moment(start, "--from"))
     if as_json:
         print_json(found)
@@ -55,25 +62,27 @@ def plan(
     *,
     source: SourceOption,
     code: CodeOption = None,
+    path: PathOption = None,
     message_id: IdOption = None,
     start: FromOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show what a redrive would send; nothing is published."""
-    with RefeedApi.from_environment() as api:
-        print_plan(api.plan_backfill(_request(api, source, code, message_id, start)), as_json=as_json)
+    with open_api() as api:
+        print_plan(api.plan_backfill(_request(api, source, (code, path, message_id), start)), as_json=as_json)
 
 
 @app.command("redrive", epilog=EXIT_CODES)
 @takes_fields(
     BackfillRequest,
-    ("source", "code", "message_id", "start", "canary_messages", "rate_limit_messages_per_second"),
+    ("source", "code", "path", "message_id", "start", "canary_messages", "rate_limit_messages_per_second"),
     help_texts={"canary_messages": "Publish N messages, then wait for a resume."},
 )
 def redrive(
     *,
     source: SourceOption,
     code: CodeOption = None,
+    path: PathOption = None,
     message_id: IdOption = None,
     start: FromOption = None,
     watch: WatchOption = False,
@@ -81,27 +90,28 @@ def redrive(
     **given: Any,
 ) -> None:
     """Send a source's dead letters to its topic again, as a backfill: all, some or one."""
-    with RefeedApi.from_environment() as api:
-        request = _request(api, source, code, message_id, start)
+    with open_api() as api:
+        request = _request(api, source, (code, path, message_id), start)
         request |= {**read_given(BackfillRequest, given), "description": f"Dead letters of {source}."}
         finish(api, api.backfills.create(request, idempotency_key=str(uuid4())), watch=watch, as_json=as_json)
 
 
 def _request(
-    api: RefeedApi, source: str, codes: list[str] | None, ids: list[str] | None, start: str | None
+    api: RefeedApi, source: str, chosen_by: tuple[list[str] | None, ...], start: str | None
 ) -> dict[str, Any]:
-    """Return the backfill of the chosen dead letters.
+    """Return the backfill of the dead letters that are chosen by their codes, paths and ids.
 
     Raises:
         InputError: there are none of this source with these codes.
     """
+    codes = chosen_by[0]
     reasons = api.count_dead_letters(parse_moment(start, "--from"))["reasons"]
     chosen = [one for one in reasons if one["source"] == source and (not codes or one["code"] in codes)]
     if not chosen:
         raise InputError(f"There are no such dead letters of {source}: 'refeed dead-letters' shows what there is.")
     request: dict[str, Any] = chosen[0]["request"]
-    lists = {"codes": codes or [], "message_ids": ids or []}
-    given = {name: {"type": "ARRAY<STRING>", "value": values} for name, values in lists.items()}
+    lists = dict(zip(("codes", "paths", "message_ids"), chosen_by, strict=True))
+    given = {name: {"type": "ARRAY<STRING>", "value": values or []} for name, values in lists.items()}
     return {**request, "parameters": {**request["parameters"], **given}}
 
 
@@ -109,11 +119,12 @@ def _lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not reasons:
         yield "There are no dead letters of the pipeline in this time."
         return
-    names = ["source", "code", "messages", "repaired", "last", "example"]
+    names = ["source", "code", "path", "messages", "repaired", "last", "example"]
     rows = [
         [
             one["source"],
             one["code"],
+            one["path"] or "",
             render_count(one["messages"]),
             render_count(one["repaired"]),
             render_minute(one["last_ingest_time"]),
@@ -121,7 +132,7 @@ def _lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         ]
         for one in reasons
     ]
-    yield from render_figures(names, rows, left=2)
+    yield from render_figures(names, rows, left=3)
     yield ""
     for one in reasons:
         said = f"{one['source']} {one['code']}: {one['example_reason']}".replace("\n", " ")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 from rich.text import Text
 
-from cli.client import RefeedApi
+from cli.api import open_api
 from cli.invocation import command_settings
 from cli.processes import is_listening
 from cli.terminal import ExitCode, out, print_json
@@ -237,7 +237,7 @@ def _examine_jobs_folder(location: str) -> Finding:
 
 def _examine_api() -> Finding:
     try:
-        api = RefeedApi.from_environment()
+        api = open_api()
     except SettingsError as exc:
         url = os.environ.get("REFEED_API_URL", "")
         fix = "unset REFEED_API_URL" if "://" in url else f"export REFEED_API_URL=http://{url}"

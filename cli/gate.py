@@ -44,6 +44,10 @@ def check(
             show_default=False,
         ),
     ] = None,
+    rewrite: Annotated[
+        bool,
+        typer.Option("--rewrite", help="Print the query with every edit that mends a fault; exit 0 if it passes."),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Check whether a query may run, with every reason if not; exit 0 if it may, 2 if it may not.
@@ -65,7 +69,11 @@ def check(
     assert query is not None
     # A long query is no file's name, and only this one says so without an error.
     is_file = os.path.isfile(query)  # noqa: PTH113
-    report = check_query(read_query(f"@{query}" if is_file else query), parse_parameters(param or ()), policy)
+    text = read_query(f"@{query}" if is_file else query)
+    report = check_query(text, parse_parameters(param or ()), policy, with_edits=rewrite or as_json)
+    if rewrite and not as_json:
+        sys.stdout.write((report.rewritten or text).rstrip("\n") + "\n")
+        raise typer.Exit(report.exit_code if report.rewritten is None else 0 if report.is_mended else 2)
     if as_json:
         print_json(report.to_json())
     else:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from cli.client import RefeedApi
+from cli.api import open_api
 from cli.jobs import JsonOption
 from cli.moments import (
     UNKNOWN,
@@ -35,7 +35,7 @@ Step = Literal["minute", "hour", "day"]
 
 def topics(as_json: JsonOption = False) -> None:
     """List topics: whether each is backed up, the backup's lag, and the volume of the last seven days."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.list_topics()
     if as_json:
         print_json(found)
@@ -79,7 +79,7 @@ def topic(
     is the histogram with its empty steps.
     """
     window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.read_histogram(name, step=step, **window)
         if as_json:
             print_json(found)
@@ -91,7 +91,7 @@ def topic(
 
 def streams(as_json: JsonOption = False) -> None:
     """List streams: state, last report, rate, lag and backlog."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.list_streams()
     if as_json:
         print_json(found)

@@ -1,12 +1,13 @@
-"""What the commands for backfills and merges share: options, exit codes, how a history and a log are shown."""
+"""What the commands for jobs share: options, exit codes, watching one, how a history and a log are shown."""
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final
 
 import typer
 
-from cli.terminal import err, print_json, print_table
+from cli.terminal import ExitCode, err, print_json, print_table
+from client.api import JobCalls
 from model.job import JobState
 
 EXIT_CODES: Final = (
@@ -61,3 +62,52 @@ def print_more(page: Mapping[str, Any], *, since: str | None = None) -> None:
     if page.get("next_page_token"):
         again = "" if since is None else f"--since {since} "
         err.print(f"more: {again}--page-token {page['next_page_token']}", markup=False)
+
+
+def finish(
+    calls: JobCalls,
+    found: dict[str, Any],
+    *,
+    noun: str,
+    watch: bool,
+    describe: Callable[[Mapping[str, Any]], str],
+    show: Callable[[Mapping[str, Any]], None],
+) -> None:
+    """Show a job; with ``watch`` once it has ended, and exit 1 unless it SUCCEEDED.
+
+    ``noun`` is the word of its commands; ``describe`` returns its progress for a line.
+    """
+    if watch:
+        found = _watch(calls, found, noun, describe)
+    show(found)
+    if watch and found["state"] != JobState.SUCCEEDED:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _watch(
+    calls: JobCalls, found: dict[str, Any], noun: str, describe: Callable[[Mapping[str, Any]], str]
+) -> dict[str, Any]:
+    """Return the job once it has ended, and show it on stderr meanwhile; Ctrl-C ends the watching alone."""
+    job_id = found["id"]
+    err.print(f"watching {job_id}; Ctrl-C leaves it as it is", markup=False)
+    said = ""
+    try:
+        # Elsewhere than in a terminal a status shows nothing.
+        with err.status("") as line:
+            for seen in calls.watch(job_id):
+                found = seen
+                text = f"{seen['state']} {describe(seen)}"
+                line.update(f"{job_id} {text}")
+                if text != said and not err.is_terminal:
+                    err.print(text, markup=False)
+                said = text
+    except KeyboardInterrupt:
+        if not JobState(found["state"]).is_final:
+            err.print(
+                f"{job_id} goes on without this command. To watch it again, or to stop it:\n"
+                f"  refeed {noun} watch {job_id}\n"
+                f"  refeed {noun} cancel {job_id}",
+                markup=False,
+            )
+        raise
+    return found

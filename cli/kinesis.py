@@ -7,6 +7,7 @@ import typer
 
 from cli.flags import read_given, takes_fields
 from cli.invocation import HomeGroup, command_settings
+from cli.leaving import run_stream
 from cli.services import InstanceOption, NameOption, configure_logging
 from model.declaration import declared_fields
 from model.errors import InputError
@@ -30,4 +31,4 @@ def run(name: NameOption = None, instance: InstanceOption = None, **given: Any) 
     os.environ.update(KinesisStreamOptions(**options).environment())
     settings = command_settings()
     configure_logging()
-    raise typer.Exit(run_kinesis(settings, name=name, instance_id=instance))
+    run_stream(lambda: run_kinesis(settings, name=name, instance_id=instance))

@@ -82,6 +82,25 @@ def expire(
         out.print(f"{removed} files taken out; 'refeed lake vacuum' frees their space later")
 
 
+@app.command("count")
+def count(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count nothing; print what would be read.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Count files that an earlier Refeed wrote, for 'refeed volumes'; each is read once, and none is changed.
+
+    Files of this Refeed say themselves what they hold. A running backup goes on.
+    """
+    found = _open(None)
+    files, size = found.uncounted()
+    if not dry_run:
+        files = found.count()
+    if as_json:
+        print_json({"files": files, "bytes": size, "dry_run": dry_run})
+    else:
+        out.print(f"{files} files {'would be' if dry_run else 'were'} read, {size:,} bytes")
+
+
 def _open(table: str | None) -> "Upkeep":
     """Return the upkeep of the archive, or of the table of rows that is named.
 

@@ -10,10 +10,13 @@ from typer.exceptions import TyperException
 
 from cli import (
     agent,
+    approval,
     attach,
     backfill,
     backup,
     collector,
+    compaction,
+    console,
     dead_letters,
     doctor,
     gate,
@@ -30,6 +33,7 @@ from cli import (
     query,
     registry,
     release,
+    rollout,
     schedule,
     services,
     snapshot,
@@ -39,6 +43,7 @@ from cli import (
     template,
     up,
     update,
+    volumes,
 )
 from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, unwritable_home, use_home
@@ -89,8 +94,10 @@ app.command("publish")(publish.publish)
 app.command("query")(query.query)
 app.command("status", epilog=status.EXIT_CODES)(status.status)
 app.command("inbox", epilog=inventory.EXIT_CODES)(status.inbox)
+app.command("changes", epilog=inventory.EXIT_CODES)(status.changes)
 app.command("topics", epilog=inventory.EXIT_CODES)(inventory.topics)
 app.command("topic", epilog=inventory.EXIT_CODES)(inventory.topic)
+app.command("volumes", epilog=inventory.EXIT_CODES)(volumes.volumes)
 app.command("messages", epilog=inventory.EXIT_CODES)(messages.messages)
 app.command("streams", epilog=inventory.EXIT_CODES)(inventory.streams)
 app.add_typer(stream.app, name="stream")
@@ -99,11 +106,13 @@ stream.app.command("rollback", epilog=snapshot.EXIT_CODES)(snapshot.rollback)
 stream.app.command("update", epilog=update.EXIT_CODES)(update.update)
 stream.app.command("updates", epilog=update.EXIT_CODES)(update.updates)
 app.add_typer(snapshot.app, name="snapshot")
+app.add_typer(approval.app, name="approval")
 app.add_typer(backfill.app, name="backfill")
 app.add_typer(dead_letters.app, name="dead-letters")
 app.command("pubsub")(services.pubsub)
 app.add_typer(backup.app, name="backup")
 app.command("api")(services.api)
+app.command("console")(console.console)
 app.command("agent")(agent.agent)
 app.command("collector")(collector.collector)
 app.add_typer(keys.app, name="keys")
@@ -113,7 +122,9 @@ app.command("plan", epilog=manifest.EXIT_CODES)(manifest.plan)
 app.command("apply", epilog=manifest.EXIT_CODES)(manifest.apply)
 app.command("delete", epilog=manifest.EXIT_CODES)(manifest.delete)
 app.add_typer(schedule.app, name="schedule")
+app.add_typer(rollout.app, name="rollout")
 app.add_typer(merge.app, name="merge")
+app.add_typer(compaction.app, name="compaction")
 app.add_typer(lake.app, name="lake")
 app.add_typer(pipeline.app, name="pipeline")
 app.add_typer(registry.app, name="registry")

@@ -2,19 +2,19 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from cli.client import RefeedApi
+from cli.api import open_api
 from cli.invocation import HomeGroup
+from cli.jobs import EXIT_CODES as LIST_CODES
 from cli.jobs import JsonOption
-from cli.terminal import ExitCode, err, out, print_json
+from cli.terminal import ExitCode, err, out, print_json, print_table
 from model.errors import InputError, ManifestInvalidError
-from rollout.manifests.manifest import manifest_schema, parse_manifest
 
 CHECK_CODES: Final = "Exit codes: 0 done; 1 'check' found faults; 2 wrong usage; 130 interrupted."
 EXIT_CODES: Final = (
@@ -25,7 +25,7 @@ _SUFFIXES: Final = (".yaml", ".yml")
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Check manifests, and print the schema that editors check them by.",
+    help="Check manifests, print the schema that editors check them by, and list what was applied.",
     epilog=CHECK_CODES,
     no_args_is_help=True,
 )
@@ -53,6 +53,8 @@ class _ManifestFile:
 @app.command("schema", epilog=CHECK_CODES)
 def schema() -> None:
     """Print the JSON Schema of manifests."""
+    from rollout.manifests.manifest import manifest_schema
+
     print_json(manifest_schema())
 
 
@@ -65,21 +67,35 @@ def check(
         out.print(f"{file.path}: good", markup=False, soft_wrap=True)
 
 
+@app.command("list", epilog=LIST_CODES)
+def list_(as_json: JsonOption = False) -> None:
+    """List what was applied and by whom, and the uploaded files that are not, each with its fault."""
+    with open_api() as api:
+        found = api.list_manifests()
+    if as_json:
+        print_json(found)
+        return
+    rows = [(each["name"], each["kind"], str(each["version"]), each["source"]) for each in found["manifests"]]
+    print_table(("manifest", "kind", "version", "source"), rows)
+    for line in _upload_lines(found):
+        out.print(line, markup=False, soft_wrap=True)
+
+
 def plan(files: FilesOption, as_json: JsonOption = False) -> None:
     """Show what applying manifests would change; nothing is changed.
 
     The hash at the end stands for exactly this: 'refeed apply -f FILE --plan HASH'.
     """
     read = _read_files(files)
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         plans = [api.plan_manifest(file.name, file.content) for file in read]
     _print_plans(plans, as_json=as_json)
 
 
 def apply(files: FilesOption, plan: PlanOption = None, as_json: JsonOption = False) -> None:
-    """Apply manifests: create what they describe, or change it; the same content again changes nothing."""
+    """Apply manifests: create or change schedules, begin rollouts; the same content again changes nothing."""
     read = _read_files(files)
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         plans = [api.plan_manifest(file.name, file.content) for file in read]
         _check_hash(plans, plan)
         for file, planned in zip(read, plans, strict=True):
@@ -94,9 +110,9 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what manifests describe; of a schedule, what runs ends by itself."""
+    """Remove what manifests describe; what runs ends by itself, and of a rollout nothing that runs changes."""
     read = _read_files(files)
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         plans = [api.plan_manifest(file.name, None) for file in read]
         _check_hash(plans, plan)
         if not yes:
@@ -106,12 +122,27 @@ def delete(
     _print_plans(plans, as_json=as_json)
 
 
+def _upload_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    source = found["upload_source"]
+    if source is not None and source["problem"] is not None:
+        yield f"{source['source']}: {source['problem']}"
+    for each in found["uploads"]:
+        if each["waits"] is not None:
+            yield f"{each['file']}: {each['waits']}"
+        elif each["fault"] is not None:
+            applied = each["applied_generation"]
+            kept = "Nothing of it was applied" if applied is None else f"Generation {applied} is applied"
+            yield f"{each['file']}: generation {each['generation']} is not applied. {kept}. {each['fault']}"
+
+
 def _read_files(paths: Sequence[Path]) -> list[_ManifestFile]:
     """Return the manifests that are named, and those of folders; where any has a fault, print all and end.
 
     Raises:
         InputError: there is none, a file can't be read, or two have the same name.
     """
+    from rollout.manifests.manifest import parse_manifest
+
     found: list[_ManifestFile] = []
     faults = 0
     for path in _list_paths(paths):
@@ -165,6 +196,8 @@ def _print_plans(plans: Sequence[dict[str, Any]], *, as_json: bool) -> None:
         for change in each["differences"]:
             before, after = (_shown(change[key]) for key in ("before", "after"))
             out.print(f"  {change['pointer']}: {before} -> {after}", markup=False, soft_wrap=True)
+        if each["note"] is not None:
+            out.print(f"  {each['note']}", markup=False, soft_wrap=True)
     out.print(f"plan {_hash_of(plans)}", markup=False, soft_wrap=True)
 
 

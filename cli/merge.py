@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
 import typer
 
-from cli.client import RefeedApi
+from cli.api import open_api
 from cli.flags import read_given, takes_fields
 from cli.invocation import HomeGroup, command_settings
 from cli.jobs import (
@@ -23,16 +24,17 @@ from cli.jobs import (
     StateOption,
     TailOption,
     WatchOption,
+    finish,
     print_events,
     print_log,
     print_more,
 )
-from cli.moments import parse_moment
+from cli.moments import parse_moment, render_minute
 from cli.services import configure_logging
-from cli.terminal import ExitCode, err, out, print_json, print_table
+from cli.terminal import out, print_json, print_table
+from client.api import RefeedApi
 from model.declaration import declared_fields
 from model.errors import InputError
-from model.job import JobState
 from model.moment import render_moment
 from reporting.request import MergeCreate
 
@@ -108,7 +110,7 @@ def create(
 ) -> None:
     """Have the service merge: a job that outlives this terminal and is restarted when it dies."""
     request = read_given(MergeCreate, given)
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         _finish(api, api.merges.create(request, idempotency_key=idempotency_key or str(uuid4())), watch, as_json)
 
 
@@ -124,7 +126,7 @@ def list_(
 ) -> None:
     """List merges, the newest first."""
     begin = parse_moment(since, "--since")
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         page = api.merges.list(
             page_size=page_size, page_token=page_token, order_by=order_by, state=state, since=begin
         )
@@ -149,35 +151,64 @@ def list_(
 @app.command("show", epilog=EXIT_CODES)
 def show(merge_id: IdArgument, as_json: JsonOption = False) -> None:
     """Show one merge, source by source."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         _print_merge(api.merges.read(merge_id), as_json=as_json)
+
+
+@app.command("audits", epilog=EXIT_CODES)
+def audits(
+    source: Annotated[
+        str | None, typer.Argument(help="This source alone; all without it.", show_default=False)
+    ] = None,
+    since: CreatedSinceOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what each merge found, source by source: keys, rows and audits; without --since of 14 days."""
+    with open_api() as api:
+        found = api.list_merge_audits(source, parse_moment(since, "--since"))
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        [
+            render_minute(night["finished_at"]),
+            night["source"],
+            night["state"],
+            f"{night['changed']:,}",
+            f"{night['newer']:,}",
+            f"{night['rows_after'] - night['rows_before']:+,}",
+            ", ".join(each["name"] for each in night["audits"] if not each["is_passed"]) or "-",
+        ]
+        for night in found["nights"]
+    ]
+    print_table(["ended (UTC)", "source", "state", "keys", "newer", "rows", "failed audits"], rows)
 
 
 @app.command("watch", epilog=EXIT_CODES)
 def watch(merge_id: IdArgument, as_json: JsonOption = False) -> None:
     """Watch a merge until it has ended; exit 0 only if it SUCCEEDED."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         _finish(api, api.merges.read(merge_id), True, as_json)
 
 
 @app.command("cancel", epilog=EXIT_CODES)
 def cancel(merge_id: IdArgument, as_json: JsonOption = False) -> None:
     """Cancel a merge; sources that are merged stay merged."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         _print_merge(api.merges.act(merge_id, "cancel"), as_json=as_json)
 
 
 @app.command("retry", epilog=EXIT_CODES)
 def retry(merge_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
     """Continue a failed or cancelled merge with the sources that are not merged."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         _finish(api, api.merges.act(merge_id, "retry"), watch, as_json)
 
 
 @app.command("events", epilog=EXIT_CODES)
 def events(merge_id: IdArgument, after: AfterOption = 0, as_json: JsonOption = False) -> None:
     """Show its history: each change with its author and reason."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         print_events(api.merges.read_part(merge_id, "events", after=str(after)), as_json=as_json)
 
 
@@ -189,43 +220,17 @@ def logs(
     as_json: JsonOption = False,
 ) -> None:
     """Show the driver's log; with --json as a list of lines."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         print_log(api.merges.read_log(merge_id, tail_bytes=tail, follow=follow), as_json=as_json)
 
 
 def _finish(api: RefeedApi, found: dict[str, Any], watch: bool, as_json: bool) -> None:
-    if watch:
-        found = _watch(api, found)
-    _print_merge(found, as_json=as_json)
-    if watch and found["state"] != JobState.SUCCEEDED:
-        raise typer.Exit(ExitCode.FAILED)
+    show = partial(_print_merge, as_json=as_json)
+    finish(api.merges, found, noun="merge", watch=watch, describe=_progress, show=show)
 
 
-def _watch(api: RefeedApi, found: dict[str, Any]) -> dict[str, Any]:
-    """Return the merge once it has ended, and show it on stderr meanwhile; Ctrl-C ends the watching alone."""
-    merge_id = found["id"]
-    err.print(f"watching {merge_id}; Ctrl-C leaves it as it is", markup=False)
-    said = ""
-    try:
-        # Elsewhere than in a terminal a status shows nothing.
-        with err.status("") as line:
-            for seen in api.merges.watch(merge_id):
-                found = seen
-                text = f"{seen['state']} {seen['progress']['merged']} of {seen['progress']['sources']} sources"
-                line.update(f"{merge_id} {text}")
-                if text != said and not err.is_terminal:
-                    err.print(text, markup=False)
-                said = text
-    except KeyboardInterrupt:
-        if not JobState(found["state"]).is_final:
-            err.print(
-                f"{merge_id} goes on without this command. To watch it again, or to stop it:\n"
-                f"  refeed merge watch {merge_id}\n"
-                f"  refeed merge cancel {merge_id}",
-                markup=False,
-            )
-        raise
-    return found
+def _progress(found: Mapping[str, Any]) -> str:
+    return f"{found['progress']['merged']} of {found['progress']['sources']} sources"
 
 
 def _print_merge(found: Mapping[str, Any], *, as_json: bool) -> None:

@@ -6,12 +6,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cli.client import RefeedApi
+from cli.api import open_api
 from cli.inventory import TopicArgument
 from cli.jobs import JsonOption, PageTokenOption
 from cli.moments import FromOption, ToOption, parse_moment, render_minute
 from cli.parameters import parse_pairs
 from cli.terminal import COLUMNS, out, print_json
+from client.api import RefeedApi
 
 _DEFAULT_LIMIT: Final = 20
 _MAX_LIMIT: Final = 1000
@@ -31,6 +32,9 @@ def messages(
     message_id: Annotated[
         str | None, typer.Option("--id", metavar="ID", help="Only the message with this id.")
     ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", metavar="TEXT", help="Only messages with this text in their payload.")
+    ] = None,
     full: Annotated[bool, typer.Option("--full", help="Whole payloads and every attribute.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=_MAX_LIMIT, help="The most messages to show.")] = _DEFAULT_LIMIT,
     page_token: PageTokenOption = None,
@@ -48,10 +52,11 @@ def messages(
         "to": parse_moment(end, "--to"),
         "attribute": [f"{key}={value}" for key, value in (parse_pairs(attribute, "--attribute") or {}).items()],
         "message_id": message_id,
+        "text": text,
         "full": "true" if full else None,
         "max_bytes_billed": max_bytes_billed,
     }
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         page = _read(api, topic, wanted, limit=limit, page_token=page_token)
     if as_json:
         print_json(page)

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from cli.invocation import HomeGroup, command_settings
+from cli.leaving import run_stream
 from cli.parameters import parse_pairs
 from cli.services import InstanceOption, NameOption, configure_logging
 
@@ -32,4 +33,22 @@ def run(
     settings = command_settings()
     configure_logging()
     renamed = parse_pairs(mapping, "--mapping") or {}
-    raise typer.Exit(run_pipeline(settings, group, mapping=renamed, name=name, instance_id=instance))
+    run_stream(lambda: run_pipeline(settings, group, mapping=renamed, name=name, instance_id=instance))
+
+
+@app.command("shadow", hidden=True)
+def shadow(
+    name: Annotated[str, typer.Option(help="The stream that is compared with.")],
+    instance: Annotated[str, typer.Option(help="The id of the shadow, whose folder it reports in.")],
+    mapping: Annotated[list[str] | None, typer.Option(metavar="OLD=NEW", help="As of 'pipeline run'.")] = None,
+    may_differ: Annotated[list[str] | None, typer.Option(help="A column that is meant to change.")] = None,
+    hours: Annotated[float, typer.Option(min=0, help="How much of the archive comes first.")] = 1.0,
+) -> None:
+    """Compare what this release makes of archived messages with what the running one has staged."""
+    from app.streams import run_shadow
+
+    settings = command_settings()
+    configure_logging()
+    renamed = parse_pairs(mapping, "--mapping") or {}
+    differs = may_differ or ()
+    run_stream(lambda: run_shadow(settings, name, instance, mapping=renamed, may_differ=differs, hours=hours))

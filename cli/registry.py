@@ -39,10 +39,10 @@ def check(files: FilesArgument = None, as_json: JsonOption = False) -> None:
         print_json({"version": snapshot.version, "sources": [_to_json(source) for source in snapshot.sources]})
         return
     rows = [
-        [s.name, s.topic, s.group, s.staging, "inferred" if s.is_inferred else f"{s.message} {s.version}"]
+        [s.name, s.topic, s.group, s.staging, s.publish, f"{s.message} {s.version}".strip() or "inferred"]
         for s in snapshot.sources
     ]
-    print_table(["source", "topic", "group", "staging", "schema"], rows)
+    print_table(["source", "topic", "group", "staging", "publish", "schema"], rows)
 
 
 @app.command("diff")
@@ -159,6 +159,8 @@ def _to_json(source: Any) -> dict[str, Any]:
         "group": source.group,
         "staging": source.staging,
         "reporting": source.reporting,
+        "publish": source.publish or None,
+        "publish_ordering": "key" if source.is_published_by_key else "none",
         "message": source.message or None,
         "schema_version": source.version or None,
         "schema": None if source.schema is None else source.schema.to_json(),

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.client import RefeedApi
+from cli.api import open_api
 from cli.invocation import HomeGroup
 from cli.jobs import EXIT_CODES, JsonOption
 from cli.moments import render_minute
@@ -23,7 +23,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule'
 @app.command("list", epilog=EXIT_CODES)
 def list_(as_json: JsonOption = False) -> None:
     """List all schedules, each with its next slot and how its last run went."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.list_schedules()
     if as_json:
         print_json(found)
@@ -46,21 +46,21 @@ def list_(as_json: JsonOption = False) -> None:
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
     """Show a schedule: its next slots, and its last runs with their jobs."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         _print_schedule(api.read_schedule(name), as_json=as_json)
 
 
 @app.command("pause", epilog=EXIT_CODES)
 def pause(name: NameArgument, as_json: JsonOption = False) -> None:
     """Let no slot be due until it is resumed; what runs goes on."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         _print_schedule(api.act_on_schedule(name, "pause"), as_json=as_json)
 
 
 @app.command("resume", epilog=EXIT_CODES)
 def resume(name: NameArgument, as_json: JsonOption = False) -> None:
     """Let slots be due from now on; those of the pause are not made up for."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         _print_schedule(api.act_on_schedule(name, "resume"), as_json=as_json)
 
 

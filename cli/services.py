@@ -16,7 +16,6 @@ NameOption = Annotated[str | None, typer.Option("--name", hidden=True, help="Nam
 InstanceOption = Annotated[
     str | None, typer.Option("--instance", hidden=True, help="Id of this start, whose control file gives orders.")
 ]
-PortOption = Annotated[int, typer.Option(min=0, max=65535, help="Port of 127.0.0.1.")]
 
 
 def pubsub(
@@ -62,7 +61,8 @@ def api(
     settings = command_settings()
     configure_logging()
     with Deployment(settings, interrupt_at_exit=interrupt) as deployment:
-        check_admission(host, has_callers=deployment.has_callers, is_open=is_open)
+        held = settings.approve_streams
+        check_admission(host, has_callers=deployment.has_callers, is_open=is_open, held=held)
         check_port_free(port, "--port")
         # Opened here, so that what is missing is printed like every other error and not as a server's traceback.
         deployment.open()

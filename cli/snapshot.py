@@ -7,15 +7,16 @@ from uuid import uuid4
 
 import typer
 
-from cli.client import RefeedApi
+from cli.api import open_api
+from cli.approval import end_if_held
 from cli.invocation import HomeGroup
 from cli.jobs import JsonOption
 from cli.moments import render_minute
 from cli.terminal import ExitCode, err, out, print_json, print_table
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 done, and with --wait the snapshot is whole or the stream is back; 1 with --wait: it is not; "
-    "2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
+    "Exit codes: 0 done, and with --wait the snapshot is whole or the stream is back; 1 with --wait: it is not, "
+    "or needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
 )
 _POLL_SECONDS: Final = 0.5
 _WAIT_SECONDS: Final = 600.0
@@ -51,7 +52,7 @@ def create(
 
     A rollback puts the stream back to it: 'refeed stream rollback NAME ID'.
     """
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         key = idempotency_key or str(uuid4())
         made = api.create_snapshot(name, with_source=with_source, idempotency_key=key)
         if wait:
@@ -77,7 +78,7 @@ def rollback(
     Messages since the snapshot come again. Those that the stream's tables have are not written twice; with
     --discard-staged a pipeline's tables lose them first, so that this release stages them again.
     """
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.read_snapshot(snapshot)
         # One that nobody can go back to is refused without a question.
         if not yes and found["taken_at"] is not None and found["stream"] == name:
@@ -87,6 +88,7 @@ def rollback(
             )
             typer.confirm("It is drained for that and started again. Go on?", abort=True, err=True)
         asked = api.act_on_stream(name, "rollback", {"snapshot": snapshot, "discard_staged": discard_staged})
+        end_if_held(asked, waits=wait, as_json=as_json)
         if wait:
 
             def look() -> dict[str, Any]:
@@ -109,7 +111,7 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List snapshots, newest first."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.list_snapshots(stream=stream)
     if as_json:
         print_json(found)
@@ -132,7 +134,7 @@ def list_(
 @app.command("show", epilog=EXIT_CODES)
 def show(snapshot: IdArgument, as_json: JsonOption = False) -> None:
     """Show a snapshot: its state, its subscriptions and when Pub/Sub drops them."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         _print_snapshot(api.read_snapshot(snapshot), as_json=as_json)
 
 
@@ -144,7 +146,7 @@ def delete(
     as_json: JsonOption = False,
 ) -> None:
     """Delete a snapshot, its files and its Pub/Sub snapshots; an agent does it within seconds."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         if not yes:
             # A mistyped id is refused without a question.
             found = api.read_snapshot(snapshot)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from cli.client import RefeedApi
 from cli.processes import is_listening
+from client.api import RefeedApi
 from connectors.gcp_kms.decrypt import decrypt
 from model.errors import ProcessEndedError
 from model.settings import Settings, read_settings

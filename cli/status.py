@@ -1,15 +1,15 @@
 """``refeed status`` and ``refeed inbox``: everything that runs, waits for a person or is wrong, from the API."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
-from cli.client import RefeedApi
+from cli.api import open_api
 from cli.inventory import render_streams
-from cli.jobs import JsonOption
-from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
-from cli.terminal import ExitCode, out, print_json, render_figures
+from cli.jobs import JsonOption, PageSizeOption
+from cli.moments import UNKNOWN, parse_moment, render_count, render_minute, render_seconds
+from cli.terminal import ExitCode, out, print_json, print_table, render_figures
 
 EXIT_CODES: Final = (
     "Exit codes: 0 nothing is wrong; 1 something is; 2 wrong usage; 3 the API does not answer; 4 the API refused."
@@ -17,6 +17,7 @@ EXIT_CODES: Final = (
 # What a person does about a problem; jobs are in the inbox with their own.
 _MENDS: Final = {
     "backup_not_running": "refeed up, or refeed backup",
+    "background_failing": "refeed doctor, where the service runs",
     "stream_not_reporting": "refeed doctor, where it runs",
     "stream_without_agent": "refeed up, or refeed agent",
     "messages_expire": "refeed streams",
@@ -31,17 +32,23 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
     ("failure", "backfill"): "refeed backfill retry {id}",
     ("incomplete", "backfill"): "refeed backfill missing {id}",
     ("failure", "merge"): "refeed merge retry {id}",
+    ("failure", "compaction"): "refeed compaction retry {id}",
+    ("failure", "rollout"): "refeed rollout show {id}",
+    ("approval", "approval"): "refeed approval approve {id}",
+    ("dead_letters", "stream"): "refeed dead-letters",
+    ("gap", "topic"): "refeed topic {id}",
     ("ended", "stream"): "refeed stream show {id}",
+    ("failure", "manifest"): "refeed manifest list",
 }
 
 
 def status(as_json: JsonOption = False) -> None:
-    """Show everything that runs: streams, backfills, merges, what waits for a person, and what is wrong.
+    """Show everything that runs: streams and jobs, what waits for a person, and what is wrong.
 
     Problems are a stream that does not report, fails, has an alert or is five minutes behind, a backup that does
     not run while topics are attached, and a job of the last seven days that failed or did not land whole.
     """
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.read_status()
     if as_json:
         print_json(found)
@@ -53,7 +60,7 @@ def status(as_json: JsonOption = False) -> None:
 
 def inbox(as_json: JsonOption = False) -> None:
     """Show what waits for a person: canaries, approvals, pauses, failures, backfills that did not land whole."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.read_inbox()
     if as_json:
         print_json(found)
@@ -62,10 +69,30 @@ def inbox(as_json: JsonOption = False) -> None:
         out.print(line, markup=False)
 
 
+def changes(
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="From this time on, or an age such as 2h; a day.")
+    ] = None,
+    page_size: PageSizeOption = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what changed, newest first: jobs, streams, manifests and, for an administrator's key, keys."""
+    with open_api() as api:
+        found = api.list_changes(parse_moment(since, "--since"), page_size=page_size)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        [each["at"][:19], each["actor"] or "", f"{each['resource']} {each['id']}", each["what"], each["why"] or ""]
+        for each in found["changes"]
+    ]
+    print_table(["at (UTC)", "who", "which", "what", "why"], rows)
+
+
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     problems = found["problems"]
     yield "OK: nothing is wrong" if found["is_ok"] else f"WRONG: {len(problems)}"
-    waiting = {item["id"] for item in found["inbox"]}
+    waiting = {item["id"] for item in found["inbox"] if item["resource"] != "topic"}
     for problem in problems:
         yield f"  {problem['name']}: {problem['message']} ({problem['code']})"
         if problem["code"] in _MENDS and problem["name"] not in waiting:
@@ -83,8 +110,15 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
             for each in found["merges"]
         ]
         yield from render_figures(["merge", "state", "merged", "of sources"], rows, left=2)
-    if not found["backfills"] and not found["merges"]:
-        yield "No backfill and no merge runs."
+    if found["compactions"]:
+        yield ""
+        rows = [
+            [each["id"], each["state"], str(len(each["files_removed"])), str(len(each["tables"]))]
+            for each in found["compactions"]
+        ]
+        yield from render_figures(["compaction", "state", "compacted", "of tables"], rows, left=2)
+    if not found["backfills"] and not found["merges"] and not found["compactions"]:
+        yield "No backfill, merge or compaction runs."
     if found["inbox"]:
         yield ""
         yield f"Waiting for a person: {len(found['inbox'])}"
@@ -108,8 +142,10 @@ def _backfill_row(found: Mapping[str, Any]) -> list[str]:
 def _inbox_lines(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield each item with the command that answers it."""
     for item in items:
-        where = f" -> {item['topic']}" if item["topic"] else ""
-        yield f"{item['kind']}  {item['id']}  {item['state']}{where}"
-        yield f"  since {render_minute(item['since'])} UTC, by {item['created_by']}"
+        where = f" -> {item['topic']}" if item["topic"] and item["resource"] != "topic" else ""
+        state = "" if item["state"] is None else f"  {item['state']}"
+        yield f"{item['kind']}  {item['id']}{state}{where}"
+        by = "" if item["resource"] == "topic" else f", by {item['created_by'] or UNKNOWN}"
+        yield f"  since {render_minute(item['since'])} UTC{by}"
         yield f"  {item['message']}"
         yield f"  {_DOES[item['kind'], item['resource']].format(id=item['id'])}"

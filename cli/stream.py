@@ -8,13 +8,15 @@ from uuid import uuid4
 
 import typer
 
-from cli.client import RefeedApi
+from cli.api import open_api
+from cli.approval import end_if_held
 from cli.flags import flag_of, read_given, takes_fields
 from cli.inventory import streams
 from cli.invocation import HomeGroup
 from cli.jobs import AfterOption, JsonOption
-from cli.moments import render_minute, render_seconds
-from cli.terminal import ExitCode, err, out, print_json, print_table
+from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
+from cli.terminal import ExitCode, err, out, print_json, print_table, render_figures
+from client.api import RefeedApi
 from model.declaration import declared_fields
 from model.errors import InputError
 from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MAPPING, MESSAGE_BYTES, KinesisStreamOptions
@@ -22,8 +24,8 @@ from model.stream_record import DRAIN_TIMEOUT_SECONDS, ENDED_STATES, MAX_DRAIN_T
 from rollout.request import KIND, RELEASE, SNAPSHOT
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 done, and with --wait it runs or has ended; 1 with --wait: it does not; 2 wrong usage; 3 the "
-    "API does not answer; 4 the API refused; 130 interrupted."
+    "Exit codes: 0 done, and with --wait it runs or has ended; 1 with --wait: it does not, or needs an approval; "
+    "2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
 )
 _POLL_SECONDS: Final = 0.5
 # Spark starts within a minute, also on a busy machine.
@@ -91,7 +93,7 @@ def launch(
         "snapshot": options.pop("snapshot", None),
         "options": options,
     }
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         launched = api.launch_stream(request, idempotency_key=idempotency_key or str(uuid4()))
         found = _finish(api, launched, _UP | _ENDED, wait=wait, as_json=as_json)
         if request["snapshot"] is not None and found["state"] in _ENDED:
@@ -102,7 +104,7 @@ def launch(
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
     """Show a stream that was launched: what is wanted of it, who runs it, and how it last reported."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         _print_stream(api.read_stream(name), as_json=as_json)
 
 
@@ -123,16 +125,19 @@ def drain(
     as_json: JsonOption = False,
 ) -> None:
     """Let a stream commit and acknowledge what it has in hand, and end; it stays so over restarts."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.act_on_stream(name, "drain", {"timeout_seconds": timeout})
+        end_if_held(found, waits=wait, as_json=as_json)
         _finish(api, found, _ENDED, wait=wait, as_json=as_json, extra_seconds=timeout)
 
 
 @app.command("cancel", epilog=EXIT_CODES)
 def cancel(name: NameArgument, *, wait: WaitOption = False, as_json: JsonOption = False) -> None:
     """Let a stream end at once; what it has in hand comes again to the next one. It stays so over restarts."""
-    with RefeedApi.from_environment() as api:
-        _finish(api, api.act_on_stream(name, "cancel"), _ENDED, wait=wait, as_json=as_json)
+    with open_api() as api:
+        found = api.act_on_stream(name, "cancel")
+        end_if_held(found, waits=wait, as_json=as_json)
+        _finish(api, found, _ENDED, wait=wait, as_json=as_json)
 
 
 @app.command("change", epilog=EXIT_CODES)
@@ -144,7 +149,7 @@ def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> 
         raise InputError(
             f"Nothing is to change: give {' or '.join(flag_of(_Options, each) for each in _CHANGEABLE)}."
         )
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         _print_stream(api.change_stream(name, {"options": options}), as_json=as_json)
 
 
@@ -175,7 +180,7 @@ def check(
     """
     pairs = read_mapping("--map", mapping or ())
     wanted = {"release": release, "options": read_given(_Options, given), "mapping": pairs}
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.check_stream(name, wanted)
     if as_json:
         print_json(found)
@@ -218,7 +223,7 @@ def read_mapping(flag: str, texts: Sequence[str]) -> dict[str, str | None]:
 @app.command("events", epilog=EXIT_CODES)
 def events(name: NameArgument, after: AfterOption = 0, as_json: JsonOption = False) -> None:
     """List what happened to a stream, who did it and why, over all its generations."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.list_stream_events(name, after=after)
     if as_json:
         print_json(found)
@@ -228,6 +233,34 @@ def events(name: NameArgument, after: AfterOption = 0, as_json: JsonOption = Fal
         for each in found["events"]
     ]
     print_table(["number", "at", "generation", "who", "what", "why"], rows)
+
+
+@app.command("history", epilog=EXIT_CODES)
+def history(
+    name: NameArgument,
+    over: Annotated[
+        Literal["hour", "day"], typer.Option(help="The last hour by minutes, or the last day by ten minutes.")
+    ] = "hour",
+    as_json: JsonOption = False,
+) -> None:
+    """Show a stream's state, rate, lag and backlog as they were; a step that nobody recorded is unknown."""
+    with open_api() as api:
+        found = api.list_stream_histories(over, name)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        [
+            render_minute(point["start"]),
+            point["state"] or UNKNOWN,
+            UNKNOWN if point["rate_messages_per_second"] is None else f"{point['rate_messages_per_second']:,.1f}",
+            render_seconds(point["lag_seconds"]),
+            render_count(point["backlog_messages"]),
+        ]
+        for point in found["streams"][0]["points"]
+    ]
+    for line in render_figures(["from (UTC)", "state", "msgs/s", "lag", "backlog"], rows, left=2):
+        out.print(line, markup=False)
 
 
 def _finish(
@@ -282,7 +315,7 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         ", ".join(f"{key} {value}" for key, value in found["options"].items()) or "as the settings say",
     )
     yield "release", found["release"] or "the installed one"
-    yield "launched", f"{render_minute(found['created_at'])} UTC by {found['created_by']}, {_times(found)}"
+    yield "launched", f"{render_minute(found['launched_at'])} UTC by {found['launched_by']}, {_times(found)}"
     agent = found["agent"]
     has_ended = found["state"] in _ENDED
     none = "none" if has_ended else "none yet"

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import typer
 
-from cli.client import RefeedApi
+from cli.api import open_api
 from cli.invocation import HomeGroup
 from cli.jobs import EXIT_CODES, JsonOption
 from cli.terminal import out, print_json, print_table
@@ -26,7 +26,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A template's 
 @app.command("list", epilog=EXIT_CODES)
 def list_(as_json: JsonOption = False) -> None:
     """List all templates, also those with faults."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.list_templates()
     if as_json:
         print_json(found)
@@ -41,7 +41,7 @@ def list_(as_json: JsonOption = False) -> None:
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
     """Show one template: its parameters, and the request that they go into."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.read_template(name)
     if as_json:
         print_json(found)
@@ -71,7 +71,7 @@ def launch(
 ) -> None:
     """Launch a template with these parameters; the commands of its kind watch what it made."""
     given = _read_params(param or ())
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         types = {each["name"]: each["type"] for each in api.read_template(name)["parameters"]}
         values = {key: _typed(types.get(key, "STRING"), text) for key, text in given.items()}
         made = api.launch_template(name, values, idempotency_key=idempotency_key or str(uuid4()))

@@ -275,6 +275,7 @@ def _end_leftovers(record: Path) -> None:
 
 def _print_addresses(stack: Stack) -> None:
     out.print(f"API      {stack.api_url}/docs", markup=False)
+    out.print(f"console  {stack.api_url}/console", markup=False)
     if stack.collector_address is not None:
         topics = ", ".join(stack.settings.collector_topics)
         out.print(f"events   http://{stack.collector_address}/TOPIC, topics {topics}", markup=False)

@@ -8,11 +8,13 @@ from uuid import uuid4
 
 import typer
 
-from cli.client import RefeedApi
+from cli.api import open_api
+from cli.approval import end_if_held
 from cli.jobs import JsonOption
 from cli.moments import render_minute, render_seconds
 from cli.stream import NameArgument, read_mapping
 from cli.terminal import ExitCode, err, out, print_json, print_table
+from client.api import RefeedApi
 from model.errors import InputError
 from model.stream_update import (
     ENDED_UPDATES,
@@ -24,7 +26,7 @@ from model.stream_update import (
 
 EXIT_CODES: Final = (
     "Exit codes: 0 done, and with --watch the update is STABLE, or taken back by --roll-back; 1 with --watch: it "
-    "is not; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
+    "is not, or needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
 )
 _POLL_SECONDS: Final = 0.5
 _ENDED: Final = frozenset(state.value for state in ENDED_UPDATES)
@@ -60,6 +62,13 @@ def update(
     min_messages: Annotated[
         int, typer.Option(min=0, help="With fewer messages in that time a person decides.")
     ] = MIN_MESSAGES,
+    shadow: Annotated[
+        bool, typer.Option("--shadow", help="First compare the rows that a pipeline's new release would make.")
+    ] = False,
+    may_differ: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="A column that is meant to change; may be repeated; with --shadow."),
+    ] = None,
     reason: Annotated[str | None, typer.Option(help="The reason, for the history.")] = None,
     approve: Annotated[
         bool, typer.Option("--approve", help="Make the stream's update that is under way STABLE.")
@@ -81,6 +90,8 @@ def update(
     """
     if approve and roll_back:
         raise InputError("--approve and --roll-back exclude each other.")
+    if may_differ and not shadow:
+        raise InputError("--may-differ is for --shadow.")
     request = {
         "release": release,
         "options": _read_options(options or ()),
@@ -88,12 +99,14 @@ def update(
         "validate_seconds": validate_seconds,
         "min_messages": min_messages,
         "reason": reason,
+        "shadow": {"may_differ": may_differ or []} if shadow else None,
     }
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         if approve or roll_back:
             found = api.decide_update(_living(api, name), "approve" if approve else "roll_back")
         else:
             found = api.update_stream(name, request, idempotency_key=idempotency_key or str(uuid4()))
+            end_if_held(found, waits=watch, as_json=as_json)
         if watch:
             found = _watch(api, found, is_quiet=as_json)
     if as_json:
@@ -107,7 +120,7 @@ def update(
 
 def updates(name: NameArgument, as_json: JsonOption = False) -> None:
     """List every update of a stream, newest first."""
-    with RefeedApi.from_environment() as api:
+    with open_api() as api:
         found = api.list_updates(name)
     if as_json:
         print_json(found)
@@ -184,6 +197,7 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "no way", f"back: {'; '.join(checked['no_way_back'])}"
     if found["snapshot_id"] is not None:
         yield "snapshot", found["snapshot_id"]
+    yield from shadow_details((found["figures"] or {}).get("shadow"))
     if found["paused_seconds"] is not None:
         yield "paused", render_seconds(found["paused_seconds"])
     if found["error"] is not None:
@@ -194,3 +208,14 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "replay", f"{', '.join(replay['topics'])}, published from {since} to {replay['until']}"
     if found["state"] == _WAITS:
         yield "next", f"refeed stream update {found['stream']} --approve, or --roll-back"
+
+
+def shadow_details(report: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
+    """Yield labels and texts of a shadow's report: its counts, and each cell that differs."""
+    if report is None:
+        return
+    counts = ", ".join(f"{report[f'rows_{name}']} {name}" for name in ("equal", "different", "missing", "waiting"))
+    yield "shadow", f"{report['state']}: {report['messages_compared']} messages compared; rows: {counts}"
+    for one in report["examples"]:
+        place = f"{one['table']}.{one['column']}" if one["column"] else one["table"]
+        yield "differs", f"{place} of {one['topic']} {one['message_id']}: {one['running']} becomes {one['new']}"

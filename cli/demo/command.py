@@ -27,6 +27,9 @@ _STANDIN: Final[Mapping[str, tuple[str, ...]]] = {
     "lake": (),
     "bigquery": ("BIGQUERY_EMULATOR_HOST", "REFEED_BIGQUERY_STORAGE_HOST"),
 }
+_MESSAGES: Final = 20_000
+# As many as an hour of the two weeks has at most: a larger one would be all that the heat map shows.
+_CONSOLE_MESSAGES: Final = 600
 
 
 def demo(
@@ -35,7 +38,10 @@ def demo(
         Path | None,
         typer.Option("--input", help="Publish these lines, as 'refeed publish' reads them."),
     ] = None,
-    messages: Annotated[int, typer.Option(min=1, help="The number of messages to generate.")] = 20_000,
+    messages: Annotated[
+        int | None,
+        typer.Option(min=1, help="The number of messages to generate. Default: 20,000; 600 with --console."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="The same seed generates the same messages.")] = 1,
     warehouse: Annotated[
         Literal["lake", "bigquery"],
@@ -49,19 +55,32 @@ def demo(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object as the last line.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary home.")] = False,
+    console: Annotated[
+        bool,
+        typer.Option(
+            "--console", help="Then archive two weeks of a shop, and run all of it with a console until Ctrl-C."
+        ),
+    ] = False,
 ) -> None:
     """Run the main job end to end in a temporary home and print a verdict.
 
     Publishes a web shop's messages, backs them up, kills the backup with -9 in the middle and starts it again,
     replays a day of one topic with SQL through the HTTP API, and compares every byte. Exit 0 only if all is clean.
+
+    With --console two weeks of the shop are archived after that, hour by hour, and everything runs with a console
+    until Ctrl-C: topics, a hole in one hour, dead letters, a canary that waits, a backfill with its verdict.
     """
     from cli.demo.collecting import write_collector_settings
+    from cli.demo.console import DemoConsole
     from cli.demo.run import Demo
     from cli.demo.shop import generate_messages
 
     # SIGTERM ends the processes too, as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     environment = _own_environment(warehouse)
+    if console and _STANDIN[warehouse]:
+        raise InputError("--console writes its two weeks into a lake: leave --warehouse out.")
+    messages = messages or (_CONSOLE_MESSAGES if console else _MESSAGES)
     source = generate_messages(messages, seed) if input_file is None else read_messages(input_file)
     lines: list[tuple[str, Message]] = list(source)
     if not lines:
@@ -86,6 +105,11 @@ def demo(
                 children.stop()
                 stack.close()
         is_kept = keep or not verdict.is_clean
+        (err if as_json else out).print(_render(verdict))
+        if as_json:
+            print_json(verdict.as_json())
+        if console and verdict.is_clean:
+            DemoConsole(stack, seed).run(_say)
     except RefeedError:
         is_kept = True
         raise
@@ -94,10 +118,11 @@ def demo(
             err.print(f"kept: {home} (logs in {home / 'logs'})", markup=False)
         else:
             shutil.rmtree(home, ignore_errors=True)
-    (err if as_json else out).print(_render(verdict))
-    if as_json:
-        print_json(verdict.as_json())
     raise typer.Exit(ExitCode.OK if verdict.is_clean else ExitCode.FAILED)
+
+
+def _say(text: str) -> None:
+    err.print(text, markup=False, soft_wrap=True)
 
 
 def _own_environment(warehouse: str) -> dict[str, str]:

@@ -13,20 +13,20 @@ from uuid import uuid4
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from cli.attach import attach_topics
-from cli.client import RefeedApi
 from cli.demo.archive import ArchiveReader, receive
 from cli.demo.collecting import post_all
 from cli.demo.verdict import ArchivedMessage, Key, Verdict, compare_archive, compare_replay
 from cli.publish import publish_all
 from cli.stack import Stack
 from cli.terminal import err
+from client.api import RefeedApi
 from model.job import JobState
 from model.message import Message, replay_token
 from rollout.child import Children
 
 _POLL_SECONDS: Final = 0.1
-# Nothing new for so long is an end, not a pause: two of the demo's ack deadlines and a JVM's start.
-_PATIENCE_SECONDS: Final = 60.0
+# Nothing new for so long is an end, not a pause: two of the demo's ack deadlines and a slow start of a JVM.
+_PATIENCE_SECONDS: Final = 120.0
 _SUBSCRIPTION: Final = "demo-second-subscription"
 
 REPLAY_QUERY: Final = """\

@@ -33,7 +33,12 @@ def generate_messages(count: int, seed: int) -> Iterator[tuple[str, Message]]:
     for number in range(count):
         topic = random.choices(topics, shares)[0]
         at = _FIRST_EVENT + timedelta(milliseconds=number * 137)
-        yield topic, _MAKERS[topic](random, number, at)
+        yield topic, make_message(topic, random, number, at)
+
+
+def make_message(topic: str, random: Random, number: int, at: datetime) -> Message:
+    """Return message ``number`` of one of the shop's topics, whose event happened at ``at``."""
+    return _MAKERS[topic](random, number, at)
 
 
 def _order(random: Random, number: int, at: datetime) -> Message:

@@ -12,6 +12,8 @@ output "environment" {
     REFEED_BIGQUERY_LABELS                    = join(",", [for key, value in var.labels : "${key}=${value}"])
     REFEED_DEAD_LETTER_TABLE                  = "${var.project}.${google_bigquery_dataset.backup.dataset_id}.dead_letters"
     REFEED_MERGE_AT                           = var.merge_at
+    REFEED_MANIFESTS                          = var.manifests_bucket == "" ? "" : "gs://${var.manifests_bucket}"
+    REFEED_MANIFESTS_SUBSCRIPTION             = join("", [for each in google_pubsub_subscription.manifests : each.name])
     REFEED_COLLECTOR_TOPICS                   = join(",", var.collector_topics)
   }
 }

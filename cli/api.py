@@ -1,0 +1,58 @@
+"""Which API a command calls, and with which key: from the environment, or from the ``refeed up`` of this home."""
+
+import os
+from typing import Final
+from urllib.parse import urlsplit
+
+from cli.running import find_running
+from client.api import RefeedApi
+from connectors.gcp_kms.decrypt import decrypt
+from model.errors import SettingsError
+from model.secret import is_reference, read_secret
+
+DEFAULT_API_URL: Final = "http://127.0.0.1:8080"
+
+
+def open_api() -> RefeedApi:
+    """Return the API at REFEED_API_URL, called with REFEED_API_KEY if there is one.
+
+    Without REFEED_API_URL it is that of the ``refeed up`` that runs on this home, else the usual one.
+
+    Raises:
+        SettingsError: REFEED_API_URL is no address, or REFEED_API_KEY a reference that leads to no key.
+    """
+    key = (os.environ.get("REFEED_API_KEY") or "").strip()
+    if is_reference(key):
+        try:
+            key = read_secret(key, os.environ, decrypt)
+        except ValueError as exc:
+            raise SettingsError(f"REFEED_API_KEY: {exc}") from exc
+    return RefeedApi(find_api_url(), key or None)
+
+
+def find_api_url() -> str:
+    """Return where the API is, as :func:`open_api` does.
+
+    Raises:
+        SettingsError: REFEED_API_URL is no address.
+    """
+    url = (os.environ.get("REFEED_API_URL") or "").strip()
+    if not url:
+        running = find_running(os.environ)
+        return DEFAULT_API_URL if running is None else running.api_url
+    return check_api_url(url, "REFEED_API_URL")
+
+
+def check_api_url(url: str, name: str) -> str:
+    """Return ``url`` if it is an address; ``name`` is the variable or option that holds it.
+
+    Raises:
+        SettingsError: it is none.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        fault = f"{name}={url} is no address"
+        # Without a scheme a port may look like one: localhost:8080.
+        wanted = f"; write {name}=http://{url}" if "://" not in url else ", such as http://127.0.0.1:8080"
+        raise SettingsError(f"{fault}{wanted}", faults=[f"{fault}{wanted}"])
+    return url

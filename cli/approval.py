@@ -1,0 +1,126 @@
+"""``refeed approval``: actions that wait for a second person, through the HTTP API."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any, Final
+
+import typer
+
+from cli.api import open_api
+from cli.invocation import HomeGroup
+from cli.jobs import JsonOption, PageSizeOption
+from cli.moments import render_minute
+from cli.terminal import ExitCode, err, out, print_json, print_table
+from model.approval import ApprovalState
+
+EXIT_CODES: Final = (
+    "Exit codes: 0 done; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
+)
+_PAGE_SIZE: Final = 20
+
+app = typer.Typer(
+    cls=HomeGroup,
+    help="List, show, approve and reject actions that wait for a second person (through the API at "
+    "REFEED_API_URL, with REFEED_API_KEY).",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+)
+
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The approval's id.", show_default=False)]
+
+
+@app.command("list", epilog=EXIT_CODES)
+def list_(
+    state: Annotated[
+        ApprovalState | None, typer.Option(case_sensitive=False, help="Only those in this state.")
+    ] = None,
+    page_size: PageSizeOption = _PAGE_SIZE,
+    as_json: JsonOption = False,
+) -> None:
+    """List the newest actions that wait for a second person, and those that did."""
+    with open_api() as api:
+        found = api.list_approvals(state=None if state is None else state.value, page_size=page_size)
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (
+            each["id"],
+            each["state"],
+            f"{each['action']} {each['name']}",
+            each["requested_by"],
+            render_minute(each["requested_at"]),
+            each["decided_by"] or "",
+        )
+        for each in found["approvals"]
+    ]
+    print_table(("id", "state", "action", "asked for by", "at", "decided by"), rows)
+
+
+@app.command("show", epilog=EXIT_CODES)
+def show(approval: IdArgument, as_json: JsonOption = False) -> None:
+    """Show an action: what it would do, who asked for it, and what became of it."""
+    with open_api() as api:
+        _print_approval(api.read_approval(approval), as_json=as_json)
+
+
+@app.command("approve", epilog=EXIT_CODES)
+def approve(approval: IdArgument, as_json: JsonOption = False) -> None:
+    """Have an action carried out that somebody else asked for; it needs the action's own scope."""
+    with open_api() as api:
+        _print_approval(api.decide_approval(approval, "approve"), as_json=as_json)
+
+
+@app.command("reject", epilog=EXIT_CODES)
+def reject(
+    approval: IdArgument,
+    *,
+    reason: Annotated[str | None, typer.Option(help="Why, for the requester.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Decide that an action is not carried out; who asked for it takes it back so."""
+    with open_api() as api:
+        _print_approval(api.decide_approval(approval, "reject", {"reason": reason}), as_json=as_json)
+
+
+def end_if_held(found: Mapping[str, Any], *, waits: bool, as_json: bool) -> None:
+    """End the command when the API answered with an approval: somebody else has to approve the action first.
+
+    Raises:
+        typer.Exit: it did; with exit code 1 where the caller ``waits`` for the action's end.
+    """
+    if "requested_by" not in found:
+        return
+    if as_json:
+        print_json(found)
+    else:
+        out.print(f"{found['id']}  {found['state']}: nothing has happened yet.", markup=False)
+        out.print(f"  {found['what']}", markup=False, soft_wrap=True)
+    who = f"Somebody other than {found['requested_by']} has to approve it"
+    until = f"{render_minute(found['expires_at'])} UTC"
+    err.print(f"{who} until {until}: refeed approval approve {found['id']}", markup=False, soft_wrap=True)
+    raise typer.Exit(ExitCode.FAILED if waits else ExitCode.OK)
+
+
+def _print_approval(found: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    out.print(f"{found['id']}  {found['state']}", markup=False)
+    for label, text in _details(found):
+        out.print(f"  {label:<9} {text}", markup=False, soft_wrap=True)
+
+
+def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "what", found["what"]
+    yield "asked for", f"{render_minute(found['requested_at'])} UTC by {found['requested_by']}"
+    if found["decided_by"] is not None:
+        yield "decided", f"{render_minute(found['decided_at'])} UTC by {found['decided_by']}"
+    if found["reason"] is not None:
+        yield "reason", found["reason"]
+    for kind, made in (found["outcome"] or {}).items():
+        yield "made", f"{kind} {made}"
+    if found["error"] is not None:
+        yield "error", f"{found['error']['code']}: {found['error']['message']}"
+    if found["state"] == ApprovalState.WAITING:
+        yield "expires", f"{render_minute(found['expires_at'])} UTC"
+        yield "next", f"refeed approval approve {found['id']}, by somebody other than {found['requested_by']}"
