@@ -19,6 +19,10 @@ document.addEventListener("securitypolicyviolation", (event) => {
 });
 """
 
+OVERFLOW = """() => document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll("body *")]
+  .filter((each) => each.getBoundingClientRect().right > innerWidth)
+  .map((each) => each.outerHTML.slice(0, 200))"""
+
 
 class Tab:
     """A page of the browser at the console of ``url``, and what it complained about."""
@@ -49,6 +53,10 @@ class Tab:
 
     def text(self) -> str:
         return str(self.page.inner_text("main"))
+
+    def find_overflow(self) -> list[str]:
+        """Return what of the page sticks out of the window; empty if the page does not scroll sideways."""
+        return list(self.page.evaluate(OVERFLOW))
 
     def press_until(self, text: str = "", *, at: str = "*", most: int = 60) -> None:
         """Press the tabulator until the focus is at what ``at`` selects, with this text where one is given."""

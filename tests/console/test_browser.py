@@ -34,11 +34,7 @@ def test_every_page_fits_its_window_and_runs_nothing_of_others(
             assert tab.open(path).status == 200
             # A script of a payload, a description or an attribute would have changed it.
             assert tab.page.title() == f"{title} - Refeed"
-            assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth"), tab.page.evaluate(
-                """() => [...document.querySelectorAll("main *")]
-                  .filter((each) => each.getBoundingClientRect().right > innerWidth)
-                  .map((each) => each.outerHTML.slice(0, 200))"""
-            )
+            assert tab.find_overflow() == []
 
 
 def test_figures_change_without_a_reload_and_the_focus_stays(yard: Yard, open_tab: Callable[..., Tab]) -> None:

@@ -71,7 +71,7 @@ def test_a_search_is_stopped_and_says_how_far_it_came(yard: Yard, open_tab: Call
         tab.page.click("#scan [data-stop]")
         assert tab.page.inner_text("#scan [data-status]").startswith("Stopped. 0 found. Read from ")
         assert tab.page.is_hidden("#scan [data-stop]")
-        assert tab.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert tab.find_overflow() == []
 
 
 def test_two_dead_letters_are_ticked_and_the_retry_says_which(
