@@ -19,7 +19,8 @@ document.addEventListener("securitypolicyviolation", (event) => {
 });
 """
 
-OVERFLOW = """() => document.documentElement.scrollWidth <= innerWidth ? [] : [...document.querySelectorAll("body *")]
+OVERFLOW = """() => document.documentElement.scrollWidth <= innerWidth ? [] :
+  [...document.body.querySelectorAll("*")]
   .filter((each) => each.getBoundingClientRect().right > innerWidth)
   .map((each) => each.outerHTML.slice(0, 200))"""
 
