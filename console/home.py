@@ -17,7 +17,15 @@ _MOST_TOPICS: Final = 20
 _FEW_CHANGES: Final = 15
 _MANY_CHANGES: Final = 500
 # Things that have a page here; a merge, a manifest, a key and a compaction have none.
-_COLLECTIONS: Final = {"backfill": "backfills", "stream": "streams", "approval": "approvals", "topic": "topics"}
+_COLLECTIONS: Final = {
+    "backfill": "backfills",
+    "stream": "streams",
+    "approval": "approvals",
+    "topic": "topics",
+    "source": "sources",
+}
+# What an alert is about when it is about no source.
+_REGISTRY: Final = "registry"
 
 
 def read_home(visit: Visit) -> dict[str, Any]:
@@ -95,11 +103,20 @@ def path_of(resource: str, name: str, since: str | None = None) -> str | None:
 
 
 def path_of_problem(problem: Mapping[str, Any], streams: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the page of the job or stream that is wrong, None where there is none."""
+    """Return the page of the job, source or stream that is wrong, None where there is none."""
     name = problem["name"]
     if name.startswith("bf_"):
         return path_of("backfill", name)
-    return path_of("stream", name) if any(each["name"] == name for each in streams) else None
+    stream = next((each for each in streams if each["name"] == name), None)
+    if stream is None:
+        return None
+    if problem["code"] == "source_alert":
+        abouts = (alert["about"] for alert in stream["alerts"] or ())
+        about = next((each for each in abouts if problem["message"].startswith(f"{each}: ")), _REGISTRY)
+        if about != _REGISTRY:
+            # Behind a blank stands the type of event.
+            return path_of("source", about.partition(" ")[0])
+    return path_of("stream", name)
 
 
 def _draw_topics(found: PagePart) -> dict[str, Any] | None:

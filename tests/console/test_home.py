@@ -1,13 +1,18 @@
 """The first page over a real API: volumes, changes, and the way to what waits."""
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
 
+from backup.compaction.kind import COMPACTION
 from console.home import path_of
 from console.visit import PagePart, RecentReads
+from model.job import JobState, new_job_id
+from reporting.kind import MERGE
+from reporting.request import MergeRequest
 from tests.console.test_app import _client, sign_in
 from tests.console.yard import Yard, make_yard
 
@@ -49,11 +54,43 @@ def test_what_waits_leads_to_a_page_that_is_there(yard: Yard, browser: httpx.Cli
     assert f'href="/console/backfills/{yard.failed}"' in waiting
     wrong = text.split('id="verdict"')[1].split("</section>")[0]
     assert 'href="/console/streams/pipeline-shop"' in wrong
-    for resource in ("backfill", "stream", "approval", "rollout", "topic"):
+    for resource in ("backfill", "stream", "approval", "rollout", "topic", "source"):
         path = path_of(resource, "unheard-of", "2026-01-02T03:00:00Z")
         assert path is not None
         assert browser.get(f"/console{path}").status_code == 200, path
     assert path_of("merge", "mg_1") is None
+
+
+def test_an_alert_of_a_source_leads_to_the_source(yard: Yard, browser: httpx.Client) -> None:
+    alerts = [
+        {"about": "hooks push", "code": "evolution_refused", "message": "id was INT64"},
+        {"about": "registry", "code": "registry_invalid", "message": "no such file"},
+    ]
+    yard.report("pipeline-hooks", state="running", alerts=alerts)
+    wrong = browser.get("/console").text.split('id="verdict"')[1].split("</section>")[0]
+    of_source, of_registry = (each for each in wrong.split("<li>") if "source_alert" in each)
+    assert '<a href="/console/sources/hooks">' in of_source
+    assert '<a href="/console/streams/pipeline-hooks">' in of_registry
+
+
+def test_merges_and_compactions_that_run_have_a_table_each(yard: Yard, browser: httpx.Client) -> None:
+    store = yard.api.store
+    request = {**MergeRequest().to_json(), "source": "hooks", "sources": ["hooks"], "dry_run": False}
+    # Paused, so that no driver is started for them.
+    merge = store.insert(new_job_id("mg"), MERGE.name, request, actor="key:ann", state=JobState.PAUSED)
+    tables = {"tables": ["backup.messages"]}
+    compaction = store.insert(new_job_id("cp"), COMPACTION.name, tables, actor="key:bob", state=JobState.PAUSED)
+    page = browser.get("/console").text.split("<h2>Running jobs")[1].split("</section>")[0]
+    heads = [re.findall('<th scope="col">(.*?)</th>', table) for table in page.split("<table")[1:]]
+    assert heads[-2:] == [
+        ["Merge", "State", "Source", "Merged", "By", "Started"],
+        ["Compaction", "State", "Tables", "Compacted", "By", "Started"],
+    ]
+    assert f'<td data-label="Merge">{merge.id}</td>' in page
+    assert '<td data-label="Source"><a href="/console/sources/hooks">hooks</a></td>' in page
+    assert f'<td data-label="Compaction">{compaction.id}</td>' in page
+    assert '<td data-label="Tables">backup.messages</td>' in page
+    assert '<td data-label="Compacted" class="figure">0 of 1</td>' in page
 
 
 def test_a_caller_without_the_scope_sees_why_a_part_is_not_there(yard: Yard) -> None:
