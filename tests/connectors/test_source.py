@@ -92,6 +92,7 @@ def test_a_held_reader_plans_batches_that_pull_nothing_and_then_a_short_first_on
     reader = PullStreamReader(options, Collector(ZeroDivisionError()))
     assert reader.latestOffset({"batch": 0}, None) == {"batch": 1}
     held = reader.partitions({}, {})
+    assert [slot.targets for slot in held] == [None]
     assert [list(reader.read(slot)) for slot in held] == [[(0, None, None, "{}")]]
     hold.unlink()
     assert reader.latestOffset({"batch": 1}, None) == {"batch": 2}
