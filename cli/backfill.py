@@ -1,7 +1,6 @@
 """``refeed backfill``: plan, create, watch and steer backfills through the HTTP API."""
 
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 from uuid import uuid4
@@ -14,20 +13,15 @@ from cli.backfill_view import print_backfill, print_plan
 from cli.backfill_watch import watch_live
 from cli.flags import flag_of, read_given, takes_fields
 from cli.invocation import HomeGroup
+from cli.job_commands import JobCommands
 from cli.jobs import (
-    DEFAULT_TAIL_BYTES,
     EXIT_CODES,
-    AfterOption,
     CreatedSinceOption,
-    FollowOption,
     JsonOption,
     PageSizeOption,
     PageTokenOption,
     StateOption,
-    TailOption,
     WatchOption,
-    print_events,
-    print_log,
     print_more,
 )
 from cli.moments import parse_moment
@@ -64,6 +58,18 @@ _PLAN_FLAGS: Final = (
 )
 _RATE: Final = "rate_limit_messages_per_second"
 _CHANGE_FLAGS: Final = tuple(dict.fromkeys((_RATE, *CHANGEABLE)))
+
+
+def finish(api: RefeedApi, found: dict[str, Any], *, watch: bool, as_json: bool) -> None:
+    """Print a backfill, with ``watch`` at its end; exit 1 if that is not SUCCEEDED."""
+    if watch:
+        found = watch_live(api, found["id"])
+    print_backfill(found, as_json=as_json)
+    if watch and found["state"] != JobState.SUCCEEDED:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+_commands = JobCommands(app=app, noun="backfill", id_prefix="bf", calls=lambda api: api.backfills, finish=finish)
 
 
 @app.command("plan", epilog=EXIT_CODES)
@@ -173,9 +179,7 @@ def show(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
 def watch(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Watch a backfill until it has ended; exit 0 only if it SUCCEEDED."""
     with open_api() as api:
-        backfill = watch_live(api, backfill_id)
-    print_backfill(backfill, as_json=as_json)
-    _exit_by_state(backfill)
+        finish(api, {"id": backfill_id}, watch=True, as_json=as_json)
 
 
 @app.command("change", epilog=EXIT_CODES)
@@ -196,22 +200,9 @@ def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any
         print_backfill(api.backfills.change(backfill_id, changes), as_json=as_json)
 
 
-@app.command("pause", epilog=EXIT_CODES)
-def pause(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Pause it until a resume; prints how many messages are still under way."""
-    _act(backfill_id, "pause", as_json=as_json)
-
-
-@app.command("resume", epilog=EXIT_CODES)
-def resume(backfill_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
-    """Resume a paused backfill, also after its canary."""
-    _act(backfill_id, "resume", watch=watch, as_json=as_json)
-
-
-@app.command("cancel", epilog=EXIT_CODES)
-def cancel(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Cancel a backfill; published messages stay published."""
-    _act(backfill_id, "cancel", as_json=as_json)
+_commands.add_action("pause", "Pause it until a resume; prints how many messages are still under way.")
+_commands.add_action("resume", "Resume a paused backfill, also after its canary.", can_watch=True)
+_commands.add_action("cancel", "Cancel a backfill; published messages stay published.")
 
 
 @app.command("retry", epilog=EXIT_CODES)
@@ -237,42 +228,16 @@ def retry(
 ) -> None:
     """Continue a backfill that has ended where it stopped, with the same selection."""
     body = {"only": only, **({"code": code} if code else {}), **({"rows": row} if row else {})}
-    _act(backfill_id, "retry", body=body, watch=watch, as_json=as_json)
-
-
-@app.command("approve", epilog=EXIT_CODES)
-def approve(backfill_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
-    """Approve somebody else's backfill that has many rows."""
-    _act(backfill_id, "approve", watch=watch, as_json=as_json)
-
-
-@app.command("revert", epilog=EXIT_CODES)
-def revert(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Delete its rows from the target's staging table, unless a merge has already taken them."""
-    _act(backfill_id, "revert", as_json=as_json)
-
-
-@app.command("logs", epilog=EXIT_CODES)
-def logs(
-    backfill_id: IdArgument,
-    tail: TailOption = DEFAULT_TAIL_BYTES,
-    follow: FollowOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the driver's log; with --json as a list of lines."""
     with open_api() as api:
-        print_log(api.backfills.read_log(backfill_id, tail_bytes=tail, follow=follow), as_json=as_json)
+        finish(api, api.backfills.act(backfill_id, "retry", body), watch=watch, as_json=as_json)
 
 
-@app.command("events", epilog=EXIT_CODES)
-def events(
-    backfill_id: IdArgument,
-    after: AfterOption = 0,
-    as_json: JsonOption = False,
-) -> None:
-    """Show its history: each change with its author and reason."""
-    with open_api() as api:
-        print_events(api.backfills.read_part(backfill_id, "events", after=str(after)), as_json=as_json)
+_commands.add_action("approve", "Approve somebody else's backfill that has many rows.", can_watch=True)
+_commands.add_action(
+    "revert", "Delete its rows from the target's staging table, unless a merge has already taken them."
+)
+_commands.add_logs()
+_commands.add_events()
 
 
 @app.command("rates", epilog=EXIT_CODES)
@@ -369,31 +334,6 @@ def read_query(text: str) -> str:
         except (OSError, UnicodeDecodeError) as exc:
             raise InputError(f"The query can't be read from {text[1:]}: {exc}") from exc
     return text
-
-
-def _act(
-    backfill_id: str,
-    verb: str,
-    *,
-    body: Mapping[str, Any] | None = None,
-    watch: bool = False,
-    as_json: bool,
-) -> None:
-    with open_api() as api:
-        finish(api, api.backfills.act(backfill_id, verb, body), watch=watch, as_json=as_json)
-
-
-def finish(api: RefeedApi, backfill: dict[str, Any], *, watch: bool, as_json: bool) -> None:
-    """Print a backfill, with ``watch`` at its end; exit 1 if that is not SUCCEEDED."""
-    found = watch_live(api, backfill["id"]) if watch else backfill
-    print_backfill(found, as_json=as_json)
-    if watch:
-        _exit_by_state(found)
-
-
-def _exit_by_state(backfill: Mapping[str, Any]) -> None:
-    if backfill["state"] != JobState.SUCCEEDED:
-        raise typer.Exit(ExitCode.FAILED)
 
 
 def _page(backfill_id: str, what: str, page_size: int, page_token: str | None) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
-from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
@@ -12,23 +11,8 @@ import typer
 from cli.api import open_api
 from cli.flags import read_given, takes_fields
 from cli.invocation import HomeGroup, command_settings
-from cli.jobs import (
-    DEFAULT_TAIL_BYTES,
-    EXIT_CODES,
-    AfterOption,
-    CreatedSinceOption,
-    FollowOption,
-    JsonOption,
-    PageSizeOption,
-    PageTokenOption,
-    StateOption,
-    TailOption,
-    WatchOption,
-    finish,
-    print_events,
-    print_log,
-    print_more,
-)
+from cli.job_commands import JobCommands
+from cli.jobs import EXIT_CODES, CreatedSinceOption, JsonOption, WatchOption, finish
 from cli.moments import parse_moment, render_minute
 from cli.services import configure_logging
 from cli.terminal import out, print_json, print_table
@@ -41,6 +25,7 @@ from reporting.request import MergeCreate
 if TYPE_CHECKING:
     from warehouse.merges import MergeReport
 
+_NOUN: Final = "merge"
 _COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
 
 app = typer.Typer(
@@ -51,7 +36,37 @@ app = typer.Typer(
     invoke_without_command=True,
 )
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A merge's id, mg_...", show_default=False)]
+
+def _finish(api: RefeedApi, found: dict[str, Any], *, watch: bool, as_json: bool) -> None:
+    def show(found: Mapping[str, Any]) -> None:
+        _print_merge(found, as_json=as_json)
+
+    finish(api.merges, found, noun=_NOUN, watch=watch, describe=_progress, show=show)
+
+
+def _progress(found: Mapping[str, Any]) -> str:
+    return f"{found['progress']['merged']} of {found['progress']['sources']} sources"
+
+
+def _print_merge(found: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(found)
+        return
+    dry = ", a dry run" if found["dry_run"] else ""
+    out.print(f"{found['id']}  {found['state']}{dry}", markup=False)
+    rows = [
+        [each["source"], each["state"], str(each["changed"]), str(each["newer"]), str(len(each["partitions"]))]
+        for each in found["sources"]
+    ]
+    print_table([_COLUMNS[0], "state", *_COLUMNS[1:]], rows)
+    for each in found["sources"]:
+        if each["error"]:
+            out.print(f"  {each['source']}  {each['error']['code']}: {each['error']['message']}", markup=False)
+    if found["error"] and not any(each["error"] for each in found["sources"]):
+        out.print(f"  {found['error']['code']}: {found['error']['message']}", markup=False)
+
+
+_commands = JobCommands(app=app, noun=_NOUN, id_prefix="mg", calls=lambda api: api.merges, finish=_finish)
 
 
 @app.callback()
@@ -111,48 +126,18 @@ def create(
     """Have the service merge: a job that outlives this terminal and is restarted when it dies."""
     request = read_given(MergeCreate, given)
     with open_api() as api:
-        _finish(api, api.merges.create(request, idempotency_key=idempotency_key or str(uuid4())), watch, as_json)
+        made = api.merges.create(request, idempotency_key=idempotency_key or str(uuid4()))
+        _finish(api, made, watch=watch, as_json=as_json)
 
 
-@app.command("list", epilog=EXIT_CODES)
-def list_(
-    *,
-    state: StateOption = None,
-    since: CreatedSinceOption = None,
-    order_by: Annotated[str | None, typer.Option(help="Such as: state, created_at desc")] = None,
-    page_size: PageSizeOption = 50,
-    page_token: PageTokenOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """List merges, the newest first."""
-    begin = parse_moment(since, "--since")
-    with open_api() as api:
-        page = api.merges.list(
-            page_size=page_size, page_token=page_token, order_by=order_by, state=state, since=begin
-        )
-    if as_json:
-        print_json(page)
-        return
-    rows = [
-        [
-            found["id"],
-            found["state"],
-            found["source"] or "all",
-            f"{found['progress']['merged']} / {found['progress']['sources']}",
-            found["created_by"],
-            found["created_at"],
-        ]
-        for found in page["merges"]
-    ]
-    print_table(["id", "state", "source", "merged / sources", "by", "created"], rows)
-    print_more(page, since=begin)
-
-
-@app.command("show", epilog=EXIT_CODES)
-def show(merge_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Show one merge, source by source."""
-    with open_api() as api:
-        _print_merge(api.merges.read(merge_id), as_json=as_json)
+_commands.add_list(
+    ("source", "merged / sources"),
+    lambda found: (
+        found["source"] or "all",
+        f"{found['progress']['merged']} / {found['progress']['sources']}",
+    ),
+)
+_commands.add_show("Show one merge, source by source.")
 
 
 @app.command("audits", epilog=EXIT_CODES)
@@ -184,71 +169,13 @@ def audits(
     print_table(["ended (UTC)", "source", "state", "keys", "newer", "rows", "failed audits"], rows)
 
 
-@app.command("watch", epilog=EXIT_CODES)
-def watch(merge_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Watch a merge until it has ended; exit 0 only if it SUCCEEDED."""
-    with open_api() as api:
-        _finish(api, api.merges.read(merge_id), True, as_json)
-
-
-@app.command("cancel", epilog=EXIT_CODES)
-def cancel(merge_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Cancel a merge; sources that are merged stay merged."""
-    with open_api() as api:
-        _print_merge(api.merges.act(merge_id, "cancel"), as_json=as_json)
-
-
-@app.command("retry", epilog=EXIT_CODES)
-def retry(merge_id: IdArgument, watch: WatchOption = False, as_json: JsonOption = False) -> None:
-    """Continue a failed or cancelled merge with the sources that are not merged."""
-    with open_api() as api:
-        _finish(api, api.merges.act(merge_id, "retry"), watch, as_json)
-
-
-@app.command("events", epilog=EXIT_CODES)
-def events(merge_id: IdArgument, after: AfterOption = 0, as_json: JsonOption = False) -> None:
-    """Show its history: each change with its author and reason."""
-    with open_api() as api:
-        print_events(api.merges.read_part(merge_id, "events", after=str(after)), as_json=as_json)
-
-
-@app.command("logs", epilog=EXIT_CODES)
-def logs(
-    merge_id: IdArgument,
-    tail: TailOption = DEFAULT_TAIL_BYTES,
-    follow: FollowOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Show the driver's log; with --json as a list of lines."""
-    with open_api() as api:
-        print_log(api.merges.read_log(merge_id, tail_bytes=tail, follow=follow), as_json=as_json)
-
-
-def _finish(api: RefeedApi, found: dict[str, Any], watch: bool, as_json: bool) -> None:
-    show = partial(_print_merge, as_json=as_json)
-    finish(api.merges, found, noun="merge", watch=watch, describe=_progress, show=show)
-
-
-def _progress(found: Mapping[str, Any]) -> str:
-    return f"{found['progress']['merged']} of {found['progress']['sources']} sources"
-
-
-def _print_merge(found: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    dry = ", a dry run" if found["dry_run"] else ""
-    out.print(f"{found['id']}  {found['state']}{dry}", markup=False)
-    rows = [
-        [each["source"], each["state"], str(each["changed"]), str(each["newer"]), str(len(each["partitions"]))]
-        for each in found["sources"]
-    ]
-    print_table([_COLUMNS[0], "state", *_COLUMNS[1:]], rows)
-    for each in found["sources"]:
-        if each["error"]:
-            out.print(f"  {each['source']}  {each['error']['code']}: {each['error']['message']}", markup=False)
-    if found["error"] and not any(each["error"] for each in found["sources"]):
-        out.print(f"  {found['error']['code']}: {found['error']['message']}", markup=False)
+_commands.add_watch()
+_commands.add_action("cancel", "Cancel a merge; sources that are merged stay merged.")
+_commands.add_action(
+    "retry", "Continue a failed or cancelled merge with the sources that are not merged.", can_watch=True
+)
+_commands.add_events()
+_commands.add_logs()
 
 
 def _to_json(report: "MergeReport") -> dict[str, Any]:
