@@ -150,6 +150,8 @@ class Console:
             fields = None if request.method == "GET" else await read_form(request, visit.session)
             result = await self._run(lambda: answer_action(action, visit, fields))
             if isinstance(result, str):
+                # A page that asks once a minute would show for so long what was before.
+                self._recent.forget()
                 return RedirectResponse(make_url(result, visit.zone), _SEE_OTHER)
             template, status = result.pop("template"), result.pop("status")
             return _html(request, visit.form_token, template, {**result, "visit": visit}, status)

@@ -63,6 +63,11 @@ class RecentReads:
             value: _Value = recent.value
             return value
 
+    def forget(self) -> None:
+        """Read everything again: an action has changed what was read before it."""
+        with self._lock:
+            self._kept = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Visit:

@@ -6,7 +6,13 @@ from urllib.parse import urlencode
 
 from console.actions import ACTIONS
 from console.pages import PAGES
-from tests.console.yard import Yard
+from model.approval import ApprovalRequest
+from model.principal import SCOPES, STREAMS_OPERATE, Principal
+from model.stream_options import StreamKind
+from model.stream_update import UpdateRequest, UpdateState
+from tests.console.past import run_backfill
+from tests.console.works import fill_sources
+from tests.console.yard import EVIL, Yard
 
 LAST_DAYS = {
     name: (datetime.now(UTC) + days * timedelta(days=1)).isoformat() for name, days in (("from", -2), ("to", 1))
@@ -15,24 +21,64 @@ LAST_DAYS = {
 _SHOWN = {
     "/topics/{topic}": "?show=messages&step=minute",
     "/backfills/new": "?source=orders",
+    "/sources/{name}": "?type=push",
+    "/sources/{name}/dead-letters": "?code=wrong_type",
 }
 
 
 def find_places(yard: Yard) -> Iterator[str]:
-    """Yield an address below /console for each page and each action that the yard has something for."""
-    known = {
-        "/topics/{topic}": "/topics/orders",
-        "/streams/{name}": "/streams/backup",
-        "/backfills/{id}": f"/backfills/{yard.failed}",
-    }
+    """Yield an address below /console for each page and each action, all of things that are there."""
+    known = fill_yard(yard)
     yield "/sign-in"
     yield "/nowhere"
-    yield f"/topics/orders/message?{urlencode({'id': 'm0', 'at': LAST_DAYS['from']})}"
+    yield known["/backfills/{id}/dead-letters"].removesuffix("/dead-letters")
     yield f"/backfills/new?{urlencode({'source': 'orders', 'topic': 'replay', 'do': 'plan', **LAST_DAYS})}"
     for path in (*(page.path for page in PAGES), *(action.path for action in ACTIONS)):
-        place = path
+        place = known.get(path, path)
         for pattern, address in known.items():
-            if path == pattern or path.startswith(f"{pattern}/"):
+            if "{" in place and path.startswith(f"{pattern}/"):
                 place = address + path.removeprefix(pattern)
-        if "{" not in place:
-            yield place + _SHOWN.get(path, "")
+        assert "{" not in place, f"{path} has no address here: name a thing that it can show"
+        yield place + _SHOWN.get(path, "")
+
+
+def fill_yard(yard: Yard) -> dict[str, str]:
+    """Make one thing of each kind that has a page, once, and return the address of each by its page's path."""
+    if not yard.places:
+        store = yard.api.store
+        yard.api.pubsub.create_topic("hooks")
+        fill_sources(yard)
+        store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
+        request = UpdateRequest(release=None, options={}, mapping={}, reason=EVIL)
+        update = store.create_update("backup", request, actor="key:ann")
+        store.advance_update(update, UpdateState.WATCHING)
+        past = run_backfill(yard)
+        message = {"id": "m0", "at": _ingest_time(yard, "m0")}
+        asked = ApprovalRequest(
+            kind="stream",
+            name="backup",
+            action="cancel",
+            request={"reason": EVIL},
+            what=f"Cancel backup. {EVIL}",
+            version=1,
+            scope=STREAMS_OPERATE,
+            requester=Principal("key:bob", frozenset(SCOPES)),
+        )
+        yard.places |= {
+            "/topics/{topic}": "/topics/orders",
+            "/topics/{topic}/message": f"/topics/orders/message?{urlencode(message)}",
+            "/streams/{name}": "/streams/backup",
+            "/backfills/{id}": f"/backfills/{yard.failed}",
+            "/backfills/{id}/dead-letters": f"/backfills/{past}/dead-letters",
+            "/backfills/{id}/missing": f"/backfills/{past}/missing",
+            "/sources/{name}": "/sources/hooks",
+            "/approvals/{id}": f"/approvals/{store.create_approval(asked).id}",
+            "/updates/{id}": f"/updates/{update.id}",
+        }
+    return yard.places
+
+
+def _ingest_time(yard: Yard, message_id: str) -> str:
+    with yard.api.client(yard.key) as client:
+        found = client.get("/messages", params={"topic": "orders", "message_id": message_id, **LAST_DAYS})
+    return str(found.json()["messages"][0]["ingest_time"])

@@ -73,7 +73,7 @@ def make_works(start_api: Callable[..., Any]) -> Works:
     return found
 
 
-def fill_sources(works: Works) -> None:
+def fill_sources(works: Yard) -> None:
     """Fill the registry, a stream's counts, versions of tables, dead letters and two nights of merges."""
     api = works.api
     Registry(str(api.home / "registry")).publish({"sources.yaml": SOURCES})

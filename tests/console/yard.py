@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -25,13 +25,14 @@ QUERY = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITI
 
 @dataclass
 class Yard:
-    """The API with its data; ``key`` may do everything."""
+    """The API with its data; ``key`` may do everything, ``places`` are the addresses that :mod:`places` found."""
 
     api: Any
     key: str
     running: str
     failed: str
     done: str
+    places: dict[str, str] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
