@@ -17,8 +17,16 @@ from tests import schema, spares
 from tests.ending import pytest_sessionstart, pytest_unconfigure
 from tests.schema import migrations
 from tests.spares import own_spares
+from tests.standin.shared import session_standin, shared_standin
 
-__all__ = ["migrations", "own_spares", "pytest_sessionstart", "pytest_unconfigure"]
+__all__ = [
+    "migrations",
+    "own_spares",
+    "pytest_sessionstart",
+    "pytest_unconfigure",
+    "session_standin",
+    "shared_standin",
+]
 
 _START_SECONDS = 60
 

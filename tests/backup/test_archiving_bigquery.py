@@ -10,9 +10,6 @@ from model.settings import read_settings
 from streams.journal import EntryState
 from streams.status import StatusFile
 from tests.backup.test_archiving import Stream
-from tests.standin.fixture import session_standin, shared_standin
-
-__all__ = ["session_standin", "shared_standin"]
 
 
 class BigQueryStream(Stream):

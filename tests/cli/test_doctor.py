@@ -15,10 +15,8 @@ from local.server import PubSubServer
 from model.errors import JavaNotFoundError, PubSubError
 from model.stream_options import StreamKind
 from streams.status import StatusFile
-from tests.standin.fixture import StandIn, session_standin, shared_standin
+from tests.standin.fixture import StandIn
 from tests.standin.gcs_server import pointing_at, running_gcs
-
-__all__ = ["session_standin", "shared_standin"]
 
 
 def findings(result: Any) -> dict[str, dict[str, str]]:

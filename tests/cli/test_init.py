@@ -1,18 +1,21 @@
 import json
+import uuid
 
 import pytest
 
-from tests.standin.fixture import session_standin, shared_standin, standin
 
-__all__ = ["session_standin", "shared_standin", "standin"]
+@pytest.fixture
+def bigquery(shared_standin, monkeypatch):
+    """The stand-in as this process's BigQuery."""
+    for name, value in {**shared_standin.environment, "REFEED_WAREHOUSE": "bigquery"}.items():
+        monkeypatch.setenv(name, value)
+    return shared_standin
 
 
 @pytest.fixture
-def bigquery(standin, monkeypatch):
-    """The stand-in as this process's BigQuery."""
-    for name, value in {**standin.environment, "REFEED_WAREHOUSE": "bigquery"}.items():
-        monkeypatch.setenv(name, value)
-    return standin
+def project():
+    """A project of the test's own, in which nothing is yet."""
+    return f"p{uuid.uuid4().hex[:12]}"
 
 
 def test_it_creates_the_lakes_archive_and_says_so_once(refeed, home):
@@ -23,32 +26,36 @@ def test_it_creates_the_lakes_archive_and_says_so_once(refeed, home):
     assert "is as it should be" in refeed("init").out
 
 
-def test_a_dry_run_shows_what_is_missing_and_creates_nothing(refeed, bigquery):
-    shown = refeed("init", "--project", "shop", "--dataset", "raw", "--location", "EU", "--dry-run")
+def test_a_dry_run_shows_what_is_missing_and_creates_nothing(refeed, bigquery, project):
+    shown = refeed("init", "--project", project, "--dataset", "raw", "--location", "EU", "--dry-run")
     assert shown.code == 0
-    assert "+ shop.raw  dataset: missing -> EU" in shown.out
-    assert "+ shop.raw.messages  table: missing -> created" in shown.out
+    assert f"+ {project}.raw  dataset: missing -> EU" in shown.out
+    assert f"+ {project}.raw.messages  table: missing -> created" in shown.out
     assert "nothing was changed" in shown.out
-    assert list(bigquery.client("shop").list_datasets()) == []
+    assert list(bigquery.client(project).list_datasets()) == []
 
 
-def test_it_creates_tables_and_prints_the_lines_that_every_other_command_needs(refeed, bigquery):
-    done = refeed("init", "--project", "shop", "--dataset", "raw", "--location", "EU")
+def test_it_creates_tables_and_prints_the_lines_that_every_other_command_needs(refeed, bigquery, project):
+    done = refeed("init", "--project", project, "--dataset", "raw", "--location", "EU")
     assert done.code == 0
     assert "export REFEED_ARCHIVE_TABLE=raw.messages" in done.out
     assert "export REFEED_BIGQUERY_LOCATION=EU" in done.out
-    assert bigquery.client("shop").get_dataset("raw").location == "EU"
-    again = refeed("init", "--project", "shop", "--dataset", "raw", "--location", "EU", "--json")
-    assert json.loads(again.out) == {"archive": "bigquery://shop.raw.messages", "dry_run": False, "changes": []}
+    assert bigquery.client(project).get_dataset("raw").location == "EU"
+    again = refeed("init", "--project", project, "--dataset", "raw", "--location", "EU", "--json")
+    assert json.loads(again.out) == {
+        "archive": f"bigquery://{project}.raw.messages",
+        "dry_run": False,
+        "changes": [],
+    }
 
 
-def test_a_difference_that_cannot_be_mended_is_shown_and_refused(refeed, bigquery, monkeypatch):
-    assert refeed("init", "--project", "shop").code == 0
+def test_a_difference_that_cannot_be_mended_is_shown_and_refused(refeed, bigquery, project, monkeypatch):
+    assert refeed("init", "--project", project).code == 0
     monkeypatch.setenv("REFEED_ARCHIVE_PARTITIONING", "hour")
-    shown = refeed("init", "--project", "shop", "--dry-run")
+    shown = refeed("init", "--project", project, "--dry-run")
     assert shown.code == 1
-    assert "! shop.backup.messages  partitioning: DAY -> HOUR  (can't be changed)" in shown.out
-    refused = refeed("init", "--project", "shop")
+    assert f"! {project}.backup.messages  partitioning: DAY -> HOUR  (can't be changed)" in shown.out
+    refused = refeed("init", "--project", project)
     assert refused.code == 1
     assert "table_mismatch" in refused.err
 

@@ -14,9 +14,7 @@ from connectors.pubsub.client import PubSub
 from jobs.launcher import Launch
 from local.server import PubSubServer
 from model.settings import read_settings
-from tests.standin.fixture import StandIn, session_standin, shared_standin
-
-__all__ = ["session_standin", "shared_standin"]
+from tests.standin.fixture import StandIn
 
 PROJECT = "live-project"
 

@@ -14,9 +14,7 @@ from connectors.lake.archive import Attempt, LakeArchive
 from model.schema import RowSchema
 from model.settings import read_settings
 from tests.reporting.shops import START, BigQueryShop, order
-from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin
-
-__all__ = ["session_standin", "shared_standin"]
+from tests.standin.fixture import PROJECT, StandIn
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 PUBLISHED_AT = datetime(2024, 3, 1, 23, 59, 59, 123456, UTC)

@@ -15,10 +15,7 @@ from model.settings import read_settings
 from model.volume import hour_key
 from model.window import Window
 from tests.memory.warehouse import MemoryWarehouse
-from tests.standin.fixture import session_standin, shared_standin
 from warehouse.open import open_warehouse, warehouse_from_json
-
-__all__ = ["session_standin", "shared_standin"]
 
 NOON = datetime(2024, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 EXTREMES = [b"", b"\x00\xff", bytes(range(256)) * 40]

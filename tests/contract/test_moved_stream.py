@@ -31,10 +31,7 @@ from streams.lease import hold_lease
 from streams.status import StatusFile
 from streams.targets import TargetPart, TaskOutput
 from tests.memory.warehouse import MemoryWarehouse
-from tests.standin.fixture import session_standin, shared_standin
 from warehouse.open import open_warehouse
-
-__all__ = ["session_standin", "shared_standin"]
 
 TOPIC = "orders"
 SCHEMA = RowSchema((Field("id", "INT64"), *META_COLUMNS), "Orders.")

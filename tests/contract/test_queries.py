@@ -18,11 +18,9 @@ from model.errors import QueryTooLargeError
 from model.settings import Settings, read_settings
 from model.window import Window
 from sql.validate import Policy, ValidatedQuery, validate_query
-from tests.standin.fixture import StandIn, session_standin
+from tests.standin.fixture import StandIn
 from warehouse.open import open_warehouse, warehouse_from_json
 from warehouse.queries import Queries, QuerySpace, ReplayQuery, SelectionRun
-
-__all__ = ["session_standin"]
 
 ROWS = 40
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)

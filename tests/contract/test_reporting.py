@@ -15,10 +15,8 @@ from model.entity import EntityRules
 from model.errors import EvolutionRefusedError, MergeOvertakenError, RulesUnfitError, WarehouseError
 from model.schema import Field, RowSchema
 from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, LakeShop, Shop, order, repaired
-from tests.standin.fixture import session_standin, shared_standin
 from warehouse.bigquery import changes
 
-__all__ = ["session_standin", "shared_standin"]
 # A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
 pytestmark = pytest.mark.timeout(600)
 HOUR = timedelta(hours=1)

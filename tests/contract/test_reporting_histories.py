@@ -10,9 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.reporting.shops import START, BigQueryShop, LakeShop, Row, Shop, order, repaired
-from tests.standin.fixture import StandIn, session_standin, shared_standin
-
-__all__ = ["session_standin", "shared_standin"]
+from tests.standin.fixture import StandIn
 
 # A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
 pytestmark = pytest.mark.timeout(600)

@@ -17,10 +17,7 @@ from pipeline.inferred import EventType, Variation
 from pipeline.repository import SchemaRepository, read_versions
 from pipeline.shapes import Shape
 from tests.memory.warehouse import MemoryWarehouse
-from tests.standin.fixture import session_standin, shared_standin
 from warehouse.open import open_warehouse, warehouse_from_json
-
-__all__ = ["session_standin", "shared_standin"]
 
 NOON = datetime(2024, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 INGEST_TIME = Field("ingest_time", "TIMESTAMP", description="When the row was written.")

@@ -21,9 +21,6 @@ from model.settings import read_settings
 from model.window import Window
 from pipeline.shadow_report import ShadowState
 from tests.pipeline.shadowed import BUDGET, NOON, SECRET, ShadowedWorld, order
-from tests.standin.fixture import session_standin, shared_standin
-
-__all__ = ["session_standin", "shared_standin"]
 
 
 @pytest.fixture(params=["lake", "bigquery", "memory"])

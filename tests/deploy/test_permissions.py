@@ -57,13 +57,11 @@ from streams.status import StatusFile
 from tests.deploy.permissions import CALLS, KINDS, ROLES, Need, granted, needs_of_call, needs_of_job
 from tests.pipeline.conftest import frame
 from tests.reporting.shops import RULES, SCHEMA, START, order
-from tests.standin.fixture import StandIn, session_standin, shared_standin
+from tests.standin.fixture import StandIn
 from warehouse.bigquery.merger import BigQueryMerger
 from warehouse.merges import MergeSource
 from warehouse.open import open_warehouse
 from warehouse.queries import QuerySpace
-
-__all__ = ["session_standin", "shared_standin"]
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -15,11 +15,9 @@ from inventory.service import Inventory
 from model.errors import QueryTooLargeError, TopicUnknownError
 from model.principal import LOCAL
 from tests.standin.archived import fill_archive, numbered_messages
-from tests.standin.fixture import StandIn, session_standin, shared_standin
+from tests.standin.fixture import StandIn
 from warehouse.bigquery.warehouse import BigQueryWarehouse
 from warehouse.queries import QuerySpace
-
-__all__ = ["session_standin", "shared_standin"]
 
 ROWS = 300
 BILLED = ("jobs.insert", "jobs.query")

@@ -32,11 +32,7 @@ from streams.status import StatusFile
 from tests.pipeline.conftest import frame
 from tests.pipeline.test_staged import HOOKS, note_types
 from tests.pipeline.test_staging import TABLES, Stream, lose_home, pulled, replayed
-from tests.standin.fixture import session_standin, shared_standin
 from warehouse.open import open_warehouse
-
-__all__ = ["session_standin", "shared_standin"]
-
 
 ROWS = pa.schema(
     [

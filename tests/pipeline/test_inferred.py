@@ -15,9 +15,7 @@ from model.errors import EvolutionRefusedError, WarehouseError
 from streams.commit_worker import CommitWorker
 from streams.status import StatusFile
 from tests.pipeline.inferred_stream import SOURCES, BigQueryStream, Stream
-from tests.standin.fixture import session_standin, shared_standin
 
-__all__ = ["session_standin", "shared_standin"]
 WEBHOOKS = Path(__file__).parents[3] / "shared" / "data" / "github_webhooks.ndjson.gz"
 
 

@@ -18,9 +18,8 @@ from streams.status import StatusFile
 from streams.topics import TopicTargets
 from tests.pipeline.test_bigquery import BigQueryStream
 from tests.pipeline.test_staging import Stream, failing, lose_home, pulled, replayed
-from tests.standin.fixture import session_standin, shared_standin
 
-__all__ = ["failing", "session_standin", "shared_standin"]
+__all__ = ["failing"]
 
 SOURCES = """
 sources:

@@ -19,11 +19,9 @@ from reporting.job import main, run_merge
 from reporting.request import MergeRequest
 from reporting.specification import render_specification
 from tests.reporting.shops import BigQueryShop, order
-from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin
+from tests.standin.fixture import PROJECT, StandIn
 from warehouse.merges import MergeReport, MergeSource
 from warehouse.open import open_warehouse
-
-__all__ = ["session_standin", "shared_standin"]
 
 SOURCES = [
     MergeSource(

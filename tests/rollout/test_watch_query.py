@@ -9,9 +9,9 @@ from model.errors import QueryTooLargeError
 from rollout import watch_query
 from rollout.watch_query import WatchQueries, WatchRows
 from sql.validate import QueryRefusedError
-from tests.contract.test_queries import ROWS, TODAY, World, session_standin, world
+from tests.contract.test_queries import ROWS, TODAY, World, world
 
-__all__ = ["session_standin", "world"]
+__all__ = ["world"]
 WINDOW = "_PARTITIONTIME >= TIMESTAMP_TRUNC(TIMESTAMP_SUB(@since, INTERVAL 1 DAY), DAY)"
 LARGE = 10**9
 

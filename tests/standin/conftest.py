@@ -7,10 +7,10 @@ import pytest
 from google.cloud import bigquery
 
 from model.table import ARCHIVE_COLUMNS
-from tests.standin.fixture import session_standin, shared_standin, standin
+from tests.standin.fixture import standin
 from tests.standin.writer import COMMITTED, Writer, request
 
-__all__ = ["session_standin", "shared_standin", "standin"]
+__all__ = ["standin"]
 
 MOMENT = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 PAIR = (bigquery.SchemaField("key", "STRING"), bigquery.SchemaField("value", "STRING"))

@@ -1,4 +1,4 @@
-"""The BigQuery stand-in as a process, for any test: import ``standin`` or ``shared_standin`` into a conftest.
+"""The BigQuery stand-in as a process, for any test: ``shared_standin``, or import ``standin`` into a conftest.
 
 ``BIGQUERY_EMULATOR_HOST`` is what google-cloud-bigquery itself honours for REST; for the Storage APIs Google has
 no such variable, so ``REFEED_BIGQUERY_STORAGE_HOST`` names that half.
@@ -233,23 +233,6 @@ def standin(tmp_path: Path) -> Iterator[StandIn]:
     """A stand-in of this test's own, which it may kill."""
     with run_standin(tmp_path / "bigquery") as server:
         yield server
-
-
-@pytest.fixture(scope="session")
-def session_standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
-    """The process behind ``shared_standin``; use that one."""
-    with run_standin(tmp_path_factory.mktemp("bigquery")) as server:
-        yield server
-
-
-@pytest.fixture
-def shared_standin(session_standin: StandIn) -> StandIn:
-    """One stand-in for all tests, with neither faults nor calls on record; give each test a dataset of its own."""
-    session_standin.clear_faults()
-    session_standin.clear_log()
-    session_standin.delay_storage()
-    session_standin.allow_streams()
-    return session_standin
 
 
 def wait_until(check: Any, reason: str, seconds: float = 30.0) -> None:

@@ -23,10 +23,8 @@ from jobs.folder import Control, Order
 from jobs.store import JobStore
 from model.principal import LOCAL
 from tests.standin.archived import fill_archive, numbered_messages
-from tests.standin.fixture import StandIn, session_standin, shared_standin
+from tests.standin.fixture import StandIn
 from warehouse.bigquery.warehouse import BigQueryWarehouse
-
-__all__ = ["session_standin", "shared_standin"]
 
 ROWS = 300
 BILLED = ("jobs.insert", "jobs.query")

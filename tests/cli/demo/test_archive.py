@@ -8,10 +8,8 @@ from cli.demo.archive import ArchiveReader
 from cli.demo.verdict import ArchivedMessage
 from model.archive import Attempt
 from model.settings import read_settings
-from tests.standin.fixture import StandIn, session_standin, shared_standin
+from tests.standin.fixture import StandIn
 from warehouse.open import open_warehouse
-
-__all__ = ["session_standin", "shared_standin"]
 
 
 @pytest.mark.parametrize("warehouse", ["lake", "bigquery"])

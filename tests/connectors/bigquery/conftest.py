@@ -7,11 +7,11 @@ import pytest
 from connectors.bigquery.writes.archive import BigQueryArchive
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.settings import read_settings
-from tests.standin.fixture import session_standin, shared_standin, standin
+from tests.standin.fixture import standin
 
 NOW = datetime(2024, 3, 1, 13, tzinfo=UTC)
 
-__all__ = ["session_standin", "shared_standin", "standin"]
+__all__ = ["standin"]
 
 
 @pytest.fixture

@@ -15,11 +15,9 @@ from model.entity import EntityRules
 from model.errors import AuditFailedError, MergeOvertakenError, QueryTooLargeError
 from model.schema import Field, RowSchema
 from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, order, repaired
-from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin, wait_until
+from tests.standin.fixture import PROJECT, StandIn, wait_until
 from warehouse.bigquery import changes
 from warehouse.bigquery.merger import BigQueryMerger
-
-__all__ = ["session_standin", "shared_standin"]
 
 # A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
 pytestmark = [pytest.mark.cloud, pytest.mark.timeout(600)]

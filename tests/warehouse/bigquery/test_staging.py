@@ -14,10 +14,8 @@ from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncomple
 from model.job import new_job_id
 from model.schema import Field, RowSchema
 from tests.reporting.shops import SCHEMA, BigQueryShop, order
-from tests.standin.fixture import PROJECT, StandIn, session_standin, shared_standin
+from tests.standin.fixture import PROJECT, StandIn
 from warehouse.bigquery.staging import BigQueryStaging
-
-__all__ = ["session_standin", "shared_standin"]
 
 _DATASETS = itertools.count()
 

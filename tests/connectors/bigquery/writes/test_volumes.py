@@ -18,9 +18,7 @@ from model.settings import read_settings
 from model.volume import HourVolumes
 from model.window import Window
 from tests.standin.archived import numbered_messages
-from tests.standin.fixture import StandIn, session_standin, shared_standin
-
-__all__ = ["session_standin", "shared_standin"]
+from tests.standin.fixture import StandIn
 
 BILLED = ("jobs.insert", "jobs.query")
 
