@@ -199,7 +199,7 @@ class Queries:
         """
         target = analysis.entries[analysis.statement.target]
         with self._catalog.change_lock(target.id):
-            snapshot = self._catalog.snapshot(target)
+            snapshot = self._touched([analysis], target)
             if analysis.kind == "TRUNCATE_TABLE":
                 changed, parts = Changed(deleted=snapshot.rows), []
             else:
@@ -238,7 +238,7 @@ class Queries:
         with contextlib.ExitStack() as locks:
             for target in targets:
                 locks.enter_context(self._catalog.change_lock(target.id))
-            snapshots = {target.id: self._catalog.snapshot(target) for target in targets}
+            snapshots = {target.id: self._touched(analyses, target) for target in targets}
             totals = dict.fromkeys(snapshots, 0)
             with self._session(analyses, without=targets) as connection, engine_errors(cancel):
                 for snapshot in snapshots.values():
@@ -262,6 +262,16 @@ class Queries:
                     for part in parts[target.id]:
                         self._catalog.add_part(target, part)
                 publish()
+
+    def _touched(self, analyses: Sequence[Analysis], target: TableEntry) -> Snapshot:
+        """Return the rows that may be read or replaced: none where all that is done to a table is to add rows."""
+        snapshot = self._catalog.snapshot(target)
+        for analysis in analyses:
+            is_changed = analysis.statement.target == target.key and analysis.kind != "INSERT"
+            has_views = any(entry.is_view for entry in analysis.entries.values())
+            if is_changed or has_views or target.key in analysis.statement.tables:
+                return snapshot
+        return replace(snapshot, pieces=(), ends={})
 
     def _load(self, connection: Any, snapshot: Snapshot) -> None:
         """Make a table that a statement changes."""

@@ -50,6 +50,21 @@ def test_one_that_fails_leaves_everything_as_it_was_and_says_why(client, dataset
     assert rows(client, f"SELECT id, name FROM {dataset}.one") == [(1, "a"), (2, "b")]
 
 
+def test_rows_that_are_only_added_are_written_once(client, shared_standin, dataset):
+    client.query(f"CREATE TABLE {dataset}.large AS SELECT 0 AS id, REPEAT('x', 2000000) AS name").result()
+
+    def written_bytes():
+        return sum(path.stat().st_size for path in (shared_standin.folder / "rows").iterdir())
+
+    before = written_bytes()
+    add = f"INSERT INTO {dataset}.large (id, name) SELECT id, name FROM {dataset}.one"
+    client.query(add).result()
+    client.query(script(add, f"INSERT INTO {dataset}.log (rows_seen) SELECT COUNT(*) FROM {dataset}.one")).result()
+    assert written_bytes() - before < 1_000_000
+    found = rows(client, f"SELECT id, LENGTH(name) FROM {dataset}.large")
+    assert found == [(0, 2_000_000), (1, 1), (1, 1), (2, 1), (2, 1)]
+
+
 @pytest.mark.parametrize(
     "text",
     ["SELECT 1; SELECT 2", "BEGIN TRANSACTION; SELECT 1", "BEGIN TRANSACTION; DROP TABLE a.b; COMMIT TRANSACTION"],
