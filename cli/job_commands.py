@@ -25,7 +25,8 @@ from cli.jobs import (
 )
 from cli.moments import parse_moment
 from cli.terminal import print_json, print_table
-from client.api import JobCalls, RefeedApi
+from client.api import RefeedApi
+from client.jobs import JobCalls
 
 
 class Finish(Protocol):

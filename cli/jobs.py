@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cli.terminal import ExitCode, err, print_json, print_table
-from client.api import JobCalls
+from client.jobs import JobCalls
 from model.job import JobState
 
 EXIT_CODES: Final = (

@@ -1,31 +1,24 @@
 """Refeed's HTTP API as calls: JSON in and out, its problems as errors."""
 
 import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 from urllib.parse import quote
 
 import httpx
 
+from client.jobs import JobCalls, action_content
 from client.sources import SourceCalls
 from client.topics import BackupCalls
 from model.errors import ApiUnavailableError, RequestRefusedError
-from model.job import JobState
 
 # A plan runs its query for a minute at most; every other answer comes before that.
 _TIMEOUT_SECONDS: Final = 75.0
 # A watch says every 15 seconds that it lives.
 _SILENCE_SECONDS: Final = 45.0
-_POLL_SECONDS: Final = 0.5
 # The API closes a connection that was idle for five seconds; one that is older must not be tried.
 _LIMITS: Final = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=3.0)
-# An API that is restarted is back by then; jobs go on meanwhile.
-_PATIENCE_SECONDS: Final = 60.0
 _YAML: Final = {"Content-Type": "application/yaml"}
-
-# A parameter of a list: one value, several, or none.
-Filter = str | Sequence[str] | None
 
 
 class RefeedApi:
@@ -185,7 +178,7 @@ class RefeedApi:
         self, name: str, verb: str, body: Mapping[str, Any] | None = None, *, etag: str | None = None
     ) -> dict[str, Any]:
         """Drain, cancel or roll back a stream; with ``etag`` only if it is still as it was read."""
-        return self._call("POST", f"{_stream_path(name)}:{verb}", **_content(body, etag))
+        return self._call("POST", f"{_stream_path(name)}:{verb}", **action_content(body, etag))
 
     def change_stream(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change bounds and pace of a stream, and return it."""
@@ -371,107 +364,12 @@ class RefeedApi:
         )
 
 
-def _content(body: Mapping[str, Any] | None, etag: str | None) -> dict[str, Any]:
-    """Return what an action sends beside its path."""
-    content: dict[str, Any] = {} if body is None else {"json": body}
-    return content if etag is None else {**content, "headers": {"If-Match": etag}}
-
-
 def _manifest_path(name: str) -> str:
     return f"/manifests/{quote(name, safe='')}"
 
 
 def _stream_path(name: str) -> str:
     return f"/streams/{quote(name, safe='')}"
-
-
-class JobCalls:
-    """What the API does with jobs of one kind, which are at ``/COLLECTION``; see :class:`RefeedApi`."""
-
-    def __init__(
-        self,
-        collection: str,
-        call: Callable[..., dict[str, Any]],
-        stream_events: Callable[[str, int], Iterator[tuple[int, dict[str, Any]]]],
-        stream_log: Callable[..., Iterator[str]],
-    ) -> None:
-        self._path = f"/{collection}"
-        self._call = call
-        self._stream_events = stream_events
-        self._stream_log = stream_log
-
-    def _job(self, job_id: str) -> str:
-        return f"{self._path}/{quote(job_id, safe='')}"
-
-    def create(self, request: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
-        """Create a job and return it; a key makes sending it twice harmless."""
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-        return self._call("POST", self._path, json=request, headers=headers)
-
-    def read(self, job_id: str) -> dict[str, Any]:
-        """Return one job."""
-        return self._call("GET", self._job(job_id))
-
-    def list(
-        self, *, page_size: int, page_token: str | None = None, order_by: str | None = None, **filters: Filter
-    ) -> dict[str, Any]:
-        """Return a page of jobs, the newest first; ``filters`` are the list's other parameters."""
-        wanted = {"page_token": page_token, "order_by": order_by, **filters}
-        params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
-        return self._call("GET", self._path, params=params)
-
-    def change(self, job_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change what may change of a job while it lives, and return it."""
-        return self._call("PATCH", self._job(job_id), json=changes)
-
-    def act(
-        self, job_id: str, verb: str, body: Mapping[str, Any] | None = None, *, etag: str | None = None
-    ) -> dict[str, Any]:
-        """Do what a verb of the API says, and return the job; with ``etag`` only if it is still as it was read."""
-        return self._call("POST", f"{self._job(job_id)}:{verb}", **_content(body, etag))
-
-    def read_part(self, job_id: str, part: str, **params: str) -> dict[str, Any]:
-        """Return what is kept of a job beside its state, such as its events."""
-        return self._call("GET", f"{self._job(job_id)}/{part}", params=params)
-
-    def read_log(self, job_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
-        """Yield the end of a job's log and, to follow it, what is written from now on until it ends."""
-        return self._stream_log(f"{self._job(job_id)}/logs", tail_bytes=tail_bytes, follow=follow)
-
-    def watch(self, job_id: str) -> Iterator[dict[str, Any]]:
-        """Yield the job whenever something of it has changed, and at last at its end.
-
-        Events are taken as they come; where they can't be had it is asked twice a second instead. An API that is
-        restarted in between is waited for, for a minute.
-        """
-        path = self._job(job_id)
-        found = self._call("GET", path)
-        yield found
-        seen, events_fail = 0, 0
-        lost_at: float | None = None
-        while not is_final(found):
-            try:
-                # Events that broke off twice without a word are not to be had here.
-                if events_fail <= 1:
-                    events_fail += 1
-                    for number, job in self._stream_events(path, seen):
-                        seen, found, events_fail, lost_at = number, job, 0, None
-                        yield found
-                else:
-                    time.sleep(_POLL_SECONDS)
-                    found, lost_at = self._call("GET", path), None
-                    yield found
-            except ApiUnavailableError:
-                lost_at = lost_at or time.monotonic()
-                if time.monotonic() - lost_at > _PATIENCE_SECONDS:
-                    raise
-                events_fail = 0
-                time.sleep(_POLL_SECONDS)
-
-
-def is_final(job: Mapping[str, Any]) -> bool:
-    """Say whether nothing more happens to the job by itself."""
-    return JobState(job["state"]).is_final
 
 
 def _read_events(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from client.api import JobCalls, RefeedApi
+from client.api import RefeedApi
+from client.jobs import JobCalls
 from tests.cli.backfills import backfill
 
 Refeed = Callable[..., Any]

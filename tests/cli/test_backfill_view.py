@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from client.api import JobCalls
+from client.jobs import JobCalls
 from tests.cli.backfills import backfill
 
 Refeed = Callable[..., Any]

@@ -18,7 +18,8 @@ import pytest
 
 import cli.backfill_watch
 from cli.backfill_watch import watch_live
-from client.api import JobCalls, RefeedApi
+from client.api import RefeedApi
+from client.jobs import JobCalls
 
 ID = "bf_01M7Z1H20HKNZ6PGKRYCX6J210"
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

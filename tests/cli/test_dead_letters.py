@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from client.api import JobCalls, RefeedApi
+from client.api import RefeedApi
+from client.jobs import JobCalls
 
 Refeed = Callable[..., Any]
 

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from client.api import JobCalls, RefeedApi
+from client.api import RefeedApi
+from client.jobs import JobCalls
 from connectors.lake.entities import EntityTable
 from tests.reporting.orders import Orders
 

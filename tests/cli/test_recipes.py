@@ -21,7 +21,8 @@ from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
 from backfill.run.selection import read_slice
-from client.api import JobCalls, RefeedApi
+from client.api import RefeedApi
+from client.jobs import JobCalls
 from jobs.folder import Control, Order
 from model.settings import read_settings
 from tests.recipes import Recipe, read_recipes

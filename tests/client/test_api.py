@@ -251,7 +251,7 @@ def test_a_watch_waits_for_an_api_that_is_restarted_and_not_for_ever(
         monkeypatch.setattr(api.backfills, "_stream_events", fail)
         assert next(watched)["state"] == "SUCCEEDED"
 
-        monkeypatch.setattr("client.api._PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr("client.jobs._PATIENCE_SECONDS", 0.0)
         fake.answers += [(200, "application/json", shown("RUNNING"))]
         again = api.backfills.watch("bf_1")
         next(again)
