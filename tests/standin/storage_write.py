@@ -9,15 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import grpc
-import pyarrow as pa
 from google.cloud.bigquery_storage_v1 import types
 from google.protobuf import timestamp_pb2
 
+from tests.standin.append_connection import Connection
 from tests.standin.catalog import Catalog, TableEntry, TableKey, now_us
 from tests.standin.frames import FrameLog
 from tests.standin.problems import Problem
-from tests.standin.proto_rows import proto_batch
-from tests.standin.row_checks import bad_rows, check_writer_schema
+from tests.standin.row_checks import bad_rows
 from tests.standin.storage_errors import Calls, StorageProblem, fault_problem
 from tests.standin.storage_schemas import table_schema
 
@@ -258,7 +257,7 @@ class StorageWrite:
         AppendRowsResponse, see "Batch load data using the Storage Write API" and the reference of
         AppendRowsResponse); anything else ends the connection with its status.
         """
-        connection = _Connection()
+        connection = Connection()
         if not self._connections.acquire(blocking=False):
             StorageProblem("RESOURCE_EXHAUSTED", "Exceeds 'Concurrent connections' quota").abort(context)
         try:
@@ -272,7 +271,7 @@ class StorageWrite:
         finally:
             self._connections.release()
 
-    def _append(self, raw: bytes, connection: "_Connection") -> Any:
+    def _append(self, raw: bytes, connection: Connection) -> Any:
         request = _Request.FromString(raw)
         if request.write_stream and request.write_stream != connection.name:
             connection.name, connection.schema_bytes = request.write_stream, b""
@@ -291,7 +290,7 @@ class StorageWrite:
             )
         return self._store(request, connection, len(raw))
 
-    def _store(self, request: Any, connection: "_Connection", size: int) -> Any:
+    def _store(self, request: Any, connection: Connection, size: int) -> Any:
         stream, entry = self._find_stream(connection.name)
         schema, batch, parsed = connection.read_rows(request, entry)
         bad = bad_rows(parsed, entry.fields)
@@ -326,11 +325,11 @@ class StorageWrite:
                 _check_offset(stream, request.offset.value)
             return stream.log.append(schema, batch, rows, now_us())
 
-    def _refuse(self, connection: "_Connection", problem: StorageProblem) -> Any:
+    def _refuse(self, connection: Connection, problem: StorageProblem) -> Any:
         self._calls.log.add("AppendRows", connection.name, problem.storage_code or problem.code)
         return _Response(error=problem.status(), write_stream=connection.name)
 
-    def _refuse_rows(self, connection: "_Connection", bad: dict[int, str]) -> Any:
+    def _refuse_rows(self, connection: Connection, bad: dict[int, str]) -> Any:
         message = "Errors found while processing rows. Please refer to the row_errors field for details."
         answer = self._refuse(connection, StorageProblem("INVALID_ARGUMENT", message))
         for index, reason in sorted(bad.items()):
@@ -435,52 +434,6 @@ class StorageWrite:
         if full:
             answer.table_schema = table_schema(entry.fields)
         return answer
-
-
-class _Connection:
-    """What the requests of one AppendRows call share: the stream's name and the writer's schema."""
-
-    def __init__(self) -> None:
-        self.number = uuid.uuid4().hex
-        self.name = ""
-        self.schema_bytes = b""
-        self.fields: list[dict[str, Any]] | None = None
-        self._schema: pa.Schema | None = None
-        self._descriptor: Any = None
-
-    def read_rows(self, request: Any, entry: TableEntry) -> tuple[bytes, bytes, pa.RecordBatch]:
-        """Return the writer's schema and the batch, serialized, and the batch itself over the same bytes."""
-        kind = request.WhichOneof("rows")
-        if kind == "proto_rows":
-            return self._read_proto(request.proto_rows, entry)
-        if kind != "arrow_rows":
-            raise StorageProblem("INVALID_ARGUMENT", "The request has no rows.")
-        given = request.arrow_rows.writer_schema.serialized_schema
-        if given and given != self.schema_bytes:
-            self._take_schema(given, entry)
-        if not self.schema_bytes or self._schema is None:
-            raise StorageProblem("INVALID_ARGUMENT", "Arrow writer schema is missing in the first request.")
-        batch = request.arrow_rows.rows.serialized_record_batch
-        try:
-            return self.schema_bytes, batch, pa.ipc.read_record_batch(pa.py_buffer(batch), self._schema)
-        except (pa.ArrowException, OSError) as exc:
-            raise StorageProblem("INVALID_ARGUMENT", f"Can't read the record batch: {exc}") from exc
-
-    def _take_schema(self, given: bytes, entry: TableEntry) -> None:
-        try:
-            schema = pa.ipc.read_schema(pa.py_buffer(given))
-        except (pa.ArrowException, OSError) as exc:
-            raise StorageProblem("INVALID_ARGUMENT", f"Can't read the writer schema: {exc}") from exc
-        check_writer_schema(schema, entry.fields, str(entry.key))
-        self.schema_bytes, self._schema = given, schema
-
-    def _read_proto(self, data: Any, entry: TableEntry) -> tuple[bytes, bytes, pa.RecordBatch]:
-        if data.HasField("writer_schema"):
-            self._descriptor = data.writer_schema.proto_descriptor
-        if self._descriptor is None:
-            raise StorageProblem("INVALID_ARGUMENT", "Proto writer schema is missing in the first request.")
-        batch = proto_batch(self._descriptor, data.rows.serialized_rows, entry.fields)
-        return batch.schema.serialize().to_pybytes(), batch.serialize().to_pybytes(), batch
 
 
 def _check_offset(stream: Stream, offset: int) -> None:
