@@ -8,8 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
-from urllib.parse import quote
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +19,8 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 from connectors.lake.data_files import DataFile, files_between, files_since, list_files, partition_step
 from connectors.lake.delta_log import DeltaLog
 from connectors.lake.errors import is_disk_full, our_errors
-from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, partition_value
+from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile
+from connectors.lake.log_entries import add_action, append_entries, remove_action
 from model import failpoint
 from model.archive import Attempt, IdSpan
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, StorageFullError, WarehouseError
@@ -229,30 +229,7 @@ class LakeTable:
 
     def _append(self, tip: _Tip, files: Sequence[WrittenFile], transactions: Mapping[str, int]) -> bool:
         """Make one durable commit that follows ``tip``; False, and nothing is made, where another did."""
-        actions: list[dict[str, Any]] = [
-            {
-                "commitInfo": {
-                    "timestamp": int(time.time() * 1000),
-                    "operation": "WRITE",
-                    "operationParameters": {"mode": "Append"},
-                }
-            }
-        ]
-        partition = PARTITION_COLUMNS[self.partitioning].name
-        actions += [
-            {
-                "add": {
-                    "path": quote(file.path),
-                    "partitionValues": {partition: file.partition},
-                    "size": file.size_bytes,
-                    "modificationTime": file.modified_at_ms,
-                    "dataChange": True,
-                    "stats": file.stats,
-                }
-            }
-            for file in files
-        ]
-        actions += [{"txn": {"appId": app, "version": version}} for app, version in transactions.items()]
+        actions = append_entries(files, transactions, self.partitioning)
         if not self._log.append(tip.version, actions):
             return False
         self._tip = replace(tip, version=tip.version + 1)
@@ -438,36 +415,18 @@ class LakeTable:
 
         One that removes files fails when any other commit came since ``table`` was looked at.
         """
-        partition = PARTITION_COLUMNS[self.partitioning].name
-        now_ms = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            RemoveAction(
-                path=self._name(file),
-                data_change=not is_same_rows,
-                deletion_timestamp=now_ms,
-                size=file.size_bytes,
-                partition_values={partition: partition_value(file.partition, self.partitioning)},
-            )
+            remove_action(self._name(file), file, self.partitioning, is_data_change=not is_same_rows)
             for file in removed
         ]
-        actions += [
-            AddAction(
-                path=file.path,
-                size=file.size_bytes,
-                partition_values={partition: file.partition},
-                modification_time=file.modified_at_ms,
-                data_change=not is_same_rows,
-                stats=file.stats,
-            )
-            for file in files
-        ]
+        actions += [add_action(file, self.partitioning, is_data_change=not is_same_rows) for file in files]
         # What this commit builds on must not go where it stays.
         self._log.sync(table)
         table.create_write_transaction(
             actions,
             mode="append" if schema is None else "overwrite",
             schema=schema or table.schema(),
-            partition_by=[partition],
+            partition_by=[PARTITION_COLUMNS[self.partitioning].name],
             commit_properties=CommitProperties(
                 app_transactions=[Transaction(app, version) for app, version in transactions.items()],
                 max_commit_retries=0 if removed or schema is not None else None,
