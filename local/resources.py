@@ -16,6 +16,7 @@ from local.catalog import ResourceCatalog, parse_config, remove_leftovers
 from local.configs import DELETED_TOPIC
 from local.dead_letters import build_dead_letter
 from local.entries import Snapshot, SubscriptionEntry, Topic, microseconds, read_rules
+from local.retention import read_needs
 from local.segments import MessageLog, store_error
 from local.seqset import SeqSet
 from local.status import StatusError
@@ -321,34 +322,12 @@ class Resources:
                 self.delete_snapshot(name)
             for entry in self.subscriptions.values():
                 entry.working.drop_expired(now)
-            needs = self._read_needs(now)
+            ends = {number: log.next_seq for number, log in self._logs.items()}
+            needs = read_needs(
+                ends, self.topics.values(), self.subscriptions.values(), self.snapshots.values(), now
+            )
             for number, log in self._logs.items():
                 log.delete_before(*needs[number])
-
-    def _read_needs(self, now: int) -> dict[int, tuple[int, int]]:
-        """Return by log the first message that somebody needs, and the time from which all are retained."""
-        needs = {number: (log.next_seq, now) for number, log in self._logs.items()}
-
-        def need(number: int, first_seq: int, retention: Any = None) -> None:
-            seq, since = needs[number]
-            if retention is not None:
-                since = min(since, now - microseconds(retention))
-            needs[number] = min(seq, first_seq), since
-
-        for entry in self.subscriptions.values():
-            if not entry.config.detached:
-                is_kept = entry.config.retain_acked_messages
-                need(
-                    entry.log_number,
-                    entry.working.floor,
-                    entry.config.message_retention_duration if is_kept else None,
-                )
-        for snapshot in self.snapshots.values():
-            need(snapshot.log_number, snapshot.state.floor)
-        for topic in self.topics.values():
-            if topic.config.HasField("message_retention_duration"):
-                need(topic.log_number, needs[topic.log_number][0], topic.config.message_retention_duration)
-        return needs
 
     def read_stats(self) -> dict[str, dict[str, float | str]]:
         """Return, by full subscription name: topic, undelivered and leased messages, seconds of the oldest."""
