@@ -1,12 +1,14 @@
 """Keeps the spare query process of a closed service for the next service of the same test process.
 
-A process takes 0.7 s of CPU to start, and most services of tests end before a query has used theirs. Each query
-still has a process to itself. The fixture ``own_spares`` starts and ends processes as the product does.
+A process takes 0.7 s of CPU to start, and most services of tests end before a query has used theirs. New ones are
+forked from one that has made their imports. Each query still has a process to itself. The fixture ``own_spares``
+starts and ends processes as the product does.
 """
 
 import atexit
 import os
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,19 @@ import pytest
 
 from connectors.lake import query_process
 from connectors.lake.query_process import QueryProcesses
+from tests.nursery import Nursery
 
 _MAX_KEPT = 2
 _Process = query_process._Process
 _close = QueryProcesses.close
+
+
+class _ForkedProcess(_Process):
+    """A process for one call that was not started but forked."""
+
+    def __init__(self, nursery: Nursery) -> None:
+        self._popen: Any = nursery.fork()
+        self._in, self._out = self._popen.stdin, self._popen.stdout
 
 
 class Spares:
@@ -26,6 +37,8 @@ class Spares:
 
     def __init__(self) -> None:
         self._kept: list[tuple[Any, Any]] = []
+        self._nursery: tuple[Any, Nursery] | None = None
+        self._lock = threading.Lock()
 
     def take(self) -> Any:
         """Return a process that was kept, if it was started as one would be now, or a new one."""
@@ -37,9 +50,17 @@ class Spares:
                 if process.is_alive():
                     return process
                 process.end()
-        process = _Process()
+        process = self._make(now)
         process.surroundings = now
         return process
+
+    def _make(self, now: Any) -> Any:
+        """Fork where the first process was started, and elsewhere start a process."""
+        with self._lock:
+            if self._nursery is None:
+                self._nursery = now, Nursery(_environment())
+            began, nursery = self._nursery
+            return _ForkedProcess(nursery) if began == now else _Process()
 
     def close(self, processes: QueryProcesses) -> None:
         with processes._lock:
@@ -53,11 +74,18 @@ class Spares:
     def end(self) -> None:
         while self._kept:
             self._kept.pop()[1].end()
+        if self._nursery is not None:
+            self._nursery[1].end()
 
 
 def _surroundings() -> Any:
     known = [os.environ.get(name) for name in query_process._ENVIRONMENT]
     return known, list(sys.path), Path.cwd()
+
+
+def _environment() -> dict[str, str]:
+    known = {name: os.environ[name] for name in query_process._ENVIRONMENT if name in os.environ}
+    return {**known, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
 
 
 def install() -> None:

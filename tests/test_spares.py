@@ -1,10 +1,15 @@
+import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
+from connectors.lake import query_wire as wire
 from connectors.lake.archive import DataFile
 from connectors.lake.query import ArchiveSnapshot, QueryLimits
 from connectors.lake.query_process import QueryProcesses, Statement
+from tests.nursery import Nursery
 
 
 def spare_pid(processes: QueryProcesses) -> int:
@@ -34,3 +39,20 @@ def test_a_closed_service_leaves_its_spare_to_the_next_one_in_the_same_surroundi
     assert spare_pid(second) != pid
     second.close()
     elsewhere.close()
+
+
+def test_a_process_is_forked_with_its_imports_made_and_tells_how_it_ended() -> None:
+    nursery = Nursery({"PYTHONPATH": os.pathsep.join(sys.path)})
+    try:
+        ended, killed = nursery.fork(), nursery.fork()
+        for process in (ended, killed):
+            assert process.stdout.read(wire.HEAD.size) == wire.HEAD.pack(0, wire.READY), "it takes a request"
+            assert process.poll() is None
+        ended.stdin.close()
+        assert ended.wait(30) == 0, "without a request it ends with its asker"
+        killed.kill()
+        assert killed.wait(30) == -signal.SIGKILL
+        for pipe in (ended.stdout, killed.stdin, killed.stdout):
+            pipe.close()
+    finally:
+        nursery.end()
