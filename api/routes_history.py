@@ -1,17 +1,20 @@
 """What became of a backfill's messages: its slices, dead letters and missing messages."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, problems
 from api.listing import PageSize
 from api.schemas_backfills import BackfillRates, BackfillSlices, DeadLetterPageOut, DeadLetterReasons, MissingPage
 from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.page_tokens import parse_row_token, render_row_token
+from warehouse.figures import MAX_SHOWN_BYTES
 
 router: Final = APIRouter(tags=["backfills"])
+_BYTES: Final = "application/octet-stream"
 
 PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_token of the page before.")]
 
@@ -45,18 +48,64 @@ def list_backfill_rates(backfill_id: BackfillId, service: Service, caller: Calle
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def list_backfill_dead_letters(
+    call: Request,
     backfill_id: BackfillId,
     service: Service,
     caller: Caller,
     *,
+    preview_bytes: Annotated[
+        int | None,
+        Query(
+            ge=1, le=MAX_SHOWN_BYTES, description="Where a payload is cut; without it each is whole, in base64."
+        ),
+    ] = None,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: PageToken = None,
 ) -> Any:
     """List what could not be published, with the reason; `:retry` with `only=failed` sends it again."""
-    after = parse_row_token(page_token)
-    page = service.list_dead_letters(backfill_id, principal=caller, limit=page_size, after=after)
-    token = None if page.next_after is None else render_row_token(page.next_after)
-    return {"dead_letters": [letter.to_json() for letter in page.letters], "next_page_token": token}
+    letters, next_after = service.list_dead_letters(
+        backfill_id,
+        principal=caller,
+        limit=page_size,
+        after=parse_row_token(page_token),
+        preview_bytes=preview_bytes,
+    )
+    token = None if next_after is None else render_row_token(next_after)
+    read = [letter for letter in letters if letter["data"] is not None]
+    if read:
+        call.state.read = f"{len(read)} dead letters of {_topics_of(read)}"
+    return {"dead_letters": letters, "next_page_token": token}
+
+
+@router.get(
+    "/backfills/{backfill_id}/dead-letters/{row}/data",
+    operation_id="downloadBackfillDeadLetter",
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The payload.",
+            "content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}},
+        },
+        **problems(s404=f"{NO_SUCH_BACKFILL} Or the row is no dead letter, or no longer.", s422=INVALID),
+    },
+)
+def download_backfill_dead_letter(
+    call: Request,
+    backfill_id: BackfillId,
+    row: Annotated[int, Path(ge=0, le=2**53, description="Its number in the selection.")],
+    service: Service,
+    caller: Caller,
+) -> Response:
+    """Download the payload of one message that could not be published, bit for bit."""
+    letter = service.read_dead_letter(backfill_id, row, principal=caller)
+    call.state.read = (
+        f"{len(letter.data)} bytes of {letter.topic or 'an unknown topic'}, message {letter.message_id}"
+    )
+    return Response(letter.data, media_type=_BYTES, headers={"Content-Disposition": "attachment"})
+
+
+def _topics_of(letters: Iterable[Mapping[str, Any]]) -> str:
+    return ", ".join(sorted({letter["topic"] or "an unknown topic" for letter in letters}))
 
 
 @router.get(

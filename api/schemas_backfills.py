@@ -347,7 +347,7 @@ class BackfillSlices(BaseModel):
 
 
 class DeadLetterOut(BaseModel):
-    """A message that could not be published, whole."""
+    """A message that could not be published; null payload and attributes are those of who may not read them."""
 
     row: int = Field(description="Its number in the selection.")
     topic: str | None
@@ -360,8 +360,11 @@ class DeadLetterOut(BaseModel):
     )
     reason: str
     at: datetime = Field(description="When it failed for the last time.")
-    attributes: dict[str, str | None]
-    data: str = Field(description="Base64.")
+    attributes: dict[str, str | None] | None = Field(description="Null without the scope messages.read.")
+    data: str | None = Field(description="Its own text or base64; null without the scope messages.read.")
+    encoding: Literal["text", "base64"] | None
+    data_bytes: int = Field(description="Of the whole payload.")
+    is_cut: bool = Field(description="Whether there is more of the payload.")
 
 
 class DeadLetterPageOut(BaseModel):

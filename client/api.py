@@ -33,7 +33,7 @@ class RefeedApi:
         self.url = url.rstrip("/")
         self._client = client or httpx.Client(base_url=self.url, timeout=_TIMEOUT_SECONDS, limits=_LIMITS)
         self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        calls = self._call, self._stream_events, self._stream_log
+        calls = self._call, self._request, self._stream_events, self._stream_log
         self.backfills = JobCalls("backfills", *calls)
         self.merges = JobCalls("merges", *calls)
         self.compactions = JobCalls("compactions", *calls)

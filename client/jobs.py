@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+import httpx
+
 from model.errors import ApiUnavailableError
 from model.job import JobState
 
@@ -23,11 +25,13 @@ class JobCalls:
         self,
         collection: str,
         call: Callable[..., dict[str, Any]],
+        request: Callable[..., httpx.Response],
         stream_events: Callable[[str, int], Iterator[tuple[int, dict[str, Any]]]],
         stream_log: Callable[..., Iterator[str]],
     ) -> None:
         self._path = f"/{collection}"
         self._call = call
+        self._request = request
         self._stream_events = stream_events
         self._stream_log = stream_log
 
@@ -64,6 +68,10 @@ class JobCalls:
     def read_part(self, job_id: str, part: str, **params: str) -> dict[str, Any]:
         """Return what is kept of a job beside its state, such as its events."""
         return self._call("GET", f"{self._job(job_id)}/{part}", params=params)
+
+    def download_letter(self, job_id: str, row: str) -> bytes:
+        """Return the payload of a backfill's dead letter; ``row`` is its number in the selection."""
+        return self._request("GET", f"{self._job(job_id)}/dead-letters/{quote(row, safe='')}/data").content
 
     def read_log(self, job_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
         """Yield the end of a job's log and, to follow it, what is written from now on until it ends."""

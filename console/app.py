@@ -17,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 
 from client.api import RefeedApi
 from console.actions import ACTIONS, answer_action
+from console.backfill import read_letter_payload
 from console.forms import Action
 from console.guard import (
     FORM_COOKIE,
@@ -84,7 +85,11 @@ class Console:
         ]
         routes.append(Route("/console/queries/check", self._answered(self._check_query), methods=["POST"]))
         routes.append(Route("/console/scan/{topic}", self._answered(self._scan)))
-        routes.append(Route("/console/topics/{topic}/message/data", self._answered(self._download)))
+        for path, read_data in (
+            ("/topics/{topic}/message/data", read_payload),
+            ("/backfills/{id}/dead-letters/{row}/data", read_letter_payload),
+        ):
+            routes.append(Route(f"/console{path}", self._answered(self._download(read_data))))
         # Before the pages: /backfills/new is no id.
         for action in ACTIONS:
             answer = self._answered(self._action(action))
@@ -217,11 +222,14 @@ class Console:
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
-    async def _download(self, request: Request) -> Response:
-        visit = await self._visit(request)
-        data = await self._run(lambda: read_payload(visit))
-        headers = {"Content-Disposition": f'attachment; filename="{_file_name(visit.params.get("id", ""))}"'}
-        return Response(data, media_type="application/octet-stream", headers=headers)
+    def _download(self, read: Callable[[Visit], bytes]) -> Answer:
+        async def answer(request: Request) -> Response:
+            visit = await self._visit(request)
+            data = await self._run(lambda: read(visit))
+            headers = {"Content-Disposition": f'attachment; filename="{_file_name(visit.params.get("id", ""))}"'}
+            return Response(data, media_type="application/octet-stream", headers=headers)
+
+        return answer
 
     async def _show_sign_in(self, request: Request) -> Response:
         return await self._sign_in_page(request, own_path(request.query_params.get("return")))

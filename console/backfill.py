@@ -8,8 +8,9 @@ from console.visit import Visit
 from console.volumes import draw_cells
 
 _LOG_BYTES: Final = 16 * 1024
-# A page of dead letters has up to 16 MB of payloads on the wire.
 _LETTERS: Final = 50
+# Of a payload the list has the beginning, and the download all of it.
+_PREVIEW_BYTES: Final = 1024
 _MISSING: Final = 200
 _MOST_SLICES: Final = 200
 _HEIGHT: Final = 100.0
@@ -41,7 +42,16 @@ def read_backfill(visit: Visit) -> dict[str, Any]:
 
 def read_letters(visit: Visit) -> dict[str, Any]:
     """Return what the page of a backfill's dead letters shows: one by one, to choose those that go out again."""
-    return _read_list(visit, "dead-letters", "dead_letters", _LETTERS)
+    return _read_list(visit, "dead-letters", "dead_letters", _LETTERS, preview_bytes=str(_PREVIEW_BYTES))
+
+
+def read_letter_payload(visit: Visit) -> bytes:
+    """Return the whole payload of the dead letter in the URL.
+
+    Raises:
+        RequestRefusedError: there is no such dead letter, or the caller may not read messages.
+    """
+    return visit.api.backfills.download_letter(visit.path_params["id"], visit.path_params["row"])
 
 
 def read_missing(visit: Visit) -> dict[str, Any]:
@@ -49,10 +59,10 @@ def read_missing(visit: Visit) -> dict[str, Any]:
     return _read_list(visit, "missing", "messages", _MISSING)
 
 
-def _read_list(visit: Visit, part: str, name: str, size: int) -> dict[str, Any]:
+def _read_list(visit: Visit, part: str, name: str, size: int, **wanted: str) -> dict[str, Any]:
     job, calls = visit.path_params["id"], visit.api.backfills
     token = visit.params.get("page_token")
-    params = {"page_size": str(size)} | ({"page_token": token} if token else {})
+    params = {"page_size": str(size), **wanted} | ({"page_token": token} if token else {})
     found = visit.read(f"backfill {job}", lambda: calls.read(job))
     listed = visit.read(f"{part} {job} {token}", lambda: calls.read_part(job, part, **params))
     state = None if found.problem else found.data["state"]

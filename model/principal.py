@@ -92,6 +92,20 @@ class Principal:
         if not self.may_publish_to(topic):
             raise ForbiddenError(f"{self.name} may not publish to the topic {topic}.", topic=topic)
 
+    def may_read(self, topic: str | None) -> bool:
+        """Say whether it may read messages of the topic; of an unknown one (None) who has no topics may.
+
+        The trap: where a query names the topic of its rows, who writes the query says which one it is.
+
+        Example:
+            >>> bot = Principal("key:bot", frozenset({MESSAGES}), ("orders",))
+            >>> bot.may_read("orders"), bot.may_read("clicks"), bot.may_read(None)
+            (True, False, False)
+        """
+        if not self.may(MESSAGES):
+            return False
+        return self.topics is None if topic is None else self.may_publish_to(topic)
+
     def require_reading(self, topic: str) -> None:
         """Raise unless it may read the topic's messages: a caller with topics reads those alone.
 

@@ -105,17 +105,29 @@ class DeadLetterWriter:
             self._files.append(self._log, text.encode())
 
 
-def list_dead_letters(folder: BackfillFolder, *, limit: int, after: int = -1) -> DeadLetterPage:
-    """Return up to ``limit`` dead letters behind row ``after``, by row; a page ends early at 16 MB of data."""
+def list_dead_letters(
+    folder: BackfillFolder, *, limit: int, after: int = -1, preview_bytes: int | None = None
+) -> DeadLetterPage:
+    """Return up to ``limit`` dead letters behind row ``after``, by row; a page ends early at 16 MB of data.
+
+    With ``preview_bytes`` a payload counts for no more than those.
+    """
     selection = read_selection(folder.selection)
     found: list[DeadLetter] = []
     size = 0
     for letter in _letters(folder, selection, after):
-        if len(found) == limit or (found and size + len(letter.data) > _PAGE_BYTES):
+        length = len(letter.data) if preview_bytes is None else min(preview_bytes, len(letter.data))
+        if len(found) == limit or (found and size + length > _PAGE_BYTES):
             return DeadLetterPage(found, found[-1].row if found else after)
         found.append(letter)
-        size += len(letter.data)
+        size += length
     return DeadLetterPage(found, None)
+
+
+def find_dead_letter(folder: BackfillFolder, row: int) -> DeadLetter | None:
+    """Return the dead letter of row ``row``; None where it is none, or none any more."""
+    letter = next(_letters(folder, read_selection(folder.selection), row - 1), None)
+    return letter if letter is not None and letter.row == row else None
 
 
 def count_dead_letters(folder: BackfillFolder) -> list[DeadLetterReason]:

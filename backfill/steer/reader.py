@@ -2,13 +2,15 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from backfill.plan.redrive import LetterChoice, LetterCounter, LetterMessage, LetterReason
 from backfill.run.dead_letters import (
-    DeadLetterPage,
+    DeadLetter,
     DeadLetterReason,
     count_dead_letters,
     failed_rows,
+    find_dead_letter,
     list_dead_letters,
 )
 from backfill.run.folder import BackfillFolder
@@ -18,6 +20,7 @@ from backfill.run.publish import unconfirmed_bound
 from backfill.run.selection import read_selection
 from backfill.steer.inbox_items import list_inbox
 from backfill.steer.kind import BACKFILL
+from backfill.steer.letters import show_letter
 from backfill.steer.rates import RateInterval, rate_intervals
 from backfill.steer.verification import MissingMessage, Verifier
 from backfill.steer.view import Backfill
@@ -27,8 +30,9 @@ from jobs.service import JobService
 from jobs.store import Job, JobStore
 from jobs.store.figures import job_subject
 from jobs.supervisor import JobSupervisor
+from model.errors import ForbiddenError, MessageNotFoundError
 from model.job import JobState
-from model.principal import READ, Principal
+from model.principal import MESSAGES, READ, Principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +95,43 @@ class BackfillReader(JobService[Backfill]):
         return views
 
     def list_dead_letters(
-        self, backfill_id: str, *, principal: Principal, limit: int = DEFAULT_PAGE_SIZE, after: int = -1
-    ) -> DeadLetterPage:
-        """Return messages that could not be published, whole, by row from behind ``after`` on."""
+        self,
+        backfill_id: str,
+        *,
+        principal: Principal,
+        limit: int = DEFAULT_PAGE_SIZE,
+        after: int = -1,
+        preview_bytes: int | None = None,
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Return messages that could not be published, by row from behind ``after`` on, and the last one if cut.
+
+        Payloads and attributes are those that the caller may read, payloads cut at ``preview_bytes``.
+        """
         job = self._read(backfill_id, principal)
-        return list_dead_letters(self._folder_of(job.id), limit=limit, after=after)
+        page = list_dead_letters(self._folder_of(job.id), limit=limit, after=after, preview_bytes=preview_bytes)
+        shown = [show_letter(letter, reader=principal, preview_bytes=preview_bytes) for letter in page.letters]
+        return shown, page.next_after
+
+    def read_dead_letter(self, backfill_id: str, row: int, *, principal: Principal) -> DeadLetter:
+        """Return one message that could not be published, whole.
+
+        Raises:
+            MessageNotFoundError: the row is no dead letter, or has been published since.
+            ForbiddenError: the caller may not read messages, or not those of its topic.
+        """
+        job = self._read(backfill_id, principal)
+        principal.require(MESSAGES)
+        letter = find_dead_letter(self._folder_of(job.id), row)
+        if letter is None:
+            raise MessageNotFoundError(
+                f"Row {row} of {job.id} is no dead letter, or was published since.", row=row
+            )
+        if not principal.may_read(letter.topic):
+            topic = letter.topic or "that the query did not give"
+            raise ForbiddenError(
+                f"{principal.name} may not read messages of the topic {topic}.", topic=letter.topic
+            )
+        return letter
 
     def count_dead_letters(self, backfill_id: str, *, principal: Principal) -> list[DeadLetterReason]:
         """Return how many messages could not be published for each reason, the most frequent one first."""

@@ -10,7 +10,7 @@ from backfill.run.progress import CheckpointFolder, Progress, SliceCheckpoint
 from backfill.run.selection import read_slice, write_selection
 from jobs.store.tables import JOBS
 from model.job import JobState
-from tests.console.yard import EVIL, Yard
+from tests.console.yard import BIG, EVIL, Yard
 
 ROWS = 30
 
@@ -21,7 +21,12 @@ def run_backfill(yard: Yard) -> str:
     folder = BackfillFolder(yard.api.home / "backfills" / job)
     rows = pa.RecordBatch.from_pylist(
         [
-            {"data": b"{}", "attributes": [{"key": EVIL, "value": EVIL}], "message_id": f"m{n}", "topic": "orders"}
+            {
+                "data": BIG if n == 2 else b"{}",
+                "attributes": [{"key": EVIL, "value": EVIL}],
+                "message_id": f"m{n}",
+                "topic": "orders",
+            }
             for n in range(ROWS)
         ]
     )

@@ -7,13 +7,15 @@ from typing import Any
 
 import httpx
 import pytest
+from markupsafe import escape
 
 from backfill.run.folder import BackfillFolder
 from console.backfill import draw_rates
 from model.job import JobState
+from model.principal import READ
 from tests.console.past import run_backfill
 from tests.console.test_app import _client, sign_in, token_of
-from tests.console.yard import EVIL, Yard, make_yard
+from tests.console.yard import BIG, EVIL, Yard, make_yard
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +78,24 @@ def test_dead_letters_are_chosen_one_by_one_and_only_those_go_out_again(
     assert answer.headers.get("location") == f"/console/backfills/{past}", answer.text[-3000:]
     run = BackfillFolder(yard.api.home / "backfills" / past).read_specification()["run"]
     assert run == {"only": "failed", "rows": [0, 5]}
+
+
+def test_payloads_of_dead_letters_are_previewed_downloaded_and_hidden_without_the_scope(
+    yard: Yard, browser: httpx.Client, past: str
+) -> None:
+    path = f"/console/backfills/{past}/dead-letters"
+    page = browser.get(path).text
+    assert "9007199254740993" in page
+    assert (BIG.decode() in page, str(escape(BIG.decode())) in page) == (False, True)
+    (whole,) = re.findall(rf'href="({path}/2/data[^"]*)"', page)
+    saved = browser.get(whole)
+    assert (saved.content, saved.headers["content-disposition"]) == (BIG, 'attachment; filename="m2"')
+    with _client(yard) as client:
+        sign_in(client, yard.api.make_key(READ, name="reader"))
+        hidden = client.get(path).text
+        assert ("9007199254740993" in hidden, "messages.read" in hidden) == (False, True)
+        assert "hidden, 75 B" in hidden, hidden
+        assert client.get(whole).status_code == 403
 
 
 def test_what_is_missing_is_refused_in_words_where_nobody_knows_it(past: str, browser: httpx.Client) -> None:
