@@ -13,7 +13,7 @@ from psycopg import sql
 
 from cli.processes import free_port
 from jobs.store import JobStore, open_store
-from tests import schema, spares
+from tests import certificates, schema, spares
 from tests.ending import pytest_sessionstart, pytest_unconfigure
 from tests.schema import migrations
 from tests.spares import own_spares
@@ -32,8 +32,8 @@ _START_SECONDS = 60
 
 
 def pytest_configure() -> None:
-    schema.install()
-    spares.install()
+    for each in (certificates, schema, spares):
+        each.install()
 
 
 class PostgreSQL:
