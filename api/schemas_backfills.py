@@ -231,14 +231,17 @@ class SampleComparison(BaseModel):
 
 
 class PlanSample(BaseModel):
-    """A message that would be replayed; data is JSON when it is, else text or base64, cut at 4 KiB."""
+    """A message that would be replayed; data is JSON when it is, else text or base64, cut at 4 KiB.
+
+    Without the scope messages.read for its topic, data, encoding and attributes are null.
+    """
 
     message_id: str | None
     publish_time: datetime | None
     topic: str | None
-    attributes: dict[str, str | None]
+    attributes: dict[str, str | None] | None
     data: Any
-    encoding: Literal["json", "text", "base64"]
+    encoding: Literal["json", "text", "base64"] | None
     comparison: SampleComparison | None = Field(default=None, description="With originals=true alone.")
 
 

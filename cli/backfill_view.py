@@ -287,6 +287,8 @@ def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"reaches    {subscription['name']}: {reach}"
     for sample in plan["samples"][:_MAX_SAMPLES]:
         data = sample["data"] if sample["encoding"] != "json" else json.dumps(sample["data"], ensure_ascii=False)
+        if sample["encoding"] is None:
+            data = "hidden, it needs the scope messages.read"
         yield f"sample     {sample['message_id']}: {data[:_SAMPLE_CHARACTERS]}"
     for warning in plan["warnings"]:
         yield f"warning    {warning['message']} ({warning['code']})"

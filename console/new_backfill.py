@@ -161,6 +161,8 @@ def _samples(plan: PagePart | None) -> list[dict[str, Any]]:
 def _describe_sample(sample: Mapping[str, Any]) -> dict[str, Any]:
     """Return a sample with what differs between the archived message and what goes out, where that is known."""
     sides = sample.get("comparison")
+    if sample["encoding"] is None:
+        return {**sample, "preview": None, "differs": None, "saved": None}
     if sides is None:
         return {**sample, "preview": preview(sample), "differs": None, "saved": None}
     published, archived = sides["published"], sides["archived"]

@@ -1,11 +1,29 @@
-"""A backfill's dead letters as its callers may see them: payloads cut, and shown to those who may read them."""
+"""Messages of backfills as their callers may see them: dead letters and samples, for those who may read them."""
 
 import base64
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from backfill.plan.plan import render_text
 from backfill.run.dead_letters import DeadLetter
 from model.principal import Principal
+
+_HIDDEN: Final = {"attributes": None, "data": None, "encoding": None}
+
+
+def hide_samples(plan: Mapping[str, Any], *, reader: Principal) -> dict[str, Any]:
+    """Return the plan with the payloads and attributes of samples that ``reader`` may read, and None for others.
+
+    A sample is of the topic that the archive has its message under, where that was looked up, else of the one that
+    the query gives it.
+    """
+    samples = []
+    for sample in plan["samples"]:
+        archived = (sample.get("comparison") or {}).get("archived")
+        is_shown = reader.may_read((archived or sample)["topic"])
+        hidden = {**_HIDDEN, **({"comparison": None} if "comparison" in sample else {})}
+        samples.append(sample if is_shown else {**sample, **hidden})
+    return {**plan, "samples": samples}
 
 
 def show_letter(letter: DeadLetter, *, reader: Principal, preview_bytes: int | None) -> dict[str, Any]:
@@ -15,7 +33,7 @@ def show_letter(letter: DeadLetter, *, reader: Principal, preview_bytes: int | N
     """
     fields: dict[str, Any] = {**letter.to_json(), "data_bytes": len(letter.data), "is_cut": False}
     if not reader.may_read(letter.topic):
-        return {**fields, "attributes": None, "data": None, "encoding": None}
+        return {**fields, **_HIDDEN}
     if preview_bytes is None:
         return {**fields, "data": base64.b64encode(letter.data).decode(), "encoding": "base64"}
     data, encoding = render_text(letter.data, preview_bytes)

@@ -23,6 +23,7 @@ from backfill.run.dead_letters import find_dead_letters
 from backfill.run.progress import Progress
 from backfill.steer.approval import allowed_rows, approval_of, approved, exceeds_approval, is_approved
 from backfill.steer.kind import BACKFILL
+from backfill.steer.letters import hide_samples
 from backfill.steer.overlap import overlap_guard, overlapping_ids, retry_guard
 from backfill.steer.periodic import verify_again_seconds
 from backfill.steer.reader import BackfillReader
@@ -108,7 +109,8 @@ class BackfillService(BackfillReader):
         """Run the request's query to say what a backfill of it would do, and keep that for a create to quote.
 
         BigQuery is only asked what it would do, unless ``exact``: then it runs the query, and a create that quotes
-        the plan reads what it selected. With ``originals`` the samples have the archived messages beside them.
+        the plan reads what it selected. Samples have the payloads that the caller may read, and with ``originals``
+        the archived messages beside them.
 
         Raises:
             ForbiddenError: ``originals``, and the caller may not read messages, or not those of a sample's topic.
@@ -123,7 +125,8 @@ class BackfillService(BackfillReader):
         check_topic(self._pubsub, request, principal)
         overlapping = overlapping_ids(self._store.list_active(BACKFILL.name), request.topic, valid.window)
         reader = principal if originals else None
-        return self._planner.plan(request, valid, overlapping=overlapping, exact=exact, reader=reader)
+        plan = self._planner.plan(request, valid, overlapping=overlapping, exact=exact, reader=reader)
+        return hide_samples(plan, reader=principal)
 
     def create(
         self, request: BackfillRequest, *, principal: Principal, idempotency_key: str | None = None

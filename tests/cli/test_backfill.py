@@ -154,6 +154,7 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         "samples": [
             {"message_id": "7", "data": {"a": [1, None]}, "encoding": "json"},
             {"message_id": "8", "data": "plain", "encoding": "text"},
+            {"message_id": "9", "data": None, "encoding": None},
         ],
         "subscriptions": [{"name": "s", "filter": "", "receives_replay": True}],
         "warnings": [{"code": "data_rewritten", "message": "Data is computed."}],
@@ -171,6 +172,7 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         "s: receives it",
         'sample     7: {"a": [1, null]}',
         "sample     8: plain",
+        "sample     9: hidden, it needs the scope messages.read",
         "Data is computed. (data_rewritten)",
         "--plan pl_1",
     ):

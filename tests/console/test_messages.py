@@ -214,6 +214,18 @@ def test_a_search_says_what_it_has_read_and_ends(browser: httpx.Client) -> None:
     assert len(BIG) < 1024
 
 
+def test_samples_of_a_plan_are_hidden_without_the_scope(yard: Yard) -> None:
+    with _client(yard) as client:
+        sign_in(client, yard.api.make_key("backfills.read", "backfills.plan", "backfills.run", name="planner"))
+        page = client.get("/console/backfills/new", params={"source": "orders", "topic": "replay", **RANGE})
+        query = unescape(re.search(r'<textarea[^>]*id="query"[^>]*>(.*?)</textarea>', page.text, re.DOTALL)[1])
+        fields = {"form_token": token_of(page), "query": query, "topic": "replay", **RANGE, "do": "plan"}
+        planned = client.post("/console/backfills/new", data=fields).text
+    assert "It would publish" in planned, planned[-3000:]
+    assert "Its payload needs the scope <code>messages.read</code>" in planned
+    assert "9007199254740993" not in planned
+
+
 def test_a_search_that_is_refused_says_so_and_reads_on_for_nobody(yard: Yard) -> None:
     with _client(yard) as client:
         sign_in(client, yard.api.make_key("backfills.read", name="blind"))

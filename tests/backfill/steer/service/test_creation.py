@@ -407,10 +407,24 @@ def test_samples_of_a_plan_are_shown_as_archived_and_as_published(
     assert "comparison" not in dear["samples"][0]
 
 
+def test_a_plan_hides_samples_from_who_may_not_read_messages_of_their_topic(
+    service: BackfillService, archive: LakeArchive, request_of: RequestOf
+) -> None:
+    bob = Principal("key:bob", frozenset({PLAN, MESSAGES}), ("replay*",))
+    both = replace(bob, topics=("replay*", "orders"))
+    for caller, is_shown in ((ANN, False), (bob, False), (both, True), (replace(bob, topics=None), True)):
+        plan = service.plan(request_of(), principal=caller)
+        assert plan["rows"] == 30
+        assert len(plan["samples"]) == 10
+        for sample in plan["samples"]:
+            shown = [sample[name] is not None for name in ("data", "attributes", "encoding")]
+            assert shown == [is_shown] * 3, (caller, sample)
+
+
 def test_a_plan_says_what_would_be_published_and_keeps_no_backfill(
     service: BackfillService, deployment: BackfillSettings, archive: LakeArchive, request_of: RequestOf
 ) -> None:
-    plan = service.plan(request_of(), principal=ANN)
+    plan = service.plan(request_of(), principal=Principal("key:bob", frozenset({PLAN, MESSAGES})))
 
     assert (plan["rows"], plan["rows_by_topic"]) == (30, {"orders": 30})
     assert plan["bytes"] == sum(len(f"data {n}") for n in range(30))
