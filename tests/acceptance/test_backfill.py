@@ -11,11 +11,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import grpc
 import httpx
 import pyarrow as pa
 import pytest
-from google.pubsub_v1.types import pubsub as messages_pb
 
 from cli.processes import free_port, is_listening
 from connectors.lake.archive import Attempt, LakeArchive
@@ -25,6 +23,7 @@ from jobs.store import JobStore
 from model.message import replay_filter, replay_token
 from model.settings import read_settings
 from rollout.child import Child, Children
+from tests.acceptance.receiving import receive_waiting
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 
@@ -153,29 +152,7 @@ class House:
 
     def receive(self, subscription: str) -> list[Any]:
         """Take every message that waits; none for a while means that none is left."""
-        pull = self.pubsub.channel.unary_unary(
-            "/google.pubsub.v1.Subscriber/Pull",
-            request_serializer=messages_pb.PullRequest.pb().SerializeToString,
-            response_deserializer=messages_pb.PullResponse.pb().FromString,
-        )
-        acknowledge = self.pubsub.channel.unary_unary(
-            "/google.pubsub.v1.Subscriber/Acknowledge",
-            request_serializer=messages_pb.AcknowledgeRequest.pb().SerializeToString,
-            response_deserializer=None,
-        )
-        received: list[Any] = []
-        request = messages_pb.PullRequest.pb()(subscription=subscription, max_messages=1000)
-        while True:
-            try:
-                found = pull(request, timeout=2.0).received_messages
-            except grpc.RpcError as exc:
-                assert exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED, exc  # noqa: PT017
-                return received
-            if not found:
-                return received
-            ids = [m.ack_id for m in found]
-            acknowledge(messages_pb.AcknowledgeRequest.pb()(subscription=subscription, ack_ids=ids), timeout=10)
-            received += [m.message for m in found]
+        return receive_waiting(self.pubsub.channel, subscription)
 
     def close(self) -> None:
         self.client.close()

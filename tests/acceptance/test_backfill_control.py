@@ -10,10 +10,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pyarrow as pa
 import pytest
-from google.pubsub_v1.types import pubsub as messages_pb
 
 from backfill.run.dead_letters import list_dead_letters
 from backfill.run.folder import BackfillFolder
@@ -31,6 +29,7 @@ from model.job import JobState
 from model.message import Message, replay_token
 from model.process import Process
 from rollout.child import Child, Children
+from tests.acceptance.receiving import receive_waiting
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 
@@ -154,29 +153,7 @@ class Yard:
 
     def receive(self, job: Job) -> list[Any]:
         """Take every message that waits, in the order of their arrival; none for a while means none is left."""
-        pull = self.pubsub.channel.unary_unary(
-            "/google.pubsub.v1.Subscriber/Pull",
-            request_serializer=messages_pb.PullRequest.pb().SerializeToString,
-            response_deserializer=messages_pb.PullResponse.pb().FromString,
-        )
-        acknowledge = self.pubsub.channel.unary_unary(
-            "/google.pubsub.v1.Subscriber/Acknowledge",
-            request_serializer=messages_pb.AcknowledgeRequest.pb().SerializeToString,
-            response_deserializer=None,
-        )
-        request = messages_pb.PullRequest.pb()(subscription=job.listener, max_messages=1000)
-        received: list[Any] = []
-        while True:
-            try:
-                found = pull(request, timeout=2.0).received_messages
-            except grpc.RpcError as exc:
-                assert exc.code() is grpc.StatusCode.DEADLINE_EXCEEDED, exc  # noqa: PT017
-                return received
-            if not found:
-                return received
-            ids = [m.ack_id for m in found]
-            acknowledge(messages_pb.AcknowledgeRequest.pb()(subscription=job.listener, ack_ids=ids), timeout=10)
-            received += [m.message for m in found]
+        return receive_waiting(self.pubsub.channel, job.listener)
 
     def close(self) -> None:
         self.pubsub.close()
