@@ -8,7 +8,7 @@ PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
 ARGS   ?=
 # Without its bytecode, each of the many processes that tests start would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
-# Tests run in this many processes side by side, each file in one of them; the files that take longest come first.
+# Tests run in this many processes side by side, each file in one of them.
 JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 

@@ -103,10 +103,20 @@ def test_topics_say_what_is_backed_up_and_what_came_in(tmp_path: Path, catalog: 
 def test_hours_that_are_over_are_counted_without_a_query(
     tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(tmp_path, [rows(3, "orders"), rows(2, "members")])
     now = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    came = (now - timedelta(days=1)).replace(hour=12)
+
+    class Yesterday(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> datetime:
+            return came
+
+    # In one partition, whatever time it is now.
+    with monkeypatch.context() as patch:
+        patch.setattr("connectors.lake.files.datetime", Yesterday)
+        fill(tmp_path, [rows(3, "orders"), rows(2, "members")])
     over = Window(now - timedelta(days=30), now - timedelta(hours=2))
-    later = Window(now - timedelta(hours=3), now + timedelta(hours=2))
+    later = Window(came, now + timedelta(hours=2))
     asked: list[Window] = []
     query = LakeCounts.histogram
 
@@ -116,19 +126,19 @@ def test_hours_that_are_over_are_counted_without_a_query(
 
     monkeypatch.setattr(LakeCounts, "histogram", histogram)
     monkeypatch.setattr(
-        "connectors.lake.volumes._read_end", lambda *_: (_[2], count_of(over.end - timedelta(hours=1)))
+        "connectors.lake.volumes._read_end", lambda *_: (_[2], count_of(came + timedelta(hours=1)))
     )
-    assert catalog.histogram("orders", over, "hour").messages == 3
-    assert catalog.histogram("orders", over, "day").messages == 3
-    assert catalog.histogram("members", over, "day").messages == 2
+    assert catalog.histogram("orders", over, "hour").messages == 30
+    assert catalog.histogram("orders", over, "day").messages == 30
+    assert catalog.histogram("members", over, "day").messages == 20
     assert asked == []
     assert catalog.histogram("orders", later, "hour").messages == 3
-    assert catalog.histogram("orders", Window(over.start + timedelta(minutes=1), over.end), "hour").messages == 0
+    assert catalog.histogram("orders", Window(over.start + timedelta(minutes=1), over.end), "hour").messages == 3
     assert len(asked) == 2
 
 
 def count_of(hour: datetime) -> dict[str, dict[str, tuple[int, int]]]:
-    return {hour_key(hour): {"orders": (3, 3), "members": (2, 2)}}
+    return {hour_key(hour): {"orders": (30, 30), "members": (20, 20)}}
 
 
 def test_a_backup_whose_filter_lets_replays_through_is_told_apart(catalog: Catalog) -> None:
