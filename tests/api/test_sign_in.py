@@ -73,7 +73,7 @@ def serve(start_api: Callable[..., Any], provider: StrictProvider, **environment
 @pytest.fixture(scope="module")
 def served(start_api: Callable[..., Any]) -> Iterator[Browser]:
     with served_provider() as provider:
-        yield serve(start_api, provider)
+        yield serve(start_api, provider, REFEED_RATE_LIMIT_PER_MINUTE="0")
 
 
 @pytest.fixture

@@ -105,7 +105,7 @@ def test_the_keyboard_alone_signs_in_moves_about_and_acts(yard: Yard, open_tab: 
     keys.press("Enter")
     tab.page.wait_for_url("**/console/backfills")
     tab.open(f"/backfills/{yard.running}/cancel")
-    assert tab.page.is_disabled("button.danger")
+    tab.page.wait_for_selector("button.danger:disabled")
     tab.page.focus("#typed")
     keys.type("orders")
     assert tab.page.is_enabled("button.danger")

@@ -34,7 +34,7 @@ def test_a_topic_is_attached_by_clicks_and_detached_by_its_name(
         backed_up.get_by_text("Detach ...").click()
         tab.page.wait_for_selector("h1:text-is('Stop backing up: replay')")
         assert "are lost with it" in tab.text()
-        assert tab.page.is_disabled("button.danger")
+        tab.page.wait_for_selector("button.danger:disabled")
         tab.page.fill("#typed", "repla")
         assert tab.page.is_disabled("button.danger")
         tab.page.fill("#typed", "replay")

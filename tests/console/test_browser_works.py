@@ -50,7 +50,7 @@ def test_chosen_dead_letters_are_planned_and_redriven(yard: Works, open_tab: Cal
         tab.page.check("[name=id-1]")
         tab.page.click("text=Redrive the chosen ones")
         tab.page.wait_for_selector("text=It publishes 1 message to hooks.")
-        assert tab.page.is_disabled("button.danger")
+        tab.page.wait_for_selector("button.danger:disabled")
         tab.page.fill("#typed", "hooks")
         tab.page.click("button.danger")
         tab.page.wait_for_url("**/console/backfills/bf_*")

@@ -19,7 +19,7 @@ SIGNED_OUT = "event: signed-out\ndata: {}\n\n"
 
 @pytest.fixture(scope="module")
 def api(start_api: Callable[..., Any], served: StrictProvider) -> Any:
-    api = start_api(**served.environment())
+    api = start_api(**served.environment(), REFEED_RATE_LIMIT_PER_MINUTE="0")
     served.register(api.url)
     return api
 
