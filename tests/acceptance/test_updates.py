@@ -178,22 +178,23 @@ def test_a_new_release_that_crashes_goes_back_by_itself(rollout: Rollout) -> Non
     assert rollout.check_each_message_once() == {"old": 600}
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_an_agent_that_is_killed_at_a_step_is_followed_by_one_that_goes_on(
-    rollout: Rollout, tmp_path: Path, place: str
+@pytest.mark.parametrize("places", [PLACES[::2], PLACES[1::2]])
+def test_an_update_goes_on_under_the_next_agent_wherever_one_is_killed(
+    rollout: Rollout, tmp_path: Path, places: tuple[str, ...]
 ) -> None:
-    marker = tmp_path / "hit"
-    rollout.launch(REFEED_FAILPOINTS=f"{place}=0:{marker}")
-    first = rollout.agent
+    deaths = [{"REFEED_FAILPOINTS": f"{place}=0:{tmp_path / place}"} for place in places]
+    rollout.launch(**deaths[0])
     rollout.wait_until_archived()
-    rollout.update("changed")
-    wait_for(lambda: not first.is_running, seconds=120, why=f"it is killed at {place}: {rollout.logs()}")
-    assert marker.exists()
-    rollout.yard.publish("orders", 200, seed=1)
-    rollout.start_agent()
+    asked = rollout.update("changed")
+    for number, (place, following) in enumerate(zip(places, [*deaths[1:], {}], strict=True)):
+        killed = rollout.agent
+        wait_for(lambda killed=killed: not killed.is_running, seconds=120, why=f"{place} kills: {rollout.logs()}")
+        assert (tmp_path / place).exists()
+        rollout.yard.publish("orders", 200, seed=1 + number)
+        rollout.start_agent(**following)
     rollout.wait_for_update(UpdateState.WATCHING)
-    rollout.yard.publish("orders", 200, seed=2)
-    rollout.wait_for_update(UpdateState.STABLE)
+    rollout.yard.publish("orders", 200, seed=9)
+    assert rollout.wait_for_update(UpdateState.STABLE).id == asked.id
     rollout.wait_until_archived()
     rollout.drain()
     assert rollout.check_each_message_once()["new"] >= 200
