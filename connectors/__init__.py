@@ -1,1 +1,8 @@
 """One outside system per folder; SDK errors become ours here and nowhere else."""
+
+import os
+
+# Spark's JVM is forked from a process whose Pub/Sub and BigQuery clients are at work, and gRPC's own preparation
+# for a fork ends 2 of 100 such children before they become the program (JAVA_GATEWAY_EXITED). gRPC reads this when
+# it begins; it is for who "always calls exec immediately following fork": https://github.com/grpc/grpc/pull/14870
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
