@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas_backfills import TimeWindow
+from api.schemas_backfills import PlanSubscription, TimeWindow
 
 
 class TopicOut(BaseModel):
@@ -29,6 +29,15 @@ class TopicOut(BaseModel):
                     "freshness_seconds": 2.5,
                     "messages": 840_000,
                     "stored_bytes": 310_000_000,
+                    "messages_per_second": 1.4,
+                    "subscriptions": [
+                        {
+                            "name": "refeed-backup.orders",
+                            "filter": 'NOT attributes.refeed_replay = "<token>"',
+                            "receives_replay": False,
+                        },
+                        {"name": "pipeline-orders", "filter": "", "receives_replay": True},
+                    ],
                 }
             ]
         }
@@ -47,6 +56,10 @@ class TopicOut(BaseModel):
     stored_bytes: int | None = Field(
         description="As compressed; shared out by rows where a file has several topics."
     )
+    messages_per_second: float | None = Field(
+        description="Archived, on average since the hour before this one began."
+    )
+    subscriptions: list[PlanSubscription] = Field(description="All of the topic, by name.")
 
 
 class TopicsOut(BaseModel):

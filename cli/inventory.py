@@ -188,12 +188,14 @@ def _topic_lines(name: str, known: Sequence[Mapping[str, Any]]) -> Iterator[str]
     (found,) = known
     if not found["is_attached"]:
         yield f"{name}: not backed up; begin with 'refeed attach {name}'"
-        return
-    yield f"{name}: backed up through {found['subscription']}"
-    yield (
-        f"lag {render_seconds(found['lag_seconds'])}, backlog {render_count(found['backlog_messages'])}, "
-        f"newest {_render_age(found['freshness_seconds'], has_some=found['messages'] != 0)}"
-    )
+    else:
+        yield f"{name}: backed up through {found['subscription']}"
+        yield (
+            f"lag {render_seconds(found['lag_seconds'])}, backlog {render_count(found['backlog_messages'])}, "
+            f"newest {_render_age(found['freshness_seconds'], has_some=found['messages'] != 0)}"
+        )
+    reached = [each["name"] for each in found["subscriptions"] if each["receives_replay"]]
+    yield f"a replay reaches {', '.join(reached) or 'no subscription'}"
 
 
 def _render_backup(found: Mapping[str, Any]) -> str:

@@ -34,6 +34,8 @@ def read_topic(visit: Visit) -> dict[str, Any]:
         f"histogram {topic} {step} {text}", lambda: visit.api.read_histogram(topic, step=step, **text)
     )
     chart = None if found.problem is not None else draw_histogram(found.data["buckets"], _STEPS[step])
+    topics = visit.read("topics", visit.api.list_topics)
+    known = [each for each in ([] if topics.problem else topics.data["topics"]) if each["topic"] == topic]
     filters = {name: visit.params.get(name, "") for name in FILTERS}
     bounds = {name: moment.astimezone(visit.zone).isoformat() for name, moment in (("from", start), ("to", end))}
     return {
@@ -48,6 +50,8 @@ def read_topic(visit: Visit) -> dict[str, Any]:
         "here": {"step": step, **bounds, **filters},
         "found": found,
         "chart": chart,
+        "topics": topics,
+        "known": known[0] if known else None,
         "messages": _read_messages(visit, topic, text),
         "scan": _scan_address(visit, topic, text),
         "filters": filters,

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
-from backfill.plan.reach import receives_replay
+from backfill.plan.reach import render_subscriptions
 from connectors.pubsub.backlog import BacklogSample
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
@@ -59,8 +59,10 @@ class TopicInfo:
     """A topic: whether it is backed up, the backup's lag, and its recent volume.
 
     ``messages`` and ``stored_bytes`` are those of the last seven days, bytes as compressed and shared out by rows
-    where a file holds several topics; BigQuery does not tell them. ``freshness_seconds`` is the age of the newest
-    archived message by its ingestion. None is unknown.
+    where a file holds several topics; BigQuery does not tell them. ``messages_per_second`` were archived on
+    average since the hour before this one began. ``freshness_seconds`` is the age of the newest archived message
+    by its ingestion. ``subscriptions`` are all of the topic, each with whether a replay reaches it. None is
+    unknown.
     """
 
     topic: str
@@ -74,6 +76,8 @@ class TopicInfo:
     freshness_seconds: float | None
     messages: int | None
     stored_bytes: int | None
+    messages_per_second: float | None
+    subscriptions: list[dict[str, Any]]
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
@@ -207,11 +211,17 @@ class Catalog:
         now = datetime.now(UTC)
         window = Window(now - timedelta(days=VOLUME_DAYS), now + timedelta(days=1))
         volumes = self._counts.volumes(window)
-        by_id = {subscription.id: subscription for subscription in subscriptions}
-        return [
-            self._topic(topic, by_id.get(backup_subscription_id(topic)), volumes.get(topic), stats, now)
-            for topic in sorted({*topics, *volumes})
-        ]
+        lately = Window(floor(now, "hour") - STEPS["hour"], now)
+        hours = self._counts.hours(lately)
+        by_topic: dict[str, list[SubscriptionInfo]] = {}
+        for subscription in subscriptions:
+            by_topic.setdefault(subscription.topic, []).append(subscription)
+        found = []
+        for topic in sorted({*topics, *volumes}):
+            counted = sum(each[topic].messages for each in hours.by_hour.values() if topic in each)
+            rate = None if hours.unknown else round(counted / lately.width.total_seconds(), 3)
+            found.append(self._topic(topic, by_topic.get(topic, []), volumes.get(topic), stats, now, rate=rate))
+        return found
 
     def histogram(self, topic: str, window: Window, step: Step) -> Histogram:
         """Count the topic's messages by their ingestion, with one query that never reads a payload.
@@ -279,20 +289,24 @@ class Catalog:
     def _topic(
         self,
         topic: str,
-        subscription: SubscriptionInfo | None,
+        subscriptions: Sequence[SubscriptionInfo],
         volume: TopicVolume | None,
         stats: Mapping[str, SubscriptionStats] | None,
         now: datetime,
+        *,
+        rate: float | None,
     ) -> TopicInfo:
-        waiting = None if subscription is None else (stats or {}).get(subscription.id)
-        seen = volume or TopicVolume(stored_bytes=0)
         token = {REPLAY_ATTRIBUTE: replay_token(self._secret, topic)}
+        shown = {each["name"]: each for each in render_subscriptions(subscriptions, token)}
+        subscription = shown.get(backup_subscription_id(topic))
+        waiting = None if subscription is None else (stats or {}).get(subscription["name"])
+        seen = volume or TopicVolume(stored_bytes=0)
         age = None if seen.last_ingest_time is None else (now - seen.last_ingest_time).total_seconds()
         return TopicInfo(
             topic=topic,
             is_attached=subscription is not None,
-            subscription=None if subscription is None else subscription.id,
-            excludes_replays=None if subscription is None else not receives_replay(subscription.filter, token),
+            subscription=None if subscription is None else subscription["name"],
+            excludes_replays=None if subscription is None else not subscription["receives_replay"],
             backlog_messages=None if waiting is None else waiting.messages,
             lag_seconds=None if waiting is None else waiting.oldest_unacked_seconds,
             last_publish_time=render_time(seen.last_publish_time),
@@ -300,6 +314,8 @@ class Catalog:
             freshness_seconds=None if age is None else round(max(0.0, age), 3),
             messages=seen.messages,
             stored_bytes=seen.stored_bytes,
+            messages_per_second=rate,
+            subscriptions=list(shown.values()),
         )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from backfill.plan.options import UNBOUNDED, SelectionBounds
 from backfill.plan.price import Billing, ReplayPrice, price_of, price_replay
-from backfill.plan.reach import receives_replay
+from backfill.plan.reach import render_subscriptions
 from backfill.plan.validation import ValidRequest
 from connectors.pubsub.client import SubscriptionInfo
 from model.errors import SelectionTooLargeError
@@ -20,7 +20,6 @@ from model.message import (
     MAX_ATTRIBUTE_VALUE_BYTES,
     MAX_ATTRIBUTES,
     REPLAY_TAGS,
-    redact_tokens,
 )
 from model.moment import render_time
 from sql.validate import ValidatedQuery
@@ -39,6 +38,10 @@ class PlanTarget:
     subscriptions: Sequence[SubscriptionInfo]
     attributes: Mapping[str, str] = field(default_factory=dict)
     is_order_at_risk: bool = False
+
+    def render_subscriptions(self) -> list[dict[str, Any]]:
+        """Return the subscriptions, and whether a replay could pass the filter of each."""
+        return render_subscriptions(self.subscriptions, {**self.attributes, REPLAY_TAGS[0]: self.replay_token})
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,22 +113,9 @@ def make_plan(
         messages_with_refused_attributes=figures.refused,
         bounds=render_bounds(bounds),
         samples=[render_sample(row) for row in figures.samples],
-        subscriptions=render_subscriptions(target),
+        subscriptions=target.render_subscriptions(),
         warnings=warnings,
     )
-
-
-def render_subscriptions(target: PlanTarget) -> list[dict[str, Any]]:
-    """Return the target's subscriptions and whether a replay could pass the filter of each."""
-    known = {**target.attributes, REPLAY_TAGS[0]: target.replay_token}
-    return [
-        {
-            "name": subscription.id,
-            "filter": redact_tokens(subscription.filter),
-            "receives_replay": not subscription.detached and receives_replay(subscription.filter, known),
-        }
-        for subscription in target.subscriptions
-    ]
 
 
 def render_sample(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -288,7 +278,7 @@ def _size_warnings(figures: QueryFigures, bounds: SelectionBounds) -> list[dict[
 def warn_of_target(target: PlanTarget, overlapping: Sequence[str] = ()) -> list[dict[str, str]]:
     """Return what the target's subscriptions and the backfills under way give to warn of."""
     found: list[dict[str, str]] = []
-    if not any(entry["receives_replay"] for entry in render_subscriptions(target)):
+    if not any(entry["receives_replay"] for entry in target.render_subscriptions()):
         message = f"No subscription of {target.topic} takes the replayed messages: nobody would receive them."
         found.append({"code": "nobody_receives", "message": message})
     if target.is_order_at_risk:

@@ -1,18 +1,33 @@
 """Whether a replayed message could pass a subscription's filter."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice, product
-from typing import Final
+from typing import Any, Final
 
+from connectors.pubsub.client import SubscriptionInfo
 from model.filters import FilterError, parse_filter
-from model.message import BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE
+from model.message import BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE, redact_tokens
 
 _STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _OTHER: Final = "\ufffdrefeed"
 # Every replayed message has these tags, whatever their values are.
 _PRESENT: Final = frozenset({BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE})
 _MAX_TRIES: Final = 20_000
+
+
+def render_subscriptions(
+    subscriptions: Iterable[SubscriptionInfo], known: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return each subscription, and whether a replay with the ``known`` attributes could pass its filter."""
+    return [
+        {
+            "name": subscription.id,
+            "filter": redact_tokens(subscription.filter),
+            "receives_replay": not subscription.detached and receives_replay(subscription.filter, known),
+        }
+        for subscription in subscriptions
+    ]
 
 
 def receives_replay(filter_text: str, known: Mapping[str, str]) -> bool:

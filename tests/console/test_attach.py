@@ -37,8 +37,17 @@ def test_a_topic_is_attached_by_a_click_that_says_what_it_creates(yard: Yard, an
     for wanted in ("It creates the subscription refeed-backup.orders.", "&lt;token&gt;", "deadline is 60 s"):
         assert wanted in page.text
     assert yard.api.pubsub.list_subscriptions("orders") == []
+    yard.api.pubsub.create_subscription("shop", "orders")
+    before = ann.get("/console/topics/orders").text
+    assert path in before
+    assert "shop: receives replays" in before
     sent = {**hidden_of(page), "form_token": token_of(page), "do": "perform"}
     assert ann.post(path, data=sent).headers["location"] == "/console/topics"
+    after = ann.get("/console/topics/orders").text
+    assert path not in after
+    assert "shop: receives replays" in after
+    assert "refeed-backup.orders: its filter keeps replays out" in after
+    yard.api.pubsub.delete_subscription("shop")
     (made,) = yard.api.pubsub.list_subscriptions("orders")
     assert made.id == "refeed-backup.orders"
     late = ann.post(path, data=sent)

@@ -22,7 +22,10 @@ def test_a_topic_is_attached_by_clicks_and_detached_by_its_name(
         tab.page.click("nav a:text-is('Topics')")
         assert backed_up.locator(".badge").inner_text() == "no"
         assert pubsub.list_subscriptions("replay") == []
-        backed_up.get_by_text("Attach ...").click()
+        row.locator("a:text-is('replay')").click()
+        tab.page.wait_for_selector("h2:text-is('Backup and subscriptions')")
+        assert "replay has no subscription." in tab.text()
+        tab.page.get_by_text("Attach ...").click()
         tab.page.wait_for_selector("h1:text-is('Back up: replay')")
         assert "It creates the subscription refeed-backup.replay." in tab.text()
         assert pubsub.list_subscriptions("replay") == []
@@ -31,6 +34,10 @@ def test_a_topic_is_attached_by_clicks_and_detached_by_its_name(
         assert backed_up.locator(".badge").inner_text() == "yes"
         assert [each.id for each in pubsub.list_subscriptions("replay")] == ["refeed-backup.replay"]
 
+        row.locator("a:text-is('replay')").click()
+        tab.page.wait_for_selector("text=refeed-backup.replay: its filter keeps replays out")
+        assert "receives replays" not in tab.text()
+        tab.page.go_back()
         backed_up.get_by_text("Detach ...").click()
         tab.page.wait_for_selector("h1:text-is('Stop backing up: replay')")
         assert "are lost with it" in tab.text()

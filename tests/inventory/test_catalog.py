@@ -23,7 +23,7 @@ from connectors.pubsub.stats import SubscriptionStats, read_stats
 from inventory.catalog import Catalog
 from model.errors import InvalidNameError, RequestInvalidError
 from model.message import backup_subscription_id, replay_filter, replay_token
-from model.volume import hour_key
+from model.volume import HourVolumes, hour_key
 from model.window import Window
 from streams.status import StatusFile
 from warehouse.lake.counts import LakeCounts
@@ -98,6 +98,40 @@ def test_topics_say_what_is_backed_up_and_what_came_in(tmp_path: Path, catalog: 
     )
     assert orders.stored_bytes + members.stored_bytes == sum(file.size_bytes for file in archive.data_files())
     assert (quiet.messages, quiet.last_ingest_time, quiet.freshness_seconds) == (0, None, None)
+
+
+def test_topics_say_who_subscribes_and_whom_a_replay_reaches(catalog: Catalog) -> None:
+    mine = SubscriptionInfo("mine", "orders", 'attributes.region = "eu"', ack_deadline_seconds=60)
+    gone = SubscriptionInfo("gone", "orders", "", ack_deadline_seconds=60, detached=True)
+
+    orders, quiet = catalog.list_topics(["quiet", "orders"], [gone, mine, backup_of("orders")], None)
+
+    assert orders.subscriptions == [
+        {"name": "gone", "filter": "", "receives_replay": False},
+        {"name": "mine", "filter": 'attributes.region = "eu"', "receives_replay": True},
+        {
+            "name": "refeed-backup.orders",
+            "filter": 'NOT attributes.refeed_replay = "<token>"',
+            "receives_replay": False,
+        },
+    ]
+    assert quiet.subscriptions == []
+
+
+def test_a_topic_s_rate_is_of_what_was_archived_since_the_hour_before(
+    tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(tmp_path, [rows(90, "orders")])
+    began = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+
+    orders, quiet = catalog.list_topics(["quiet"], [], None)
+
+    seconds = (datetime.now(UTC) - began).total_seconds()
+    assert orders.messages_per_second == pytest.approx(90 / seconds, rel=0.05)
+    assert quiet.messages_per_second == 0
+    unknown = HourVolumes({}, (Window(began, began + timedelta(hours=1)),))
+    monkeypatch.setattr(LakeCounts, "hours", lambda *_: unknown)
+    assert [each.messages_per_second for each in catalog.list_topics(["quiet"], [], None)] == [None, None]
 
 
 def test_hours_that_are_over_are_counted_without_a_query(
