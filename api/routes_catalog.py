@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.answers import Caller, OpenInventory, Service, SlowCalls, problems
+from api.departure import CallerLeft
 from api.listing import PageSize
 from api.schemas import Rfc3339Time
 from api.schemas_catalog import HistogramOut, LetterMessagesOut, LettersOut, MessagesOut, TopicsOut
@@ -131,6 +132,7 @@ def list_messages(
     caller: Caller,
     slow: SlowCalls,
     *,
+    has_left: CallerLeft,
     start: Annotated[
         Rfc3339Time | None, Query(alias="from", description="RFC 3339, by ingestion; an hour before `to`.")
     ] = None,
@@ -177,7 +179,7 @@ def list_messages(
         max_bytes_billed=max_bytes_billed,
     )
     with slow:
-        page = inventory.read_messages(request, principal=caller)
+        page = inventory.read_messages(request, principal=caller, should_stop=has_left)
     call.state.read = f"{len(page.messages)} of {topic} from {page.window['from']} to {page.window['to']}"
     return page.to_json()
 
@@ -202,6 +204,7 @@ def download_message(
     inventory: OpenInventory,
     caller: Caller,
     slow: SlowCalls,
+    has_left: CallerLeft,
     start: Annotated[
         Rfc3339Time | None,
         Query(alias="from", description="RFC 3339: the message's `ingest_time`; an hour before `to`."),
@@ -216,7 +219,7 @@ def download_message(
         topic=topic, start=start, end=end, message_id=message_id, max_bytes_billed=max_bytes_billed
     )
     with slow:
-        found = inventory.read_message_data(request, principal=caller)
+        found = inventory.read_message_data(request, principal=caller, should_stop=has_left)
     window = found.window
     place = f"{topic} from {window['from']} to {window['to']}"
     call.state.read = f"{len(found.data)} bytes of {place}, message {message_id}"

@@ -4,7 +4,7 @@ import base64
 import binascii
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
@@ -89,13 +89,14 @@ class MessageBrowser:
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
 
-    def read_page(self, request: MessageRequest) -> MessagePage:
+    def read_page(self, request: MessageRequest, should_stop: Callable[[], bool] = lambda: False) -> MessagePage:
         """Return a page of messages, newest first by ingestion, then by publication.
 
         Raises:
             InvalidNameError: that is no topic's id.
             RequestInvalidError: the window, the attributes or the token is wrong.
             QueryTooLargeError: BigQuery would bill more than ``max_bytes_billed``, or the page is too large.
+            QueryStoppedError: ``should_stop`` ended the query.
             WarehouseError, QueryError: the archive can't be read.
         """
         parse_resource_id(request.topic)
@@ -103,28 +104,39 @@ class MessageBrowser:
             _refuse("attributes_too_many", f"{MAX_ATTRIBUTES} attributes are allowed.", "attribute")
         window, last = _place_of(request)
         size = min(request.page_size, MAX_FULL_PAGE_SIZE if request.is_full else MAX_PAGE_SIZE)
-        rows = self._messages.read(_render_query(self._messages.table, request, window, last, size + 1))
+        rows = self._read(request, window, last, size + 1, should_stop)
         limit = None if request.is_full else request.preview_bytes
         token = _render_token(request, window, rows[size - 1]) if len(rows) > size else None
         return MessagePage(_bounds(window), [_render(row, limit, request.is_text) for row in rows[:size]], token)
 
-    def read_data(self, request: MessageRequest) -> MessageData:
+    def read_data(self, request: MessageRequest, should_stop: Callable[[], bool] = lambda: False) -> MessageData:
         """Return the whole payload of the newest message with the id of ``request``, as the archive has it.
 
         Raises:
             MessageNotFoundError: no such message came in within the window.
-            InvalidNameError, RequestInvalidError, QueryTooLargeError, WarehouseError, QueryError: as
-                :meth:`read_page`.
+            InvalidNameError, RequestInvalidError, QueryTooLargeError, QueryStoppedError: as :meth:`read_page`.
+            WarehouseError, QueryError: the archive can't be read.
         """
         parse_resource_id(request.topic)
         window, _ = _place_of(request)
         whole = replace(request, is_full=True)
-        rows = self._messages.read(_render_query(self._messages.table, whole, window, None, 1))
+        rows = self._read(whole, window, None, 1, should_stop)
         if not rows:
             place = " to ".join(map(str, _bounds(window).values()))
             message = f"No message {request.message_id} of {request.topic} came in from {place}."
             raise MessageNotFoundError(message, topic=request.topic)
         return MessageData(_bounds(window), bytes(rows[0]["data"] or b""))
+
+    def _read(
+        self,
+        request: MessageRequest,
+        window: Window,
+        last: tuple[datetime, datetime, str] | None,
+        limit: int,
+        should_stop: Callable[[], bool],
+    ) -> list[dict[str, Any]]:
+        query = _render_query(self._messages.table, request, window, last, limit)
+        return self._messages.read(replace(query, should_stop=should_stop))
 
 
 def _render_query(

@@ -136,32 +136,38 @@ class Inventory:
             parse_resource_id(topic)
         return read_volumes(self._counts, step=step, start=start, end=end, topics=topics)
 
-    def read_messages(self, request: MessageRequest, *, principal: Principal) -> MessagePage:
-        """Return a page of archived messages, newest first, by one query.
+    def read_messages(
+        self, request: MessageRequest, *, principal: Principal, should_stop: Callable[[], bool] = lambda: False
+    ) -> MessagePage:
+        """Return a page of archived messages, newest first, by one query, which ends when ``should_stop``.
 
         Raises:
+            QueryStoppedError: ``should_stop`` ended it.
             ForbiddenError: the caller may not read messages, or not those of this topic.
             InvalidNameError, RequestInvalidError: the topic, the window, the attributes or the token is wrong.
             TopicUnknownError: Pub/Sub has no such topic, and the archive has never heard of it.
         """
         principal.require(MESSAGES)
         principal.require_reading(request.topic)
-        page = self._browser.read_page(request)
+        page = self._browser.read_page(request, should_stop)
         if not page.messages:
             self._check_known(request.topic)
         return page
 
-    def read_message_data(self, request: MessageRequest, *, principal: Principal) -> MessageData:
-        """Return the whole payload of one archived message, bit for bit, by one query.
+    def read_message_data(
+        self, request: MessageRequest, *, principal: Principal, should_stop: Callable[[], bool] = lambda: False
+    ) -> MessageData:
+        """Return the whole payload of one archived message, bit for bit, by one query as of :meth:`read_messages`.
 
         Raises:
+            QueryStoppedError: ``should_stop`` ended it.
             ForbiddenError: the caller may not read messages, or not those of this topic.
             MessageNotFoundError: no such message came in within the window.
             InvalidNameError, RequestInvalidError: the topic or the window is wrong.
         """
         principal.require(MESSAGES)
         principal.require_reading(request.topic)
-        return self._browser.read_data(request)
+        return self._browser.read_data(request, should_stop)
 
     def list_streams(self, *, principal: Principal) -> list[StreamInfo]:
         """Return every stream that was launched or has ever reported, by name."""

@@ -293,7 +293,7 @@ class QueryError(RefeedError):
 
 
 class QueryStoppedError(QueryError):
-    """The query was stopped because its job is to stop."""
+    """The query was stopped: its job is to stop, or its caller has left."""
 
     code = "query_stopped"
 

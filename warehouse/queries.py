@@ -59,13 +59,17 @@ class QueryAnswer:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveQuery:
-    """One SELECT of our own in GoogleSQL over the archive and nothing else; parameters are JSON."""
+    """One SELECT of our own in GoogleSQL over the archive and nothing else; parameters are JSON.
+
+    ``should_stop`` is whether nobody waits for its rows any more.
+    """
 
     sql: str
     parameters: Mapping[str, QueryParameter]
     window: Window
     max_rows: int
     max_bytes_billed: int
+    should_stop: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,7 @@ class Messages(Protocol):
 
         Raises:
             QueryTooLargeError: it would be billed for more than its cap, or gives too much back.
+            QueryStoppedError: its ``should_stop`` said so; then it is ended.
             WarehouseError, QueryError: the archive can't be read.
         """
 

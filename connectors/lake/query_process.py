@@ -79,16 +79,18 @@ class QueryProcesses:
         limits: QueryLimits,
         *,
         max_bytes: int = MAX_RESULT_BYTES,
+        should_stop: Callable[[], bool] = lambda: False,
     ) -> list[pa.Table]:
         """Return the whole results of ``statements``, which run one after the other within one set of limits.
 
         Raises:
             QueryTooLargeError: they need more memory, disk or time than they may use, or give too much back.
             QueryError: one fails for a reason of its own, or the process dies of it.
+            QueryStoppedError: ``should_stop`` said so; it is asked ten times a second.
         """
         results: list[list[pa.RecordBatch]] = [[]]
         size = 0
-        with self._results(snapshot, statements, limits, lambda: False) as frames:
+        with self._results(snapshot, statements, limits, should_stop) as frames:
             for kind, body in frames:
                 if kind == wire.BATCH:
                     size += len(body)
@@ -113,8 +115,7 @@ class QueryProcesses:
         """Run one query and give its rows as they come, in batches; leaving the block ends it.
 
         Raises:
-            QueryTooLargeError, QueryError: as :meth:`run`.
-            QueryStoppedError: ``should_stop`` said so; it is asked ten times a second.
+            QueryTooLargeError, QueryError, QueryStoppedError: as :meth:`run`.
         """
         with self._results(snapshot, [statement], limits, should_stop) as frames:
             yield (
@@ -133,8 +134,11 @@ class QueryProcesses:
         deadline = time.monotonic() + limits.seconds
         limits.temp_folder.mkdir(parents=True, exist_ok=True)
         check_room(limits.temp_folder, limits.min_free_bytes)
-        if not self._slots.acquire(timeout=limits.seconds):
-            raise QueryTooLargeError(f"Other queries left this one no time within {limits.seconds:.0f} s.")
+        while not self._slots.acquire(timeout=min(_STOP_CHECK_SECONDS, limits.seconds)):
+            if should_stop():
+                raise QueryStoppedError
+            if time.monotonic() > deadline:
+                raise QueryTooLargeError(f"Other queries left this one no time within {limits.seconds:.0f} s.")
         # A process that is killed leaves what it spilled.
         spill = limits.temp_folder / f"query-{uuid.uuid4().hex}"
         own = replace(limits, temp_folder=spill, seconds=max(0.1, deadline - time.monotonic()))

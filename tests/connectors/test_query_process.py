@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -123,6 +124,22 @@ def test_a_query_stops_when_it_is_told_to(processes: QueryProcesses, limits: Que
         processes.open(EMPTY, Statement(ENDLESS, {}), limits, should_stop=lambda: True) as batches,
     ):
         list(batches)
+
+
+def test_whole_results_stop_when_they_are_told_to(processes: QueryProcesses, limits: QueryLimits) -> None:
+    with pytest.raises(QueryStoppedError):
+        processes.run(EMPTY, [Statement(ENDLESS, {})], limits, should_stop=lambda: True)
+
+
+def test_a_query_that_waits_for_others_stops_without_a_process(limits: QueryLimits) -> None:
+    processes, began = QueryProcesses(), time.monotonic()
+    with ExitStack() as stack:
+        for _ in range(2):
+            stack.enter_context(processes.open(EMPTY, Statement("SELECT 1", {}), limits))
+        with pytest.raises(QueryStoppedError):
+            processes.run(EMPTY, [Statement("SELECT 1", {})], limits, should_stop=lambda: True)
+    assert time.monotonic() - began < 30
+    assert still_answers(processes, limits)
 
 
 def test_leaving_a_query_ends_it(processes: QueryProcesses, limits: QueryLimits) -> None:

@@ -1,5 +1,6 @@
 """The inventory of an archive in BigQuery (the stand-in): volumes, histograms and pages of messages."""
 
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,7 +13,7 @@ import pytest
 from connectors.pubsub.client import PubSub
 from inventory.messages import MessageRequest
 from inventory.service import Inventory
-from model.errors import QueryTooLargeError, TopicUnknownError
+from model.errors import QueryStoppedError, QueryTooLargeError, TopicUnknownError
 from model.principal import LOCAL
 from tests.standin.archived import fill_archive, numbered_messages
 from tests.standin.fixture import StandIn
@@ -79,3 +80,12 @@ def test_messages_are_browsed_by_one_capped_query_a_page(
     assert latest == ["59", "299", "239", "179"]
     with pytest.raises(QueryTooLargeError):
         inventory.read_messages(MessageRequest("orders", max_bytes_billed=1), principal=LOCAL)
+
+
+def test_a_page_that_nobody_waits_for_any_more_is_cancelled(inventory: Inventory, shared_standin: StandIn) -> None:
+    shared_standin.fault("jobs.run", "delay", seconds=60.0)
+    began = time.monotonic()
+    with pytest.raises(QueryStoppedError):
+        inventory.read_messages(MessageRequest("orders"), principal=LOCAL, should_stop=lambda: True)
+    assert time.monotonic() - began < 30
+    assert shared_standin.counts()["jobs.cancel"] == 1

@@ -29,6 +29,7 @@ class BigQueryMessages:
 
         Raises:
             QueryTooLargeError: the query would be billed for more than its cap.
+            QueryStoppedError: its ``should_stop`` said so; then it is cancelled.
             WarehouseError, QueryError: BigQuery can't be asked.
         """
         given = parse_parameters(query.parameters)
@@ -40,6 +41,7 @@ class BigQueryMessages:
                 maximum_bytes_billed=query.max_bytes_billed,
                 max_rows=query.max_rows,
                 seconds=_QUERY_SECONDS,
+                should_stop=query.should_stop,
             )
         except TableNotFoundError:
             return []

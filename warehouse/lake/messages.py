@@ -28,12 +28,14 @@ class LakeMessages:
         """Return the query's rows.
 
         Raises:
+            QueryStoppedError: its ``should_stop`` said so.
             WarehouseError, QueryError: the archive can't be read.
         """
         place = self._place
         policy = Policy(place.archive_table, None, datetime.now(UTC), replay=False)
         lake = render_lake_query(validate_query(query.sql, parse_parameters(query.parameters), policy))
         snapshot = read_snapshot(place.lake, place.archive_table, place.partitioning, window=query.window)
-        (table,) = self._processes.run(snapshot, [Statement(lake.sql, lake.parameters)], self._limits)
+        statement = Statement(lake.sql, lake.parameters)
+        (table,) = self._processes.run(snapshot, [statement], self._limits, should_stop=query.should_stop)
         rows: list[dict[str, Any]] = table.to_pylist()
         return rows

@@ -174,6 +174,7 @@ def read_answer(
     maximum_bytes_billed: int,
     max_rows: int,
     seconds: float,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> tuple[pa.Table, bool]:
     """Return up to ``max_rows`` rows of a query that a person waits for, and whether there are more.
 
@@ -181,6 +182,7 @@ def read_answer(
 
     Raises:
         QueryTooLargeError: it would read more, or takes longer than ``seconds``; then it is cancelled.
+        QueryStoppedError: ``should_stop``, which is asked every second; then it is cancelled too.
         QueryError: BigQuery refuses the query.
         WarehousePermissionError, WarehouseUnavailableError, QuotaExceededError: as they say.
     """
@@ -194,15 +196,19 @@ def read_answer(
     job = retry_passing(begin, seconds=_ANSWER_RETRY_SECONDS)
     ends_at = time.monotonic() + seconds
 
-    def cancel_when_late() -> None:
+    def cancel() -> None:
+        with our_errors("cancelling the query", JOB_ROLE):
+            job.cancel(**ONCE)
+
+    def cancel_in_time() -> None:
+        if should_stop():
+            retry_passing(cancel, seconds=_ANSWER_RETRY_SECONDS)
+            raise QueryStoppedError
         if time.monotonic() > ends_at:
-            with our_errors("cancelling the query", JOB_ROLE):
-                job.cancel(**ONCE)
+            retry_passing(cancel, seconds=_ANSWER_RETRY_SECONDS)
             raise QueryTooLargeError(f"The query took longer than {seconds:g} s and was cancelled.")
 
-    wait_until_done(
-        job, "asking for the query", patience_seconds=_ANSWER_RETRY_SECONDS, meanwhile=cancel_when_late
-    )
+    wait_until_done(job, "asking for the query", patience_seconds=_ANSWER_RETRY_SECONDS, meanwhile=cancel_in_time)
     if job.error_result is not None:
         raise job_error(job, "The query failed")
 
