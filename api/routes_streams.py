@@ -30,9 +30,10 @@ from api.schemas_streams import (
     StreamsOut,
 )
 from api.streams import render_stream_event
-from api.watching import After
+from api.watching import LOG_ANSWER, After, Tail
 from inventory.history import SPANS, Over
 from inventory.service import Inventory
+from jobs.log import DEFAULT_TAIL_BYTES
 from model.stream_record import StreamRecord
 from rollout.request import StreamLaunch
 
@@ -184,6 +185,19 @@ def list_stream_events(name: StreamName, streams: Streams, caller: Caller, *, af
     """List what happened to a stream, who did it and why, oldest first, over all its generations."""
     events = streams.list_events(name, principal=caller, after=after)
     return {"events": [render_stream_event(event) for event in events]}
+
+
+@router.get(
+    "/streams/{name}/logs",
+    operation_id="readStreamLog",
+    response_class=Response,
+    responses={**LOG_ANSWER, **problems(s404=_UNKNOWN, s422="A parameter is not valid.")},
+)
+def read_stream_log(
+    name: StreamName, streams: Streams, caller: Caller, *, tail: Tail = DEFAULT_TAIL_BYTES
+) -> Response:
+    """Show the end of a stream's log, or the machine that has it when that is not this one."""
+    return Response(streams.read_log(name, principal=caller, tail_bytes=tail), media_type="text/plain")
 
 
 @router.get(

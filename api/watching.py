@@ -33,7 +33,7 @@ WATCH_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
 
 LOG_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "Lines, as the driver wrote them; empty while there are none.",
+        "description": "Lines, as they were written; empty while there are none.",
         "content": {"text/plain": {"schema": {"type": "string"}}},
     }
 }

@@ -281,7 +281,12 @@ class Deployment:
         """What people want of streams; an agent carries it out."""
         from rollout.service import StreamService
 
-        return StreamService(self.store, groups=self.staged.groups, check_release=self.known_releases.check_name)
+        return StreamService(
+            self.store,
+            home=self.settings.home,
+            groups=self.staged.groups,
+            check_release=self.known_releases.check_name,
+        )
 
     @cached_property
     def snapshot_work(self) -> "SnapshotWork":

@@ -13,7 +13,7 @@ from cli.approval import end_if_held
 from cli.flags import flag_of, read_given, takes_fields
 from cli.inventory import streams
 from cli.invocation import HomeGroup
-from cli.jobs import AfterOption, JsonOption
+from cli.jobs import DEFAULT_TAIL_BYTES, AfterOption, JsonOption, TailOption, print_log
 from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
 from cli.terminal import ExitCode, err, out, print_json, print_table, render_figures
 from client.api import RefeedApi
@@ -233,6 +233,13 @@ def events(name: NameArgument, after: AfterOption = 0, as_json: JsonOption = Fal
         for each in found["events"]
     ]
     print_table(["number", "at", "generation", "who", "what", "why"], rows)
+
+
+@app.command("logs", epilog=EXIT_CODES)
+def logs(name: NameArgument, *, tail: TailOption = DEFAULT_TAIL_BYTES, as_json: JsonOption = False) -> None:
+    """Show the end of a stream's log, or which machine has it; with --json as a list of lines."""
+    with open_api() as api:
+        print_log([api.read_stream_log(name, tail_bytes=tail)], as_json=as_json)
 
 
 @app.command("history", epilog=EXIT_CODES)

@@ -192,6 +192,10 @@ class RefeedApi:
         """Return a stream's history behind line number ``after``."""
         return self._call("GET", f"{_stream_path(name)}/events", params={"after": str(after)})
 
+    def read_stream_log(self, name: str, *, tail_bytes: int) -> str:
+        """Return the end of a stream's log, or which machine has it."""
+        return "".join(self._stream_log(f"{_stream_path(name)}/logs", tail_bytes=tail_bytes, follow=False))
+
     def create_snapshot(self, name: str, *, with_source: bool, idempotency_key: str) -> dict[str, Any]:
         """Ask for a snapshot of a stream and return it; the key makes sending it twice harmless."""
         headers = {"Idempotency-Key": idempotency_key}

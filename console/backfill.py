@@ -3,17 +3,16 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from console.view import parse_time
+from console.rates import draw_rates
 from console.visit import Visit
 from console.volumes import draw_cells
 
-_LOG_BYTES: Final = 16 * 1024
+LOG_BYTES: Final = 16 * 1024
 _LETTERS: Final = 50
 # Of a payload the list has the beginning, and the download all of it.
 _PREVIEW_BYTES: Final = 1024
 _MISSING: Final = 200
 _MOST_SLICES: Final = 200
-_HEIGHT: Final = 100.0
 _ENDED: Final = frozenset({"CANCELLED", "SUCCEEDED", "FAILED"})
 _STEPS: Final = ("selected", "published", "landed", "merged")
 
@@ -30,7 +29,7 @@ def read_backfill(visit: Visit) -> dict[str, Any]:
         "events": visit.read(f"events {job}", lambda: calls.read_part(job, "events")["events"][::-1]),
         "slices": visit.read(f"slices {job}", lambda: draw_slices(calls.read_part(job, "slices")["slices"])),
         "reasons": visit.read(f"reasons {job}", lambda: calls.read_part(job, "dead-letters/reasons")["reasons"]),
-        "log": visit.read(f"log {job}", lambda: "".join(calls.read_log(job, tail_bytes=_LOG_BYTES, follow=False))),
+        "log": visit.read(f"log {job}", lambda: "".join(calls.read_log(job, tail_bytes=LOG_BYTES, follow=False))),
         "rates": rates,
         "rate_chart": None if rates.problem else draw_rates(rates.data),
         "verdict": compare_steps(found.data["verification"]),
@@ -100,45 +99,6 @@ def compare_steps(verification: Mapping[str, Any]) -> list[dict[str, Any]]:
         }
         for name, count, earlier in zip(_STEPS, counts, before[:-1], strict=True)
     ]
-
-
-def draw_rates(intervals: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return bars of what was published a second, as wide as their time, and the limit as a line; None of none.
-
-    An interval with an unknown rate is drawn as unknown, never as a bar without height.
-
-    Example:
-        >>> interval = {"start": "2026-01-01T00:00:00Z", "end": "2026-01-01T00:00:10Z", "over_seconds": 10.0,
-        ...     "rate_messages_per_second": 50.0, "rate_limit_messages_per_second": 100.0, "state": "RUNNING"}
-        >>> drawn = draw_rates([interval])
-        >>> (drawn["bars"][0]["width"], drawn["bars"][0]["height"], drawn["limit"], drawn["most"])
-        (100.0, 50.0, 'M0.00 0.00H100.00', 100.0)
-    """
-    if not intervals:
-        return None
-    first = parse_time(intervals[0]["start"])
-    whole = (parse_time(intervals[-1]["end"]) - first).total_seconds() or 1.0
-    rates = [each["rate_messages_per_second"] for each in intervals]
-    limits = [each["rate_limit_messages_per_second"] for each in intervals]
-    fastest = max((rate for rate in rates if rate is not None), default=0.0)
-    # A limit far above what it came to would leave the bars without height.
-    most = max([fastest, *(limit for limit in limits if limit is not None and limit <= 4 * fastest)]) or 1.0
-    bars, limit = [], []
-    for each, rate, bound in zip(intervals, rates, limits, strict=True):
-        x = 100.0 * (parse_time(each["start"]) - first).total_seconds() / whole
-        width = 100.0 * each["over_seconds"] / whole
-        height = _HEIGHT if rate is None else _HEIGHT * rate / most
-        bars.append({**each, "x": x, "width": width, "height": height, "is_known": rate is not None})
-        if bound is not None and bound <= most:
-            limit.append(f"M{x:.2f} {_HEIGHT - _HEIGHT * bound / most:.2f}H{x + width:.2f}")
-    return {
-        "bars": bars,
-        "limit": " ".join(limit),
-        "is_limit_above": any(bound is not None and bound > most for bound in limits),
-        "most": most,
-        "start": intervals[0]["start"],
-        "end": intervals[-1]["end"],
-    }
 
 
 def draw_slices(slices: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

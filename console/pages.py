@@ -9,8 +9,9 @@ from console.backfill import read_backfill, read_letters, read_missing
 from console.home import read_home, read_lines
 from console.messages import read_message
 from console.sources import read_source, read_source_letters, read_sources
+from console.stream import read_stream
 from console.topic import read_topic, read_topics
-from console.visit import PagePart, Visit
+from console.visit import Visit
 
 _PAGE_SIZE: Final = 50
 _JOB_STATES: Final = ("PENDING", "RUNNING", "PAUSED", "CANCELLING", "CANCELLED", "SUCCEEDED", "FAILED")
@@ -44,29 +45,6 @@ def _read_approval(visit: Visit) -> dict[str, Any]:
     return {"title": name, "id": name, "found": found, "approval": found.data}
 
 
-def _read_stream(visit: Visit) -> dict[str, Any]:
-    name, api = visit.path_params["name"], visit.api
-    # Also one that was started by hand, which has no record of its own.
-    listed = visit.read("streams", api.list_streams)
-    found = None
-    if listed.problem is None:
-        found = next((each for each in listed.data["streams"] if each["name"] == name), None)
-        if found is None:
-            problem = {"code": "stream_not_found", "detail": f"There is no stream {name!r}.", "errors": []}
-            listed = PagePart(problem=problem)
-    context: dict[str, Any] = {"title": name, "name": name, "listed": listed, "stream": found, "is_managed": False}
-    if found is None or found["generation"] is None:
-        return context
-    parts = {
-        "events": lambda: api.list_stream_events(name)["events"][::-1],
-        "snapshots": lambda: api.list_snapshots(stream=name),
-        "updates": lambda: api.list_updates(name)["updates"],
-        "rollbacks": lambda: api.list_rollbacks(name)["rollbacks"],
-    }
-    read = {part: visit.read(f"stream {name} {part}", call) for part, call in parts.items()}
-    return {**context, **read, "is_managed": True}
-
-
 def _read_backfills(visit: Visit) -> dict[str, Any]:
     names = ("state", "topic", "label", "since", "page_token")
     filters: dict[str, Any] = {name: visit.params.get(name) or None for name in names}
@@ -83,7 +61,7 @@ PAGES: Final = (
     Page("/topics/{topic}", "topics", "topic.html", "topic_live.html", read_topic, None),
     Page("/topics/{topic}/message", "topics", "message.html", "message_live.html", read_message, None),
     Page("/streams", "streams", "streams.html", "streams_live.html", _read_streams),
-    Page("/streams/{name}", "streams", "stream.html", "stream_live.html", _read_stream),
+    Page("/streams/{name}", "streams", "stream.html", "stream_live.html", read_stream),
     Page("/sources", "sources", "sources.html", "sources_live.html", read_sources, 60.0),
     # What these two read costs queries, as a topic's own page does.
     Page("/sources/{name}", "sources", "source.html", "source_live.html", read_source, None),

@@ -29,15 +29,19 @@ def read_log_end(job: Job, log: Path, *, tail_bytes: int) -> LogPiece:
     if not log.exists():
         content = _where_it_is(job)
         return LogPiece(content, len(content), job.state.is_final)
+    content, size = read_tail(log, tail_bytes)
+    return LogPiece(content, size, job.state.is_final)
+
+
+def read_tail(log: Path, tail_bytes: int) -> tuple[bytes, int]:
+    """Return the end of a log, whole lines only, and the bytes of all of it."""
     with log.open("rb") as file:
         size = file.seek(0, 2)
         start = max(0, size - tail_bytes)
         # One byte more: where it ends a line, the tail begins with a whole one.
         file.seek(max(0, start - 1))
         content = file.read(size - max(0, start - 1))
-    if start > 0:
-        content = content.partition(b"\n")[2]
-    return LogPiece(content, size, job.state.is_final)
+    return content.partition(b"\n")[2] if start > 0 else content, size
 
 
 def read_log_from(job: Job, log: Path, offset: int) -> LogPiece:

@@ -19,7 +19,7 @@ from rollout.check import CheckedSource, StreamSide, UpdateCheck, check_update
 from rollout.formats import ReleaseFormats, own_formats
 from rollout.releases import Releases
 from rollout.service import StreamService
-from streams.folder import StreamFolder, read_newest_status
+from streams.folder import StreamFolder, has_state, read_newest_status
 from streams.place import address_of
 from streams.snapshot import PLAN_FILE
 from warehouse.open import warehouse_from_json
@@ -69,16 +69,8 @@ class UpdateChecker:
         )
 
     def has_state(self, record: StreamRecord) -> bool:
-        """Whether this home has the stream's state, or it never ran: what its last start wrote lies here.
-
-        Machines that share a home see the same files under another machine's name.
-        """
-        if record.home is None:
-            return True
-        folder = StreamFolder.of(self._settings.home, record.name, record.instance_id)
-        if (record.home.host, record.home.path) == (gethostname(), str(folder.state)):
-            return True
-        return record.instance_id is not None and folder.run.exists()
+        """Whether this home has the stream's state, or it never ran."""
+        return has_state(record, self._settings.home)
 
     def _running(self, record: StreamRecord) -> StreamSide:
         # What it said at its last start; one that has not run yet may be anywhere.

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -31,6 +32,7 @@ from model.stream_record import (
     is_stream_name,
 )
 from rollout.request import StreamLaunch
+from rollout.stream_logs import StreamLogs
 
 _LOG: Final = structlog.get_logger()
 
@@ -48,7 +50,8 @@ class StreamService:
 
     Every call answers from the store within milliseconds, before anything of it has happened. A call that changes
     a stream takes the versions that its caller has seen, if they matter. ``groups`` are the registry's, None while
-    it can't be read. ``check_release`` raises for a release that no agent has.
+    it can't be read. ``check_release`` raises for a release that no agent has. ``home`` is where streams of this
+    machine log, None where none run.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope.
@@ -60,10 +63,12 @@ class StreamService:
         self,
         store: JobStore,
         *,
+        home: Path | None = None,
         groups: Callable[[], frozenset[str] | None] = _unknown_groups,
         check_release: Callable[[str | None], None] = any_release,
     ) -> None:
         self._store = store
+        self._logs = None if home is None else StreamLogs(home)
         self._groups = groups
         self._check_release = check_release
 
@@ -128,6 +133,15 @@ class StreamService:
         """Return the lines of the stream's history after number ``after``, oldest first."""
         principal.require(STREAMS_READ)
         return self._store.list_stream_events(self._get(name).name, after=after)
+
+    def read_log(self, name: str, *, principal: Principal, tail_bytes: int) -> bytes:
+        """Return the end of the newest process's log, whole lines only; empty before the first one.
+
+        Where another machine has the log it is one line that names it.
+        """
+        principal.require(STREAMS_READ)
+        record = self._get(name)
+        return b"" if self._logs is None else self._logs.read_end(record, tail_bytes=tail_bytes)
 
     def get_for_change(self, name: str, *, principal: Principal, versions: Versions = None) -> StreamRecord:
         """Return the record of a stream that the caller is about to change."""

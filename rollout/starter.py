@@ -6,12 +6,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
+from jobs.log import read_tail
 from model.settings import Settings, read_settings
 from model.stream_options import PipelineStreamOptions, StreamKind
 from model.stream_record import StreamRecord
 from rollout.process import INSTANCE_OPTION, StreamProcess
 from rollout.releases import Releases
 from rollout.shadow import Shadows
+from rollout.stream_logs import StreamLogs
 from streams.control import BatchPace, Order
 from streams.folder import StreamFolder
 
@@ -51,6 +53,7 @@ class StreamStarter:
         self._environment = dict(environment)
         self.settings = read_settings(self._environment)
         self._releases = Releases(self.settings.home)
+        self._logs = StreamLogs(self.settings.home)
         self._command = command
 
     def prepare(self, record: StreamRecord, instance_id: str, *, is_standby: bool = False) -> PreparedStart:
@@ -69,7 +72,7 @@ class StreamStarter:
             own if self._command is None else self._command(record, instance_id),
             self.pace(record),
             started.variables,
-            self._standby_log(record.name, instance_id) if is_standby else self._log(record.name),
+            self._logs.of_standby(record.name, instance_id) if is_standby else self._logs.of(record.name),
         )
 
     @cached_property
@@ -88,30 +91,15 @@ class StreamStarter:
 
     def log_end(self, name: str, instance_id: str | None) -> str:
         """Return the last lines that an instance has logged."""
-        path = self._log(name)
-        if instance_id is not None and self._standby_log(name, instance_id).exists():
-            path = self._standby_log(name, instance_id)
         try:
-            with path.open("rb") as log:
-                size = log.seek(0, 2)
-                log.seek(max(0, size - _LOG_BYTES))
-                text = log.read().decode(errors="replace")
+            content, _ = read_tail(self._logs.of_instance(name, instance_id), _LOG_BYTES)
         except OSError:
             return ""
-        return "\n".join(text.splitlines()[-_LOG_LINES:])
+        return "\n".join(content.decode(errors="replace").splitlines()[-_LOG_LINES:])
 
     def remove_logs(self, name: str, *, keep: Sequence[str]) -> None:
         """Remove the logs of standbys, but for those of the instances to ``keep``."""
-        kept = {self._standby_log(name, instance_id) for instance_id in keep}
-        for path in self._log(name).parent.glob(f"{name}.in_*.log"):
-            if path not in kept:
-                path.unlink(missing_ok=True)
-
-    def _log(self, name: str) -> Path:
-        return self.settings.home / "logs" / f"{name}.log"
-
-    def _standby_log(self, name: str, instance_id: str) -> Path:
-        return self.settings.home / "logs" / f"{name}.{instance_id}.log"
+        self._logs.remove_standbys(name, keep=keep)
 
 
 def stream_arguments(record: StreamRecord, instance_id: str) -> list[str]:

@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from socket import gethostname
 from typing import Any, Final, Self
 
+from model.stream_record import StreamRecord
 from streams.status import StatusFile
 
 _INSTANCES: Final = "instances"
@@ -60,6 +62,19 @@ def list_instances(home: Path) -> list[StreamFolder]:
     return [
         StreamFolder(run.parent.parent, run.name) for run in sorted((home / "streams").glob(f"*/{_INSTANCES}/*"))
     ]
+
+
+def has_state(record: StreamRecord, home: Path) -> bool:
+    """Whether ``home`` has the stream's state, or it never ran: what its last start wrote lies there.
+
+    Machines that share a home see the same files under another machine's name.
+    """
+    if record.home is None:
+        return True
+    folder = StreamFolder.of(home, record.name, record.instance_id)
+    if (record.home.host, record.home.path) == (gethostname(), str(folder.state)):
+        return True
+    return record.instance_id is not None and folder.run.exists()
 
 
 def read_statuses(home: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -179,6 +179,7 @@ def test_a_name_that_never_was_is_not_found_with_the_one_that_was_meant(api: Any
         for method, path in (
             ("GET", "/streams/bakcup"),
             ("GET", "/streams/bakcup/events"),
+            ("GET", "/streams/bakcup/logs"),
             ("POST", "/streams/bakcup:drain"),
             ("POST", "/streams/bakcup:cancel"),
         ):
@@ -201,6 +202,22 @@ def test_a_history_says_who_did_what_to_programs_and_people(api: Any) -> None:
     ]
     assert events[2]["fields"] == {"from": "STARTING", "to": "RUNNING"}
     assert later == events[1:]
+
+
+def test_the_end_of_its_log_is_shown_and_where_it_is_when_it_is_elsewhere(api: Any, refeed: Any) -> None:
+    launch(api)
+    (api.home / "logs").mkdir(exist_ok=True)
+    (api.home / "logs" / "backup.log").write_text("the first line\nthe second line\n")
+    with api.client() as client:
+        answer = client.get("/streams/backup/logs", params={"tail": 20})
+        assert (answer.text, answer.headers["content-type"]) == ("the second line\n", "text/plain; charset=utf-8")
+        assert client.get("/streams/backup/logs", params={"tail": -1}).status_code == 422
+    printed = json.loads(refeed("stream", "logs", "backup", "--json")[1])
+    assert printed == {"lines": ["the first line", "the second line"]}
+    api.store.take_streams(AGENT, limit=1, lease_seconds=60)
+    place = StreamHome("node-7", "/data/streams/backup")
+    api.store.report_stream("backup", AGENT, StreamState.RUNNING, instance_id="in_1", home=place)
+    assert refeed("stream", "logs", "backup")[1] == "backup logs on node-7, in /data/logs.\n"
 
 
 def test_a_launched_stream_without_an_agent_is_a_problem_in_the_status(api: Any) -> None:

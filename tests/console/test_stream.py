@@ -1,0 +1,65 @@
+"""One stream's page: its rate over time, its log, and how often its process began."""
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import httpx
+import pytest
+
+from jobs.store.figures import stream_subject
+from model.stream_options import StreamKind
+from model.stream_record import StreamState
+from tests.console.test_app import _client, sign_in
+from tests.console.yard import Yard, make_yard
+
+
+@pytest.fixture(scope="module")
+def yard(start_api: Callable[..., Any]) -> Yard:
+    yard = make_yard(start_api)
+    yard.api.store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
+    return yard
+
+
+@pytest.fixture
+def browser(yard: Yard) -> Iterator[httpx.Client]:
+    with _client(yard) as client:
+        sign_in(client, yard.key)
+        yield client
+
+
+def part(page: httpx.Response, title: str) -> str:
+    assert page.status_code == 200
+    return page.text.split(f"<h2>{title}")[1].split("</section>")[0]
+
+
+def test_a_step_that_nobody_recorded_is_unknown_in_chart_and_table(yard: Yard, browser: httpx.Client) -> None:
+    minute = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=2)
+    figures = {"state": "RUNNING", "rate_messages_per_second": 1234.5, "lag_seconds": 0.5}
+    yard.api.store.put_figures(minute, {stream_subject("backup"): figures})
+    rates = part(browser.get("/console/streams/backup"), "Rate over the last hour")
+    assert rates.count("<rect") == 60
+    assert rates.count('class="count"') == 1
+    assert "0 to 1,234.5 messages a second; a pale step is unknown</p>" in rates
+    assert '<td data-label="Rate" class="figure">1,234.5/s</td>' in rates
+    assert rates.count('<td data-label="Rate" class="figure"><span class="unknown">unknown</span></td>') == 59
+    assert part(browser.get("/console/streams/backup?over=day"), "Rate over the last day").count("<rect") == 144
+
+
+def test_the_end_of_the_log_is_shown_as_text(yard: Yard, browser: httpx.Client) -> None:
+    assert "It is empty." in part(browser.get("/console/streams/backup"), "End of the log")
+    logs = yard.api.home / "logs"
+    logs.mkdir(exist_ok=True)
+    (logs / "backup.log").write_text("batch_committed messages=7 <b>\n")
+    log = part(browser.get("/console/streams/backup"), "End of the log")
+    assert "batch_committed messages=7 &lt;b&gt;" in log
+    assert "data-follow" in log
+
+
+def test_the_starts_of_its_process_are_counted(yard: Yard, browser: httpx.Client) -> None:
+    store = yard.api.store
+    assert "Processes started</dt><dd>0</dd>" in browser.get("/console/streams/backup").text
+    store.take_streams("agent", limit=1, lease_seconds=60)
+    for instance in ("in_1", "in_2"):
+        store.report_stream("backup", "agent", StreamState.RUNNING, instance_id=instance)
+    assert "Processes started</dt><dd>2 " in browser.get("/console/streams/backup").text

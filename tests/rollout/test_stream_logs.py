@@ -1,0 +1,63 @@
+"""The end of a stream's log, wherever its newest process writes."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from socket import gethostname
+
+import pytest
+
+from jobs.store import JobStore, open_store
+from model.stream_options import StreamKind
+from model.stream_record import StreamHome, StreamRecord, StreamState
+from rollout.stream_logs import StreamLogs
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    with closing(open_store(f"sqlite:///{tmp_path / 'jobs.db'}")) as store:
+        store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+        store.take_streams("agent", limit=1, lease_seconds=60)
+        yield store
+
+
+def report(store: JobStore, home: Path, instance_id: str, host: str | None = None) -> StreamRecord:
+    place = StreamHome(host or gethostname(), str(home / "streams" / "backup"))
+    return store.report_stream("backup", "agent", StreamState.RUNNING, instance_id=instance_id, home=place)
+
+
+def write(home: Path, name: str, text: str) -> None:
+    (home / "logs").mkdir(exist_ok=True)
+    (home / "logs" / name).write_text(text)
+
+
+def test_the_newest_process_s_log_is_read_from_its_end_by_whole_lines(store: JobStore, tmp_path: Path) -> None:
+    logs = StreamLogs(tmp_path)
+    assert logs.read_end(store.get_stream("backup"), tail_bytes=100) == b""
+    write(tmp_path, "backup.log", "the first line\nthe second line\n")
+    first = report(store, tmp_path, "in_1")
+    assert logs.read_end(first, tail_bytes=100) == b"the first line\nthe second line\n"
+    assert logs.read_end(first, tail_bytes=20) == b"the second line\n"
+
+
+def test_a_process_that_was_a_standby_has_a_log_of_its_own_until_the_next_one(
+    store: JobStore, tmp_path: Path
+) -> None:
+    logs = StreamLogs(tmp_path)
+    write(tmp_path, "backup.log", "old\n")
+    write(tmp_path, "backup.in_2.log", "new\n")
+    assert logs.read_end(report(store, tmp_path, "in_2"), tail_bytes=100) == b"new\n"
+    assert logs.read_end(report(store, tmp_path, "in_3"), tail_bytes=100) == b"old\n"
+    logs.remove_standbys("backup", keep=["in_2"])
+    assert logs.of_standby("backup", "in_2").exists()
+    logs.remove_standbys("backup", keep=[])
+    assert not logs.of_standby("backup", "in_2").exists()
+
+
+def test_another_machine_s_log_is_named_and_one_of_a_shared_home_is_read(store: JobStore, tmp_path: Path) -> None:
+    write(tmp_path, "backup.log", "a line\n")
+    elsewhere = report(store, tmp_path, "in_1", host="node-7")
+    said = StreamLogs(tmp_path).read_end(elsewhere, tail_bytes=100).decode()
+    assert said == f"backup logs on node-7, in {tmp_path / 'logs'}.\n"
+    (tmp_path / "streams" / "backup" / "instances" / "in_1").mkdir(parents=True)
+    assert StreamLogs(tmp_path).read_end(elsewhere, tail_bytes=100) == b"a line\n"
