@@ -218,7 +218,7 @@ class Console:
         check_own_page(request)
         visit = await self._visit(request)
         topic = request.path_params["topic"]
-        events = scan_messages(visit, topic, self._run, is_stopping=self._is_stopping)
+        events = scan_messages(visit, topic, is_stopping=self._is_stopping)
         headers = {"X-Accel-Buffering": "no"}
         return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 

@@ -3,17 +3,16 @@
 import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 from console.payloads import lay_out_json, render_hex
 from console.view import make_url, parse_time, render, render_utc, show_time
-from console.visit import PagePart, SignedOutError, Visit
-from model.errors import ApiUnavailableError
+from console.visit import PagePart, SignedOutError, Visit, problem_of
+from model.errors import ApiUnavailableError, RequestRefusedError
 
 # A list has the beginnings of payloads, which the API cuts.
 PREVIEW_BYTES: Final = 1024
@@ -23,20 +22,11 @@ FILTERS: Final = ("attribute", "message_id", "text")
 _MOST_SHOWN_BYTES: Final = 64 * 1024
 _MOMENT: Final = timedelta(microseconds=1)
 _DAY: Final = timedelta(days=1)
-_ReadPart = Callable[[Callable[[], PagePart]], Awaitable[PagePart]]
 
 
 def read_messages(visit: Visit, topic: str, start: str, end: str, token: str | None = None) -> PagePart:
     """Return a page of messages that came in from ``start`` on, newest first, with previews."""
-    wanted: dict[str, Any] = {
-        "from": start,
-        "to": end,
-        "page_size": str(PAGE_SIZE),
-        "preview_bytes": str(PREVIEW_BYTES),
-        "as_text": "true",
-        "page_token": token or None,
-    }
-    wanted |= {name: visit.params.get(name) or None for name in FILTERS}
+    wanted = _page_params(visit, start, end, token)
     return visit.read(f"messages {topic} {wanted}", lambda: visit.api.list_messages(topic, **wanted))
 
 
@@ -76,12 +66,11 @@ def read_payload(visit: Visit) -> bytes:
     return _download(visit, visit.path_params["topic"], message)
 
 
-async def scan_messages(
-    visit: Visit, topic: str, run: _ReadPart, *, is_stopping: Callable[[], bool]
-) -> AsyncIterator[str]:
+async def scan_messages(visit: Visit, topic: str, *, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:
     """Yield what a search finds, day by day and newest first, and before each day what has been read so far.
 
-    It ends at ``PAGE_SIZE`` messages, with the address that goes on; a browser that leaves ends it too.
+    It ends at ``PAGE_SIZE`` messages, with the address that goes on; a browser that leaves ends it too, with the
+    query under way.
     """
     start, end = parse_time(visit.params["from"]), parse_time(visit.params["to"])
     token, count = visit.params.get("page_token"), 0
@@ -89,11 +78,15 @@ async def scan_messages(
     for low, high in split_days(start, end):
         while not is_stopping():
             yield _event("progress", visit, {"count": count, "read": high, "end": end, "low": low, "high": high})
+            wanted = _page_params(visit, render_utc(low), render_utc(high), token)
             try:
-                part = await run(partial(read_messages, visit, topic, render_utc(low), render_utc(high), token))
-            except SignedOutError:
-                yield "event: signed-out\ndata: {}\n\n"
-                return
+                part = PagePart(await visit.api.search_messages(topic, **wanted))
+            except RequestRefusedError as refused:
+                try:
+                    part = PagePart(problem=problem_of(refused))
+                except SignedOutError:
+                    yield "event: signed-out\ndata: {}\n\n"
+                    return
             except ApiUnavailableError as error:
                 part = PagePart(problem={"code": error.code, "detail": error.message, "errors": []})
             if part.problem is not None:
@@ -126,6 +119,18 @@ def split_days(start: datetime, end: datetime) -> Iterator[tuple[datetime, datet
         low = max(midnight, start.astimezone(UTC))
         yield low, high
         high = low
+
+
+def _page_params(visit: Visit, start: str, end: str, token: str | None) -> dict[str, str | None]:
+    return {
+        "from": start,
+        "to": end,
+        "page_size": str(PAGE_SIZE),
+        "preview_bytes": str(PREVIEW_BYTES),
+        "as_text": "true",
+        "page_token": token or None,
+        **{name: visit.params.get(name) or None for name in FILTERS},
+    }
 
 
 def _find(visit: Visit, topic: str, message_id: str, at: str) -> dict[str, Any] | None:

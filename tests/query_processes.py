@@ -24,7 +24,7 @@ def find_query_processes() -> set[int]:
 def hold_query_processes() -> Iterator[set[int]]:
     """Stop every query process, also one that starts later, with SIGSTOP; yield the ids of those stopped so far.
 
-    After the block the next ones run. Those that were stopped remain so until somebody kills them.
+    After the block they go on.
     """
     held: set[int] = set()
     is_over = threading.Event()
@@ -43,10 +43,12 @@ def hold_query_processes() -> Iterator[set[int]]:
     finally:
         is_over.set()
         thread.join()
+        for pid in held & find_query_processes():
+            os.kill(pid, signal.SIGCONT)
 
 
 def _is_query_process(pid: int) -> bool:
     with suppress(OSError):
         is_ended = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-        return not is_ended and b"query_process" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return not is_ended and b"query_process import serve" in Path(f"/proc/{pid}/cmdline").read_bytes()
     return False

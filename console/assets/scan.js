@@ -17,7 +17,7 @@ function scan(place, address) {
   stop.onclick = () => {
     end();
     status.textContent = "Stopped. " + status.textContent.replace(/Reading .*/s, "");
-    status.append(" The query that is under way ends by itself.");
+    status.append(" The query that was under way is ended.");
   };
   on("progress", ({ html }) => { status.innerHTML = html; });
   on("found", ({ html }) => found.append(...nodes(html)));

@@ -3,7 +3,10 @@
 import asyncio
 import base64
 import json
+import os
 import re
+import signal
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -19,9 +22,9 @@ import pytest
 from connectors.lake.archive import Attempt, LakeArchive
 from console.messages import scan_messages
 from console.payloads import compare_sides, lay_out_json, render_hex
-from console.visit import PagePart
-from tests.console.test_app import _client, sign_in, token_of
+from tests.console.test_app import SECONDS, _client, sign_in, token_of
 from tests.console.yard import BIG, EVIL, Yard, make_yard
+from tests.query_processes import find_query_processes, hold_query_processes
 
 NUMBERS = b'\n{"id":9007199254740993,"price": 1.10,\r\n "big": 1e400}'
 LARGE = b'{"a": "' + b"x" * 10_000_000 + b'"}'
@@ -185,20 +188,40 @@ def test_a_search_that_nobody_follows_any_more_reads_nothing_more() -> None:
     async def follow() -> int:
         calls = 0
 
-        async def run(_: Callable[[], PagePart]) -> PagePart:
+        async def search(_: str, **__: Any) -> dict[str, Any]:
             nonlocal calls
             calls += 1
-            return PagePart({"messages": [], "next_page_token": None})
+            return {"messages": [], "next_page_token": None}
 
         params = {"from": "2026-01-01T00:00:00Z", "to": "2026-02-01T00:00:00Z"}
-        visit: Any = SimpleNamespace(params=params, zone=ZoneInfo("UTC"))
-        events = scan_messages(visit, "orders", run, is_stopping=lambda: False)
+        api = SimpleNamespace(search_messages=search)
+        visit: Any = SimpleNamespace(params=params, zone=ZoneInfo("UTC"), api=api)
+        events = scan_messages(visit, "orders", is_stopping=lambda: False)
         seen = [await anext(events) for _ in range(4)]
         await events.aclose()
         assert [each.split("\n")[0] for each in seen] == ["event: progress", "event: found"] * 2
         return calls
 
     assert asyncio.run(follow()) == 2
+
+
+@pytest.mark.usefixtures("own_spares")
+def test_a_search_that_is_stopped_ends_the_query_under_way(browser: httpx.Client) -> None:
+    address = f"/console/scan/orders?{urlencode(RANGE)}"
+    # It takes the process that was there before, which is no child of this one.
+    scan(browser, address)
+    for spare in find_query_processes():
+        os.kill(spare, signal.SIGKILL)
+    deadline = time.monotonic() + SECONDS
+    with hold_query_processes() as held:
+        with browser.stream("GET", address):
+            while not held:
+                assert time.monotonic() < deadline, "no query begins"
+                time.sleep(0.02)
+            query = set(held)
+        while query & find_query_processes():
+            assert time.monotonic() < deadline, "the query goes on although nobody follows the search"
+            time.sleep(0.02)
 
 
 def test_a_search_says_what_it_has_read_and_ends(browser: httpx.Client) -> None:
