@@ -34,6 +34,7 @@ def part(page: httpx.Response, title: str) -> str:
 
 
 def test_a_step_that_nobody_recorded_is_unknown_in_chart_and_table(yard: Yard, browser: httpx.Client) -> None:
+    assert "Nothing of that time is recorded" in part(browser.get("/console/streams/backup"), "Rate over")
     minute = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=2)
     figures = {"state": "RUNNING", "rate_messages_per_second": 1234.5, "lag_seconds": 0.5}
     yard.api.store.put_figures(minute, {stream_subject("backup"): figures})
