@@ -258,6 +258,10 @@ class PlanSubscription(BaseModel):
     name: str
     filter: str
     receives_replay: bool
+    excluded_by: Literal["backup", "filter", "detached"] | None = Field(
+        default=None,
+        description="What keeps replays from it: as a backup its filter, its own filter, or that it is detached.",
+    )
 
 
 class PlanBounds(BaseModel):

@@ -35,8 +35,14 @@ class TopicOut(BaseModel):
                             "name": "refeed-backup.orders",
                             "filter": 'NOT attributes.refeed_replay = "<token>"',
                             "receives_replay": False,
+                            "excluded_by": "backup",
                         },
-                        {"name": "pipeline-orders", "filter": "", "receives_replay": True},
+                        {
+                            "name": "pipeline-orders",
+                            "filter": "",
+                            "receives_replay": True,
+                            "excluded_by": None,
+                        },
                     ],
                 }
             ]
@@ -57,9 +63,9 @@ class TopicOut(BaseModel):
         description="As compressed; shared out by rows where a file has several topics."
     )
     messages_per_second: float | None = Field(
-        description="Archived, on average since the hour before this one began."
+        description="Archived, on average since the hour before this one began; null where nobody counts them."
     )
-    subscriptions: list[PlanSubscription] = Field(description="All of the topic, by name.")
+    subscriptions: list[PlanSubscription] = Field(description="All of the topic that its project has, by name.")
 
 
 class TopicsOut(BaseModel):

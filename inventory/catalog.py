@@ -60,9 +60,9 @@ class TopicInfo:
 
     ``messages`` and ``stored_bytes`` are those of the last seven days, bytes as compressed and shared out by rows
     where a file holds several topics; BigQuery does not tell them. ``messages_per_second`` were archived on
-    average since the hour before this one began. ``freshness_seconds`` is the age of the newest archived message
-    by its ingestion. ``subscriptions`` are all of the topic, each with whether a replay reaches it. None is
-    unknown.
+    average since the hour before this one began; None without a backup when there were none. ``freshness_seconds``
+    is the age of the newest archived message by its ingestion. ``subscriptions`` are all of the topic, each with
+    whether a replay reaches it. None is unknown.
     """
 
     topic: str
@@ -219,7 +219,7 @@ class Catalog:
         found = []
         for topic in sorted({*topics, *volumes}):
             counted = sum(each[topic].messages for each in hours.by_hour.values() if topic in each)
-            rate = None if hours.unknown else round(counted / lately.width.total_seconds(), 3)
+            rate = None if hours.unknown else round(counted / lately.width.total_seconds(), 6)
             found.append(self._topic(topic, by_topic.get(topic, []), volumes.get(topic), stats, now, rate=rate))
         return found
 
@@ -314,7 +314,7 @@ class Catalog:
             freshness_seconds=None if age is None else round(max(0.0, age), 3),
             messages=seen.messages,
             stored_bytes=seen.stored_bytes,
-            messages_per_second=rate,
+            messages_per_second=rate if rate or subscription is not None else None,
             subscriptions=list(shown.values()),
         )
 

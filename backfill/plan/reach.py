@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from connectors.pubsub.client import SubscriptionInfo
 from model.filters import FilterError, parse_filter
-from model.message import BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE, redact_tokens
+from model.message import BACKFILL_ID_ATTRIBUTE, BACKUP_SUBSCRIPTION_PREFIX, ROW_ATTRIBUTE, redact_tokens
 
 _STRING: Final = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _OTHER: Final = "\ufffdrefeed"
@@ -19,15 +19,27 @@ _MAX_TRIES: Final = 20_000
 def render_subscriptions(
     subscriptions: Iterable[SubscriptionInfo], known: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """Return each subscription, and whether a replay with the ``known`` attributes could pass its filter."""
-    return [
-        {
-            "name": subscription.id,
-            "filter": redact_tokens(subscription.filter),
-            "receives_replay": not subscription.detached and receives_replay(subscription.filter, known),
-        }
-        for subscription in subscriptions
-    ]
+    """Return each subscription, and what keeps a replay with the ``known`` attributes from it."""
+    found = []
+    for subscription in subscriptions:
+        excluded_by = _excluded_by(subscription, known)
+        found.append(
+            {
+                "name": subscription.id,
+                "filter": redact_tokens(subscription.filter),
+                "receives_replay": excluded_by is None,
+                "excluded_by": excluded_by,
+            }
+        )
+    return found
+
+
+def _excluded_by(subscription: SubscriptionInfo, known: Mapping[str, str]) -> str | None:
+    if subscription.detached:
+        return "detached"
+    if receives_replay(subscription.filter, known):
+        return None
+    return "backup" if subscription.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) else "filter"
 
 
 def receives_replay(filter_text: str, known: Mapping[str, str]) -> bool:

@@ -98,8 +98,11 @@ def plan(tab: Tab) -> None:
     tab.page.wait_for_selector("#plan >> text=data_rewritten")
     said = tab.text()
     assert f"It would publish {STRAYED} messages to orders" in said
-    assert "refeed-backup.orders: its filter keeps replays out" in said
-    assert "refeed-pipeline.orders: receives replays" in said
+    receivers = [row.split("\t")[:2] for row in tab.page.locator("#receivers tbody tr").all_inner_texts()]
+    assert receivers == [
+        ["refeed-backup.orders", "is kept out of the archive"],
+        ["refeed-pipeline.orders", "reaches it"],
+    ]
 
 
 def act(tab: Tab, verb: str) -> None:

@@ -30,6 +30,17 @@ def hidden_of(page: httpx.Response) -> dict[str, str]:
     return {name: unescape(value) for name, value in found}
 
 
+def rows_of(page: str, label: str) -> dict[str, str]:
+    """Return the text of each row's first cell and of its cell with the label."""
+    found = {}
+    for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL):
+        texts = re.findall(r'<td data-label="([^"]+)"[^>]*>(.*?)</td>', row, re.DOTALL)
+        cells = {name: re.sub(r"<[^>]+>", "", text).strip() for name, text in texts}
+        if label in cells:
+            found[next(iter(cells.values()))] = cells[label]
+    return found
+
+
 def test_a_topic_is_attached_by_a_click_that_says_what_it_creates(yard: Yard, ann: httpx.Client) -> None:
     path = "/console/topics/orders/attach"
     assert path in ann.get("/console/topics").text
@@ -40,13 +51,20 @@ def test_a_topic_is_attached_by_a_click_that_says_what_it_creates(yard: Yard, an
     yard.api.pubsub.create_subscription("shop", "orders")
     before = ann.get("/console/topics/orders").text
     assert path in before
-    assert "shop: receives replays" in before
+    assert rows_of(before, "A replay") == {"shop": "reaches it"}
+    before = ann.get("/console/topics").text
+    assert rows_of(before, "Replays reach")["orders"] == "1 of 1"
     sent = {**hidden_of(page), "form_token": token_of(page), "do": "perform"}
     assert ann.post(path, data=sent).headers["location"] == "/console/topics"
     after = ann.get("/console/topics/orders").text
     assert path not in after
-    assert "shop: receives replays" in after
-    assert "refeed-backup.orders: its filter keeps replays out" in after
+    reach = {"shop": "reaches it", "refeed-backup.orders": "is kept out of the archive"}
+    assert rows_of(after, "A replay") == reach
+    assert "NOT attributes.refeed_replay = &#34;&lt;token&gt;&#34;" in after
+    listed = ann.get("/console/topics").text
+    assert rows_of(listed, "Replays reach")["orders"] == "1 of 2"
+    assert float(rows_of(listed, "Messages/s")["orders"]) > 0
+    assert rows_of(listed, "Messages/s")["replay"] == "unknown"
     yard.api.pubsub.delete_subscription("shop")
     (made,) = yard.api.pubsub.list_subscriptions("orders")
     assert made.id == "refeed-backup.orders"

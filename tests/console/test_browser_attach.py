@@ -35,8 +35,10 @@ def test_a_topic_is_attached_by_clicks_and_detached_by_its_name(
         assert [each.id for each in pubsub.list_subscriptions("replay")] == ["refeed-backup.replay"]
 
         row.locator("a:text-is('replay')").click()
-        tab.page.wait_for_selector("text=refeed-backup.replay: its filter keeps replays out")
-        assert "receives replays" not in tab.text()
+        receiver = tab.page.locator("tr", has_text="refeed-backup.replay")
+        receiver.get_by_text("is kept out of the archive").wait_for()
+        assert "reaches it" not in tab.text()
+        assert tab.find_overflow() == []
         tab.page.go_back()
         backed_up.get_by_text("Detach ...").click()
         tab.page.wait_for_selector("h1:text-is('Stop backing up: replay')")

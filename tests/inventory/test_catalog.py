@@ -102,17 +102,25 @@ def test_topics_say_what_is_backed_up_and_what_came_in(tmp_path: Path, catalog: 
 
 def test_topics_say_who_subscribes_and_whom_a_replay_reaches(catalog: Catalog) -> None:
     mine = SubscriptionInfo("mine", "orders", 'attributes.region = "eu"', ack_deadline_seconds=60)
-    gone = SubscriptionInfo("gone", "orders", "", ack_deadline_seconds=60, detached=True)
+    gone = SubscriptionInfo("gone", "orders", 'attributes.a = "b"', ack_deadline_seconds=60, detached=True)
+    deaf = SubscriptionInfo("deaf", "orders", "NOT attributes:refeed_replay", ack_deadline_seconds=60)
 
-    orders, quiet = catalog.list_topics(["quiet", "orders"], [gone, mine, backup_of("orders")], None)
+    orders, quiet = catalog.list_topics(["quiet", "orders"], [deaf, gone, mine, backup_of("orders")], None)
 
     assert orders.subscriptions == [
-        {"name": "gone", "filter": "", "receives_replay": False},
-        {"name": "mine", "filter": 'attributes.region = "eu"', "receives_replay": True},
+        {
+            "name": "deaf",
+            "filter": "NOT attributes:refeed_replay",
+            "receives_replay": False,
+            "excluded_by": "filter",
+        },
+        {"name": "gone", "filter": 'attributes.a = "b"', "receives_replay": False, "excluded_by": "detached"},
+        {"name": "mine", "filter": 'attributes.region = "eu"', "receives_replay": True, "excluded_by": None},
         {
             "name": "refeed-backup.orders",
             "filter": 'NOT attributes.refeed_replay = "<token>"',
             "receives_replay": False,
+            "excluded_by": "backup",
         },
     ]
     assert quiet.subscriptions == []
@@ -121,17 +129,20 @@ def test_topics_say_who_subscribes_and_whom_a_replay_reaches(catalog: Catalog) -
 def test_a_topic_s_rate_is_of_what_was_archived_since_the_hour_before(
     tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(tmp_path, [rows(90, "orders")])
+    fill(tmp_path, [rows(90, "orders"), rows(1, "rare")])
     began = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
 
-    orders, quiet = catalog.list_topics(["quiet"], [], None)
+    orders, quiet, rare = catalog.list_topics(["quiet"], [backup_of("quiet")], None)
 
     seconds = (datetime.now(UTC) - began).total_seconds()
     assert orders.messages_per_second == pytest.approx(90 / seconds, rel=0.05)
+    assert rare.messages_per_second == pytest.approx(1 / seconds, rel=0.05)
     assert quiet.messages_per_second == 0
+    # Of a topic without a backup nobody knows how much is published.
+    assert [each.messages_per_second for each in catalog.list_topics(["quiet"], [], None)][1] is None
     unknown = HourVolumes({}, (Window(began, began + timedelta(hours=1)),))
     monkeypatch.setattr(LakeCounts, "hours", lambda *_: unknown)
-    assert [each.messages_per_second for each in catalog.list_topics(["quiet"], [], None)] == [None, None]
+    assert [each.messages_per_second for each in catalog.list_topics(["quiet"], [], None)] == [None] * 3
 
 
 def test_hours_that_are_over_are_counted_without_a_query(
