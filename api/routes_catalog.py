@@ -9,6 +9,7 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from api.answers import Caller, OpenInventory, Service, SlowCalls, problems
 from api.departure import CallerLeft
 from api.listing import PageSize
+from api.payloads import PAYLOAD_ANSWER, answer_payload, note_letters
 from api.schemas import Rfc3339Time
 from api.schemas_catalog import HistogramOut, LetterMessagesOut, LettersOut, MessagesOut, TopicsOut
 from backfill.plan.redrive import LetterChoice
@@ -24,7 +25,6 @@ from warehouse.counts import Step
 from warehouse.figures import MAX_SHOWN_BYTES
 
 router: Final = APIRouter(tags=["topics"])
-_BYTES: Final = "application/octet-stream"
 _FAILED: Final = "The warehouse or Pub/Sub failed or refused."
 _FULL: Final = "The disk is full."
 _NO_SUCH_TOPIC: Final = "Neither Pub/Sub nor the archive has this topic."
@@ -85,9 +85,8 @@ def count_dead_letters(
     ] = None,
 ) -> Any:
     """Count the pipeline's dead letters by source, reason and path, with the backfill that sends each again."""
-    since = datetime.now(UTC) - timedelta(days=30) if start is None else start
     with slow:
-        return {"reasons": [reason.to_json() for reason in service.count_letters(since, principal=caller)]}
+        return {"reasons": [each.to_json() for each in service.count_letters(_since(start), principal=caller)]}
 
 
 @router.get(
@@ -97,6 +96,7 @@ def count_dead_letters(
     responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
 def list_dead_letters(
+    call: Request,
     source: Annotated[str, Query(max_length=300, description="The source that could not read them.")],
     service: Service,
     caller: Caller,
@@ -109,14 +109,47 @@ def list_dead_letters(
     path: Annotated[
         str | None, Query(max_length=300, description="Those at this path alone; empty: those without one.")
     ] = None,
+    preview_bytes: Annotated[
+        int | None,
+        Query(ge=1, le=MAX_SHOWN_BYTES, description="Where a payload is cut; without it none is shown."),
+    ] = None,
     page_size: PageSize = DEFAULT_LIST_SIZE,
 ) -> Any:
     """List dead letters of one source, the latest first, to choose those that are sent again by their ids."""
-    since = datetime.now(UTC) - timedelta(days=30) if start is None else start
-    choice = LetterChoice(source, since, code, path)
+    choice = LetterChoice(source, _since(start), code, path)
     with slow:
-        found = service.list_letters(choice, principal=caller, limit=page_size + 1)
-    return {"messages": [one.to_json() for one in found[:page_size]], "is_cut": len(found) > page_size}
+        found = service.list_letters(choice, principal=caller, limit=page_size + 1, preview_bytes=preview_bytes)
+    note_letters(call, found[:page_size])
+    return {"messages": found[:page_size], "is_cut": len(found) > page_size}
+
+
+@router.get(
+    "/dead-letters/messages/{message_id}/data",
+    operation_id="downloadDeadLetter",
+    response_class=Response,
+    responses={
+        **PAYLOAD_ANSWER,
+        **problems(s404="The source has no such dead letter since then.", s422=_QUERY, s502=_FAILED, s507=_FULL),
+    },
+)
+def download_dead_letter(
+    call: Request,
+    message_id: Annotated[str, Path(max_length=1024, description="Pub/Sub's id.", examples=["1234"])],
+    source: Annotated[str, Query(max_length=300, description="The source that could not read it.")],
+    topic: Annotated[str, Query(max_length=300, description="The topic that it was first published to.")],
+    service: Service,
+    *,
+    caller: Caller,
+    slow: SlowCalls,
+    start: Annotated[
+        Rfc3339Time | None,
+        Query(alias="from", description="RFC 3339: the dead letter's `ingest_time`; 30 days ago."),
+    ] = None,
+) -> Response:
+    """Download the payload of one message that the pipeline could make no row of, bit for bit."""
+    with slow:
+        data = service.read_letter_data(source, topic, message_id, _since(start), principal=caller)
+    return answer_payload(call, data, topic, message_id)
 
 
 @router.get(
@@ -189,10 +222,7 @@ def list_messages(
     operation_id="downloadMessage",
     response_class=Response,
     responses={
-        200: {
-            "description": "The payload.",
-            "content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}},
-        },
+        **PAYLOAD_ANSWER,
         **problems(s404="No such message came in within the window.", s422=_QUERY, s502=_FAILED, s507=_FULL),
     },
 )
@@ -221,9 +251,11 @@ def download_message(
     with slow:
         found = inventory.read_message_data(request, principal=caller, should_stop=has_left)
     window = found.window
-    place = f"{topic} from {window['from']} to {window['to']}"
-    call.state.read = f"{len(found.data)} bytes of {place}, message {message_id}"
-    return Response(found.data, media_type=_BYTES, headers={"Content-Disposition": "attachment"})
+    return answer_payload(call, found.data, f"{topic} from {window['from']} to {window['to']}", message_id)
+
+
+def _since(start: datetime | None) -> datetime:
+    return datetime.now(UTC) - timedelta(days=30) if start is None else start
 
 
 def _parse_attributes(texts: Iterable[str]) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """What became of a backfill's messages: its slices, dead letters and missing messages."""
 
-from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Annotated, Any, Final
 
@@ -8,13 +7,13 @@ from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, problems
 from api.listing import PageSize
+from api.payloads import PAYLOAD_ANSWER, answer_payload, note_letters
 from api.schemas_backfills import BackfillRates, BackfillSlices, DeadLetterPageOut, DeadLetterReasons, MissingPage
 from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.page_tokens import parse_row_token, render_row_token
 from warehouse.figures import MAX_SHOWN_BYTES
 
 router: Final = APIRouter(tags=["backfills"])
-_BYTES: Final = "application/octet-stream"
 
 PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_token of the page before.")]
 
@@ -71,9 +70,7 @@ def list_backfill_dead_letters(
         preview_bytes=preview_bytes,
     )
     token = None if next_after is None else render_row_token(next_after)
-    read = [letter for letter in letters if letter["data"] is not None]
-    if read:
-        call.state.read = f"{len(read)} dead letters of {_topics_of(read)}"
+    note_letters(call, letters)
     return {"dead_letters": letters, "next_page_token": token}
 
 
@@ -82,10 +79,7 @@ def list_backfill_dead_letters(
     operation_id="downloadBackfillDeadLetter",
     response_class=Response,
     responses={
-        200: {
-            "description": "The payload.",
-            "content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}},
-        },
+        **PAYLOAD_ANSWER,
         **problems(s404=f"{NO_SUCH_BACKFILL} Or the row is no dead letter, or no longer.", s422=INVALID),
     },
 )
@@ -98,14 +92,7 @@ def download_backfill_dead_letter(
 ) -> Response:
     """Download the payload of one message that could not be published, bit for bit."""
     letter = service.read_dead_letter(backfill_id, row, principal=caller)
-    call.state.read = (
-        f"{len(letter.data)} bytes of {letter.topic or 'an unknown topic'}, message {letter.message_id}"
-    )
-    return Response(letter.data, media_type=_BYTES, headers={"Content-Disposition": "attachment"})
-
-
-def _topics_of(letters: Iterable[Mapping[str, Any]]) -> str:
-    return ", ".join(sorted({letter["topic"] or "an unknown topic" for letter in letters}))
+    return answer_payload(call, letter.data, letter.topic or "an unknown topic", letter.message_id)
 
 
 @router.get(

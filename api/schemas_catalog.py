@@ -133,7 +133,7 @@ class LetterReasonOut(BaseModel):
 
 
 class LetterMessageOut(BaseModel):
-    """A message that is a dead letter, with its latest reason and without its payload."""
+    """A message that is a dead letter, with its latest reason; null payloads are hidden or not asked for."""
 
     source: str
     topic: str
@@ -143,6 +143,11 @@ class LetterMessageOut(BaseModel):
     reason: str
     publish_time: datetime | None
     ingest_time: datetime | None = Field(description="When it became a dead letter, the last time.")
+    attributes: dict[str, str | None] | None
+    data: str | None = Field(description="The payload's own text or base64, cut at `preview_bytes`.")
+    encoding: Literal["text", "base64"] | None
+    data_bytes: int | None = Field(description="Of the whole payload.")
+    is_cut: bool | None = Field(description="Whether there is more of the payload.")
 
 
 class LetterMessagesOut(BaseModel):

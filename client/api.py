@@ -37,7 +37,7 @@ class RefeedApi:
         self.backfills = JobCalls("backfills", *calls)
         self.merges = JobCalls("merges", *calls)
         self.compactions = JobCalls("compactions", *calls)
-        self.sources = SourceCalls(self._call)
+        self.sources = SourceCalls(self._call, self._request)
         self.backups = BackupCalls(self._call)
 
     def as_caller(self, key: str | None) -> "RefeedApi":

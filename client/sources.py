@@ -4,12 +4,15 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
+import httpx
+
 
 class SourceCalls:
     """The API's calls about sources; see :class:`client.api.RefeedApi`."""
 
-    def __init__(self, call: Callable[..., dict[str, Any]]) -> None:
+    def __init__(self, call: Callable[..., dict[str, Any]], request: Callable[..., httpx.Response]) -> None:
         self._call = call
+        self._request = request
 
     def list(self) -> dict[str, Any]:
         """Return every source: topic, staging and reporting, with what went from one to the next."""
@@ -24,9 +27,17 @@ class SourceCalls:
         return self._call("GET", f"{_path(name)}/versions", params=_given(wanted))
 
     def list_letters(self, source: str, *, page_size: int, **wanted: str | None) -> dict[str, Any]:
-        """Return dead letters of a source, the latest first; ``wanted`` are from, code and path, None for none."""
+        """Return dead letters of a source, the latest first.
+
+        ``wanted`` are from, code, path and preview_bytes, None for none.
+        """
         params = {"source": source, "page_size": str(page_size), **_given(wanted)}
         return self._call("GET", "/dead-letters/messages", params=params)
+
+    def download_letter(self, source: str, topic: str, message_id: str, start: str) -> bytes:
+        """Return the payload of a dead letter of a source; ``start`` is when it became one."""
+        path = f"/dead-letters/messages/{quote(message_id, safe='')}/data"
+        return self._request("GET", path, params={"source": source, "topic": topic, "from": start}).content
 
 
 def _path(name: str) -> str:

@@ -41,6 +41,7 @@ from console.sign_in import (
     forget_attempt,
     keep_attempt,
 )
+from console.sources import read_source_letter_payload
 from console.view import MEDIA_TYPES, asset_url, find_zone, make_url, read_asset, render
 from console.visit import SESSION_COOKIE, RecentReads, SignedOutError, Visit, problem_of, read_part
 from model.errors import ApiUnavailableError, ForbiddenError, RequestRefusedError
@@ -88,6 +89,7 @@ class Console:
         for path, read_data in (
             ("/topics/{topic}/message/data", read_payload),
             ("/backfills/{id}/dead-letters/{row}/data", read_letter_payload),
+            ("/sources/{name}/dead-letters/data", read_source_letter_payload),
         ):
             routes.append(Route(f"/console{path}", self._answered(self._download(read_data))))
         # Before the pages: /backfills/new is no id.

@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from console.messages import PREVIEW_BYTES
 from console.rates import draw_rates
 from console.visit import Visit
 from console.volumes import draw_cells
 
 LOG_BYTES: Final = 16 * 1024
 _LETTERS: Final = 50
-# Of a payload the list has the beginning, and the download all of it.
-_PREVIEW_BYTES: Final = 1024
 _MISSING: Final = 200
 _MOST_SLICES: Final = 200
 _ENDED: Final = frozenset({"CANCELLED", "SUCCEEDED", "FAILED"})
@@ -41,7 +40,7 @@ def read_backfill(visit: Visit) -> dict[str, Any]:
 
 def read_letters(visit: Visit) -> dict[str, Any]:
     """Return what the page of a backfill's dead letters shows: one by one, to choose those that go out again."""
-    return _read_list(visit, "dead-letters", "dead_letters", _LETTERS, preview_bytes=str(_PREVIEW_BYTES))
+    return _read_list(visit, "dead-letters", "dead_letters", _LETTERS, preview_bytes=str(PREVIEW_BYTES))
 
 
 def read_letter_payload(visit: Visit) -> bytes:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from console.forms import Action, ActionPage, FormField
+from console.messages import PREVIEW_BYTES
 from console.view import parse_time, plain_time, render_utc
 from console.visit import PagePart, Visit
 from model.errors import RequestRefusedError
@@ -113,11 +114,22 @@ def read_source_letters(visit: Visit) -> dict[str, Any]:
     name, since = visit.path_params["name"], find_since(visit)
     choice = read_choice(visit.params)
     wanted = {"from": render_utc(since), "code": choice["code"], "path": choice["path"]}
+    wanted["preview_bytes"] = str(PREVIEW_BYTES)
     found = visit.read(
         f"letters {name} {wanted}",
         lambda: visit.api.sources.list_letters(name, page_size=_LETTERS, **wanted),
     )
     return {"title": f"Dead letters: {name}", "name": name, "since": since, "choice": choice, "found": found}
+
+
+def read_source_letter_payload(visit: Visit) -> bytes:
+    """Return the whole payload of the dead letter in the URL.
+
+    Raises:
+        RequestRefusedError: there is no such dead letter, or the caller may not read messages.
+    """
+    place = (visit.params.get(name, "") for name in ("topic", "id", "at"))
+    return visit.api.sources.download_letter(visit.path_params["name"], *place)
 
 
 def read_choice(params: Mapping[str, str]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from model.moment import render_moment, render_time
@@ -52,7 +52,11 @@ class LetterReason:
 
 @dataclass(frozen=True, slots=True)
 class LetterMessage:
-    """One message that is a dead letter, without its payload; ``reason`` is its latest one."""
+    """One message that is a dead letter; ``reason`` is its latest one.
+
+    ``data`` are the first bytes of its payload; as its whole size and the attributes they are None where nobody
+    asked for them.
+    """
 
     source: str
     topic: str
@@ -62,9 +66,12 @@ class LetterMessage:
     reason: str
     publish_time: str | None
     ingest_time: str | None
+    attributes: dict[str, str | None] | None = None
+    data: bytes | None = None
+    data_bytes: int | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
+        """Return its fields; ``data`` are bytes."""
         return asdict(self)
 
 
@@ -111,8 +118,12 @@ class LetterCounter:
             self._reason(row, places.get(row["source"]), staged.get(row["source"], ()), since) for row in found
         ]
 
-    def list_messages(self, choice: LetterChoice, *, limit: int) -> list[LetterMessage]:
+    def list_messages(
+        self, choice: LetterChoice, *, limit: int, preview_bytes: int | None = None
+    ) -> list[LetterMessage]:
         """Return up to ``limit`` messages, the latest first; those that have become a row since are among them.
+
+        With ``preview_bytes`` each has its attributes, and of its payload those and one more.
 
         Raises:
             WarehouseError, QueryError: the table can't be read.
@@ -126,16 +137,40 @@ class LetterCounter:
                 for name, one in chosen.items()
             },
         }
-        rows = self._answer(_render_list(self._table, limit), parameters)
+        rows = self._answer(_render_list(self._table, limit, preview_bytes), parameters)
         return [
             LetterMessage(
                 **{name: row[name] for name in ("source", "topic", "message_id", "code", "reason")},
                 path=row["path"] or None,
                 publish_time=render_time(row["publish_time"]),
                 ingest_time=render_time(row["ingest_time"]),
+                **({} if preview_bytes is None else _payload_of(row)),
             )
             for row in rows
         ]
+
+    def read_data(self, source: str, topic: str, message_id: str, start: datetime) -> bytes | None:
+        """Return the payload of a dead letter that was written since the day of ``start``, else None.
+
+        Raises:
+            WarehouseError, QueryError: the table can't be read.
+        """
+        # A row's partition begins before it.
+        day = start.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        parameters: _Parameters = {
+            "from": {"type": "TIMESTAMP", "value": render_moment(day)},
+            **{
+                name: _text(one)
+                for name, one in (("source", source), ("topic", topic), ("message_id", message_id))
+            },
+        }
+        rows = self._answer(
+            f"SELECT d.data FROM `{self._table}` AS d WHERE {_since('d')}\n"  # noqa: S608 - a setting
+            "  AND d.source = @source AND d.topic = @topic AND d.message_id = @message_id\n"
+            "ORDER BY d.ingest_time DESC LIMIT 1",
+            parameters,
+        )
+        return bytes(rows[0]["data"] or b"") if rows else None
 
     def _staged(self, place: SourcePlace | None) -> Sequence[str]:
         """Return the source's staging tables if all of them may be read: a part would call too few repaired."""
@@ -225,16 +260,28 @@ def _render_redrive(table: str, tables: Sequence[str]) -> str:
     )
 
 
-def _render_list(table: str, limit: int) -> str:
+def _render_list(table: str, limit: int, preview_bytes: int | None) -> str:
+    payload = ""
+    if preview_bytes is not None:
+        # Cut before rows are compared: whole payloads of a source need not fit into memory.
+        cut = f"SUBSTR(d.data, 1, {preview_bytes + 1})"
+        payload = f",\n    d.attributes, BYTE_LENGTH(d.data) AS data_bytes, {cut} AS data"
     return (
-        f"SELECT d.source, d.topic, d.message_id, d.error_code AS code, {_PATH} AS path,\n"
-        "  d.error_message AS reason, d.publish_time, d.ingest_time\n"
-        f"FROM `{table}` AS d WHERE {_since('d')} AND d.source = @source\n"
-        "QUALIFY ROW_NUMBER() OVER (PARTITION BY d.topic, d.message_id ORDER BY d.ingest_time DESC) = 1\n"
-        "  AND (ARRAY_LENGTH(@codes) = 0 OR d.error_code IN UNNEST(@codes))\n"
-        f"  AND (ARRAY_LENGTH(@paths) = 0 OR {_PATH} IN UNNEST(@paths))\n"
+        "SELECT l.* FROM (\n"  # noqa: S608 - a setting
+        f"  SELECT d.source, d.topic, d.message_id, d.error_code AS code, {_PATH} AS path,\n"
+        f"    d.error_message AS reason, d.publish_time, d.ingest_time{payload}\n"
+        f"  FROM `{table}` AS d WHERE {_since('d')} AND d.source = @source\n"
+        ") AS l WHERE TRUE\n"
+        "QUALIFY ROW_NUMBER() OVER (PARTITION BY l.topic, l.message_id ORDER BY l.ingest_time DESC) = 1\n"
+        "  AND (ARRAY_LENGTH(@codes) = 0 OR l.code IN UNNEST(@codes))\n"
+        "  AND (ARRAY_LENGTH(@paths) = 0 OR l.path IN UNNEST(@paths))\n"
         f"ORDER BY ingest_time DESC, topic, message_id LIMIT {limit}"
     )
+
+
+def _payload_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    attributes = {str(entry["key"]): entry["value"] for entry in row["attributes"] or () if entry}
+    return {"attributes": attributes, "data": bytes(row["data"] or b""), "data_bytes": row["data_bytes"] or 0}
 
 
 def _since(name: str) -> str:

@@ -1,10 +1,11 @@
-"""Messages of backfills as their callers may see them: dead letters and samples, for those who may read them."""
+"""Messages as their callers may see them: dead letters and samples, for those who may read them."""
 
 import base64
 from collections.abc import Mapping
 from typing import Any, Final
 
 from backfill.plan.plan import render_text
+from backfill.plan.redrive import LetterMessage
 from backfill.run.dead_letters import DeadLetter
 from model.principal import Principal
 
@@ -36,5 +37,18 @@ def show_letter(letter: DeadLetter, *, reader: Principal, preview_bytes: int | N
         return {**fields, **_HIDDEN}
     if preview_bytes is None:
         return {**fields, "data": base64.b64encode(letter.data).decode(), "encoding": "base64"}
-    data, encoding = render_text(letter.data, preview_bytes)
-    return {**fields, "data": data, "encoding": encoding, "is_cut": len(letter.data) > preview_bytes}
+    return {**fields, **_preview(letter.data, preview_bytes)}
+
+
+def show_pipeline_letter(letter: LetterMessage, *, reader: Principal, preview_bytes: int | None) -> dict[str, Any]:
+    """Return a dead letter of the pipeline as :func:`show_letter` does; without ``preview_bytes`` no payload."""
+    fields = letter.to_json()
+    if preview_bytes is None or letter.data is None or not reader.may_read(letter.topic):
+        return {**fields, **_HIDDEN, "is_cut": None}
+    return {**fields, **_preview(letter.data, preview_bytes)}
+
+
+def _preview(data: bytes, limit: int) -> dict[str, Any]:
+    """Return a payload, or its first bytes and one more, cut at ``limit``."""
+    shown, encoding = render_text(data, limit)
+    return {"data": shown, "encoding": encoding, "is_cut": len(data) > limit}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from backfill.plan.redrive import LetterChoice, LetterCounter, LetterMessage, LetterReason
+from backfill.plan.redrive import LetterChoice, LetterCounter, LetterReason
 from backfill.run.dead_letters import (
     DeadLetter,
     DeadLetterReason,
@@ -20,7 +20,7 @@ from backfill.run.publish import unconfirmed_bound
 from backfill.run.selection import read_selection
 from backfill.steer.inbox_items import list_inbox
 from backfill.steer.kind import BACKFILL
-from backfill.steer.letters import show_letter
+from backfill.steer.letters import show_letter, show_pipeline_letter
 from backfill.steer.rates import RateInterval, rate_intervals
 from backfill.steer.verification import MissingMessage, Verifier
 from backfill.steer.view import Backfill
@@ -32,6 +32,7 @@ from jobs.store.figures import job_subject
 from jobs.supervisor import JobSupervisor
 from model.errors import ForbiddenError, MessageNotFoundError
 from model.job import JobState
+from model.moment import render_moment
 from model.principal import MESSAGES, READ, Principal
 
 
@@ -163,14 +164,40 @@ class BackfillReader(JobService[Backfill]):
         principal.require(READ)
         return self._letters.count(start)
 
-    def list_letters(self, choice: LetterChoice, *, principal: Principal, limit: int) -> list[LetterMessage]:
-        """Return up to ``limit`` of the pipeline's dead letters, the latest first, without payloads.
+    def list_letters(
+        self, choice: LetterChoice, *, principal: Principal, limit: int, preview_bytes: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Return up to ``limit`` of the pipeline's dead letters, the latest first.
+
+        With ``preview_bytes`` they have the payloads that the caller may read, cut there, and their attributes.
 
         Raises:
             WarehouseError, QueryError: the table can't be read.
         """
         principal.require(READ)
-        return self._letters.list_messages(choice, limit=limit)
+        # Where queries are billed, payloads that nobody may see are not read.
+        wanted = preview_bytes if principal.may(MESSAGES) else None
+        found = self._letters.list_messages(choice, limit=limit, preview_bytes=wanted)
+        return [show_pipeline_letter(letter, reader=principal, preview_bytes=wanted) for letter in found]
+
+    def read_letter_data(
+        self, source: str, topic: str, message_id: str, start: datetime, *, principal: Principal
+    ) -> bytes:
+        """Return the whole payload of one of the pipeline's dead letters that was written since ``start``.
+
+        Raises:
+            MessageNotFoundError: there is no such dead letter.
+            ForbiddenError: the caller may not read messages, or not those of the topic.
+            WarehouseError, QueryError: the table can't be read.
+        """
+        principal.require(READ)
+        principal.require(MESSAGES)
+        principal.require_reading(topic)
+        data = self._letters.read_data(source, topic, message_id, start)
+        if data is None:
+            message = f"{source} has no dead letter {message_id} of {topic} since {render_moment(start)}."
+            raise MessageNotFoundError(message, topic=topic)
+        return data
 
     def _folder_of(self, job_id: str) -> BackfillFolder:
         return BackfillFolder.of(super()._folder_of(job_id))

@@ -7,11 +7,12 @@ from typing import Any
 
 import httpx
 import pytest
+from markupsafe import escape
 
 from model.principal import READ
 from tests.console.test_app import _client, sign_in, token_of
 from tests.console.works import Works, fill_sources, make_works
-from tests.console.yard import EVIL
+from tests.console.yard import BIG, EVIL
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +115,25 @@ def test_some_are_chosen_by_their_ids_and_none_is_never_all(ann: httpx.Client) -
     assert "It publishes 2 messages to hooks." in some
     none = ann.get("/console/sources/hooks/redrive", params=chosen)
     assert (none.status_code, "No dead letter was chosen." in none.text) == (422, True)
+
+
+def test_payloads_are_previewed_downloaded_and_hidden_without_the_scope(works: Works, ann: httpx.Client) -> None:
+    path = "/console/sources/hooks/dead-letters?code=wrong_type"
+    page = ann.get(path).text
+    assert "<code>messages.read</code>" not in page
+    assert (BIG.decode() in page, page.count(str(escape(BIG.decode())))) == (False, 3)
+    whole = [
+        unescape(each) for each in re.findall(r'href="(/console/sources/hooks/dead-letters/data[^"]*)"', page)
+    ]
+    saved = ann.get(whole[0])
+    assert (len(whole), saved.content) == (3, BIG)
+    assert re.fullmatch(r'attachment; filename="m\d"', saved.headers["content-disposition"])
+    with _client(works) as client:
+        sign_in(client, works.api.make_key(READ, name="blind"))
+        hidden = client.get(path).text
+        assert ("9007199254740993" in hidden, "<code>messages.read</code>" in hidden) == (False, True)
+        assert words_of(hidden).count("hidden hidden") == 3
+        assert client.get(whole[0]).status_code == 403
 
 
 def test_a_reader_sees_dead_letters_and_which_scope_sends_them(works: Works) -> None:

@@ -24,7 +24,7 @@ from reporting.kind import MERGE
 from reporting.request import MergeRequest
 from reporting.view import describe_failure, describe_report
 from tests.backfill.plan.test_redrive import LETTERS
-from tests.console.yard import EVIL, QUERY, Yard
+from tests.console.yard import BIG, EVIL, QUERY, Yard
 from warehouse.merges import MergeReport
 from warehouse.open import open_warehouse
 
@@ -88,7 +88,7 @@ def fill_sources(works: Yard) -> None:
             variation = Variation("hooks", "push", variation_hash(shape), shape, '{"id": 1}')
             repository.append([EventType("push", "staging.hooks_push", number, shape)], [variation])
     now = datetime.now(UTC)
-    row = {"data": b'{"id": 1}', "publish_time": now, "topic": "hooks", "source": "hooks", "ordering_key": ""}
+    row = {"data": BIG, "publish_time": now, "topic": "hooks", "source": "hooks", "ordering_key": ""}
     rows = [
         {**row, "message_id": f"m{n}", "error_code": code, "error_message": f"{place}: {EVIL}", "ingest_time": now}
         for n, (code, place) in enumerate(

@@ -332,3 +332,10 @@ def test_a_table_has_its_past_for_a_week(archive):
     for moment in (first - timedelta(days=8), first - timedelta(hours=1), first + timedelta(days=1)):
         with pytest.raises(exceptions.BadRequest, match="Invalid snapshot time"):
             count_at(moment)
+
+
+def test_substr_of_bytes_counts_bytes(archive, dataset):
+    """ "String functions", SUBSTR: a portion of STRING or BYTES, by characters or by bytes."""
+    archive.run(f"CREATE TABLE {dataset}.letters AS SELECT b'\\x00\\xffab' AS data, 'a\u00e9b' AS text")
+    cut = "SUBSTR(l.data, 1, 2) AS head, SUBSTR(l.data, 2, 9) AS tail, SUBSTR(l.text, 1, 2) AS text"
+    assert archive.query(f"SELECT {cut} FROM {dataset}.letters AS l") == [(b"\x00\xff", b"\xffab", "a\u00e9")]
