@@ -47,4 +47,8 @@ class StreamLogs:
             place = Path(record.home.path).parents[1] / "logs"
             return f"{record.name} logs on {record.home.host}, in {place}.\n".encode()
         path = self.of_instance(record.name, record.instance_id)
-        return read_tail(path, tail_bytes)[0] if path.exists() else b""
+        try:
+            content, _ = read_tail(path, tail_bytes)
+        except FileNotFoundError:
+            return b""
+        return content

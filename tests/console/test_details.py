@@ -8,6 +8,7 @@ from urllib.parse import urlencode
 
 import pytest
 
+from model.stream_options import StreamKind
 from tests.console.past import run_backfill
 from tests.console.tab import NARROW, Tab, calm
 from tests.console.yard import BIG, Yard, make_yard
@@ -89,16 +90,24 @@ def test_two_dead_letters_are_ticked_and_the_retry_says_which(
         assert tab.page.input_value("#field-only") == "failed"
 
 
-def test_the_log_follows_while_it_is_at_its_end(yard: Yard, past: str, open_tab: Callable[..., Tab]) -> None:
+@pytest.mark.parametrize("of", ["a backfill", "a stream"])
+def test_the_log_follows_while_it_is_at_its_end(
+    yard: Yard, past: str, open_tab: Callable[..., Tab], of: str
+) -> None:
+    place, log = f"/backfills/{past}", yard.api.home / "backfills" / past / "driver.log"
+    if of == "a stream":
+        yard.api.store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
+        place, log = "/streams/backup?over=day", yard.api.home / "logs" / "backup.log"
+        log.parent.mkdir(exist_ok=True)
+        log.write_text("an old line\n" * 50)
     tab = open_tab()
     tab.sign_in(yard.key)
     is_at_end = """() => {
       const log = document.getElementById("log");
       return log.scrollTop + log.clientHeight >= log.scrollHeight - 4;
     }"""
-    log = yard.api.home / "backfills" / past / "driver.log"
     with calm(tab):
-        tab.open(f"/backfills/{past}")
+        tab.open(place)
         tab.page.wait_for_selector("#as-of time")
         assert tab.page.evaluate(is_at_end)
         with log.open("a") as file:
@@ -110,3 +119,5 @@ def test_the_log_follows_while_it_is_at_its_end(yard: Yard, past: str, open_tab:
             file.write("one more\n")
         tab.page.wait_for_selector("#log:has-text('one more')")
         assert tab.page.evaluate("document.getElementById('log').scrollTop") == 5
+        # What is pushed is of the time that the address names.
+        assert ("Rate over the last day" in tab.text()) is (of == "a stream")

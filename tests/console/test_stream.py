@@ -59,8 +59,14 @@ def test_the_end_of_the_log_is_shown_as_text(yard: Yard, browser: httpx.Client) 
 
 def test_the_starts_of_its_process_are_counted(yard: Yard, browser: httpx.Client) -> None:
     store = yard.api.store
-    assert "Processes started</dt><dd>0</dd>" in browser.get("/console/streams/backup").text
+    page = browser.get("/console/streams/backup").text
+    assert "Processes started</dt><dd>0</dd>" in page
+    assert 'id="starts"' not in page
     store.take_streams("agent", limit=1, lease_seconds=60)
     for instance in ("in_1", "in_2"):
         store.report_stream("backup", "agent", StreamState.RUNNING, instance_id=instance)
-    assert "Processes started</dt><dd>2 " in browser.get("/console/streams/backup").text
+    page = browser.get("/console/streams/backup").text
+    assert "Processes started</dt><dd>2 " in page
+    listed = page.split('<details id="starts">')[1].split("</details>")[0]
+    assert listed.index("in_2") < listed.index("in_1")
+    assert listed.count('<td data-label="Generation" class="figure">1</td>') == 2

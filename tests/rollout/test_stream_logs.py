@@ -61,3 +61,11 @@ def test_another_machine_s_log_is_named_and_one_of_a_shared_home_is_read(store: 
     assert said == f"backup logs on node-7, in {tmp_path / 'logs'}.\n"
     (tmp_path / "streams" / "backup" / "instances" / "in_1").mkdir(parents=True)
     assert StreamLogs(tmp_path).read_end(elsewhere, tail_bytes=100) == b"a line\n"
+
+
+def test_a_log_that_is_removed_while_it_is_looked_for_is_empty(
+    store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = report(store, tmp_path, "in_1")
+    monkeypatch.setattr(Path, "exists", lambda _: True)
+    assert StreamLogs(tmp_path).read_end(record, tail_bytes=100) == b""
