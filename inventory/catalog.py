@@ -299,6 +299,9 @@ class Catalog:
         token = {REPLAY_ATTRIBUTE: replay_token(self._secret, topic)}
         shown = {each["name"]: each for each in render_subscriptions(subscriptions, token)}
         subscription = shown.get(backup_subscription_id(topic))
+        if subscription is not None and subscription["excluded_by"] == "detached":
+            # It gets no messages any more, so it backs nothing up.
+            subscription = None
         waiting = None if subscription is None else (stats or {}).get(subscription["name"])
         seen = volume or TopicVolume(stored_bytes=0)
         age = None if seen.last_ingest_time is None else (now - seen.last_ingest_time).total_seconds()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -124,6 +125,13 @@ def test_topics_say_who_subscribes_and_whom_a_replay_reaches(catalog: Catalog) -
         },
     ]
     assert quiet.subscriptions == []
+
+
+def test_a_backup_that_pubsub_has_detached_backs_nothing_up(catalog: Catalog) -> None:
+    (orders,) = catalog.list_topics(["orders"], [replace(backup_of("orders"), detached=True)], None)
+
+    assert (orders.is_attached, orders.subscription, orders.messages_per_second) == (False, None, None)
+    assert orders.subscriptions[0]["excluded_by"] == "detached"
 
 
 def test_a_topic_s_rate_is_of_what_was_archived_since_the_hour_before(
