@@ -23,7 +23,7 @@ from api.routes_audit import router as audit
 from api.server import MAX_HEAD_BYTES
 from api.state import AppState, OpenApp, Services, put_state
 from api.swagger import router as swagger
-from inventory.catalog import StreamInfo
+from inventory.streams import StreamInfo
 from model.errors import RefeedError
 from model.settings import Settings
 

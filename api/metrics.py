@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.stream_figures import StreamFigures
-from inventory.catalog import StreamInfo
+from inventory.streams import StreamInfo
 from jobs.store import JobCount, JobStore
 from model.job import JobState
 

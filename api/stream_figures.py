@@ -10,7 +10,7 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from inventory.catalog import StreamInfo
+from inventory.streams import StreamInfo
 
 # As for jobs: anybody may ask, and each look asks Pub/Sub.
 _KEEP_SECONDS: Final = 5.0

@@ -168,9 +168,9 @@ def _examine_pubsub(settings: Settings) -> Finding:
 def _examine_streams(settings: Settings) -> Iterator[Finding]:
     from app.deployment import Deployment
     from connectors.pubsub.stats import read_stats
-    from inventory.catalog import read_streams
     from inventory.retention import retentions_of
     from inventory.status import count_attached, judge_streams
+    from inventory.streams import read_streams
 
     stats, attached, retentions = None, None, None
     with suppress(RefeedError):

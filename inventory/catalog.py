@@ -1,19 +1,15 @@
 """What there is to replay: topics, how much of them lies where, and the streams that bring it."""
 
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 from backfill.plan.reach import render_subscriptions
-from connectors.pubsub.backlog import BacklogSample
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
-from inventory.managed import UNMANAGED, is_own_report, recorded_fields, shown_state
-from inventory.retention import parse_sample, retained_until, subscriptions_of
+from inventory.streams import StreamInfo, read_streams
 from model.errors import RequestInvalidError
 from model.message import (
     REPLAY_ATTRIBUTE,
@@ -22,11 +18,9 @@ from model.message import (
     replay_token,
 )
 from model.moment import render_time
-from model.stream import BACKUP_STREAM, KINESIS_PREFIX, PIPELINE_PREFIX, StoredReport
-from model.stream_options import StreamKind
+from model.stream import StoredReport
 from model.stream_record import StreamRecord
 from model.window import Window
-from streams.folder import read_statuses
 from warehouse.counts import STEPS, Counts, Step, TopicVolume, floor
 
 MAX_BUCKETS: Final = 10_000
@@ -36,22 +30,6 @@ _MOST_HOURS: Final = timedelta(days=31)
 _SETTLED: Final = timedelta(hours=2)
 # A subscription keeps messages for seven days: what came in before says nothing of how a backup is doing.
 VOLUME_DAYS: Final = 7
-# A stream writes its status every five seconds, also when nothing comes.
-_SILENT_SECONDS: Final = 15.0
-# A stream's own words, and the states that the API shows.
-_STATES: Final = {
-    "starting": "STARTING",
-    "running": "RUNNING",
-    # For the moment of a snapshot, between two commits.
-    "paused": "RUNNING",
-    "waiting": "WAITING",
-    "draining": "DRAINING",
-    "stopped": "DRAINED",
-    "cancelled": "CANCELLED",
-    "failed": "FAILED",
-}
-_ENDED: Final = frozenset({"DRAINED", "CANCELLED", "FAILED"})
-_NOT_REPORTING: Final = "NOT_REPORTING"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,65 +74,6 @@ class Histogram:
     window: dict[str, str | None]
     messages: int
     buckets: list[dict[str, Any]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True)
-class StreamInfo:
-    """A stream as it last reported; ``state`` is NOT_REPORTING 15 s after the last report of one that goes on.
-
-    ``owner`` is the host and process that reported, ``instance_id`` that of its newest start, or of the home where
-    somebody started it by hand. From ``release`` to ``etag`` stands what was asked for when it was launched and
-    who looks after it; a stream that was started by hand has none of it. ``not_committed`` are the messages that
-    its last drain gave back. Pub/Sub deletes nothing that waits for it before ``retained_until``. ``rates`` are
-    the totals' growth a second over the last ``over_seconds``, and None unless it runs; lag is that of its worst
-    subscription at ``lag_measured_at``, and ``batch_seconds`` what its latest batch with messages took to be
-    committed and acknowledged. ``alerts`` are a pipeline's, of sources that wait for a person. ``is_retired`` says
-    that the registry no longer has the pipeline's group. None is unknown.
-    """
-
-    name: str
-    kind: str | None
-    state: str
-    owner: dict[str, Any] | None
-    instance_id: str | None
-    is_retired: bool | None
-    started_at: str | None
-    reported_at: str | None
-    seconds_since_report: float | None
-    totals: dict[str, float]
-    rates: dict[str, float] | None
-    over_seconds: float | None
-    batch_seconds: float | None
-    backlog_messages: int | None
-    lag_seconds: float | None
-    lag_measured_at: str | None
-    alerts: list[dict[str, str]] | None
-    error: dict[str, str] | None
-    redelivered: float | None
-    not_committed: int | None
-    retained_until: str | None
-    release: str | None
-    options: dict[str, Any] | None
-    wanted: str | None
-    drain_timeout_seconds: float | None
-    generation: int | None
-    agent: dict[str, Any] | None
-    home: dict[str, str] | None
-    snapshot_id: str | None
-    created_by: str | None
-    created_at: str | None
-    launched_by: str | None
-    launched_at: str | None
-    etag: str | None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nobody expects it to run: it does not, and the registry no longer has its group."""
-        return self.is_retired is True and self.state in {*_ENDED, _NOT_REPORTING}
 
     def to_json(self) -> dict[str, Any]:
         """Return it in the API's shape."""
@@ -322,62 +241,6 @@ class Catalog:
         )
 
 
-def read_streams(
-    home: Path,
-    stats: Mapping[str, SubscriptionStats] | None,
-    reports: Sequence[StoredReport] = (),
-    groups: frozenset[str] | None = None,
-    records: Sequence[StreamRecord] = (),
-    *,
-    retentions: Mapping[str, int] | None = None,
-) -> list[StreamInfo]:
-    """Return every stream of ``records``, or that reported to ``home`` or is in ``reports``, by name.
-
-    Each is as its newest report has it: a stream's lease lets one instance of a name run at a time, so that an
-    older report is of one that is gone.
-    """
-    launched = {record.name: record for record in records}
-    newest: dict[str, _Report] = {}
-    for report in (*_home_reports(home), *map(_stored_report, reports)):
-        record = launched.get(report.name)
-        instance = report.status.get("instance")
-        if record is not None and not is_own_report(record, instance, _reported_state(report)):
-            # Of a process before this one: its figures are not those of the one that runs.
-            continue
-        known = newest.get(report.name)
-        if known is None or _age(report) < _age(known):
-            newest[report.name] = report
-    names = sorted({*newest, *launched})
-    found = ((newest.get(name) or _Report(name, {}, None), launched.get(name)) for name in names)
-    return [_stream(report, stats, groups, record, retentions) for report, record in found]
-
-
-@dataclass(frozen=True, slots=True)
-class _Report:
-    """A stream's status, and its age in seconds where that is known."""
-
-    name: str
-    status: Mapping[str, Any]
-    silence: float | None
-
-
-def _home_reports(home: Path) -> Iterator[_Report]:
-    for name, status in read_statuses(home):
-        at = _number(status.get("at"))
-        silence = None if at is None else max(0.0, datetime.now(UTC).timestamp() - at)
-        yield _Report(name, status, silence)
-
-
-def _stored_report(stored: StoredReport) -> _Report:
-    report = stored.report
-    own = {"instance": report.instance, "host": report.host, "pid": report.pid, "state": report.state}
-    return _Report(report.name, {**report.status, **own, "at": stored.reported_at.timestamp()}, stored.age_seconds)
-
-
-def _age(report: _Report) -> float:
-    return math.inf if report.silence is None else report.silence
-
-
 def _starts(window: Window, step: Step) -> list[datetime]:
     width = STEPS[step]
     start = floor(window.start, step)
@@ -388,115 +251,3 @@ def _starts(window: Window, step: Step) -> list[datetime]:
             message, errors=[{"code": "too_many_buckets", "message": message, "pointer": "/step"}]
         )
     return [start + width * number for number in range(count)]
-
-
-def _stream(
-    report: _Report,
-    stats: Mapping[str, SubscriptionStats] | None,
-    groups: frozenset[str] | None,
-    record: StreamRecord | None,
-    retentions: Mapping[str, int] | None,
-) -> StreamInfo:
-    name, status, silence = report.name, report.status, report.silence
-    state, instance = _reported_state(report), status.get("instance")
-    # Nothing that stands still has a rate, whatever it wrote last.
-    is_running, rates = state == _STATES["running"], _numbers(status.get("rates"))
-    error = status.get("error")
-    if record is not None:
-        state = shown_state(record, instance, state if status else None)
-        if not status:
-            instance = record.instance_id
-        if error is None and record.error is not None:
-            error = asdict(record.error)
-    kind = _kind_of(name) if record is None else record.kind.value
-    backlog = _backlog(kind, status, stats, is_heard=state not in {*_ENDED, _NOT_REPORTING})
-    host, pid = status.get("host"), status.get("pid")
-    totals, not_committed = _numbers(status.get("totals")), _number(status.get("not_committed"))
-    return StreamInfo(
-        name=name,
-        kind=kind,
-        state=state,
-        owner={"host": host, "pid": pid} if isinstance(host, str) and isinstance(pid, int) else None,
-        instance_id=instance,
-        is_retired=_is_retired(name if record is None else _group_name(record), groups),
-        started_at=_time(status.get("started_at")),
-        reported_at=_time(status.get("at")),
-        seconds_since_report=None if silence is None else round(silence, 3),
-        totals=totals,
-        rates=rates if is_running and rates else None,
-        over_seconds=(status.get("rates_over_seconds") or None) if is_running and rates else None,
-        batch_seconds=_number(status.get("batch_seconds")),
-        backlog_messages=None if backlog is None else backlog.messages,
-        lag_seconds=None if backlog is None else backlog.oldest_unacked_seconds,
-        lag_measured_at=None if backlog is None else _time(backlog.sampled_at),
-        alerts=_alerts(status.get("alerts")),
-        error=error,
-        redelivered=totals.get("redelivered"),
-        not_committed=None if not_committed is None else int(not_committed),
-        retained_until=_time(retained_until(kind, status, stats, retentions)),
-        **(UNMANAGED if record is None else recorded_fields(record)),
-    )
-
-
-def _reported_state(report: _Report) -> str:
-    state = _STATES.get(str(report.status.get("state")), _NOT_REPORTING)
-    # Whether its process lives can't be asked here: it may run in another pod.
-    is_silent = report.silence is None or report.silence > _SILENT_SECONDS
-    return _NOT_REPORTING if state not in _ENDED and is_silent else state
-
-
-def _kind_of(name: str) -> str | None:
-    """Return the kind of a stream that was started by hand, under the name that it always has."""
-    if name == BACKUP_STREAM:
-        return StreamKind.BACKUP.value
-    prefixes = {PIPELINE_PREFIX: StreamKind.PIPELINE.value, KINESIS_PREFIX: StreamKind.KINESIS.value}
-    return next((kind for prefix, kind in prefixes.items() if name.startswith(prefix)), None)
-
-
-def _group_name(record: StreamRecord) -> str:
-    """Return the name that the stream would have if somebody had started it by hand."""
-    return f"{PIPELINE_PREFIX}{record.options['group']}" if "group" in record.options else record.name
-
-
-def _is_retired(name: str, groups: frozenset[str] | None) -> bool | None:
-    if not name.startswith(PIPELINE_PREFIX):
-        return False
-    return None if groups is None else name.removeprefix(PIPELINE_PREFIX) not in groups
-
-
-def _backlog(
-    kind: str | None,
-    status: Mapping[str, Any],
-    stats: Mapping[str, SubscriptionStats] | None,
-    *,
-    is_heard: bool,
-) -> BacklogSample | None:
-    """Return what waits for the stream: by Pub/Sub's own figures, else as the stream itself measured it lately."""
-    if stats is not None and kind != StreamKind.KINESIS:
-        own = [stats[name] for name in subscriptions_of(kind, status, stats)]
-        if not own:
-            return None
-        return BacklogSample(
-            max(one.oldest_unacked_seconds for one in own), sum(one.messages for one in own), time.time()
-        )
-    return parse_sample(status) if is_heard else None
-
-
-def _alerts(found: Any) -> list[dict[str, str]] | None:
-    """Return what a pipeline's stream says is wrong with its sources, without the details."""
-    if not isinstance(found, list):
-        return None
-    return [{name: str(alert.get(name, "")) for name in ("about", "code", "message")} for alert in found]
-
-
-def _number(found: Any) -> float | None:
-    return float(found) if isinstance(found, int | float) else None
-
-
-def _numbers(found: Any) -> dict[str, float]:
-    """Return the numbers of what a stream wrote; another version of it may have written something else."""
-    return {str(k): v for k, v in found.items() if isinstance(v, int | float)} if isinstance(found, dict) else {}
-
-
-def _time(seconds: Any) -> str | None:
-    return render_time(datetime.fromtimestamp(seconds, UTC)) if isinstance(seconds, int | float) else None

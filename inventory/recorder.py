@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from inventory.catalog import StreamInfo
+from inventory.streams import StreamInfo
 from jobs.store import Job, JobStore
 from jobs.store.figures import job_subject, stream_subject
 

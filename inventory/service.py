@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import SubscriptionStats, read_stats
-from inventory.catalog import Catalog, Histogram, StreamInfo, TopicInfo
+from inventory.catalog import Catalog, Histogram, TopicInfo
 from inventory.gaps import GapItems
 from inventory.history import Over, history_start, render_history
 from inventory.messages import MessageBrowser, MessageData, MessagePage, MessageRequest
@@ -22,6 +22,7 @@ from inventory.status import (
     judge_streams,
     waiting_item,
 )
+from inventory.streams import StreamInfo
 from inventory.volumes import Volumes, VolumeStep, read_volumes
 from jobs.inbox_items import InboxItem
 from jobs.store.figures import FigurePoint, stream_subject

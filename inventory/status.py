@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from connectors.pubsub.client import SubscriptionInfo
-from inventory.catalog import StreamInfo
+from inventory.streams import StreamInfo
 from jobs.inbox_items import InboxItem
 from jobs.store.figures import FigurePoint
 from model.message import BACKUP_SUBSCRIPTION_PREFIX

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.stream_figures import StreamFigures
-from inventory.catalog import StreamInfo
+from inventory.streams import StreamInfo
 from model.stream import StreamReport
 from streams.status import StatusFile
 from tests.api.test_metrics import parse

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from inventory.catalog import StreamInfo, read_streams
+from inventory.streams import StreamInfo, read_streams
 from jobs.reporter import StoreReporter
 from jobs.store import JobStore, open_store
 from jobs.store.tables import STREAMS

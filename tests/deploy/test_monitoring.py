@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api.metrics import Metrics
 from api.stream_figures import FIGURES
-from inventory.catalog import StreamInfo
+from inventory.streams import StreamInfo
 from jobs.store import JobStore
 from model.job import JobState, new_job_id
 

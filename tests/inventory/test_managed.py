@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from connectors.pubsub.stats import SubscriptionStats
-from inventory.catalog import StreamInfo, read_streams
 from inventory.status import judge_streams, waiting_item
+from inventory.streams import StreamInfo, read_streams
 from jobs.lease_owner import LeaseOwner
 from model.stream import StoredReport, StreamReport
 from model.stream_options import StreamKind

@@ -2,8 +2,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from inventory.catalog import StreamInfo
 from inventory.recorder import FigureRecorder, seconds_to_next_point
+from inventory.streams import StreamInfo
 from jobs.store import JobStore
 from model.job import JobState, new_job_id
 

@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from inventory.catalog import StreamInfo
 from inventory.status import judge_snapshots, judge_streams
+from inventory.streams import StreamInfo
 from model.stream_record import StreamRecord, StreamState
 from model.stream_snapshot import SnapshotReason, SnapshotRecord, SnapshotState
 
