@@ -17,6 +17,7 @@ from jobs.supervisor import JobSupervisor
 from model.errors import CheckpointCorruptError
 from model.job import JobState, new_job_id
 from model.process import Driver, Process
+from tests.reaching import watch_for
 
 KIND = "backfill"
 # One that is not here: its life is told by its heartbeat, and nothing is ever signalled.
@@ -105,9 +106,11 @@ def wait_for(is_true: Callable[[], bool], why: str, seconds: float = 30.0) -> No
 
 
 def reach(supervisor: JobSupervisor, store: JobStore, job_id: str, state: JobState) -> None:
+    has_been = watch_for(store, job_id, state)
+
     def has_it() -> bool:
         supervisor.tick()
-        return store.get(job_id).state is state
+        return has_been()
 
     wait_for(has_it, f"{job_id} is {state}")
 

@@ -28,6 +28,7 @@ from reporting.request import MergeRequest
 from reporting.service import MergeService
 from reporting.view import Merge, describe_failure, describe_report
 from tests.backfill.conftest import FakeLauncher
+from tests.reaching import watch_for
 from warehouse.merges import MergeReport
 from warehouse.open import open_warehouse
 
@@ -107,9 +108,11 @@ def reach(yard: Yard, wait_for: Callable[..., None]) -> Callable[[str, JobState]
     """Return what ticks until a merge has a state."""
 
     def reach(merge_id: str, state: JobState) -> Merge:
+        has_been = watch_for(yard.stores[0], merge_id, state)
+
         def has_it() -> bool:
             yard.supervisor.tick()
-            return yard.service.get(merge_id, principal=ANN).state is state
+            return has_been()
 
         wait_for(has_it, f"{merge_id} is {state}")
         return yard.service.get(merge_id, principal=ANN)

@@ -10,6 +10,7 @@ from backfill.steer.kind import BACKFILL
 from jobs.store import Job, JobStore
 from jobs.supervisor import JobSupervisor
 from model.job import JobState, new_job_id
+from tests.reaching import watch_for
 
 Wait = Callable[..., None]
 
@@ -44,9 +45,11 @@ def reach(store: JobStore, supervisor: JobSupervisor, wait_for: Wait) -> Callabl
     """Return what ticks until a job has a state."""
 
     def reach(job_id: str, state: JobState) -> Job:
+        has_been = watch_for(store, job_id, state)
+
         def has_it() -> bool:
             supervisor.tick()
-            return store.get(job_id).state is state
+            return has_been()
 
         wait_for(has_it, f"{job_id} is {state}")
         return store.get(job_id)
