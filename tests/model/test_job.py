@@ -1,21 +1,28 @@
-import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from model.errors import JobStateError
-from model.job import MOVES, JobState, is_job_id, new_job_id, validate_move
+from model.job import MOVES, JobState, created_at, is_job_id, new_job_id, validate_move
 
 
-def test_ids_sort_by_the_time_they_were_made():
-    first = new_job_id("bf")
-    later = time.time_ns() + 2_000_000
-    while time.time_ns() < later:  # a ULID counts milliseconds
-        continue
-    assert first < new_job_id("bf")
+def test_ids_sort_as_one_process_made_them_also_within_a_millisecond():
+    made = [new_job_id("bf") for _ in range(10_000)]
+    assert made == sorted(made)
+    assert len(set(made)) == 10_000
 
 
-def test_ids_do_not_repeat():
-    assert len({new_job_id("bf") for _ in range(10_000)}) == 10_000
+def test_an_id_tells_when_it_was_made():
+    before = datetime.now(UTC)
+    made_at = created_at(new_job_id("bf"))
+    assert before - timedelta(milliseconds=1) < made_at <= datetime.now(UTC)
+
+
+def test_ids_of_many_threads_do_not_repeat():
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: new_job_id("bf"), range(10_000)))
+    assert len(set(made)) == 10_000
 
 
 @pytest.mark.parametrize(
