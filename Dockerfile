@@ -7,7 +7,7 @@ WORKDIR /src
 RUN python -m venv /opt/refeed
 # The packages alone first: code changes do not fetch them again.
 COPY requirements.lock ./
-RUN /opt/refeed/bin/pip install --no-cache-dir --require-hashes --requirement requirements.lock
+RUN /opt/refeed/bin/pip install --no-cache-dir --no-deps --require-hashes --requirement requirements.lock
 COPY . .
 RUN /opt/refeed/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
  && /opt/refeed/bin/python -m connectors.spark.classes

@@ -110,7 +110,7 @@ $(BIN)/python:
 
 $(STAMPS)/run: requirements.lock pyproject.toml | $(BIN)/python
 	@echo "Setting up $(VENV): hash-checked packages from requirements.lock (about 500 MB, once) ..." >&2
-	@$(PIP) --require-hashes -r requirements.lock
+	@$(PIP) --no-deps --require-hashes -r requirements.lock
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@echo "Keeping Spark's classes at hand, so that every start is faster (half a minute, once) ..." >&2
 	@$(BIN)/python -m connectors.spark.classes
@@ -118,7 +118,7 @@ $(STAMPS)/run: requirements.lock pyproject.toml | $(BIN)/python
 
 $(STAMPS)/dev: requirements-dev.lock $(STAMPS)/run
 	@echo "Setting up $(VENV): the tools of requirements-dev.lock ..." >&2
-	@$(PIP) --require-hashes -r requirements-dev.lock
+	@$(PIP) --no-deps --require-hashes -r requirements-dev.lock
 	@touch $@
 
 # Google's engine is in no lock file: no test needs it, only the comparison with new expressions.

@@ -64,8 +64,9 @@ class Environments:
             # Without pip, which would be 10 MB more in each: the one that runs here installs into them.
             _run(["-m", "venv", "--without-pip", str(unfinished)], seconds=_UNPACK_SECONDS)
             python = str(unfinished / "bin" / "python")
-            command = [*_PIP, "--python", python, "install", "--require-hashes", "-r", str(self._lock_of(key))]
-            _run(command, seconds=_DOWNLOAD_SECONDS)
+            # A lock names all that its packages need.
+            install = ["install", "--no-deps", "--require-hashes", "-r", str(self._lock_of(key))]
+            _run([*_PIP, "--python", python, *install], seconds=_DOWNLOAD_SECONDS)
             # After a power cut too, a folder that is there is complete.
             os.sync()
             unfinished.rename(self._folder / key)

@@ -6,6 +6,7 @@ import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from importlib.metadata import requires, version
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -15,6 +16,8 @@ import typer
 from _pytest.mark.expression import Expression
 from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from cli.main import app
 from model.settings import read_settings
@@ -161,6 +164,36 @@ def test_a_lock_pins_every_package_with_hashes_and_names_no_index(name: str) -> 
 def test_what_runs_is_pinned_the_same_for_tests() -> None:
     pins = [set(re.findall(r"^(\S+==\S+)", (ROOT / name).read_text(), re.MULTILINE)) for name in LOCKS]
     assert pins[0] - pins[1] == set()
+
+
+def test_a_lock_has_all_that_its_packages_need() -> None:
+    # So pip needs no resolver for it: see the next test.
+    pins = dict(re.findall(r"^(\S+)==(\S+)", (ROOT / LOCKS[0]).read_text(), re.MULTILINE))
+    pins["refeed"] = version("refeed")
+    asked, seen = [Requirement("refeed")], set()
+    while asked:
+        wanted = asked.pop()
+        if wanted in seen:
+            continue
+        seen.add(wanted)
+        name = canonicalize_name(wanted.name)
+        assert wanted.specifier.contains(pins.get(name, "0"), prereleases=True), wanted
+        extras = {"", *wanted.extras}
+        asked += [
+            need
+            for need in map(Requirement, requires(name) or ())
+            if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in extras)
+        ]
+    assert len(seen) > 50
+
+
+@pytest.mark.parametrize("name", ["Makefile", "Dockerfile", "rollout/environments.py"])
+def test_a_lock_is_installed_as_it_is_whatever_was_released_since(name: str) -> None:
+    # With its resolver, pip before 23.3 takes the newest release for "google-auth[pyopenssl]" instead of the one
+    # that is pinned, and refuses it: https://github.com/pypa/pip/issues/12345.
+    installs = [line for line in (ROOT / name).read_text().splitlines() if "--require-hashes" in line]
+    assert installs != []
+    assert [line for line in installs if "--no-deps" not in line] == []
 
 
 def test_the_wheel_carries_its_lock_and_so_does_one_that_is_built_from_the_source_archive(tmp_path: Path) -> None:
