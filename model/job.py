@@ -11,7 +11,7 @@ from typing import Final
 from model.errors import JobStateError
 
 _CROCKFORD: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-# What this process has made: 40 bits that begin below their half, so that they never start again.
+# Counts this process's ids in 40 bits; it begins below their half, so that they do not overflow.
 _MADE = itertools.count(secrets.randbits(39))
 _JOB_ID = re.compile(r"[a-z]{2}_[0-9A-HJKMNP-TV-Z]{26}")
 
@@ -89,8 +89,9 @@ def validate_move(job_id: str, old: JobState, new: JobState) -> None:
 def new_job_id(prefix: str) -> str:
     """Return ``prefix`` + ``_`` + a ULID: unique, and sorted in the order in which one process made them.
 
-    Processes of one millisecond are in no order. It is
-    https://github.com/ulid/spec#monotonicity by a count in the upper half of the random part.
+    Ids of two processes in one millisecond are in no order, and a clock that is set back puts later ids first.
+    Within a millisecond a count in the upper half of the random part decides:
+    https://github.com/ulid/spec#monotonicity.
 
     Example:
         >>> is_job_id(new_job_id("bf"))
