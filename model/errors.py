@@ -7,7 +7,8 @@ class RefeedError(Exception):
     """Refeed could not do what was asked.
 
     The first line of a subclass's docstring is its default message; ``code`` is stable and is what the
-    HTTP API and ``--json`` output show; ``details`` holds JSON-ready facts for the reader.
+    HTTP API and ``--json`` output show, its parent's where a subclass names none; ``details`` holds JSON-ready
+    facts for the reader.
 
     Example:
         >>> TopicNotFoundError(topic="orders").code
@@ -17,6 +18,12 @@ class RefeedError(Exception):
     """
 
     code: ClassVar[str] = "internal"
+
+    def __init_subclass__(cls, code: str | None = None) -> None:
+        """Keep the code that the class statement gives."""
+        super().__init_subclass__()
+        if code is not None:
+            cls.code = code
 
     def __init__(self, message: str | None = None, **details: Any) -> None:
         first_line = (type(self).__doc__ or "").strip().splitlines()[0]
@@ -29,44 +36,34 @@ class RefeedError(Exception):
         return str(self.args[0])
 
 
-class SettingsError(RefeedError):
+class SettingsError(RefeedError, code="settings_invalid"):
     """A setting is missing or wrong."""
 
-    code = "settings_invalid"
 
-
-class InvalidNameError(RefeedError):
+class InvalidNameError(RefeedError, code="name_invalid"):
     """Pub/Sub does not accept the name."""
 
-    code = "name_invalid"
 
-
-class CredentialsMissingError(RefeedError):
+class CredentialsMissingError(RefeedError, code="credentials_missing"):
     """No Google credentials were found; run 'gcloud auth application-default login'.
 
     One code whichever of Google's services asks for them; the class of each is one of that service's errors too.
     """
 
-    code = "credentials_missing"
 
-
-class KeyServiceError(RefeedError):
+class KeyServiceError(RefeedError, code="key_service_error"):
     """The key service does not decrypt a secret."""
 
-    code = "key_service_error"
 
-
-class PubSubError(RefeedError):
+class PubSubError(RefeedError, code="pubsub_error"):
     """Pub/Sub answered with an error."""
 
-    code = "pubsub_error"
     is_transient: ClassVar[bool] = False
 
 
-class PubSubUnavailableError(PubSubError):
+class PubSubUnavailableError(PubSubError, code="pubsub_unavailable"):
     """Pub/Sub does not answer."""
 
-    code = "pubsub_unavailable"
     is_transient = True
 
 
@@ -74,697 +71,469 @@ class PubSubCredentialsError(CredentialsMissingError, PubSubError):
     """No Google credentials were found to call Pub/Sub with; run 'gcloud auth application-default login'."""
 
 
-class TopicNotFoundError(PubSubError):
+class TopicNotFoundError(PubSubError, code="topic_not_found"):
     """The topic does not exist."""
 
-    code = "topic_not_found"
 
-
-class TopicUnknownError(RefeedError):
+class TopicUnknownError(RefeedError, code="topic_unknown"):
     """Neither Pub/Sub nor the archive has the topic."""
 
-    code = "topic_unknown"
 
-
-class MessageNotFoundError(RefeedError):
+class MessageNotFoundError(RefeedError, code="message_not_found"):
     """The archive has no such message in the window."""
 
-    code = "message_not_found"
 
-
-class SourceNotFoundError(RefeedError):
+class SourceNotFoundError(RefeedError, code="source_not_found"):
     """The registry has no source of this name."""
 
-    code = "source_not_found"
 
-
-class SnapshotNotFoundError(PubSubError):
+class SnapshotNotFoundError(PubSubError, code="snapshot_not_found"):
     """The snapshot, or the subscription that it should be restored to, does not exist."""
 
-    code = "snapshot_not_found"
 
-
-class SubscriptionNotFoundError(PubSubError):
+class SubscriptionNotFoundError(PubSubError, code="subscription_not_found"):
     """The subscription does not exist."""
 
-    code = "subscription_not_found"
 
-
-class SubscriptionMismatchError(PubSubError):
+class SubscriptionMismatchError(PubSubError, code="subscription_mismatch"):
     """The subscription exists, but a backup can't use it."""
 
-    code = "subscription_mismatch"
 
-
-class TopicBackupChangedError(RefeedError):
+class TopicBackupChangedError(RefeedError, code="topic_backup_changed"):
     """The topic's backup has changed since it was planned."""
 
-    code = "topic_backup_changed"
 
-
-class MessageRefusedError(PubSubError):
+class MessageRefusedError(PubSubError, code="message_refused"):
     """Pub/Sub does not take this message."""
 
-    code = "message_refused"
 
-
-class MonitoringMissingError(PubSubError):
+class MonitoringMissingError(PubSubError, code="monitoring_missing"):
     """Yielding to a subscription at Google needs google-cloud-monitoring: pip install 'refeed[monitoring]'."""
 
-    code = "monitoring_missing"
 
-
-class KinesisError(RefeedError):
+class KinesisError(RefeedError, code="kinesis_error"):
     """Kinesis answered with an error."""
 
-    code = "kinesis_error"
 
-
-class KinesisUnavailableError(KinesisError):
+class KinesisUnavailableError(KinesisError, code="kinesis_unavailable"):
     """Kinesis does not answer."""
 
-    code = "kinesis_unavailable"
 
-
-class KinesisThrottledError(KinesisUnavailableError):
+class KinesisThrottledError(KinesisUnavailableError, code="kinesis_throttled"):
     """Kinesis takes no further call of this kind at the moment."""
 
-    code = "kinesis_throttled"
 
-
-class KinesisStreamNotFoundError(KinesisError):
+class KinesisStreamNotFoundError(KinesisError, code="kinesis_stream_not_found"):
     """The Kinesis stream does not exist."""
 
-    code = "kinesis_stream_not_found"
 
-
-class AwsCredentialsError(KinesisError):
+class AwsCredentialsError(KinesisError, code="aws_credentials"):
     """No AWS credentials were found: give the stream a key, or the process a role."""
 
-    code = "aws_credentials"
 
-
-class KinesisClientMissingError(KinesisError):
+class KinesisClientMissingError(KinesisError, code="kinesis_missing"):
     """Reading Kinesis needs boto3: pip install 'refeed[kinesis]'."""
 
-    code = "kinesis_missing"
 
-
-class WarehouseError(RefeedError):
+class WarehouseError(RefeedError, code="warehouse_error"):
     """The warehouse answered with an error."""
 
-    code = "warehouse_error"
 
-
-class StorageFullError(WarehouseError):
+class StorageFullError(WarehouseError, code="storage_full"):
     """The disk is full; free some space, nothing un-acked is lost."""
 
-    code = "storage_full"
 
-
-class MergeOvertakenError(WarehouseError):
+class MergeOvertakenError(WarehouseError, code="merge_overtaken"):
     """Another merge changed the reporting table first; nothing was changed by this one."""
 
-    code = "merge_overtaken"
 
-
-class AuditFailedError(RefeedError):
+class AuditFailedError(RefeedError, code="audit_failed"):
     """The audits of a merge failed; the reporting table is unchanged."""
 
-    code = "audit_failed"
 
-
-class WarehouseUnavailableError(WarehouseError):
+class WarehouseUnavailableError(WarehouseError, code="warehouse_unavailable"):
     """The warehouse does not answer; the call is tried again."""
 
-    code = "warehouse_unavailable"
 
-
-class TableNotReadyError(WarehouseUnavailableError):
+class TableNotReadyError(WarehouseUnavailableError, code="table_not_ready"):
     """The warehouse does not know a new table, or its new columns, yet; other tables can be written."""
 
-    code = "table_not_ready"
 
-
-class QuotaExceededError(WarehouseUnavailableError):
+class QuotaExceededError(WarehouseUnavailableError, code="quota_exceeded"):
     """A quota of the warehouse is used up for the moment."""
 
-    code = "quota_exceeded"
 
-
-class WarehousePermissionError(WarehouseError):
+class WarehousePermissionError(WarehouseError, code="warehouse_permission_denied"):
     """The credentials may not do this in the warehouse."""
-
-    code = "warehouse_permission_denied"
 
 
 class WarehouseCredentialsError(CredentialsMissingError, WarehouseError):
     """No Google credentials were found to call BigQuery with; run 'gcloud auth application-default login'."""
 
 
-class TableNotFoundError(WarehouseError):
+class TableNotFoundError(WarehouseError, code="table_not_found"):
     """The table does not exist; run 'refeed init'."""
 
-    code = "table_not_found"
 
-
-class TableMismatchError(WarehouseError):
+class TableMismatchError(WarehouseError, code="table_mismatch"):
     """The table exists with properties that differ and can't be changed."""
 
-    code = "table_mismatch"
 
-
-class CommitOutcomeUnknownError(WarehouseError):
+class CommitOutcomeUnknownError(WarehouseError, code="commit_outcome_unknown"):
     """The commit may or may not have happened; it must be looked up before anything else is done."""
 
-    code = "commit_outcome_unknown"
 
-
-class LeaseHeldError(RefeedError):
+class LeaseHeldError(RefeedError, code="lease_held"):
     """Another stream holds this subscription or this home."""
 
-    code = "lease_held"
 
-
-class LeaseLostError(RefeedError):
+class LeaseLostError(RefeedError, code="lease_lost"):
     """Another stream has taken this subscription over; this one must stop."""
 
-    code = "lease_lost"
 
-
-class CheckpointCorruptError(RefeedError):
+class CheckpointCorruptError(RefeedError, code="checkpoint_corrupt"):
     """A checkpoint file can't be read."""
 
-    code = "checkpoint_corrupt"
 
-
-class SnapshotRefusedError(RefeedError):
+class SnapshotRefusedError(RefeedError, code="snapshot_refused"):
     """No snapshot can be made of the stream as it is now, or the stream can't be put to this snapshot."""
 
-    code = "snapshot_refused"
 
-
-class SnapshotCorruptError(RefeedError):
+class SnapshotCorruptError(RefeedError, code="snapshot_corrupt"):
     """The files of a stream's snapshot are damaged or not whole."""
 
-    code = "snapshot_corrupt"
 
-
-class SnapshotFormatError(RefeedError):
+class SnapshotFormatError(RefeedError, code="snapshot_format_unknown"):
     """A newer release made the snapshot, and this one can't read it."""
 
-    code = "snapshot_format_unknown"
 
-
-class FolderUnavailableError(RefeedError, OSError):
+class FolderUnavailableError(RefeedError, OSError, code="folder_unavailable"):
     """The storage that holds the jobs' folders does not answer, or refuses; REFEED_JOBS_FOLDER names it."""
-
-    code = "folder_unavailable"
 
 
 class FolderCredentialsError(CredentialsMissingError, FolderUnavailableError):
     """No Google credentials were found to reach the bucket with; run 'gcloud auth application-default login'."""
 
 
-class QueryError(RefeedError):
+class QueryError(RefeedError, code="query_failed"):
     """The query failed while it ran."""
 
-    code = "query_failed"
 
-
-class QueryStoppedError(QueryError):
+class QueryStoppedError(QueryError, code="query_stopped"):
     """The query was stopped: its job is to stop, or its caller has left."""
 
-    code = "query_stopped"
 
-
-class QueryTooLargeError(QueryError):
+class QueryTooLargeError(QueryError, code="query_too_large"):
     """The query needs more memory, disk or time than it may use."""
 
-    code = "query_too_large"
 
-
-class NothingSelectedError(QueryError):
+class NothingSelectedError(QueryError, code="nothing_selected"):
     """The query selects nothing, and fail_if_empty was asked for."""
 
-    code = "nothing_selected"
 
-
-class SelectionTooLargeError(QueryError):
+class SelectionTooLargeError(QueryError, code="selection_too_large"):
     """The query selects more than the backfill may publish."""
 
-    code = "selection_too_large"
 
-
-class OrderingColumnsError(QueryError):
+class OrderingColumnsError(QueryError, code="ordering_columns_missing"):
     """The ordering by_key takes a query that gives ordering_key, publish_time, message_id."""
 
-    code = "ordering_columns_missing"
 
-
-class QueryDisagreesError(QueryError):
+class QueryDisagreesError(QueryError, code="query_disagrees"):
     """BigQuery reads the query differently from the gate; it was not run."""
 
-    code = "query_disagrees"
 
-
-class JobNotFoundError(RefeedError):
+class JobNotFoundError(RefeedError, code="job_not_found"):
     """No such job."""
 
-    code = "job_not_found"
 
-
-class JobStateError(RefeedError):
+class JobStateError(RefeedError, code="job_state_conflict"):
     """The job is in a state that does not allow this."""
 
-    code = "job_state_conflict"
 
-
-class SelectionGoneError(JobStateError):
+class SelectionGoneError(JobStateError, code="selection_gone"):
     """The job's files were removed, its selection among them: it can't run again; make a new one."""
 
-    code = "selection_gone"
 
-
-class ReleaseNotFoundError(RefeedError):
+class ReleaseNotFoundError(RefeedError, code="release_not_found"):
     """There is no such release in this home."""
 
-    code = "release_not_found"
 
-
-class StreamElsewhereError(RefeedError):
+class StreamElsewhereError(RefeedError, code="stream_elsewhere"):
     """The stream's state is in another home than the one of the process that is asked."""
 
-    code = "stream_elsewhere"
 
-
-class ReleaseExistsError(RefeedError):
+class ReleaseExistsError(RefeedError, code="release_exists"):
     """Another wheel is installed under the release's name."""
 
-    code = "release_exists"
 
-
-class ReleaseInvalidError(RefeedError):
+class ReleaseInvalidError(RefeedError, code="release_invalid"):
     """The file is no wheel of Refeed that can be installed side by side."""
 
-    code = "release_invalid"
 
-
-class ReleaseInUseError(RefeedError):
+class ReleaseInUseError(RefeedError, code="release_in_use"):
     """Streams are of this release."""
 
-    code = "release_in_use"
 
-
-class EnvironmentFailedError(RefeedError):
+class EnvironmentFailedError(RefeedError, code="environment_failed"):
     """The packages that a release needs can't be installed, or are gone."""
 
-    code = "environment_failed"
 
-
-class TemplateNotFoundError(RefeedError):
+class TemplateNotFoundError(RefeedError, code="template_not_found"):
     """There is no such template."""
 
-    code = "template_not_found"
 
-
-class TemplateInvalidError(RefeedError):
+class TemplateInvalidError(RefeedError, code="template_invalid"):
     """The template has faults."""
 
-    code = "template_invalid"
 
-
-class ManifestInvalidError(RefeedError):
+class ManifestInvalidError(RefeedError, code="manifest_invalid"):
     """The manifest has faults."""
 
-    code = "manifest_invalid"
 
-
-class ManifestNotFoundError(RefeedError):
+class ManifestNotFoundError(RefeedError, code="manifest_not_found"):
     """There is no manifest of this name."""
 
-    code = "manifest_not_found"
 
-
-class ManifestChangedError(RefeedError):
+class ManifestChangedError(RefeedError, code="manifest_changed"):
     """The manifest has changed since it was planned."""
 
-    code = "manifest_changed"
 
-
-class ManifestOwnedError(RefeedError):
+class ManifestOwnedError(RefeedError, code="manifest_owned"):
     """The manifest's name belongs to another source."""
 
-    code = "manifest_owned"
 
-
-class RolloutNotFoundError(RefeedError):
+class RolloutNotFoundError(RefeedError, code="rollout_not_found"):
     """There is no rollout of this id."""
 
-    code = "rollout_not_found"
 
-
-class RolloutInProgressError(RefeedError):
+class RolloutInProgressError(RefeedError, code="rollout_in_progress"):
     """A rollout of the stream has not ended, and another change of it has to wait for that."""
 
-    code = "rollout_in_progress"
 
-
-class RolloutRefusedError(RefeedError):
+class RolloutRefusedError(RefeedError, code="rollout_refused"):
     """The rollout can't begin: what runs is not what it says, or it asks for something that can't be."""
 
-    code = "rollout_refused"
 
-
-class RolloutStateError(RefeedError):
+class RolloutStateError(RefeedError, code="rollout_state_conflict"):
     """The rollout is in a state that does not allow this."""
 
-    code = "rollout_state_conflict"
 
-
-class JobChangedError(RefeedError):
+class JobChangedError(RefeedError, code="job_changed"):
     """The job has changed since it was read."""
 
-    code = "job_changed"
 
-
-class StreamNotFoundError(RefeedError):
+class StreamNotFoundError(RefeedError, code="stream_not_found"):
     """No stream was ever launched under this name."""
 
-    code = "stream_not_found"
 
-
-class StreamExistsError(RefeedError):
+class StreamExistsError(RefeedError, code="stream_exists"):
     """A stream runs under this name, or does this work under another one."""
 
-    code = "stream_exists"
 
-
-class StreamStateError(RefeedError):
+class StreamStateError(RefeedError, code="stream_state_conflict"):
     """The stream is in a state that does not allow this."""
 
-    code = "stream_state_conflict"
 
-
-class StreamSnapshotNotFoundError(RefeedError):
+class StreamSnapshotNotFoundError(RefeedError, code="stream_snapshot_not_found"):
     """No stream has a snapshot of this id."""
 
-    code = "stream_snapshot_not_found"
 
-
-class UpdateInProgressError(RefeedError):
+class UpdateInProgressError(RefeedError, code="update_in_progress"):
     """The stream is being updated, and another change of it has to wait for the end of that."""
 
-    code = "update_in_progress"
 
-
-class UpdateNotFoundError(RefeedError):
+class UpdateNotFoundError(RefeedError, code="update_not_found"):
     """No stream has an update of this id."""
 
-    code = "update_not_found"
 
-
-class SnapshotExpiredError(RefeedError):
+class SnapshotExpiredError(RefeedError, code="snapshot_expired"):
     """Pub/Sub has dropped its part of the snapshot: the subscriptions can't go back to it."""
 
-    code = "snapshot_expired"
 
-
-class StreamChangedError(RefeedError):
+class StreamChangedError(RefeedError, code="stream_changed"):
     """The stream has changed since it was read."""
 
-    code = "stream_changed"
 
-
-class IdempotencyKeyReusedError(RefeedError):
+class IdempotencyKeyReusedError(RefeedError, code="idempotency_key_reused"):
     """This Idempotency-Key was used before with another request."""
 
-    code = "idempotency_key_reused"
 
-
-class PlanExpiredError(RefeedError):
+class PlanExpiredError(RefeedError, code="plan_expired"):
     """The plan has expired, or there never was one with this id; plan again."""
 
-    code = "plan_expired"
 
-
-class PlanMismatchError(RefeedError):
+class PlanMismatchError(RefeedError, code="plan_mismatch"):
     """The plan was made for another query, other parameters or another topic."""
 
-    code = "plan_mismatch"
 
-
-class BackfillOverlapsError(RefeedError):
+class BackfillOverlapsError(RefeedError, code="backfill_overlaps"):
     """Another backfill that has not ended replays some of the same messages to the same topic."""
 
-    code = "backfill_overlaps"
 
-
-class ReplayArchivedError(RefeedError):
+class ReplayArchivedError(RefeedError, code="replay_would_be_archived"):
     """A backup subscription of the target has no replay filter, so the replay would be archived again."""
 
-    code = "replay_would_be_archived"
 
-
-class TargetSubscriptionError(RefeedError):
+class TargetSubscriptionError(RefeedError, code="target_subscription_invalid"):
     """The subscription's filter does not select the messages that are addressed to it."""
 
-    code = "target_subscription_invalid"
 
-
-class ApprovalRequiredError(RefeedError):
+class ApprovalRequiredError(RefeedError, code="approval_required"):
     """The backfill waits for somebody else's approval."""
 
-    code = "approval_required"
 
-
-class ApprovalNotFoundError(RefeedError):
+class ApprovalNotFoundError(RefeedError, code="approval_not_found"):
     """There is no such approval."""
 
-    code = "approval_not_found"
 
-
-class ApprovalStateError(RefeedError):
+class ApprovalStateError(RefeedError, code="approval_state_conflict"):
     """The approval is decided already, or has expired."""
 
-    code = "approval_state_conflict"
 
-
-class StagingUnknownError(RefeedError):
+class StagingUnknownError(RefeedError, code="staging_unknown"):
     """No staging table is known for the backfill's target."""
 
-    code = "staging_unknown"
 
-
-class RevertIncompleteError(WarehouseError):
+class RevertIncompleteError(WarehouseError, code="revert_incomplete"):
     """Some of the backfill's rows are deleted from staging, others are not yet: revert it again."""
 
-    code = "revert_incomplete"
 
-
-class AlreadyMergedError(RefeedError):
+class AlreadyMergedError(RefeedError, code="already_merged"):
     """The backfill's rows are merged into the reporting table already."""
 
-    code = "already_merged"
 
-
-class IdempotencyInProgressError(RefeedError):
+class IdempotencyInProgressError(RefeedError, code="idempotency_in_progress"):
     """Another create with this Idempotency-Key is still under way; ask again in a moment."""
 
-    code = "idempotency_in_progress"
 
-
-class StoreError(RefeedError):
+class StoreError(RefeedError, code="store_error"):
     """The job store answered with an error."""
 
-    code = "store_error"
 
-
-class StoreUnavailableError(StoreError):
+class StoreUnavailableError(StoreError, code="store_unavailable"):
     """The job store does not answer; running jobs go on."""
 
-    code = "store_unavailable"
 
-
-class MessagesFailedError(RefeedError):
+class MessagesFailedError(RefeedError, code="messages_failed"):
     """Some of the selected messages could not be published."""
 
-    code = "messages_failed"
 
-
-class RowsLeftError(RefeedError):
+class RowsLeftError(RefeedError, code="rows_left"):
     """Some of the selected rows have not been sent yet."""
 
-    code = "rows_left"
 
-
-class RequestInvalidError(RefeedError):
+class RequestInvalidError(RefeedError, code="request_invalid"):
     """The request is not valid."""
 
-    code = "request_invalid"
 
-
-class BodyTooLargeError(RefeedError):
+class BodyTooLargeError(RefeedError, code="body_too_large"):
     """The request's body is too large."""
 
-    code = "body_too_large"
 
-
-class UnauthenticatedError(RefeedError):
+class UnauthenticatedError(RefeedError, code="unauthenticated"):
     """Send a valid key or token as 'Authorization: Bearer ...'."""
 
-    code = "unauthenticated"
 
-
-class ForbiddenError(RefeedError):
+class ForbiddenError(RefeedError, code="forbidden"):
     """The caller may not do this."""
 
-    code = "forbidden"
 
-
-class ProxyWithoutKeyError(ForbiddenError):
+class ProxyWithoutKeyError(ForbiddenError, code="proxy_without_key"):
     """A proxy passed the call on, and the service has no keys to tell callers apart."""
 
-    code = "proxy_without_key"
 
-
-class SignInRefusedError(ForbiddenError):
+class SignInRefusedError(ForbiddenError, code="sign_in_refused"):
     """The sign-in with the identity provider is refused."""
 
-    code = "sign_in_refused"
 
-
-class KeyNotFoundError(RefeedError):
+class KeyNotFoundError(RefeedError, code="key_not_found"):
     """No such key."""
 
-    code = "key_not_found"
 
-
-class RateLimitedError(RefeedError):
+class RateLimitedError(RefeedError, code="rate_limited"):
     """Too many calls; ``retry_after_seconds`` in the details says when the next one may come."""
 
-    code = "rate_limited"
 
-
-class ServiceBusyError(RefeedError):
+class ServiceBusyError(RefeedError, code="service_busy"):
     """The service is busy with other plans and counts; try again in a moment."""
 
-    code = "service_busy"
 
-
-class QueueFullError(RefeedError):
+class QueueFullError(RefeedError, code="queue_full"):
     """The collector holds as many events as it may; nothing of this request was taken."""
 
-    code = "queue_full"
 
-
-class IdentityUnavailableError(RefeedError):
+class IdentityUnavailableError(RefeedError, code="identity_unavailable"):
     """The issuer's keys can't be fetched, so no token can be verified now; API keys still work."""
 
-    code = "identity_unavailable"
 
-
-class SnsUncheckedError(RefeedError):
+class SnsUncheckedError(RefeedError, code="sns_unchecked"):
     """A message of Amazon SNS can't be checked now, or its subscription not be confirmed; it has to come again."""
 
-    code = "sns_unchecked"
 
-
-class RequestTimeoutError(RefeedError):
+class RequestTimeoutError(RefeedError, code="request_timeout"):
     """The request's body did not arrive in time."""
 
-    code = "request_timeout"
 
-
-class AnswerTimeoutError(RefeedError):
+class AnswerTimeoutError(RefeedError, code="answer_timeout"):
     """The answer took too long; what was asked for may still happen."""
 
-    code = "answer_timeout"
 
-
-class LaunchError(RefeedError):
+class LaunchError(RefeedError, code="launch_failed"):
     """The job's driver could not be started."""
-
-    code = "launch_failed"
 
 
 class LaunchCredentialsError(CredentialsMissingError, LaunchError):
     """No Google credentials were found to start a batch with; run 'gcloud auth application-default login'."""
 
 
-class JavaNotFoundError(RefeedError):
+class JavaNotFoundError(RefeedError, code="java_not_found"):
     """No Java 17 or 21 was found; set JAVA_HOME, or reinstall Refeed so that it brings its own."""
 
-    code = "java_not_found"
 
-
-class PortTakenError(RefeedError):
+class PortTakenError(RefeedError, code="port_taken"):
     """The port is taken; choose another one with --port."""
 
-    code = "port_taken"
 
-
-class HomeUnwritableError(RefeedError):
+class HomeUnwritableError(RefeedError, code="home_unwritable"):
     """The home can't be written; choose another one with --home or REFEED_HOME."""
 
-    code = "home_unwritable"
 
-
-class InputError(RefeedError):
+class InputError(RefeedError, code="input_invalid"):
     """The command was given an argument or input that it does not accept."""
 
-    code = "input_invalid"
 
-
-class LineError(InputError):
+class LineError(InputError, code="line_invalid"):
     """A line of the input does not have the format that this command reads."""
 
-    code = "line_invalid"
 
-
-class ProcessEndedError(RefeedError):
+class ProcessEndedError(RefeedError, code="process_ended"):
     """A process that Refeed started has ended, or is not ready in time."""
 
-    code = "process_ended"
 
-
-class ApiUnavailableError(RefeedError):
+class ApiUnavailableError(RefeedError, code="api_unavailable"):
     """Refeed's API does not answer; start it with 'refeed up' or 'refeed api', or set REFEED_API_URL."""
 
-    code = "api_unavailable"
 
-
-class RequestRefusedError(RefeedError):
+class RequestRefusedError(RefeedError, code="request_refused"):
     """Refeed's API refused the request."""
 
-    code = "request_refused"
 
-
-class DescriptorError(RefeedError):
+class DescriptorError(RefeedError, code="descriptor_invalid"):
     """The protobuf schema can't be used."""
 
-    code = "descriptor_invalid"
 
-
-class RegistryError(RefeedError):
+class RegistryError(RefeedError, code="registry_invalid"):
     """The registry is not valid."""
 
-    code = "registry_invalid"
 
-
-class SchemaFullError(RefeedError):
+class SchemaFullError(RefeedError, code="schema_full"):
     """A source without a schema has reached its limit of event types or fields."""
 
-    code = "schema_full"
 
-
-class RulesUnfitError(RegistryError):
+class RulesUnfitError(RegistryError, code="rules_unfit"):
     """The source's key, order or partition names a column that its staging table does not have."""
 
-    code = "rules_unfit"
 
-
-class EvolutionRefusedError(WarehouseError):
+class EvolutionRefusedError(WarehouseError, code="evolution_refused"):
     """The table can't be changed to match the schema; nothing was changed."""
-
-    code = "evolution_refused"
