@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from jobs.service import JobService
     from jobs.store import JobStore
     from model.stream_record import StreamRecord
-    from pipeline.registry import Source
     from pipeline.staged import StagedTopics
     from reporting.service import MergeService
     from rollout.approvals import ApprovalService
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from rollout.updates import UpdateService
     from rollout.watch_query import WatchQueries
     from streams.report import StreamReporter
+    from warehouse.merges import MergeSource
     from warehouse.port import Warehouse
     from warehouse.queries import Queries
 
@@ -474,8 +474,8 @@ class Deployment:
         if not any(job.driver is not None for job in self.store.list_active()):
             self.launcher.close()
 
-    def _read_sources(self) -> "Sequence[Source]":
-        """Return the sources of the registry as it is now that have no fault; of one that nobody has filled, none.
+    def _read_sources(self) -> "Mapping[str, MergeSource | None]":
+        """Return the registry's sources without a fault as merges take them; none where nobody has filled it.
 
         Raises:
             RegistryError: it, or its ``sources.yaml``, can't be read.
@@ -484,4 +484,4 @@ class Deployment:
 
         registry = Registry(self.settings.registry)
         files = registry.read_files()
-        return read_snapshot(files, registry.url, is_partial=True).valid_sources() if files else ()
+        return read_snapshot(files, registry.url, is_partial=True).merge_sources() if files else {}

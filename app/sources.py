@@ -3,7 +3,7 @@
 from inventory.sources import SourceCatalog, SourceFigures
 from jobs.store import JobStore
 from model.settings import Settings
-from reporting.nights import list_merged_sources
+from reporting.service import list_merged_sources
 from streams.folder import read_statuses
 from warehouse.port import Warehouse
 from warehouse.queries import Queries

@@ -26,7 +26,6 @@ from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
 from model.schema import Field, RowSchema
-from reporting.merge import merge_source
 from warehouse.lake.merger import LakeMerger
 from warehouse.lake.tasks import LocalTasks
 from warehouse.merges import MergeReport, MergeSource
@@ -120,7 +119,7 @@ def merge(lake: Path, moment: datetime) -> MergeReport:
     warehouse = LakeMerger(
         str(lake), "backup.merge_audits", folder=lake / "merges", tasks=LocalTasks(), limits=limits
     )
-    return merge_source(SOURCE, warehouse=warehouse, now=lambda: moment)
+    return warehouse.merge(SOURCE, now=moment, since=None, is_dry_run=False)
 
 
 def stage(lake: Path, numbers: Sequence[int], moment: datetime, days: int) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
@@ -92,16 +93,15 @@ def merge(
         return
     from app.deployment import Deployment
     from pipeline.registry import Registry
-    from reporting.merge import merge_source
-    from reporting.sources import choose_sources
+    from reporting.request import choose_sources
 
     settings = command_settings()
     configure_logging()
     wanted = MergeCreate(**read_given(MergeCreate, given)).parse()
-    sources = choose_sources(source, Registry(settings.registry).read_valid().valid_sources())
+    sources = choose_sources(source, Registry(settings.registry).read_valid().merge_sources())
     with closing(Deployment(settings).warehouse.open_merger(settings.home / "merges")) as merger:
         reports = [
-            merge_source(found, warehouse=merger, is_dry_run=wanted.is_dry_run, since=wanted.since)
+            merger.merge(found, now=datetime.now(UTC), is_dry_run=wanted.is_dry_run, since=wanted.since)
             for found in sources
         ]
     if as_json:

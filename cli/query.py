@@ -92,11 +92,11 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
         return sql or "", None
     from app.deployment import Deployment
     from pipeline.registry import Registry
-    from reporting.sources import choose_sources
+    from reporting.request import choose_sources
 
     names = None if source is None else [source]
     try:
-        sources = choose_sources(names, Registry(settings.registry).read_valid().valid_sources())
+        sources = choose_sources(names, Registry(settings.registry).read_valid().merge_sources())
     except RegistryError:
         if sql is None:
             raise

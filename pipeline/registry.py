@@ -14,7 +14,7 @@ import fsspec
 import structlog
 from google.protobuf.descriptor import Descriptor
 
-from model.entity import KEY_TYPES, MOMENT_TYPES
+from model.entity import KEY_TYPES, MOMENT_TYPES, EntityRules, version_order
 from model.errors import DescriptorError, InvalidNameError, RegistryError
 from model.message import parse_resource_id
 from model.schema import RowSchema
@@ -23,6 +23,7 @@ from pipeline.descriptors import DescriptorSet, schema_version
 from pipeline.entries import SOURCES_FILE, BrokenSource, FaultList, Faults, SourceEntry, read_entries
 from pipeline.options import read_message_options
 from pipeline.schema import Variant, message_schema
+from warehouse.merges import MergeSource
 
 _log = structlog.get_logger(__name__)
 
@@ -78,6 +79,20 @@ class Source:
         """Whether the messages themselves say what the table looks like."""
         return not self.descriptor
 
+    @property
+    def merge_source(self) -> MergeSource | None:
+        """The source as a merge takes it; None where it has no key, or no reporting table."""
+        if not self.key or not self.reporting:
+            return None
+        rules = EntityRules(
+            key=self.key,
+            order=version_order(self.dedup_order, self.event_time),
+            partition_field=self.partition,
+            has_operation=self.variant == "change_data",
+            is_soft_delete=self.is_soft_delete,
+        )
+        return MergeSource(self.name, self.staging, self.reporting, rules)
+
 
 @dataclass(frozen=True, slots=True)
 class RegistrySnapshot:
@@ -101,6 +116,10 @@ class RegistrySnapshot:
         for broken in self.broken:
             _log.warning("source_broken", source=broken.name, error=broken.error.message)
         return self.sources
+
+    def merge_sources(self) -> dict[str, MergeSource | None]:
+        """Return the sources that have no fault by their names, as a merge takes them, and log the others."""
+        return {source.name: source.merge_source for source in self.valid_sources()}
 
     def groups(self) -> list[str]:
         """Return the names of all groups that have a source without a fault, sorted."""

@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import structlog
@@ -17,7 +17,6 @@ from model import failpoint
 from model.errors import MergeOvertakenError, RefeedError
 from model.job import JobState
 from model.settings import read_settings
-from reporting.merge import merge_source
 from reporting.specification import read_sources, read_warehouse
 from reporting.view import describe_begun, describe_failure, describe_report
 from warehouse.merges import Merger, MergeReport, MergeSource
@@ -71,11 +70,11 @@ def _merge_despite_others(source: MergeSource, specification: dict[str, Any], me
     since = specification["since"]
     for left in reversed(range(_TRIES)):
         try:
-            return merge_source(
+            return merger.merge(
                 source,
-                warehouse=merger,
-                is_dry_run=specification["dry_run"],
+                now=datetime.now(UTC),
                 since=None if since is None else datetime.fromisoformat(since),
+                is_dry_run=specification["dry_run"],
             )
         except MergeOvertakenError:
             if not left:

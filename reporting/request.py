@@ -2,12 +2,14 @@
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import Annotated, Any, ClassVar, Final, Self
 
 from model.declaration import Declared, FieldSpec
 from model.errors import RequestInvalidError
+from warehouse.merges import MergeSource
 
 ALL: Final = "all"
 # Before it there was no Pub/Sub to take messages from.
@@ -129,6 +131,28 @@ class MergeRequest:
     def fingerprint(self) -> str:
         """Return a digest that is the same for the same request."""
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
+
+
+def choose_sources(names: Iterable[str] | None, known: Mapping[str, MergeSource | None]) -> list[MergeSource]:
+    """Return the sources with these names, or all that can be merged; ``known`` has None for the others.
+
+    Raises:
+        RequestInvalidError: there is no such source, or it has no key; every one is in the details.
+    """
+    if names is None:
+        return [source for source in known.values() if source is not None]
+    wanted = dict.fromkeys(names)
+    errors: list[dict[str, Any]] = []
+    for name in wanted:
+        if name not in known:
+            message = f"The registry has no valid source {name[:100]!r}; 'refeed registry check' says what it has."
+            errors.append({"code": "source_unknown", "message": message, "pointer": "/source"})
+        elif known[name] is None:
+            message = f"{name} has no key in sources.yaml, so nothing tells its entities apart."
+            errors.append({"code": "source_without_key", "message": message, "pointer": "/source"})
+    if errors:
+        raise RequestInvalidError("; ".join(error["message"] for error in errors), errors=errors)
+    return [source for name in wanted if (source := known[name]) is not None]
 
 
 def _parse_since(text: str) -> datetime:

@@ -1,31 +1,33 @@
 """What can be done with merges: one service for the API."""
 
-from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from jobs.inbox_items import InboxItem
+from jobs.inbox_items import InboxItem, error_message, list_ended
 from jobs.launcher import Launcher
 from jobs.service import JobService
-from jobs.store import Idempotency, Job, JobStore
+from jobs.store import Idempotency, Job, JobFilter, JobStore
 from jobs.supervisor import JobSupervisor
 from model.errors import RequestInvalidError
+from model.job import JobState
 from model.principal import PLAN, READ, RUN, Principal
 from model.settings import Settings
-from reporting.inbox_items import list_inbox
 from reporting.kind import MERGE
-from reporting.nights import list_merged_sources
-from reporting.request import MergeRequest
-from reporting.sources import DataSource, choose_sources
+from reporting.request import MergeRequest, choose_sources
 from reporting.specification import render_specification
 from reporting.view import Merge
+from warehouse.merges import MergeSource
 from warehouse.port import Warehouse
 
 # Two merges of one source would only undo each other's work, and one job merges as many sources as are wanted.
 _MAX_RUNNING: Final = 1
+# A year of nights; one merge holds all sources.
+_MOST_MERGES: Final = 400
+_ENDED: Final = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
-# The sources of the registry as it is now.
-ReadSources = Callable[[], Sequence[DataSource]]
+# The sources of the registry as it is now, by name; None for one that can't be merged.
+ReadSources = Callable[[], Mapping[str, MergeSource | None]]
 
 
 class MergeService(JobService[Merge]):
@@ -102,4 +104,42 @@ class MergeService(JobService[Merge]):
             principal.require(RUN)
 
     def _list_waiting(self) -> list[InboxItem]:
-        return list_inbox(self._store)
+        """Return merges of the last seven days that failed and whose sources no later merge has merged."""
+        found = list_ended(self._store, MERGE.name, (JobState.FAILED, JobState.SUCCEEDED), now=datetime.now(UTC))
+        real = [job for job in found if not job.request["dry_run"]]
+        succeeded = [job for job in real if job.state is JobState.SUCCEEDED]
+        return [
+            InboxItem(
+                "failure", job.kind, job.id, job.state, None, job.created_by, job.finished_at, error_message(job)
+            )
+            for job in real
+            if job.state is JobState.FAILED and not any(_makes_up_for(later, job) for later in succeeded)
+        ]
+
+
+def list_merged_sources(store: JobStore, since: datetime, source: str | None = None) -> list[dict[str, Any]]:
+    """Return how each source fared in each merge that ended since a time, in the API's shape, newest first.
+
+    Dry runs are left out, as they change nothing and make no audits; so are sources that a merge did not get to.
+    The newest 400 merges are looked at.
+    """
+
+    def lines() -> Iterator[dict[str, Any]]:
+        ended = JobFilter(states=_ENDED, ended_since=since)
+        for merge in map(Merge.from_job, store.list_jobs(MERGE.name, limit=_MOST_MERGES, where=ended)):
+            for found in merge.sources if not merge.dry_run else ():
+                if found["state"] in {"merged", "failed"} and source in {None, found["source"]}:
+                    yield {"merge_id": merge.id, "finished_at": merge.finished_at, **found}
+
+    return list(lines())
+
+
+def _makes_up_for(later: Job, failed: Job) -> bool:
+    """Whether a merge has, since the failure, merged everything that it was about.
+
+    The trap: one that had to read staging again from an earlier time is not made up for by one that had not.
+    """
+    if later.created_at < failed.created_at or not set(failed.request["sources"]) <= set(later.request["sources"]):
+        return False
+    wanted, read = failed.request["since"], later.request["since"]
+    return wanted is None or (read is not None and datetime.fromisoformat(read) <= datetime.fromisoformat(wanted))

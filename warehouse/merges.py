@@ -61,9 +61,12 @@ class Merger(Protocol):
     def merge(
         self, source: MergeSource, *, now: datetime, since: datetime | None, is_dry_run: bool
     ) -> MergeReport:
-        """Merge what staging committed since the last merge, and again what came in after ``since``.
+        """Merge what staging committed since the last merge into the reporting table, all or nothing.
 
-        ``now`` is this machine's clock, for a warehouse that has none of its own: to be shown, and no more.
+        Run it twice, late, out of order or again after a kill at any point: the reporting table comes out the
+        same. Only partitions that change are read and written. ``since`` reads staging again from that moment on,
+        which may take longer and changes nothing that was merged right. ``now`` is this machine's clock, for a
+        warehouse that has none of its own: to be shown, and no more.
 
         Raises:
             MergeOvertakenError: another merge of the source was first; nothing was changed.

@@ -4,13 +4,12 @@ import asyncio
 import gzip
 import json
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 
-from reporting.merge import merge_source
-from reporting.sources import mergeable
 from tests.collector.conftest import Yard
 from tests.pipeline.inferred_stream import Stream
 
@@ -43,9 +42,10 @@ def test_every_webhook_arrives_byte_for_byte_and_is_staged_and_merged(yard: Yard
     stream.drain(batches=2)
     staged = stream.rows("staging.hooks")
     assert len({row["_message_id"] for row in staged}) == len(staged) == 216
-    [source] = mergeable(stream.registry.read().valid_sources())
+    [source] = stream.registry.read().merge_sources().values()
+    assert source is not None
     with closing(stream.warehouse.open_merger(tmp_path)) as merger:
-        merge_source(source, warehouse=merger)
+        merger.merge(source, now=datetime.now(UTC), since=None, is_dry_run=False)
     actions = {payload["action"] for payload in payloads if "action" in payload}
     merged = [row["action"] for row in stream.rows("reporting.hooks")]
     assert sorted(action for action in merged if action is not None) == sorted(actions)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,6 @@ from pipeline.registry import Registry
 from pipeline.source import StagingSource
 from pipeline.staged_ids import open_journal
 from pipeline.staging import StagingWork
-from reporting.merge import merge_source
 from streams.ack_leases import AckLeases
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter
@@ -262,7 +262,7 @@ class Monitoring:
 
 def run_merge(world: World, source: MergeSource) -> None:
     with closing(BigQueryMerger(world.project, "backup.merge_audits", world.settings.bigquery)) as merger:
-        assert merge_source(source, warehouse=merger).changed
+        assert merger.merge(source, now=datetime.now(UTC), since=None, is_dry_run=False).changed
 
 
 def revert(world: World, source: MergeSource) -> None:

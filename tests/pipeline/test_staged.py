@@ -29,7 +29,6 @@ from pipeline.repository import SchemaRepository, repository_table
 from pipeline.schema import row_columns
 from pipeline.shapes import Shape, variation_hash
 from pipeline.staged import StagedTopics
-from reporting.merge import merge_source
 from tests.pipeline.conftest import compile_protos
 from warehouse.lake.merger import LakeMerger
 from warehouse.lake.staging import LakeStaging
@@ -149,10 +148,11 @@ def test_what_a_merge_has_taken_is_known(settings: Settings, stage: Callable[...
     mine = new_job_id("bf")
     stage(mine, 0, 1)
     assert staged(settings).merged_rows(mine) == 0
-    merge_source(
+    open_warehouse(settings).open_merger(settings.home / "merges").merge(
         MergeSource("orders", "staging.orders", "reporting.orders", EntityRules(("id",), version_order((), None))),
-        warehouse=open_warehouse(settings).open_merger(settings.home / "merges"),
-        now=lambda: datetime.now(UTC) + timedelta(milliseconds=1),
+        now=datetime.now(UTC) + timedelta(milliseconds=1),
+        since=None,
+        is_dry_run=False,
     )
     stage(mine, 1, 2)
     assert staged(settings).merged_rows(mine) == 2
@@ -220,16 +220,18 @@ def test_the_rows_of_a_worker_whose_clock_is_behind_have_landed_and_are_known_wh
 def merge_with(
     settings: Settings, tmp_path: Path, tasks: LocalTasks, ahead: timedelta = timedelta(milliseconds=1)
 ) -> None:
-    merge_source(
+    merger = LakeMerger(
+        settings.lake,
+        "backup.merge_audits",
+        folder=tmp_path / "merge",
+        tasks=tasks,
+        limits=MergeLimits("500MB", tmp_path / "spill"),
+    )
+    merger.merge(
         MergeSource("orders", "staging.orders", "reporting.orders", EntityRules(("id",), version_order((), None))),
-        warehouse=LakeMerger(
-            settings.lake,
-            "backup.merge_audits",
-            folder=tmp_path / "merge",
-            tasks=tasks,
-            limits=MergeLimits("500MB", tmp_path / "spill"),
-        ),
-        now=lambda: datetime.now(UTC) + ahead,
+        now=datetime.now(UTC) + ahead,
+        since=None,
+        is_dry_run=False,
     )
 
 

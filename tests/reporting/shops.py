@@ -23,7 +23,6 @@ from model.archive import Attempt
 from model.entity import EntityRules, version_order
 from model.schema import Field, RowSchema
 from model.settings import BigQuerySettings
-from reporting.merge import merge_source
 from tests.standin.fixture import PROJECT, StandIn
 from warehouse.bigquery.merger import BigQueryMerger
 from warehouse.lake.merger import LakeMerger
@@ -143,7 +142,7 @@ class Shop:
         self.staged += complete
 
     def merge(self, at: datetime, **options: Any) -> MergeReport:
-        return merge_source(self.source, warehouse=self.warehouse, now=lambda: at, **options)
+        return self.warehouse.merge(self.source, **{"now": at, "since": None, "is_dry_run": False, **options})
 
     def reporting(self) -> dict[Key, Row]:
         return self.by_key(self.read())

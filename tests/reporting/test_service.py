@@ -3,7 +3,6 @@
 import signal
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from jobs.folder import Order, Outcome
 from jobs.listing import ListRequest
 from jobs.store import JobFilter, JobStore
+from model.entity import EntityRules, version_order
 from model.errors import (
     ForbiddenError,
     IdempotencyKeyReusedError,
@@ -29,7 +29,7 @@ from reporting.service import MergeService
 from reporting.view import Merge, describe_failure, describe_report
 from tests.backfill.conftest import FakeLauncher
 from tests.reaching import watch_for
-from warehouse.merges import MergeReport
+from warehouse.merges import MergeReport, MergeSource
 from warehouse.open import open_warehouse
 
 ANN = Principal("ann", frozenset(SCOPES))
@@ -37,25 +37,10 @@ NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 MERGED = MergeReport("orders", None, NOW, changed=3, newer=2, partitions=(None,), rows_before=5, rows_after=7)
 
 
-@dataclass
-class Source:
-    """A source as a registry has it."""
-
-    name: str
-    key: tuple[str, ...] = ("id",)
-    event_time: str | None = "at"
-    dedup_order: tuple[str, ...] = ()
-    partition: str | None = None
-    variant: str = "plain"
-    is_soft_delete: bool = False
-
-    @property
-    def staging(self) -> str:
-        return f"staging.{self.name}"
-
-    @property
-    def reporting(self) -> str:
-        return f"reporting.{self.name}"
+def source_named(name: str) -> MergeSource:
+    """The source as a registry gives it to a merge."""
+    rules = EntityRules(("id",), version_order((), "at"))
+    return MergeSource(name, f"staging.{name}", f"reporting.{name}", rules)
 
 
 class Yard:
@@ -63,7 +48,11 @@ class Yard:
 
     def __init__(self, settings: Settings) -> None:
         self.launcher = FakeLauncher()
-        self.sources = [Source("orders"), Source("returns"), Source("logs", key=())]
+        self.sources: dict[str, MergeSource | None] = {
+            "orders": source_named("orders"),
+            "returns": source_named("returns"),
+            "logs": None,
+        }
         self.settings = settings
         self.stores: list[JobStore] = []
         self.service = self.open()
@@ -204,7 +193,7 @@ def test_the_same_key_makes_one_merge_and_leaves_nothing_of_the_second_call(yard
 )
 def test_what_can_not_be_merged_is_refused(yard: Yard, source: str | None, code: str) -> None:
     if source is None:
-        yard.sources = [Source("logs", key=())]
+        yard.sources = {"logs": None}
 
     with pytest.raises(RequestInvalidError) as refused:
         yard.create(source)
@@ -335,7 +324,7 @@ def test_merges_are_listed_newest_first_by_page_and_filter(yard: Yard) -> None:
 
 
 def test_a_registry_with_nothing_to_merge_makes_no_merge(yard: Yard) -> None:
-    yard.sources = [Source("logs", key=())]
+    yard.sources = {"logs": None}
     with pytest.raises(RequestInvalidError, match="nothing to merge"):
         yard.create()
     assert yard.service.list_jobs(principal=ANN).jobs == []
