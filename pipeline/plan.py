@@ -2,13 +2,13 @@
 
 import base64
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 from connectors.columns import arrow_schema
+from model.disk import replacing
 from model.errors import CheckpointCorruptError
 from model.format import Format
 from model.message import replay_token
@@ -126,13 +126,13 @@ class PlanFile:
         self._warehouse = warehouse
 
     def write(self, plan: GroupPlan) -> None:
-        """Replace the plan, all at once and durably."""
-        temporary = self.path.with_suffix(".tmp")
-        with temporary.open("w") as file:
-            file.write(plan.to_text(self._warehouse))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self.path)
+        """Replace the plan, all at once and durably.
+
+        Raises:
+            StorageFullError: there is no room; the plan is as it was.
+        """
+        with replacing(self.path) as file:
+            file.write(plan.to_text(self._warehouse).encode())
 
     def read(self) -> GroupPlan | None:
         """Return the plan that was written last, None when there was none.

@@ -3,11 +3,13 @@
 import json
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Self
 
+from model.disk import replace_text
 from model.errors import RefeedError
 from model.failure import safe_message
 
@@ -136,9 +138,7 @@ class ShadowFolder:
         if acknowledged_until is None:
             self._wanted.touch()
             return
-        beside = self._wanted.with_suffix(".tmp")
-        beside.write_text(repr(acknowledged_until))
-        beside.replace(self._wanted)
+        replace_text(self._wanted, repr(acknowledged_until))
 
     def read_acknowledged_until(self) -> float | None:
         """Return what :meth:`want` was told last, None where nobody knew."""
@@ -157,12 +157,8 @@ class ShadowFolder:
     def write(self, report: ShadowReport) -> None:
         """Replace the report, all at once; nothing is written once the folder is gone."""
         report.at = time.time()
-        beside = self._report.with_suffix(".tmp")
-        try:
-            beside.write_text(json.dumps(report.to_json()))
-            beside.replace(self._report)
-        except FileNotFoundError:
-            return
+        with suppress(FileNotFoundError):
+            replace_text(self._report, json.dumps(report.to_json()))
 
     def read(self) -> ShadowReport:
         """Return the report that was written last, an empty one without any."""

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, get_args
 
 import structlog
 
+from model.disk import replace_text
 from model.format import Format
 
 # Of a control file, which an agent writes for a stream of another release.
@@ -57,9 +58,7 @@ class StreamControl:
     def write(self, path: Path) -> None:
         """Replace the control file ``path`` with this order; its folder is made."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(json.dumps(asdict(self)))
-        temporary.replace(path)
+        replace_text(path, json.dumps(asdict(self)))
 
 
 class ControlFile:

@@ -1,6 +1,5 @@
 """The stream's memory of message ids: which attempts are under way, and which ids may come again."""
 
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.ipc
 
 from model import failpoint
+from model.disk import replacing, sync
 from model.errors import CheckpointCorruptError, StorageFullError
 from model.format import Format
 from streams.journal_mark import JournalMark
@@ -221,7 +221,7 @@ class Journal:
             path = self._path(attempt, entry.state)
             entry.path.rename(path)
             adopted[path] = replace(entry, attempt=attempt, path=path)
-        self._sync_folder()
+        sync(self.folder)
         self._entries |= adopted
 
     def finish(self, entry: Entry, unacknowledged: pa.Table) -> None:
@@ -262,24 +262,14 @@ class Journal:
         return self._clock if state is EntryState.DONE else time.time()
 
     def _write(self, path: Path, ids: pa.Table) -> None:
-        temporary = path.with_suffix(".tmp")
-        try:
-            with temporary.open("wb") as file:
-                with pa.ipc.new_file(file, ids.schema) as writer:
-                    writer.write_table(ids)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.rename(path)
-            self._sync_folder()
-        except OSError as exc:
-            temporary.unlink(missing_ok=True)
-            raise StorageFullError(f"The journal {path} can't be written: {exc}") from exc
+        with replacing(path) as file, pa.ipc.new_file(file, ids.schema) as writer:
+            writer.write_table(ids)
 
     def move(self, entry: Entry, state: EntryState) -> Entry:
         """Say that ``entry`` is in ``state`` now, and return it so."""
         path = self._path(entry.attempt, state)
         entry.path.rename(path)
-        self._sync_folder()
+        sync(self.folder)
         del self._entries[entry.path]
         moved = self._entries[path] = replace(entry, state=state, path=path, since=self._now(state))
         return moved
@@ -383,13 +373,6 @@ class Journal:
 
     def _path(self, attempt: int, state: EntryState) -> Path:
         return self.folder / f"{attempt:015d}.{state}{_SUFFIX}"
-
-    def _sync_folder(self) -> None:
-        descriptor = os.open(self.folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def concat_ids(parts: Sequence[pa.Table]) -> pa.Table:

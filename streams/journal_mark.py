@@ -1,14 +1,14 @@
 """What tells a stream that its journal knows all that was committed: a mark that the lease names too."""
 
 import json
-import os
 import uuid
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from model.errors import CheckpointCorruptError, StorageFullError
+from model.disk import replacing
+from model.errors import CheckpointCorruptError
 
 _FILE: Final = "mark.json"
 
@@ -112,7 +112,7 @@ class JournalMark:
             self._write(replace(self._fields, attempt=attempt))
 
     def _write(self, fields: _Fields) -> None:
-        _write(self._path, fields)
+        _replace(self._path, fields)
         self._fields = fields
 
 
@@ -127,7 +127,7 @@ def ask_to_learn(folder: Path, since: datetime) -> None:
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / _FILE
-    _write(path, replace(_read(path), learn_since=since.astimezone(UTC).isoformat(), is_asked=True))
+    _replace(path, replace(_read(path), learn_since=since.astimezone(UTC).isoformat(), is_asked=True))
 
 
 def _read(path: Path) -> _Fields:
@@ -144,19 +144,6 @@ def _read(path: Path) -> _Fields:
         ) from exc
 
 
-def _write(path: Path, fields: _Fields) -> None:
-    temporary = path.with_suffix(".tmp")
-    try:
-        with temporary.open("w") as file:
-            file.write(json.dumps(asdict(fields)))
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(path)
-        descriptor = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except OSError as exc:
-        temporary.unlink(missing_ok=True)
-        raise StorageFullError(f"{path} can't be written: {exc}") from exc
+def _replace(path: Path, fields: _Fields) -> None:
+    with replacing(path) as file:
+        file.write(json.dumps(asdict(fields)).encode())

@@ -15,6 +15,7 @@ from typing import IO, Final
 
 import structlog
 
+from model.disk import replace_text
 from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError, RefeedError
 from model.format import Format
 from streams.journal import Journal
@@ -204,9 +205,7 @@ def _read_holder(store: LeaseStore, name: str) -> Holder | None:
 
 def _stream_id(path: Path) -> str:
     if not path.exists():
-        temporary = path.with_suffix(".tmp")
-        temporary.write_text(uuid.uuid4().hex)
-        temporary.rename(path)
+        replace_text(path, uuid.uuid4().hex)
     text = path.read_text()
     if len(text) != len(uuid.uuid4().hex):
         raise CheckpointCorruptError(

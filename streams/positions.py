@@ -1,15 +1,15 @@
 """Where reading stands in each shard: the offsets of a stream whose source takes no acknowledgements."""
 
 import json
-import os
 import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from model.errors import CheckpointCorruptError, SettingsError, StorageFullError
+from model.disk import replacing
+from model.errors import CheckpointCorruptError, SettingsError
 from model.format import Format
 from model.moment import render_moment
 from streams.lease import Holder
@@ -31,14 +31,6 @@ class ShardPosition:
     is_ended: bool = False
 
 
-@dataclass(slots=True)
-class _Written:
-    """Which version of the positions is on the disk."""
-
-    version: int = 0
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-
 class Positions:
     """The positions in one file, safe for several threads; a position counts once :meth:`advance` returns.
 
@@ -57,7 +49,9 @@ class Positions:
         self._stream = stream
         self._lock = threading.Lock()
         self._version = 0
-        self._written = _Written()
+        # Which version is on the disk.
+        self._written = 0
+        self._write_lock = threading.Lock()
         self._shards: dict[str, ShardPosition] = {}
         self._origin: datetime | None = None
         self.is_new = not path.exists()
@@ -115,34 +109,23 @@ class Positions:
             self._shards.update(changed)
             self._version += 1
             wanted = self._version
-        with self._written.lock:
-            if self._written.version >= wanted:
+        with self._write_lock:
+            if self._written >= wanted:
                 return
             with self._lock:
                 version, content = self._version, self._render()
-            self._write(content)
-            self._written.version = version
-
-    def _render(self) -> str:
-        return json.dumps(
-            {
-                "format": POSITIONS_FORMAT.writes,
-                "stream": self._stream,
-                "origin": None if self._origin is None else render_moment(self._origin),
-                "shards": {name: asdict(found) for name, found in sorted(self._shards.items())},
-            }
-        )
-
-    def _write(self, content: str) -> None:
-        temporary = self._path.with_suffix(".tmp")
-        try:
-            with temporary.open("w") as file:
+            with replacing(self._path) as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(self._path)
-        except OSError as exc:
-            raise StorageFullError(f"{self._path} can't be written: {exc}") from exc
+            self._written = version
+
+    def _render(self) -> bytes:
+        content = {
+            "format": POSITIONS_FORMAT.writes,
+            "stream": self._stream,
+            "origin": None if self._origin is None else render_moment(self._origin),
+            "shards": {name: asdict(found) for name, found in sorted(self._shards.items())},
+        }
+        return json.dumps(content).encode()
 
     def _read(self) -> None:
         try:

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.ipc
 
-from model.disk import check_room
+from model.disk import check_room, sync
 from model.errors import (
     RefeedError,
     SnapshotCorruptError,
@@ -427,10 +427,6 @@ def _checksum(body: Mapping[str, Any]) -> str:
 
 
 def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        # Some file systems don't flush folders.
-        with suppress(PermissionError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    # Some file systems don't flush folders.
+    with suppress(PermissionError):
+        sync(path)

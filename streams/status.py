@@ -7,9 +7,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+from model.disk import replace_text
 from model.format import Format
 
 # The API and the agent read the statuses of streams of other releases.
@@ -60,12 +62,8 @@ class StatusFile:
                 fields["rates"], fields["rates_over_seconds"] = self._rates(fields["totals"])
             self._fields |= fields
             self._fields["at"] = time.time()
-            temporary = self._path.with_suffix(".tmp")
-            try:
-                temporary.write_text(json.dumps(self._fields))
-                temporary.rename(self._path)
-            except OSError:
-                temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                replace_text(self._path, json.dumps(self._fields))
 
     def note(self, **fields: Any) -> None:
         """Change ``fields`` for the next write; a thread beside the work gives no sign of life by it."""
