@@ -16,6 +16,7 @@ from model.errors import (
     RefeedError,
     RegistryError,
     SchemaFullError,
+    StorageFullError,
     SubscriptionNotFoundError,
     TableNotReadyError,
     TopicNotFoundError,
@@ -78,6 +79,8 @@ class Group:
         self._alerts_total = 0
         self._fingerprint = ""
         self._accepted: dict[str, SourcePlan] = {}
+        # What of it the plan's file has: on a full disk it lags behind.
+        self._planned: dict[str, SourcePlan] = {}
         # The registry is followed by one thread, variations come from the one that takes batches.
         self._lock = threading.RLock()
         self._repository: SchemaRepository | None = None
@@ -128,7 +131,11 @@ class Group:
         return True
 
     def follow(self, keeper: TableKeeper) -> None:
-        """Look at the registry, and where it changed, or a fault stands, bring tables and plan in step with it."""
+        """Look at the registry, and where it changed, or a fault stands, bring tables and plan in step with it.
+
+        Raises:
+            StorageFullError: the plan can't be written; it is at the next call.
+        """
         with self._lock:
             self._follow(keeper)
 
@@ -139,14 +146,14 @@ class Group:
 
         Raises:
             WarehouseError: the lake failed; what is noted is done at the next start.
+            StorageFullError: the plan can't be written; it is at the next call.
         """
         with self._lock:
             by_source: dict[str, list[Variation]] = defaultdict(list)
             for variation in variations:
                 by_source[variation.source].append(variation)
-            before = dict(self._accepted)
             learned = [self._learn_source(name, found, keeper) for name, found in by_source.items()]
-            if self._accepted != before:
+            if self._accepted != self._planned:
                 self._write_plan()
             return all(learned)
 
@@ -158,7 +165,11 @@ class Group:
         with self._lock:
             known = {**self._refused.get(table, {}), **reasons}
             self._refused[table] = dict(list(known.items())[-_MAX_REFUSED:])
-            self._write_plan()
+            try:
+                self._write_plan()
+            except StorageFullError as exc:
+                # They come again and are refused again; the rest of their commit is made.
+                _log.warning("plan_not_written", group=self.name, error=exc.message)
 
     def _learn_source(self, name: str, variations: list[Variation], keeper: TableKeeper) -> bool:
         plan = self._accepted.get(name)
@@ -242,7 +253,8 @@ class Group:
     def _follow(self, keeper: TableKeeper) -> None:
         try:
             fingerprint = self._registry.fingerprint()
-            if fingerprint == self._fingerprint and not self._alerts:
+            is_planned = self._accepted == self._planned
+            if fingerprint == self._fingerprint and is_planned and not self._alerts:
                 return
             snapshot = self._registry.read_valid()
         except RefeedError as exc:
@@ -269,7 +281,7 @@ class Group:
             self._mend(about)
         self._accepted = accepted
         self._fingerprint = fingerprint
-        if accepted != before or is_first:
+        if accepted != self._planned or is_first:
             self._write_plan()
             _log.info("plan_changed", group=self.name, sources=len(accepted))
         self._report()
@@ -354,6 +366,7 @@ class Group:
         letters = self._dead_letters
         writer = letters.writer(DEAD_LETTER_SCHEMA)
         self._plan_file.write(GroupPlan(plans, letters.name, writer, self._max_bytes, self._refused))
+        self._planned = dict(self._accepted)
 
     def _alert(self, name: str, exc: RefeedError) -> None:
         """Say once what is wrong, and keep saying so in the status."""

@@ -7,7 +7,7 @@ import pytest
 from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
-from model.errors import CheckpointCorruptError
+from model.errors import CheckpointCorruptError, StorageFullError
 from model.message import replay_filter, replay_token
 from pipeline.group import Group
 from pipeline.plan import PlanFile
@@ -263,6 +263,21 @@ def test_a_local_server_gets_the_topic_that_rows_are_published_to(deployment):
     assert plan.source.publish == "rows"
 
 
+def test_a_plan_that_a_full_disk_does_not_take_is_written_as_soon_as_there_is_room(deployment):
+    deployment.publish("int64 id = 1;")
+    group = deployment.start()
+    in_the_way = deployment.folder / "plan.tmp"
+    in_the_way.mkdir()
+    deployment.publish("int64 id = 1; string name = 2;")
+    for _ in range(2):
+        with pytest.raises(StorageFullError):
+            group.follow(deployment.committer)
+    assert deployment.planned() == ["id"]
+    in_the_way.rmdir()
+    group.follow(deployment.committer)
+    assert deployment.planned() == ["id", "name"]
+
+
 def test_tasks_are_told_of_the_newest_messages_whose_rows_pubsub_refused(deployment):
     deployment.publish("int64 id = 1;")
     group = deployment.start()
@@ -271,6 +286,17 @@ def test_tasks_are_told_of_the_newest_messages_whose_rows_pubsub_refused(deploym
     refused = deployment.plan_file.read().refused["staging.orders"]
     assert (len(refused), refused["x"], refused["1000"]) == (1000, "no such field", "too wide")
     assert "1" not in refused
+
+
+def test_messages_whose_rows_pubsub_refused_are_told_of_later_where_the_disk_is_full(deployment):
+    deployment.publish("int64 id = 1;")
+    group = deployment.start()
+    in_the_way = deployment.folder / "plan.tmp"
+    in_the_way.mkdir()
+    group.refuse("staging.orders", {"1": "too wide"})
+    in_the_way.rmdir()
+    group.refuse("staging.orders", {"1": "too wide"})
+    assert deployment.plan_file.read().refused["staging.orders"] == {"1": "too wide"}
 
 
 def test_a_topic_that_was_detached_and_a_backup_that_is_there_are_left_as_they_are(deployment):

@@ -11,7 +11,7 @@ from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
-from model.errors import EvolutionRefusedError, WarehouseError
+from model.errors import EvolutionRefusedError, StorageFullError, WarehouseError
 from streams.commit_worker import CommitWorker
 from streams.status import StatusFile
 from tests.pipeline.inferred_stream import SOURCES, BigQueryStream, Stream
@@ -103,6 +103,17 @@ def test_a_batch_that_teaches_something_has_changed_the_plan_before_spark_plans_
         worker.take_batch(stream.results(), 0)
         plan = stream.plan_file.read()
     assert [kind.name for source in plan.sources for kind in source.types] == ["push"]
+
+
+def test_a_type_that_a_full_disk_kept_out_of_the_plan_is_in_it_as_soon_as_there_is_room(stream):
+    in_the_way = stream.folder / "plan.tmp"
+    in_the_way.mkdir()
+    stream.send("push", {"id": 1})
+    with pytest.raises(StorageFullError):
+        stream.batch()
+    in_the_way.rmdir()
+    stream.drain(batches=2)
+    assert [row["id"] for row in stream.rows("staging.hooks_push")] == [1]
 
 
 def test_a_later_run_with_more_fields_and_other_types_widens_and_keeps_every_message(either):
