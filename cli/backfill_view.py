@@ -11,6 +11,11 @@ from model.job import JobState
 # A retry runs on the same selection, which these failures are about.
 _FINAL_CODES: Final = frozenset({"nothing_selected", "query_failed", "query_too_large", "selection_too_large"})
 _CANARIES: Final = {"ahead": "then it pauses", "reached": "reached: look at what arrived", "over": "over"}
+_EXCLUDED_BY: Final = {
+    "backup": "it is the backup, which archives no replay",
+    "filter": "no replayed message passes its filter",
+    "detached": "it is detached",
+}
 _MAX_TOPICS: Final = 10
 _MAX_SAMPLES: Final = 3
 _SAMPLE_CHARACTERS: Final = 120
@@ -267,6 +272,13 @@ def _price_text(price: Mapping[str, Any]) -> str:
     return f"{text} ({'; '.join(part for part in details if part)})"
 
 
+def _render_reach(subscription: Mapping[str, Any]) -> str:
+    if subscription["receives_replay"]:
+        return "receives it"
+    reason = _EXCLUDED_BY.get(subscription.get("excluded_by") or "")
+    return "does not receive it" if reason is None else f"does not receive it: {reason}"
+
+
 def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     if plan.get("window"):
         yield f"ingested   {plan['window']['from']} to {plan['window']['to']}"
@@ -283,8 +295,7 @@ def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     if len(topics) > _MAX_TOPICS:
         yield f"from       {len(topics) - _MAX_TOPICS} more topics"
     for subscription in plan["subscriptions"]:
-        reach = "receives it" if subscription["receives_replay"] else "does not receive it"
-        yield f"reaches    {subscription['name']}: {reach}"
+        yield f"reaches    {subscription['name']}: {_render_reach(subscription)}"
     for sample in plan["samples"][:_MAX_SAMPLES]:
         data = sample["data"] if sample["encoding"] != "json" else json.dumps(sample["data"], ensure_ascii=False)
         if sample["encoding"] is None:

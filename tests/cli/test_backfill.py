@@ -191,6 +191,37 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
     }
 
 
+@pytest.mark.parametrize(
+    ("excluded_by", "reason"),
+    [
+        ("backup", ": it is the backup, which archives no replay"),
+        ("filter", ": no replayed message passes its filter"),
+        ("detached", ": it is detached"),
+        # An API of an earlier release gives no reason.
+        (None, ""),
+    ],
+)
+def test_a_plan_says_why_a_subscription_does_not_receive_it(
+    refeed: Refeed, monkeypatch: pytest.MonkeyPatch, excluded_by: str | None, reason: str
+) -> None:
+    unreached = {"name": "s", "filter": "", "receives_replay": False, "excluded_by": excluded_by}
+    plan = {
+        "plan_id": "pl_1",
+        "expires_at": "2026-01-01T00:15:00Z",
+        "topic": "replay",
+        "rows": 1,
+        "rows_by_topic": {},
+        "samples": [],
+        "subscriptions": [unreached],
+        "warnings": [],
+    }
+    monkeypatch.setattr(RefeedApi, "plan_backfill", lambda self, request, exact: plan)
+
+    lines = refeed("backfill", "plan", "SELECT 1", "--topic", "replay").out.splitlines()
+
+    assert f"  reaches    s: does not receive it{reason}" in lines
+
+
 @pytest.mark.parametrize("state", ["FAILED", "CANCELLED"])
 def test_watching_a_backfill_that_did_not_succeed_ends_with_1(
     refeed: Refeed, monkeypatch: pytest.MonkeyPatch, state: str
