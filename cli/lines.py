@@ -75,8 +75,8 @@ def _unzipped(file: Any) -> Iterator[Iterable[bytes]]:
 
 def _parse_line(line: bytes, where: str, topic: str | None) -> tuple[str, Message]:
     try:
-        fields = json.loads(line)
-    except ValueError as exc:
+        fields = json.loads(line, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as exc:
         raise LineError(f"{where}: not JSON in UTF-8: {exc}") from exc
     if not isinstance(fields, dict):
         raise LineError(f"{where}: not a JSON object")
@@ -100,6 +100,10 @@ def _parse_line(line: bytes, where: str, topic: str | None) -> tuple[str, Messag
     if not data and not attributes:
         raise LineError(f"{where}: a message takes data or an attribute, as Pub/Sub demands")
     return target, Message(data, attributes, ordering_key=ordering_key)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"JSON has no {name}")
 
 
 def _payload(fields: dict[str, Any], where: str) -> bytes:

@@ -98,7 +98,7 @@ def _value(kind: str, text: str, whole: str) -> Any:
     if kind.startswith("ARRAY"):
         try:
             return json.loads(text)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             raise InputError(f"--param {whole!r}: the value of an ARRAY is a JSON array: {exc}") from exc
     if kind == "BOOL" and text.lower() in {"true", "false"}:
         return text.lower() == "true"

@@ -99,7 +99,7 @@ def _typed(kind: str, text: str) -> Any:
     if kind in {"INT64", "FLOAT64", "BOOL"}:
         try:
             return json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return text
     return text
 

@@ -159,7 +159,7 @@ def _read_options(texts: Sequence[str]) -> dict[str, Any]:
             raise InputError(f"--set {name} is given twice")
         try:
             found[name] = None if value == "" else json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[name] = value
     return found
 

@@ -63,6 +63,8 @@ def test_half_of_a_surrogate_pair_stays_the_json_it_was(tmp_path: Path) -> None:
     ("line", "what"),
     [
         ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ('{"topic": "orders", "data": NaN}', "not JSON"),
         ("[1]", "not a JSON object"),
         ({"data": 1}, "no topic"),
         ({"topic": "goog.x", "data": 1}, "is no topic id"),

@@ -31,7 +31,11 @@ def test_an_array_is_json_and_a_bool_is_one() -> None:
     }
 
 
-@pytest.mark.parametrize("texts", [["day"], ["1day:DATE:x"], ["a::1", "a::2"], ["a:ARRAY<STRING>:[1"]])
+@pytest.mark.parametrize(
+    "texts",
+    [["day"], ["1day:DATE:x"], ["a::1", "a::2"], ["a:ARRAY<STRING>:[1"], ["a:ARRAY<STRING>:" + "[" * 100_000]],
+    ids=["no type", "no name", "twice", "no array", "too deep"],
+)
 def test_what_is_no_parameter_is_refused(texts: list[str]) -> None:
     with pytest.raises(InputError, match="--param"):
         parse_parameters(texts)
