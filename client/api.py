@@ -32,7 +32,8 @@ class RefeedApi:
     def __init__(self, url: str, key: str | None = None, *, client: httpx.Client | None = None) -> None:
         self.url = url.rstrip("/")
         self._client = client or httpx.Client(base_url=self.url, timeout=_TIMEOUT_SECONDS, limits=_LIMITS)
-        self._headers = {} if key is None else {"Authorization": f"Bearer {key}"}
+        # As bytes: of a key with letters beyond ASCII the API says that it does not know it.
+        self._headers = {} if key is None else {b"Authorization": f"Bearer {key}".encode()}
         calls = self._call, self._request, self._stream_events, self._stream_log
         self.backfills = JobCalls("backfills", *calls)
         self.merges = JobCalls("merges", *calls)
@@ -333,7 +334,7 @@ class RefeedApi:
     def _stream_events(self, path: str, after: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield what the API says as it happens, with the number of its latest line of history."""
         timeout = httpx.Timeout(_TIMEOUT_SECONDS, read=_SILENCE_SECONDS)
-        headers = {**self._headers, "Last-Event-ID": str(after), "Accept": "text/event-stream"}
+        headers = {**self._headers, b"Last-Event-ID": str(after).encode(), b"Accept": b"text/event-stream"}
         try:
             with self._client.stream("GET", f"{path}:watch", headers=headers, timeout=timeout) as response:
                 if not response.headers.get("content-type", "").startswith("text/event-stream"):
@@ -362,11 +363,15 @@ class RefeedApi:
         return _body_of(self._request(method, path, **arguments))
 
     def _request(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        headers = {**self._headers, **arguments.pop("headers", {})}
+        given = {name.encode(): value.encode() for name, value in arguments.pop("headers", {}).items()}
         try:
-            response = self._client.request(method, path, headers=headers, **arguments)
+            response = self._client.request(method, path, headers={**self._headers, **given}, **arguments)
         except (httpx.TransportError, httpx.InvalidURL) as exc:
             raise self._unavailable(exc) from exc
+        except ValueError as exc:
+            # JSON has neither NaN nor infinity: the request can't be written.
+            said = f"The request is no JSON: {exc}."
+            raise RequestRefusedError(said, code="request_invalid", status=422, detail=said) from exc
         if not response.is_success:
             raise _refusal(response)
         return response

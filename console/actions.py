@@ -16,7 +16,7 @@ from console.effects import (
     resume_effects,
     revert_effects,
 )
-from console.forms import Action, ActionPage, FormField, path_after
+from console.forms import Action, ActionPage, FormField, form_fault, parse_number, path_after
 from console.new_backfill import describe_new_backfill, launch_backfill
 from console.sources import SOURCE_ACTIONS
 from console.visit import Visit, problem_of
@@ -118,8 +118,7 @@ def _row_numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.replace(",", " ").split()]
     except ValueError:
-        fault = f"Rows are numbers with commas between: {text.strip()[:80]!r}."
-        raise RequestRefusedError(fault, detail=fault, status=422) from None
+        raise form_fault(f"Rows are numbers with commas between: {text.strip()[:80]!r}.") from None
 
 
 def _describe_rate(visit: Visit, given: Mapping[str, str]) -> ActionPage:
@@ -137,10 +136,7 @@ def _describe_rate(visit: Visit, given: Mapping[str, str]) -> ActionPage:
 
 def _change_rate(visit: Visit, fields: Mapping[str, str]) -> str:
     job, text = visit.path_params["id"], fields.get("rate", "").strip()
-    try:
-        rate = float(text) if text else None
-    except ValueError:
-        raise RequestRefusedError("It is no number.", detail=f"{text!r} is no number.", status=422) from None
+    rate = parse_number(text, "The rate") if text else None
     visit.api.backfills.change(job, {"rate_limit_messages_per_second": rate})
     return f"/backfills/{job}"
 
@@ -176,10 +172,7 @@ def _describe_drain(visit: Visit, given: Mapping[str, str]) -> ActionPage:
 
 def _drain(visit: Visit, fields: Mapping[str, str]) -> str:
     name, text = visit.path_params["name"], fields.get("timeout_seconds", "").strip() or _DEFAULT_DRAIN_SECONDS
-    try:
-        seconds = float(text)
-    except ValueError:
-        raise RequestRefusedError("It is no number.", detail=f"{text!r} is no number.", status=422) from None
+    seconds = parse_number(text, "The time")
     body, etag = {"timeout_seconds": seconds}, fields.get("etag") or None
     return _stream_result(name, visit.api.act_on_stream(name, "drain", body, etag=etag))
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from console.visit import Visit
+from model.errors import RequestRefusedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +52,20 @@ class Action:
 def path_after(fields: Mapping[str, str], path: str) -> str:
     """Return the path to go on at after an action: the list of approvals when its form stands there."""
     return "/approvals" if fields.get("from_list") else path
+
+
+def form_fault(fault: str, *, status: int = 422, **details: str) -> RequestRefusedError:
+    """Return the error of a form that can't be sent, in the form of a refusal by the API."""
+    return RequestRefusedError(fault, detail=fault, status=status, **details)
+
+
+def parse_number(text: str, name: str, kind: Callable[[str], float] = float) -> float:
+    """Return the number in a field.
+
+    Raises:
+        RequestRefusedError: it is none; ``name`` says of which field.
+    """
+    try:
+        return kind(text.strip())
+    except ValueError:
+        raise form_fault(f"{name} is no number: {text.strip()[:40]!r}.") from None

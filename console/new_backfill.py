@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
+from console.forms import form_fault, parse_number
 from console.payloads import compare_sides
 from console.recipes import read_recipes
 from console.topic import draw_histogram, preview
@@ -83,9 +84,9 @@ def read_request(form: Mapping[str, str]) -> dict[str, Any]:
     parameters = _parameters(query, form)
     request: dict[str, Any] = {"topic": form["topic"].strip(), "query": query, "parameters": parameters}
     if form["rate"].strip():
-        request["rate_limit_messages_per_second"] = _number(form["rate"], "rate")
+        request["rate_limit_messages_per_second"] = parse_number(form["rate"], "rate")
     if form["canary"].strip():
-        request["canary_messages"] = int(_number(form["canary"], "canary"))
+        request["canary_messages"] = parse_number(form["canary"], "canary", int)
     if form["description"].strip():
         request["description"] = form["description"].strip()
     if form["labels"].strip():
@@ -139,8 +140,7 @@ def _parameters(query: str, form: Mapping[str, str]) -> dict[str, dict[str, str]
         name, _, rest = line.partition(":")
         kind, sign, value = rest.partition(":")
         if not sign:
-            fault = f"The parameter {line[:40]!r} is not NAME:TYPE:VALUE."
-            raise RequestRefusedError(fault, detail=fault, status=422)
+            raise form_fault(f"The parameter {line[:40]!r} is not NAME:TYPE:VALUE.")
         found[name.strip()] = {"type": kind.strip(), "value": value.strip()}
     return found
 
@@ -193,20 +193,11 @@ def _literal(text: str) -> str:
     return "'" + json.dumps(text)[1:-1].replace("'", "\\'") + "'"
 
 
-def _number(text: str, name: str) -> float:
-    try:
-        return float(text.strip())
-    except ValueError:
-        fault = f"{name} is no number: {text.strip()[:40]!r}."
-        raise RequestRefusedError(fault, detail=fault, status=422) from None
-
-
 def _labels(text: str) -> dict[str, str]:
     found = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, sign, value = part.partition("=")
         if not sign:
-            fault = f"The label {part[:40]!r} is not NAME=VALUE."
-            raise RequestRefusedError(fault, detail=fault, status=422)
+            raise form_fault(f"The label {part[:40]!r} is not NAME=VALUE.")
         found[name.strip()] = value.strip()
     return found

@@ -6,11 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from console.forms import Action, ActionPage, FormField
+from console.forms import Action, ActionPage, FormField, form_fault, parse_number
 from console.messages import PREVIEW_BYTES
 from console.view import parse_time, plain_time, render_utc
 from console.visit import PagePart, Visit
-from model.errors import RequestRefusedError
 from model.principal import RUN
 
 # As far back as the API counts dead letters by itself.
@@ -151,8 +150,7 @@ def _check_chosen(params: Mapping[str, str]) -> None:
         RequestRefusedError: it does.
     """
     if params.get("chosen") and not read_choice(params)["ids"]:
-        fault = "No dead letter was chosen."
-        raise RequestRefusedError(fault, detail=fault, code="nothing_chosen", status=422)
+        raise form_fault("No dead letter was chosen.", code="nothing_chosen")
 
 
 def choose_request(reasons: Sequence[Mapping[str, Any]], name: str, choice: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,8 +166,9 @@ def choose_request(reasons: Sequence[Mapping[str, Any]], name: str, choice: Mapp
     }
     request = next((each["request"] for each in reasons if each["source"] == name), None)
     if request is None:
-        fault = f"There are no dead letters of {name} in this time."
-        raise RequestRefusedError(fault, detail=fault, code="dead_letters_none", status=404)
+        raise form_fault(
+            f"There are no dead letters of {name} in this time.", code="dead_letters_none", status=404
+        )
     lists = {key: {"type": "ARRAY<STRING>", "value": value} for key, value in given.items()}
     return {**request, "parameters": {**request["parameters"], **lists}}
 
@@ -248,27 +247,19 @@ def _read_sent(given: Mapping[str, str]) -> dict[str, Any] | None:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("topic"), str):
-        fault = "The form is not as the page had it; open the page again."
-        raise RequestRefusedError(fault, detail=fault, code="form_invalid", status=422)
+        raise form_fault("The form is not as the page had it; open the page again.", code="form_invalid")
     return found
 
 
 def _redrive(visit: Visit, fields: Mapping[str, str]) -> str:
     request = _read_sent(fields) or {}
     request |= {"plan_id": fields.get("plan_id"), "description": f"Dead letters of {visit.path_params['name']}."}
-    for name, field in (("canary", "canary_messages"), ("rate", "rate_limit_messages_per_second")):
-        if text := fields.get(name, "").strip():
-            request[field] = _number(text, name)
+    if text := fields.get("canary", "").strip():
+        request["canary_messages"] = parse_number(text, "canary", int)
+    if text := fields.get("rate", "").strip():
+        request["rate_limit_messages_per_second"] = parse_number(text, "rate")
     made = visit.api.backfills.create(request, idempotency_key=fields.get("launch_key") or str(uuid4()))
     return f"/backfills/{made['id']}"
-
-
-def _number(text: str, name: str) -> float:
-    try:
-        return int(text) if name == "canary" else float(text)
-    except ValueError:
-        fault = f"{name} is no number: {text[:40]!r}."
-        raise RequestRefusedError(fault, detail=fault, status=422) from None
 
 
 SOURCE_ACTIONS: Final = (Action("/sources/{name}/redrive", RUN, _describe_redrive, _redrive),)

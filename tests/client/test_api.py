@@ -297,3 +297,23 @@ def test_an_action_is_bound_to_what_was_read_and_an_id_never_leaves_its_place(
         "/backfills/bf_1%3Acancel%3Fx%3D%2F..%2F..:pause",
         False,
     )
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_that_json_does_not_have_is_refused_as_the_api_would(
+    api_server: tuple[FakeApi, str], number: float
+) -> None:
+    fake, url = api_server
+    with RefeedApi(url) as api, pytest.raises(RequestRefusedError) as raised:
+        api.backfills.change("bf_1", {"rate_limit_messages_per_second": number})
+    assert (raised.value.details["code"], raised.value.details["status"]) == ("request_invalid", 422)
+    assert fake.asked == []
+
+
+def test_a_key_with_any_letters_is_the_api_s_to_refuse(api_server: tuple[FakeApi, str]) -> None:
+    fake, url = api_server
+    fake.answers.append((401, "application/json", '{"code": "unauthenticated", "status": 401, "detail": "no"}'))
+    with RefeedApi(url, "rf_ä") as api, pytest.raises(RequestRefusedError, match="no"):
+        api.backfills.create({}, idempotency_key="ä")
+    headers = {name.lower(): value.encode("latin-1").decode() for name, value in fake.asked[0][2].items()}
+    assert (headers["authorization"], headers["idempotency-key"]) == ("Bearer rf_ä", "ä")

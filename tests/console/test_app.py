@@ -74,8 +74,9 @@ def test_off_this_machine_cookies_travel_over_tls_alone(yard: Yard) -> None:
         assert "; Secure" in client.get("/console/sign-in").headers["set-cookie"]
 
 
-def test_a_wrong_key_is_refused_in_words(browser: httpx.Client) -> None:
-    answer = sign_in(browser, "rf_wrong")
+@pytest.mark.parametrize("key", ["rf_wrong", "rf_ä"])
+def test_a_wrong_key_is_refused_in_words(browser: httpx.Client, key: str) -> None:
+    answer = sign_in(browser, key)
     assert (answer.status_code, "The API does not know this key" in answer.text) == (403, True)
     assert "refeed_session" not in browser.cookies
 
@@ -220,6 +221,16 @@ def test_a_problem_of_the_api_is_shown_with_every_reason(yard: Yard, signed_in: 
     assert "query_refused" in answer.text
     assert query in answer.text
     assert answer.text.count("<li>") >= 1
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "1e999", "many"])
+def test_a_rate_that_is_no_number_is_refused_in_words(yard: Yard, signed_in: httpx.Client, text: str) -> None:
+    answer = _act(signed_in, f"/console/backfills/{yard.running}/rate", rate=text)
+    assert (answer.status_code, 'class="problem"' in answer.text) == (422, True)
+    page = signed_in.get("/console/backfills/new?topic=orders")
+    fields = {"form_token": token_of(page), "topic": "orders", "query": "SELECT 1", "canary": text}
+    planned = signed_in.post("/console/backfills/new", data={**fields, "do": "plan"})
+    assert (planned.status_code, "canary is no number" in planned.text) == (200, True)
 
 
 def test_a_brushed_range_becomes_a_plan_and_a_plan_a_backfill(yard: Yard, signed_in: httpx.Client) -> None:
