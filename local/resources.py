@@ -314,18 +314,22 @@ class Resources:
             entry.working.expire_leases()
 
     def clean_up(self) -> None:
-        """Drop what retention has ended, expired snapshots, and the segments nobody needs any more."""
+        """Drop what retention has ended, expired snapshots, and the segments nobody needs any more.
+
+        A full disk keeps the first two from being noted; the segments go all the same, which makes room on it.
+        """
         with self._lock:
             now = _now_us()
             expired = [name for name, s in self.snapshots.items() if s.config.expire_time.ToMicroseconds() <= now]
             for name in expired:
-                self.delete_snapshot(name)
+                with contextlib.suppress(StatusError):
+                    self.delete_snapshot(name)
             for entry in self.subscriptions.values():
-                entry.working.drop_expired(now)
+                with contextlib.suppress(StatusError):
+                    entry.working.drop_expired(now)
             ends = {number: log.next_seq for number, log in self._logs.items()}
-            needs = read_needs(
-                ends, self.topics.values(), self.subscriptions.values(), self.snapshots.values(), now
-            )
+            living = [snapshot for name, snapshot in self.snapshots.items() if name not in expired]
+            needs = read_needs(ends, self.topics.values(), self.subscriptions.values(), living, now)
             for number, log in self._logs.items():
                 log.delete_before(*needs[number])
 

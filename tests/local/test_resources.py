@@ -7,7 +7,7 @@ import grpc
 import pytest
 from google.pubsub_v1 import types
 
-from local import catalog, configs
+from local import acklog, catalog, configs
 from local.resources import Resources
 from local.status import StatusError
 from local.wire import parse_ack_ids
@@ -197,6 +197,31 @@ def test_a_full_disk_creates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
             resources.delete_topic(TOPIC)
     assert SUBSCRIPTION not in resources.subscriptions
     assert not resources.topic(TOPIC).config.labels
+
+
+def test_a_full_disk_does_not_keep_what_retention_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources = Resources(tmp_path, segment_bytes=1)
+    resources.create_topic(topic())
+    resources.create_subscription(subscription())
+    for n in range(5):
+        publish(resources, b"%d" % n)
+    resources.create_snapshot(SNAPSHOT, SUBSCRIPTION, {})
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(acklog, "write_all", full)
+    monkeypatch.setattr(catalog, "write_all", full)
+    now = time.time_ns()
+    monkeypatch.setattr("time.time_ns", lambda: now + 8 * DAY * 10**9)
+    resources.clean_up()
+    assert len(list(tmp_path.glob("topics/*/*.log"))) == 1
+    monkeypatch.undo()
+    again = Resources(tmp_path)
+    publish(again, b"next")
+    assert consume(again)[-1:] == [b"next"]
 
 
 def test_creating_a_resource_writes_as_much_whatever_there_is_already(
