@@ -170,8 +170,9 @@ def _parse_json(data: bytes) -> Any:
     Raises:
         ValueError: there is none.
     """
+    # From bytes json would read UTF-16 and UTF-32 too: a binary number would be shown as another one.
     found = json.loads(
-        data,
+        data.decode(),
         parse_constant=_refuse_constant,
         parse_float=_parse_kept_float,
         parse_int=_parse_kept_int,

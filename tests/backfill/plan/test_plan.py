@@ -1,5 +1,6 @@
 """A plan over a small archive: what it adds up, what it shows and what it warns of."""
 
+import base64
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +14,7 @@ from google.pubsub_v1 import types
 
 from backfill.plan.creation import target_of
 from backfill.plan.options import SelectionBounds
-from backfill.plan.plan import Plan, PlanTarget, make_plan, warn_of_target
+from backfill.plan.plan import Plan, PlanTarget, make_plan, render_data, warn_of_target
 from backfill.plan.price import TAGS_BYTES, Billing, price_of
 from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
@@ -228,6 +229,13 @@ def test_payloads_are_shown_as_what_they_are_and_large_ones_cut(plan: Callable[.
     assert sample("b''") == ("", "text")
     text, encoding = sample("CAST(REPEAT('åa', 5000) AS BYTES)")
     assert (encoding, len(text.encode())) == ("text", 4095)
+
+
+@pytest.mark.parametrize("payload", [b"1\x00\x00\x00", "[1]".encode("utf-16"), b"\xef\xbb\xbf[1]"])
+def test_bytes_that_only_python_takes_for_json_are_not_shown_as_a_value(payload: bytes) -> None:
+    shown, encoding = render_data(payload, None)
+    back = base64.b64decode(shown) if encoding == "base64" else shown.encode()
+    assert (encoding == "json", back) == (False, payload)
 
 
 def test_subscriptions_say_whether_a_replay_reaches_them(plan: Callable[..., Plan]) -> None:
