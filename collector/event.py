@@ -178,5 +178,4 @@ def check_room(attributes: Mapping[str, str]) -> None:
     too_many = len(attributes) + len(Identity._fields) - MAX_ATTRIBUTES
     if too_many > 0:
         message = f"Pub/Sub takes {MAX_ATTRIBUTES} attributes of a message; send {too_many} parameters fewer."
-        fault = {"code": "too_many_parameters", "message": message, "pointer": "query:"}
-        raise RequestInvalidError(message, errors=[fault])
+        raise RequestInvalidError.of("too_many_parameters", message, "query:")

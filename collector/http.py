@@ -398,8 +398,7 @@ def _sort(
         except BodyTooLargeError as error:
             faults[at] = error
     if not faults and not events:
-        fault = {"code": "batch_empty", "message": "The batch holds no event.", "pointer": ""}
-        raise RequestInvalidError(fault["message"], errors=[fault])
+        raise RequestInvalidError.of("batch_empty", "The batch holds no event.")
     return events, faults
 
 
@@ -466,8 +465,8 @@ def _cors_headers(request: CollectorRequest, section: TopicSection) -> tuple[tup
 
 
 def _unsupported(header: str, message: str) -> RequestInvalidError:
-    fault = {"code": f"{header.replace('-', '_')}_unsupported", "message": message, "pointer": f"header:{header}"}
-    return RequestInvalidError(message, status=415, errors=[fault])
+    code = f"{header.replace('-', '_')}_unsupported"
+    return RequestInvalidError.of(code, message, f"header:{header}", status=415)
 
 
 def _not_allowed(request: CollectorRequest, methods: bytes) -> Answer:

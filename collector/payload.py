@@ -113,7 +113,7 @@ def _find_fault(text: str) -> Any:
     if (rest := _skip_space(text, end)) < len(text):
         raise _invalid_at(text, rest, "More follows after the value.")
     if strict.faults:
-        raise _invalid(*strict.faults[0])
+        raise RequestInvalidError.of(*strict.faults[0])
     return value
 
 
@@ -190,17 +190,18 @@ def gunzip(data: bytes, max_bytes: int) -> bytes:
 
 
 def _no_gzip(reason: str) -> RequestInvalidError:
-    fault = {"code": "gzip_invalid", "message": f"The body is no gzip: {reason}.", "pointer": ""}
-    return RequestInvalidError(fault["message"], errors=[fault])
+    return RequestInvalidError.of("gzip_invalid", f"The body is no gzip: {reason}.")
 
 
 def _decode(data: bytes) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as exc:
-        raise _invalid("json_not_utf8", f"Byte {exc.start} is no UTF-8.") from exc
+        raise RequestInvalidError.of("json_not_utf8", f"Byte {exc.start} is no UTF-8.") from exc
     if text.startswith(_BOM):
-        raise _invalid("json_invalid", "JSON begins without a byte order mark (RFC 8259, section 8.1).")
+        raise RequestInvalidError.of(
+            "json_invalid", "JSON begins without a byte order mark (RFC 8259, section 8.1)."
+        )
     _check_depth(text)
     return text
 
@@ -213,7 +214,9 @@ def _check_depth(text: str) -> None:
     for bracket in _BRACKET.finditer(_TEXT.sub("", text)):
         depth += 1 if bracket[0] in "[{" else -1
         if depth > MAX_DEPTH:
-            raise _invalid("json_too_deep", f"Arrays and objects are nested {MAX_DEPTH} levels deep at most.")
+            raise RequestInvalidError.of(
+                "json_too_deep", f"Arrays and objects are nested {MAX_DEPTH} levels deep at most."
+            )
 
 
 def _parse(strict: _Strict, text: str, start: int) -> tuple[int, Any]:
@@ -223,13 +226,15 @@ def _parse(strict: _Strict, text: str, start: int) -> tuple[int, Any]:
         raise _invalid_at(text, exc.pos, f"{exc.msg}.") from exc
     except RecursionError as exc:
         # A string that never ends hides brackets from the count.
-        raise _invalid("json_too_deep", f"Arrays and objects are nested {MAX_DEPTH} levels deep at most.") from exc
+        raise RequestInvalidError.of(
+            "json_too_deep", f"Arrays and objects are nested {MAX_DEPTH} levels deep at most."
+        ) from exc
     return end, value
 
 
 def _fault_of(strict: _Strict, data: bytes, value: Any) -> RequestInvalidError | None:
     if strict.faults:
-        return _invalid(*strict.faults[0])
+        return RequestInvalidError.of(*strict.faults[0])
     try:
         _check_text(data, value)
     except RequestInvalidError as fault:
@@ -243,16 +248,12 @@ def _check_text(data: bytes, value: Any) -> None:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as exc:
-            raise _invalid("json_surrogate", "A string holds half of a surrogate pair.") from exc
+            raise RequestInvalidError.of("json_surrogate", "A string holds half of a surrogate pair.") from exc
 
 
 def _skip_space(text: str, at: int) -> int:
     found = _SPACE.match(text, at)
     return at if found is None else found.end()
-
-
-def _invalid(code: str, message: str) -> RequestInvalidError:
-    return RequestInvalidError(message, errors=[{"code": code, "message": message, "pointer": ""}])
 
 
 def _invalid_at(text: str, at: int, message: str) -> RequestInvalidError:

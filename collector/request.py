@@ -90,12 +90,11 @@ class CollectorRequest:
         try:
             return parse_qsl(self.raw_query.decode(), keep_blank_values=True, errors="strict", max_num_fields=most)
         except UnicodeDecodeError as exc:
-            fault = {"code": "parameters_not_utf8", "message": "The parameters are no UTF-8.", "pointer": "query:"}
-            raise RequestInvalidError(fault["message"], errors=[fault]) from exc
+            message = "The parameters are no UTF-8."
+            raise RequestInvalidError.of("parameters_not_utf8", message, "query:") from exc
         except ValueError as exc:
             message = f"A request has {most} parameters at most."
-            fault = {"code": "too_many_parameters", "message": message, "pointer": "query:"}
-            raise RequestInvalidError(message, errors=[fault]) from exc
+            raise RequestInvalidError.of("too_many_parameters", message, "query:") from exc
 
     @property
     def peer(self) -> str:

@@ -96,8 +96,7 @@ class SnsRoute:
         parameters = request.parameters()
         if [name for name, _ in parameters] != ["topic"]:
             message = "The URL of the subscription has one parameter: /sns?topic=NAME."
-            fault = {"code": "parameters_invalid", "message": message, "pointer": "query:topic"}
-            raise RequestInvalidError(message, errors=[fault])
+            raise RequestInvalidError.of("parameters_invalid", message, "query:topic")
         topic = parameters[0][1]
         if topic not in self._settings.pubsub_topics:
             raise TopicUnknownError(f"The collector takes nothing of SNS for {topic[:80]!r}.")
@@ -227,5 +226,4 @@ def _attributes(message: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _invalid(name: str, message: str) -> RequestInvalidError:
-    fault = {"code": "sns_message_invalid", "message": message, "pointer": f"/{name}"}
-    return RequestInvalidError(message, errors=[fault])
+    return RequestInvalidError.of("sns_message_invalid", message, f"/{name}")

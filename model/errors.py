@@ -1,6 +1,6 @@
 """Every error Refeed raises by name: one base, a stable code, what to do."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 
 class RefeedError(Exception):
@@ -425,6 +425,11 @@ class RowsLeftError(RefeedError, code="rows_left"):
 
 class RequestInvalidError(RefeedError, code="request_invalid"):
     """The request is not valid."""
+
+    @classmethod
+    def of(cls, code: str, message: str, pointer: str = "", **details: Any) -> Self:
+        """Return the error of one fault; ``pointer`` is its place, empty for the whole request or body."""
+        return cls(message, errors=[{"code": code, "message": message, "pointer": pointer}], **details)
 
 
 class BodyTooLargeError(RefeedError, code="body_too_large"):

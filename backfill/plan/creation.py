@@ -131,19 +131,13 @@ def check_rows(rows: int | None, request: BackfillRequest, bounds: SelectionBoun
     """
     if rows == 0 and request.fail_if_empty:
         message = "The plan selects nothing, and fail_if_empty was asked for."
-        raise RequestInvalidError(
-            message, errors=[{"code": NothingSelectedError.code, "message": message, "pointer": "/fail_if_empty"}]
-        )
+        raise RequestInvalidError.of(NothingSelectedError.code, message, "/fail_if_empty")
     if rows is not None and bounds.max_rows is not None and rows > bounds.max_rows:
         message = f"The plan has {rows} rows, a selection may have {bounds.max_rows} (REFEED_SELECTION_MAX_ROWS)."
-        raise RequestInvalidError(
-            message, errors=[{"code": "too_many_rows", "message": message, "pointer": "/query"}]
-        )
+        raise RequestInvalidError.of("too_many_rows", message, "/query")
     if rows is not None and request.max_rows is not None and rows > request.max_rows:
         message = f"The plan has {rows} rows, max_rows allows {request.max_rows}."
-        raise RequestInvalidError(
-            message, errors=[{"code": "too_many_rows", "message": message, "pointer": "/max_rows"}]
-        )
+        raise RequestInvalidError.of("too_many_rows", message, "/max_rows")
 
 
 def check_bytes(bytes_scanned: int, request: BackfillRequest) -> None:
@@ -154,9 +148,7 @@ def check_bytes(bytes_scanned: int, request: BackfillRequest) -> None:
     """
     if request.max_bytes_billed is not None and bytes_scanned > request.max_bytes_billed:
         message = f"The query may read {bytes_scanned} bytes, max_bytes_billed allows {request.max_bytes_billed}."
-        raise RequestInvalidError(
-            message, errors=[{"code": "too_many_bytes", "message": message, "pointer": "/max_bytes_billed"}]
-        )
+        raise RequestInvalidError.of("too_many_bytes", message, "/max_bytes_billed")
 
 
 def render_specification(

@@ -251,16 +251,11 @@ class BackfillService(BackfillReader):
             StagingUnknownError: nobody knows what is missing.
         """
         if only not in RETRIES:
-            message = f"only is one of {', '.join(RETRIES)}."
-            raise RequestInvalidError(
-                message, errors=[{"code": "only_invalid", "message": message, "pointer": "/only"}]
-            )
+            raise RequestInvalidError.of("only_invalid", f"only is one of {', '.join(RETRIES)}.", "/only")
         is_chosen = bool(rows) or code is not None
         if is_chosen and only != "failed":
             message = "rows and code choose among dead letters: they go with only=failed."
-            raise RequestInvalidError(
-                message, errors=[{"code": "only_invalid", "message": message, "pointer": "/only"}]
-            )
+            raise RequestInvalidError.of("only_invalid", message, "/only")
         job = self._steerable(backfill_id, principal, versions)
         self._check_retry(job, only)
         # What an earlier retry asked for is not asked for again.
