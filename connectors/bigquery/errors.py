@@ -53,6 +53,8 @@ _STORAGE_ERROR: Final = "/google.cloud.bigquery.storage.v1.StorageError"
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _FIRST_QUOTA_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
+# For how long a call that fails in passing is repeated, where nobody waits for its answer.
+PATIENCE_SECONDS: Final = 120.0
 # What the clients let through of a fault, their own and their transports'.
 SDK_ERRORS: Final = (
     api.GoogleAPIError,
@@ -142,6 +144,38 @@ def retry_passing(
             return call()
         except WarehouseUnavailableError as exc:
             patience.wait_after(exc)
+
+
+def call_bigquery(
+    call: Callable[[], Result], what: str, *, seconds: float = PATIENCE_SECONDS, role: str = DATA_ROLE
+) -> Result:
+    """Return what ``call`` of Google's clients returns; while it fails in passing it is repeated for ``seconds``.
+
+    ``what`` names the call in words, ``role`` is what a refused caller lacks.
+
+    Raises:
+        WarehouseError: what :func:`error_from` makes of Google's error.
+    """
+
+    def call_once() -> Result:
+        with our_errors(what, role):
+            return call()
+
+    return retry_passing(call_once, seconds=seconds)
+
+
+def find_in_bigquery(
+    call: Callable[[], Result], what: str, *, seconds: float = PATIENCE_SECONDS, role: str = DATA_ROLE
+) -> Result | None:
+    """Return what ``call`` returns as :func:`call_bigquery` does, None when BigQuery finds no such thing."""
+
+    def find() -> Result | None:
+        try:
+            return call()
+        except api.NotFound:
+            return None
+
+    return call_bigquery(find, what, seconds=seconds, role=role)
 
 
 def _storage_code(exc: Exception) -> str | None:

@@ -13,7 +13,7 @@ from google.api_core import exceptions as api
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
 
-from connectors.bigquery.client import CALL_SECONDS, ONCE, Clients, Connection
+from connectors.bigquery.client import ONCE, Clients, Connection
 from connectors.bigquery.errors import our_errors
 from connectors.bigquery.queries.job import QueryJob
 from connectors.bigquery.table_id import TableId
@@ -196,9 +196,7 @@ class BigQueryProbes:
 
     def _create_stream(self, table: TableId) -> str:
         stream = types.WriteStream(type_=PENDING)
-        made = self._clients.write().create_write_stream(
-            parent=table.path, write_stream=stream, retry=None, timeout=CALL_SECONDS
-        )
+        made = self._clients.write().create_write_stream(parent=table.path, write_stream=stream, **ONCE)
         return str(made.name)
 
     def _append(self, table: TableId, rows: pa.RecordBatch) -> str:
@@ -220,7 +218,7 @@ class BigQueryProbes:
 
     def _commit(self, table: TableId, streams: list[str]) -> Any:
         request = types.BatchCommitWriteStreamsRequest(parent=table.path, write_streams=streams)
-        return self._clients.write().batch_commit_write_streams(request, retry=None, timeout=CALL_SECONDS)
+        return self._clients.write().batch_commit_write_streams(request, **ONCE)
 
     def _query(self, text: str) -> list[Any]:
         job = QueryJob(self._clients, text, "doctor").begin()

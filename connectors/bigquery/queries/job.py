@@ -14,7 +14,16 @@ from google.api_core import exceptions as api
 from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, Result, error_from, our_errors, retry_passing
+from connectors.bigquery.errors import (
+    JOB_ROLE,
+    PATIENCE_SECONDS,
+    SDK_ERRORS,
+    Result,
+    call_bigquery,
+    error_from,
+    find_in_bigquery,
+    retry_passing,
+)
 from model.errors import (
     QueryError,
     QueryStoppedError,
@@ -26,9 +35,7 @@ from model.errors import (
 
 # The label that tells a job's query from any other.
 FINGERPRINT: Final = "refeed_fingerprint"
-_READ_SECONDS: Final = 120.0
 _ANSWER_RETRY_SECONDS: Final = 60.0
-_DRY_RUN_SECONDS: Final = 120.0
 _MIN_POLL_SECONDS: Final = 0.05
 _MAX_POLL_SECONDS: Final = 1.0
 # "BigQuery error messages" (Google), and what the service says of maximum_bytes_billed.
@@ -85,26 +92,32 @@ class QueryJob:
             # The answer to an earlier try was lost, or another process was quicker.
             return client.get_job(self.id, **ONCE)
 
+    def start(self, what: str, *, seconds: float = PATIENCE_SECONDS) -> Any:
+        """Return the job that :meth:`begin` returns; what fails in passing is repeated for ``seconds``.
+
+        Raises:
+            QueryError, WarehouseError: as :func:`query_errors` raises them.
+        """
+        return self._retry(self.begin, what, seconds)
+
     def dry_run(self, what: str) -> Any:
         """Return the job as it would be; it reads nothing and costs nothing.
 
         Raises:
-            QueryError: BigQuery refuses the statement.
-            WarehousePermissionError, WarehouseUnavailableError, QuotaExceededError: as they say.
+            QueryError, WarehouseError: as :func:`query_errors` raises them.
         """
         config = self._config({"dry_run": True})
-
-        def call() -> Any:
-            with query_errors(what):
-                return self.clients.rest().query(self.sql, job_config=config, job_retry=None, **ONCE)
-
-        return retry_passing(call, seconds=_DRY_RUN_SECONDS)
+        return self._retry(
+            lambda: self.clients.rest().query(self.sql, job_config=config, job_retry=None, **ONCE),
+            what,
+            PATIENCE_SECONDS,
+        )
 
     def rows(self, what: str) -> list[Any]:
         """Run the statement and return its rows, few enough to keep; it raises what :meth:`read` does."""
         return self.read(what, list)
 
-    def read(self, what: str, read: Callable[[Any], Result], *, seconds: float = _READ_SECONDS) -> Result:
+    def read(self, what: str, read: Callable[[Any], Result], *, seconds: float = PATIENCE_SECONDS) -> Result:
         """Run the statement and return what ``read`` makes of its rows, which Google's client iterates over.
 
         Without an ``id`` a DML statement whose answer was lost may run again: twice has to be the same as once.
@@ -112,12 +125,16 @@ class QueryJob:
         Raises:
             WarehouseError: BigQuery failed, refuses it, or did not answer within ``seconds``.
         """
+        return call_bigquery(
+            lambda: read(self.begin().result(retry=None, timeout=seconds)), what, seconds=seconds, role=JOB_ROLE
+        )
 
-        def call() -> Result:
-            with our_errors(what, JOB_ROLE):
-                return read(self.begin().result(retry=None, timeout=seconds))
+    def _retry(self, call: Callable[[], Result], what: str, seconds: float) -> Result:
+        def call_once() -> Result:
+            with query_errors(what):
+                return call()
 
-        return retry_passing(call, seconds=seconds)
+        return retry_passing(call_once, seconds=seconds)
 
     def _config(self, options: Mapping[str, Any]) -> Any:
         return bigquery.QueryJobConfig(
@@ -127,12 +144,9 @@ class QueryJob:
         )
 
 
-def find_job(clients: Clients, job_id: str) -> Any | None:
-    """Return the job with this id, None where BigQuery knows none; Google's exceptions come as they are."""
-    try:
-        return clients.rest().get_job(job_id, **ONCE)
-    except api.NotFound:
-        return None
+def find_job(clients: Clients, job_id: str, what: str, *, seconds: float = PATIENCE_SECONDS) -> Any | None:
+    """Return the job with this id, None where BigQuery knows none."""
+    return find_in_bigquery(lambda: clients.rest().get_job(job_id, **ONCE), what, seconds=seconds, role=JOB_ROLE)
 
 
 def wait_until_done(
@@ -151,11 +165,6 @@ def wait_until_done(
     Raises:
         WarehouseUnavailableError: it has not ended by ``ends_at``; it goes on by itself.
     """
-
-    def reload() -> None:
-        with our_errors(what, JOB_ROLE):
-            job.reload(**ONCE)
-
     pause = _MIN_POLL_SECONDS
     while job.state != "DONE":
         if ends_at is not None and time.monotonic() > ends_at:
@@ -163,7 +172,7 @@ def wait_until_done(
         meanwhile()
         time.sleep(pause)
         pause = min(pause * 1.5, _MAX_POLL_SECONDS)
-        retry_passing(reload, seconds=patience_seconds)
+        call_bigquery(lambda: job.reload(**ONCE), what, seconds=patience_seconds, role=JOB_ROLE)
 
 
 def read_answer(
@@ -183,41 +192,35 @@ def read_answer(
     Raises:
         QueryTooLargeError: it would read more, or takes longer than ``seconds``; then it is cancelled.
         QueryStoppedError: ``should_stop``, which is asked every second; then it is cancelled too.
-        QueryError: BigQuery refuses the query.
-        WarehousePermissionError, WarehouseUnavailableError, QuotaExceededError: as they say.
+        QueryError, WarehouseError: as :func:`query_errors` raises them.
     """
+    patience = _ANSWER_RETRY_SECONDS
     options = {"maximum_bytes_billed": maximum_bytes_billed, "use_query_cache": True}
-    query = QueryJob(clients, sql, "query", parameters, options=options)
-
-    def begin() -> Any:
-        with query_errors("starting the query"):
-            return query.begin()
-
-    job = retry_passing(begin, seconds=_ANSWER_RETRY_SECONDS)
+    job = QueryJob(clients, sql, "query", parameters, options=options).start(
+        "starting the query", seconds=patience
+    )
     ends_at = time.monotonic() + seconds
 
-    def cancel() -> None:
-        with our_errors("cancelling the query", JOB_ROLE):
-            job.cancel(**ONCE)
-
     def cancel_in_time() -> None:
+        failure: RefeedError
         if should_stop():
-            retry_passing(cancel, seconds=_ANSWER_RETRY_SECONDS)
-            raise QueryStoppedError
-        if time.monotonic() > ends_at:
-            retry_passing(cancel, seconds=_ANSWER_RETRY_SECONDS)
-            raise QueryTooLargeError(f"The query took longer than {seconds:g} s and was cancelled.")
+            failure = QueryStoppedError()
+        elif time.monotonic() > ends_at:
+            failure = QueryTooLargeError(f"The query took longer than {seconds:g} s and was cancelled.")
+        else:
+            return
+        call_bigquery(lambda: job.cancel(**ONCE), "cancelling the query", seconds=patience, role=JOB_ROLE)
+        raise failure
 
-    wait_until_done(job, "asking for the query", patience_seconds=_ANSWER_RETRY_SECONDS, meanwhile=cancel_in_time)
+    wait_until_done(job, "asking for the query", patience_seconds=patience, meanwhile=cancel_in_time)
     if job.error_result is not None:
         raise job_error(job, "The query failed")
 
     def read() -> pa.Table:
-        with our_errors("reading the query's rows", JOB_ROLE):
-            rows = job.result(max_results=max_rows + 1, retry=None, timeout=_ANSWER_RETRY_SECONDS)
-            return rows.to_arrow(create_bqstorage_client=False)
+        rows = job.result(max_results=max_rows + 1, retry=None, timeout=patience)
+        return rows.to_arrow(create_bqstorage_client=False)
 
-    table = retry_passing(read, seconds=_ANSWER_RETRY_SECONDS)
+    table = call_bigquery(read, "reading the query's rows", seconds=patience, role=JOB_ROLE)
     return table.slice(0, max_rows), table.num_rows > max_rows
 
 
@@ -229,7 +232,7 @@ def fingerprint(sql: str, parameters: Mapping[str, NamedParameter]) -> str:
 
 @contextmanager
 def query_errors(what: str) -> Iterator[None]:
-    """Raise BigQuery's complaints about a query as a QueryError, everything else as :func:`our_errors` does."""
+    """Raise BigQuery's complaints about a query as a QueryError, every other error as ``our_errors`` does."""
     try:
         yield
     except SDK_ERRORS as exc:

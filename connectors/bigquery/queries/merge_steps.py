@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from connectors.bigquery.client import Clients
-from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.errors import JOB_ROLE, PATIENCE_SECONDS, call_bigquery
 from connectors.bigquery.queries.job import (
     FINGERPRINT,
     NamedParameter,
@@ -16,13 +16,11 @@ from connectors.bigquery.queries.job import (
     find_job,
     fingerprint,
     job_error,
-    query_errors,
     wait_until_done,
 )
 from connectors.bigquery.table_id import TableId
 from model.errors import AuditFailedError, MergeOvertakenError, QueryStoppedError, RefeedError
 
-_RETRY_SECONDS: Final = 120.0
 _USE: Final = "merge"
 # So often a step of one state is looked for under its own ids; a state that fails more often begins without.
 _MAX_RUNS: Final = 20
@@ -73,8 +71,7 @@ class MergeJobs:
         its rows, which keeps its columns when it ``is_shaped``, and has those of the query when it is not.
 
         Raises:
-            QueryError: BigQuery refuses it.
-            WarehousePermissionError, WarehouseUnavailableError, QuotaExceededError: as they say.
+            QueryError, WarehouseError: BigQuery refuses it, or can't be reached.
         """
         for number in map(str, range(1, _MAX_RUNS + 1)):
             job = self._get(self._job_id(step, number))
@@ -86,12 +83,7 @@ class MergeJobs:
         return self._start(step, uuid.uuid4().hex, prepare, is_shaped=is_shaped)
 
     def columns_of(self, step: MergeStep) -> list[Any]:
-        """Return the columns that a step's query gives, by a dry run, as Google's client has them.
-
-        Raises:
-            QueryError: BigQuery refuses it.
-            WarehousePermissionError, WarehouseUnavailableError, QuotaExceededError: as they say.
-        """
+        """Return the columns that a step's query gives, by a dry run, as Google's client has them."""
         query = QueryJob(self._clients, step.sql, _USE, step.parameters)
         return list(query.dry_run(f"trying to merge {self._source} ({step.name})").schema)
 
@@ -106,7 +98,7 @@ class MergeJobs:
             options |= {"destination": str(prepare(number)), "write_disposition": disposition}
             options["create_disposition"] = "CREATE_NEVER"
         merge = re.sub(r"[^a-z0-9_-]", "_", self._source.lower())[:63]
-        query = QueryJob(
+        job = QueryJob(
             self._clients,
             step.sql,
             _USE,
@@ -114,13 +106,7 @@ class MergeJobs:
             id=self._job_id(step, number),
             labels={"refeed_merge": merge, FINGERPRINT: _mark(step)},
             options=options,
-        )
-
-        def call() -> Any:
-            with query_errors(f"starting to merge {self._source} ({step.name})"):
-                return query.begin()
-
-        job = retry_passing(call, seconds=_RETRY_SECONDS)
+        ).start(f"starting to merge {self._source} ({step.name})")
         if (job.labels or {}).get(FINGERPRINT) != _mark(step):
             raise MergeOvertakenError(f"Another merge of {self._source} began at this moment.")
         return _run(job, number)
@@ -138,7 +124,7 @@ class MergeJobs:
         job = self._get(run.job_id)
         if job is None:
             raise QueryStoppedError(f"BigQuery has forgotten the job {run.job_id}.")
-        wait_until_done(job, f"asking for {run.job_id}", patience_seconds=_RETRY_SECONDS)
+        wait_until_done(job, f"asking for {run.job_id}", patience_seconds=PATIENCE_SECONDS)
         if job.error_result is not None:
             raise self._error(job, step)
         return job
@@ -146,12 +132,11 @@ class MergeJobs:
     def read(self, step: MergeStep, run: Run) -> list[Any]:
         """Return the rows of a run once it has succeeded; it raises what :meth:`wait` does."""
         job = self.wait(step, run)
-
-        def call() -> list[Any]:
-            with our_errors(f"reading what {run.job_id} gave", JOB_ROLE):
-                return list(job.result(retry=None, timeout=_RETRY_SECONDS))
-
-        return retry_passing(call, seconds=_RETRY_SECONDS)
+        return call_bigquery(
+            lambda: list(job.result(retry=None, timeout=PATIENCE_SECONDS)),
+            f"reading what {run.job_id} gave",
+            role=JOB_ROLE,
+        )
 
     def _error(self, job: Any, step: MergeStep) -> RefeedError:
         message = str(job.error_result.get("message"))
@@ -164,11 +149,7 @@ class MergeJobs:
         return job_error(job, f"The merge of {self._source} failed ({step.name})")
 
     def _get(self, job_id: str) -> Any | None:
-        def call() -> Any | None:
-            with our_errors(f"asking for {job_id}", JOB_ROLE):
-                return find_job(self._clients, job_id)
-
-        return retry_passing(call, seconds=_RETRY_SECONDS)
+        return find_job(self._clients, job_id, f"asking for {job_id}")
 
     def _job_id(self, step: MergeStep, number: str) -> str:
         return f"refeed-merge-{self._state}-{step.name}-{number}"

@@ -11,14 +11,13 @@ import pyarrow as pa
 from google.api_core import exceptions as api
 from google.cloud.bigquery_storage_v1 import types
 
-from connectors.bigquery.client import CALL_SECONDS, Clients
-from connectors.bigquery.errors import SDK_ERRORS, Patience, error_from, our_errors, retry_passing
+from connectors.bigquery.client import ONCE, Clients
+from connectors.bigquery.errors import PATIENCE_SECONDS, SDK_ERRORS, Patience, call_bigquery, error_from
 from connectors.bigquery.table_id import TableId
 from model.errors import WarehouseUnavailableError
 
 READ_ROLE: Final = "roles/bigquery.readSessionUser"
 _OPEN_SECONDS: Final = 60.0
-_READ_SECONDS: Final = 120.0
 # Batches of a stream that wait to be taken; the Read API sends about a megabyte in each.
 _AHEAD: Final = 4
 _LOOK_SECONDS: Final = 0.1
@@ -69,24 +68,23 @@ def open_session(
         data_format=types.DataFormat.ARROW,
         read_options=types.ReadSession.TableReadOptions(selected_fields=columns, row_restriction=condition),
     )
-
-    def call() -> ReadSession:
-        with our_errors(f"opening a read session of {table}", READ_ROLE):
-            session = clients.read().create_read_session(
-                parent=f"projects/{clients.connection.project}",
-                read_session=wanted,
-                max_stream_count=max_streams,
-                retry=None,
-                timeout=CALL_SECONDS,
-            )
-        return ReadSession(
-            session.name,
-            tuple(stream.name for stream in session.streams),
-            bytes(session.arrow_schema.serialized_schema),
-            int(session.estimated_row_count),
-        )
-
-    return retry_passing(call, seconds=_OPEN_SECONDS)
+    session = call_bigquery(
+        lambda: clients.read().create_read_session(
+            parent=f"projects/{clients.connection.project}",
+            read_session=wanted,
+            max_stream_count=max_streams,
+            **ONCE,
+        ),
+        f"opening a read session of {table}",
+        seconds=_OPEN_SECONDS,
+        role=READ_ROLE,
+    )
+    return ReadSession(
+        session.name,
+        tuple(stream.name for stream in session.streams),
+        bytes(session.arrow_schema.serialized_schema),
+        int(session.estimated_row_count),
+    )
 
 
 def read_stream(
@@ -101,7 +99,7 @@ def read_stream(
         WarehouseError: the session has expired, or BigQuery refuses.
     """
     schema = session.arrow_schema()
-    patience = Patience(_READ_SECONDS)
+    patience = Patience(PATIENCE_SECONDS)
     while True:
         try:
             for batch in _read_once(clients, stream, offset, schema):

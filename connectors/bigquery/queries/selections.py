@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from google.api_core import exceptions as api
 from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.errors import JOB_ROLE, PATIENCE_SECONDS, call_bigquery, find_in_bigquery
 from connectors.bigquery.queries.job import (
     FINGERPRINT,
     NamedParameter,
@@ -19,16 +18,11 @@ from connectors.bigquery.queries.job import (
     fingerprint,
     is_own_fault,
     job_error,
-    query_errors,
     wait_until_done,
 )
 from connectors.bigquery.table_id import TableId
-from model.errors import (
-    IdempotencyKeyReusedError,
-    JobNotFoundError,
-)
+from model.errors import IdempotencyKeyReusedError, JobNotFoundError
 
-_RETRY_SECONDS: Final = 120.0
 _USE: Final = "backfill"
 
 
@@ -85,12 +79,11 @@ class SelectionJobs:
 
         Raises:
             IdempotencyKeyReusedError: the backfill has a job with another query.
-            QueryError: BigQuery refuses the query.
-            WarehousePermissionError, WarehouseUnavailableError, QuotaExceededError: as they say.
+            QueryError, WarehouseError: BigQuery refuses the query, or can't be reached.
         """
         mark = fingerprint(sql, parameters)
         self._create_table(backfill, datetime.now(UTC) + keep)
-        query = QueryJob(
+        job = QueryJob(
             self._clients,
             sql,
             _USE,
@@ -104,16 +97,10 @@ class SelectionJobs:
                 "maximum_bytes_billed": maximum_bytes_billed,
                 "destination_encryption_configuration": self._encryption(),
             },
-        )
-
-        def call() -> str:
-            with query_errors(f"starting the query of {backfill}"):
-                job = query.begin()
-            if (job.labels or {}).get(FINGERPRINT) != mark:
-                raise IdempotencyKeyReusedError(f"{backfill} has a query job already, with another query.")
-            return str(job.job_id)
-
-        return retry_passing(call, seconds=_RETRY_SECONDS)
+        ).start(f"starting the query of {backfill}")
+        if (job.labels or {}).get(FINGERPRINT) != mark:
+            raise IdempotencyKeyReusedError(f"{backfill} has a query job already, with another query.")
+        return str(job.job_id)
 
     def wait(self, backfill: str, is_stopping: Callable[[], bool] = lambda: False) -> SelectedTable:
         """Return the selection once its query is done; every call returns the same.
@@ -133,67 +120,53 @@ class SelectionJobs:
                 self.cancel(backfill)
                 is_cancelled = True
 
-        job = self._read(backfill)
+        if (job := self._find(backfill)) is None:
+            raise JobNotFoundError(f"BigQuery knows no query of {backfill}.")
         wait_until_done(
             job,
             f"asking for the query of {backfill}",
-            patience_seconds=_RETRY_SECONDS,
+            patience_seconds=PATIENCE_SECONDS,
             meanwhile=cancel_when_stopping,
         )
         if job.error_result is not None:
             raise job_error(job, f"The query of {backfill} failed")
-
-        def call() -> SelectedTable:
-            with our_errors(f"reading the selection of {backfill}"):
-                table = self._clients.rest().get_table(str(self.table_of(backfill)), **ONCE)
-            return SelectedTable(
-                str(self.table_of(backfill)),
-                int(table.num_rows),
-                int(table.num_bytes or 0),
-                int(job.total_bytes_billed or 0),
-                table.expires,
-            )
-
-        return retry_passing(call, seconds=_RETRY_SECONDS)
+        name = str(self.table_of(backfill))
+        table = call_bigquery(
+            lambda: self._clients.rest().get_table(name, **ONCE), f"reading the selection of {backfill}"
+        )
+        return SelectedTable(
+            name,
+            int(table.num_rows),
+            int(table.num_bytes or 0),
+            int(job.total_bytes_billed or 0),
+            table.expires,
+        )
 
     def is_started(self, backfill: str) -> bool:
-        """Say whether there is a query of it, whatever became of it."""
-        try:
-            self._read(backfill)
-        except JobNotFoundError:
-            return False
-        return True
+        """Whether there is a query of it, whatever became of it."""
+        return self._find(backfill) is not None
 
     def is_spent(self, backfill: str) -> bool:
-        """Say whether the query ended without a selection for reasons that are not its own: another run may do."""
-        try:
-            job = self._read(backfill)
-        except JobNotFoundError:
-            return False
-        if job.state != "DONE" or job.error_result is None:
+        """Whether the query ended without a selection for reasons that are not its own: another run may do."""
+        job = self._find(backfill)
+        if job is None or job.state != "DONE" or job.error_result is None:
             return False
         return not is_own_fault(job.error_result.get("reason"))
 
     def cancel(self, backfill: str) -> None:
         """Ask BigQuery to stop the query; one that is done, or was never started, stays as it is."""
-
-        def call() -> None:
-            with our_errors(f"cancelling the query of {backfill}", JOB_ROLE):
-                try:
-                    self._clients.rest().cancel_job(job_id(backfill), **ONCE)
-                except api.NotFound:
-                    return
-
-        retry_passing(call, seconds=_RETRY_SECONDS)
+        find_in_bigquery(
+            lambda: self._clients.rest().cancel_job(job_id(backfill), **ONCE),
+            f"cancelling the query of {backfill}",
+            role=JOB_ROLE,
+        )
 
     def drop(self, backfill: str) -> None:
         """Delete the selection's table before it expires; one that is gone is fine."""
-
-        def call() -> None:
-            with our_errors(f"deleting the selection of {backfill}"):
-                self._clients.rest().delete_table(str(self.table_of(backfill)), not_found_ok=True, **ONCE)
-
-        retry_passing(call, seconds=_RETRY_SECONDS)
+        call_bigquery(
+            lambda: self._clients.rest().delete_table(str(self.table_of(backfill)), not_found_ok=True, **ONCE),
+            f"deleting the selection of {backfill}",
+        )
 
     def table_of(self, backfill: str) -> TableId:
         """Return where the backfill's selection is kept."""
@@ -206,21 +179,13 @@ class SelectionJobs:
         table.description = f"What the query of backfill {backfill} selected."
         table.labels = {**self._clients.connection.labels_for(_USE), "refeed_backfill": _name(backfill)}
         table.encryption_configuration = self._encryption()
+        call_bigquery(
+            lambda: self._clients.rest().create_table(table, exists_ok=True, **ONCE),
+            f"creating the selection of {backfill}",
+        )
 
-        def call() -> None:
-            with our_errors(f"creating the selection of {backfill}"):
-                self._clients.rest().create_table(table, exists_ok=True, **ONCE)
-
-        retry_passing(call, seconds=_RETRY_SECONDS)
-
-    def _read(self, backfill: str) -> Any:
-        def call() -> Any:
-            with our_errors(f"asking for the query of {backfill}", JOB_ROLE):
-                return find_job(self._clients, job_id(backfill))
-
-        if (job := retry_passing(call, seconds=_RETRY_SECONDS)) is None:
-            raise JobNotFoundError(f"BigQuery knows no query of {backfill}.")
-        return job
+    def _find(self, backfill: str) -> Any | None:
+        return find_job(self._clients, job_id(backfill), f"asking for the query of {backfill}")
 
     def _encryption(self) -> Any:
         """Return the key that selections are kept with, as the archive is; None is Google's own."""

@@ -8,8 +8,8 @@ import pyarrow as pa
 import structlog
 
 from connectors.bigquery.client import Clients
-from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
-from connectors.bigquery.queries.job import NamedParameter, QueryJob, job_error, query_errors, wait_until_done
+from connectors.bigquery.errors import JOB_ROLE, PATIENCE_SECONDS, our_errors
+from connectors.bigquery.queries.job import NamedParameter, QueryJob, job_error, wait_until_done
 from connectors.bigquery.table_id import TableId
 from model.errors import QueryTooLargeError
 from model.read_budget import ReadBudget
@@ -17,7 +17,6 @@ from model.window import Window
 
 _log = structlog.get_logger(__name__)
 
-_BEGIN_SECONDS: Final = 120.0
 _PAGE_ROWS: Final = 50_000
 # A partition begins before the rows in it came; a day is the longest one.
 _PARTITION: Final = timedelta(days=1)
@@ -142,13 +141,8 @@ def delete_since(clients: Clients, table: TableId, since: datetime, *, maximum_b
 
 def _run(query: QueryJob, table: TableId, advice: str = _MOVED) -> Any:
     what = f"querying rows of {table}"
-
-    def begin() -> Any:
-        with query_errors(what):
-            return query.begin()
-
-    job = retry_passing(begin, seconds=_BEGIN_SECONDS)
-    wait_until_done(job, what, patience_seconds=_BEGIN_SECONDS)
+    job = query.start(what)
+    wait_until_done(job, what, patience_seconds=PATIENCE_SECONDS)
     if job.error_result is not None:
         failure = job_error(job, what)
         if isinstance(failure, QueryTooLargeError):

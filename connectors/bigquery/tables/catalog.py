@@ -5,11 +5,10 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any, Final
 
-from google.api_core import exceptions as api
 from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.errors import DATASET_ROLE, our_errors, retry_passing
+from connectors.bigquery.errors import DATASET_ROLE, call_bigquery, find_in_bigquery
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.specs import DAY_MS, TableSpec, table_resource, with_expiration
 from model.archive import Change
@@ -67,21 +66,19 @@ def apply(clients: Clients, specs: Sequence[TableSpec]) -> list[Change]:
         if change is None:
             continue
         fields = [c.field for c in changes if c.resource == str(spec.id)]
-        retry_passing(partial(_create_or_patch, clients, spec, fields), seconds=_TRY_SECONDS)
+        call_bigquery(
+            partial(_create_or_patch, clients, spec, fields),
+            f"creating or changing table {spec.id}",
+            seconds=_TRY_SECONDS,
+        )
     return changes
 
 
 def read_table(clients: Clients, table: TableId) -> Any:
     """Return the table as BigQuery describes it, None when there is none."""
-
-    def call() -> Any:
-        with our_errors(f"reading table {table}"):
-            try:
-                return clients.rest().get_table(str(table), **ONCE)
-            except api.NotFound:
-                return None
-
-    return retry_passing(call, seconds=_TRY_SECONDS)
+    return find_in_bigquery(
+        lambda: clients.rest().get_table(str(table), **ONCE), f"reading table {table}", seconds=_TRY_SECONDS
+    )
 
 
 def check_tables(clients: Clients, specs: Sequence[TableSpec]) -> None:
@@ -129,22 +126,19 @@ def create_lasting_table(clients: Clients, table: Any) -> Any:
 
 
 def _read_dataset(clients: Clients, table: TableId) -> Any:
-    def call() -> Any:
-        with our_errors(f"reading dataset {table.dataset}", DATASET_ROLE):
-            try:
-                return clients.rest().get_dataset(f"{table.project}.{table.dataset}", **ONCE)
-            except api.NotFound:
-                return None
-
-    return retry_passing(call, seconds=_TRY_SECONDS)
+    return find_in_bigquery(
+        lambda: clients.rest().get_dataset(f"{table.project}.{table.dataset}", **ONCE),
+        f"reading dataset {table.dataset}",
+        seconds=_TRY_SECONDS,
+        role=DATASET_ROLE,
+    )
 
 
 def _create_or_patch(clients: Clients, spec: TableSpec, fields: Sequence[str]) -> None:
-    with our_errors(f"creating or changing table {spec.id}"):
-        if fields == ["table"]:
-            create_lasting_table(clients, table_resource(spec))
-        else:
-            _patch(clients, spec, fields)
+    if fields == ["table"]:
+        create_lasting_table(clients, table_resource(spec))
+    else:
+        _patch(clients, spec, fields)
 
 
 def _create_dataset(clients: Clients, spec: TableSpec) -> None:
@@ -154,12 +148,12 @@ def _create_dataset(clients: Clients, spec: TableSpec) -> None:
     dataset.labels = dict(spec.labels)
     if spec.kms_key:
         dataset.default_encryption_configuration = bigquery.EncryptionConfiguration(kms_key_name=spec.kms_key)
-
-    def call() -> None:
-        with our_errors(f"creating dataset {spec.id.dataset}", DATASET_ROLE):
-            clients.rest().create_dataset(dataset, exists_ok=True, **ONCE)
-
-    retry_passing(call, seconds=_TRY_SECONDS)
+    call_bigquery(
+        lambda: clients.rest().create_dataset(dataset, exists_ok=True, **ONCE),
+        f"creating dataset {spec.id.dataset}",
+        seconds=_TRY_SECONDS,
+        role=DATASET_ROLE,
+    )
 
 
 def _compare(spec: TableSpec, table: Any) -> Iterator[Change]:

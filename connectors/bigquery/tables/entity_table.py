@@ -11,7 +11,7 @@ from google.api_core import exceptions as api
 from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.errors import DATASET_ROLE, our_errors, retry_passing
+from connectors.bigquery.errors import DATASET_ROLE, call_bigquery
 from connectors.bigquery.queries.job import QueryJob
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import create_lasting_table, read_table
@@ -146,12 +146,11 @@ class BigQueryEntityTable:
 
     def drop(self, table: TableId) -> None:
         """Delete a table that :meth:`create_passing` made, before it expires."""
-
-        def call() -> None:
-            with our_errors(f"deleting {table}"):
-                self._clients.rest().delete_table(str(table), not_found_ok=True, **ONCE)
-
-        retry_passing(call, seconds=_CHANGE_SECONDS)
+        call_bigquery(
+            lambda: self._clients.rest().delete_table(str(table), not_found_ok=True, **ONCE),
+            f"deleting {table}",
+            seconds=_CHANGE_SECONDS,
+        )
 
     def _read(self, text: str) -> MergeState | None:
         columns = "MAX(number) AS number, MAX(until) AS until, CURRENT_TIMESTAMP() AS now"
@@ -186,15 +185,19 @@ class BigQueryEntityTable:
         table.labels = {"app": "refeed", **dict(self._settings.labels)}
         if self._settings.kms_key:
             table.encryption_configuration = bigquery.EncryptionConfiguration(kms_key_name=self._settings.kms_key)
-        retry_passing(partial(self._create_once, table), seconds=_CHANGE_SECONDS)
+        call_bigquery(
+            partial(self._create_once, table),
+            f"creating {table.table_id}",
+            seconds=_CHANGE_SECONDS,
+            role=DATASET_ROLE,
+        )
 
     def _create_once(self, table: Any) -> None:
-        with our_errors(f"creating {table.table_id}", DATASET_ROLE):
-            try:
-                create_lasting_table(self._clients, table)
-            except api.NotFound:
-                dataset = bigquery.Dataset(f"{table.project}.{table.dataset_id}")
-                dataset.location = self._clients.connection.location
-                dataset.labels = table.labels
-                self._clients.rest().create_dataset(dataset, exists_ok=True, **ONCE)
-                create_lasting_table(self._clients, table)
+        try:
+            create_lasting_table(self._clients, table)
+        except api.NotFound:
+            dataset = bigquery.Dataset(f"{table.project}.{table.dataset_id}")
+            dataset.location = self._clients.connection.location
+            dataset.labels = table.labels
+            self._clients.rest().create_dataset(dataset, exists_ok=True, **ONCE)
+            create_lasting_table(self._clients, table)

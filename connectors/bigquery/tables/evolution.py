@@ -7,7 +7,7 @@ from typing import Any, Final
 from google.api_core import exceptions as api
 
 from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.errors import our_errors, retry_passing
+from connectors.bigquery.errors import call_bigquery
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import read_table
 from connectors.bigquery.tables.schema import from_bigquery, to_bigquery
@@ -68,24 +68,23 @@ def evolve_table(
             raise evolution_error(str(table), evolution)
         if found is None:
             create(evolution.schema)
-        elif evolution.changes and not _change(clients, table, found, evolution.schema):
+        elif evolution.changes and not _change(clients, found, evolution.schema):
             return None
         return evolution
 
     for _ in range(_TRIES):
-        if (done := retry_passing(call, seconds=_CHANGE_SECONDS)) is not None:
+        if (done := call_bigquery(call, f"changing {table}", seconds=_CHANGE_SECONDS)) is not None:
             return done
     raise WarehouseError(f"{table} is changed by others all the time.")
 
 
-def _change(clients: Clients, table: TableId, found: Any, schema: RowSchema) -> bool:
+def _change(clients: Clients, found: Any, schema: RowSchema) -> bool:
     """Change the very version that was read; False when somebody else changed it meanwhile."""
     found.schema = to_bigquery(schema)
     found.description = schema.description
-    with our_errors(f"changing {table}"):
-        try:
-            # The table's ETag goes along as If-Match.
-            clients.rest().update_table(found, ["schema", "description"], **ONCE)
-        except api.PreconditionFailed:
-            return False
+    try:
+        # The table's ETag goes along as If-Match.
+        clients.rest().update_table(found, ["schema", "description"], **ONCE)
+    except api.PreconditionFailed:
+        return False
     return True

@@ -6,7 +6,7 @@ import time
 from typing import Any, Final
 
 from connectors.bigquery.client import Clients
-from connectors.bigquery.errors import JOB_ROLE, our_errors, retry_passing
+from connectors.bigquery.errors import JOB_ROLE, call_bigquery
 from connectors.bigquery.queries.job import QueryJob, wait_until_done
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.cells import widened
@@ -100,11 +100,10 @@ def _run(clients: Clients, table: Any, sql: str, *, use: str, **options: Any) ->
     ends_at = time.monotonic() + _JOB_SECONDS
 
     def call() -> Any:
-        with our_errors(what, JOB_ROLE):
-            job = query.begin()
-            wait_until_done(job, what, ends_at=ends_at)
-            return job
+        job = query.begin()
+        wait_until_done(job, what, ends_at=ends_at)
+        return job
 
-    job = retry_passing(call, seconds=_JOB_SECONDS)
+    job = call_bigquery(call, what, seconds=_JOB_SECONDS, role=JOB_ROLE)
     if job.error_result is not None:
         raise WarehouseError(f"{what}: {job.error_result.get('message')}", reason=job.error_result.get("reason"))

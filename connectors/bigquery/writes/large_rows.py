@@ -13,7 +13,7 @@ from google.api_core import exceptions as api
 from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, error_from, our_errors, retry_passing
+from connectors.bigquery.errors import JOB_ROLE, SDK_ERRORS, call_bigquery, error_from
 from connectors.bigquery.queries.job import QueryJob, find_job, wait_until_done
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import read_table
@@ -112,12 +112,11 @@ def _create(clients: Clients, staged: TableId, target: TableId) -> Sequence[Any]
     table.expires = datetime.now(UTC) + _KEEP
     table.labels = clients.connection.labels_for("large_rows")
     table.encryption_configuration = found.encryption_configuration
-
-    def call() -> None:
-        with our_errors(f"creating table {staged}"):
-            clients.rest().create_table(table, exists_ok=True, **ONCE)
-
-    retry_passing(call, seconds=_LOAD_SECONDS)
+    call_bigquery(
+        lambda: clients.rest().create_table(table, exists_ok=True, **ONCE),
+        f"creating table {staged}",
+        seconds=_LOAD_SECONDS,
+    )
     return tuple(found.schema)
 
 
@@ -148,31 +147,30 @@ def _run_load(
     )
     job_id = f"refeed-load-{uuid.uuid4().hex}"
     tries = iter(range(1, _MOST_TRIES + 1))
+    what = f"loading {len(rows)} large rows into {staged}"
 
     def call() -> WarehouseError | None:
         number = next(tries)
         file.seek(0)
-        what = f"loading {len(rows)} large rows into {staged}"
-        with our_errors(what, JOB_ROLE):
-            # An id for each try: one whose answer was lost is looked up before another is begun.
-            found = find_job(clients, f"{job_id}-{number - 1}") if number > 1 else None
-            if found is not None and found.error_result is None:
-                found.result(retry=None, timeout=_LOAD_SECONDS)
-                return None
-            try:
-                job = clients.rest().load_table_from_file(
-                    file, str(staged), job_id=f"{job_id}-{number}", job_config=config, timeout=_LOAD_SECONDS
-                )
-                job.result(retry=None, timeout=_LOAD_SECONDS)
-            except api.BadRequest as exc:
-                # "BigQuery error messages": invalid is what the data itself is refused with.
-                error = error_from(exc, what, JOB_ROLE)
-                if isinstance(error, WarehouseUnavailableError):
-                    raise
-                return error
+        # An id for each try: one whose answer was lost is looked up before another is begun.
+        found = find_job(clients, f"{job_id}-{number - 1}", what, seconds=0.0) if number > 1 else None
+        if found is not None and found.error_result is None:
+            found.result(retry=None, timeout=_LOAD_SECONDS)
+            return None
+        try:
+            job = clients.rest().load_table_from_file(
+                file, str(staged), job_id=f"{job_id}-{number}", job_config=config, timeout=_LOAD_SECONDS
+            )
+            job.result(retry=None, timeout=_LOAD_SECONDS)
+        except api.BadRequest as exc:
+            # "BigQuery error messages": invalid is what the data itself is refused with.
+            error = error_from(exc, what, JOB_ROLE)
+            if isinstance(error, WarehouseUnavailableError):
+                raise
+            return error
         return None
 
-    return retry_passing(call, seconds=_LOAD_SECONDS)
+    return call_bigquery(call, what, seconds=_LOAD_SECONDS, role=JOB_ROLE)
 
 
 def _run_insert(
@@ -182,21 +180,20 @@ def _run_insert(
     what = f"inserting {staged.rows} large rows into {target}"
 
     def call() -> WarehouseError | None:
-        with our_errors(what, JOB_ROLE):
-            job = find_job(clients, job_id)
-            if job is None:
-                columns = ", ".join(f"`{field.name}`" for field in _fields(clients, staged.table))
-                # Table ids are checked names, column names are the table's own.
-                sql = f"INSERT INTO `{target}` ({columns}) SELECT {columns} FROM `{staged.table}`"  # noqa: S608
-                job = QueryJob(clients, sql, "large_rows", id=job_id).begin()
-            wait_until_done(job, what, ends_at=ends_at)
+        job = find_job(clients, job_id, what, seconds=0.0)
+        if job is None:
+            columns = ", ".join(f"`{field.name}`" for field in _fields(clients, staged.table))
+            # Table ids are checked names, column names are the table's own.
+            sql = f"INSERT INTO `{target}` ({columns}) SELECT {columns} FROM `{staged.table}`"  # noqa: S608
+            job = QueryJob(clients, sql, "large_rows", id=job_id).begin()
+        wait_until_done(job, what, ends_at=ends_at)
         if job.error_result is None:
             return None
         reason, message = job.error_result.get("reason"), job.error_result.get("message")
         return WarehouseError(f"{what}: {message}", reason=reason)
 
     try:
-        return retry_passing(call, seconds=max(0.0, ends_at - time.monotonic()))
+        return call_bigquery(call, what, seconds=max(0.0, ends_at - time.monotonic()), role=JOB_ROLE)
     except WarehouseUnavailableError as exc:
         raise CommitOutcomeUnknownError(exc.message) from exc
 

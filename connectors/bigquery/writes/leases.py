@@ -10,7 +10,7 @@ from google.api_core import exceptions as api
 from google.cloud import bigquery
 
 from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.errors import our_errors, retry_passing
+from connectors.bigquery.errors import call_bigquery
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import create_lasting_table
 from connectors.bigquery.writes.attempt_notes import AttemptNotes
@@ -116,33 +116,31 @@ class BigQueryLeases:
                 if wanted == state:
                     return state
                 table.description = json.dumps(asdict(wanted))
-                with our_errors(f"changing the lease {name}"):
-                    try:
-                        self._clients.rest().update_table(table, ["description"], **ONCE)
-                    except api.PreconditionFailed:
-                        continue
+                try:
+                    self._clients.rest().update_table(table, ["description"], **ONCE)
+                except api.PreconditionFailed:
+                    continue
                 return wanted
             raise WarehouseUnavailableError(f"The lease {name} is changed by others all the time.")
 
-        return retry_passing(call, seconds=_LEASE_SECONDS)
+        return call_bigquery(call, f"changing the lease {name}", seconds=_LEASE_SECONDS)
 
     def _read(self, name: str, *, is_created: bool) -> tuple[LeaseState, Any]:
         table = self._archive.companion(f"lease_{re.sub('[^A-Za-z0-9_]', '_', name)}")
 
         def call() -> Any:
-            with our_errors(f"reading the lease {name}"):
-                try:
-                    return self._clients.rest().get_table(str(table), **ONCE)
-                except api.NotFound:
-                    if not is_created:
-                        return None
-                wanted = bigquery.Table(str(table), schema=[bigquery.SchemaField("nothing", "STRING")])
-                wanted.description = json.dumps(asdict(LeaseState()))
-                wanted.labels = self._clients.connection.labels_for("lease")
-                create_lasting_table(self._clients, wanted)
+            try:
                 return self._clients.rest().get_table(str(table), **ONCE)
+            except api.NotFound:
+                if not is_created:
+                    return None
+            wanted = bigquery.Table(str(table), schema=[bigquery.SchemaField("nothing", "STRING")])
+            wanted.description = json.dumps(asdict(LeaseState()))
+            wanted.labels = self._clients.connection.labels_for("lease")
+            create_lasting_table(self._clients, wanted)
+            return self._clients.rest().get_table(str(table), **ONCE)
 
-        found = retry_passing(call, seconds=_LEASE_SECONDS)
+        found = call_bigquery(call, f"reading the lease {name}", seconds=_LEASE_SECONDS)
         if found is None:
             return LeaseState(), None
         try:

@@ -2,21 +2,21 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from google.api_core import exceptions as api
 from google.cloud.bigquery_storage_v1 import types
 
-from connectors.bigquery.client import CALL_SECONDS, Clients
-from connectors.bigquery.errors import SDK_ERRORS, error_from, our_errors, retry_passing
+from connectors.bigquery.client import ONCE, Clients
+from connectors.bigquery.errors import SDK_ERRORS, error_from, retry_passing
 from connectors.bigquery.queries.job import NamedParameter, QueryJob
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.specs import DEAD_LETTERS
 from connectors.bigquery.writes.archive_writer import WrittenPart
 from connectors.bigquery.writes.attempt_notes import AttemptNote
 from connectors.bigquery.writes.large_rows import LargeRows, insert_large_rows
-from connectors.bigquery.writes.write_streams import flush_stream
+from connectors.bigquery.writes.write_streams import flush_stream, is_committed
 from model import failpoint
 from model.errors import (
     CommitOutcomeUnknownError,
@@ -133,15 +133,12 @@ class WriteStreamCommitter:
             what = f"committing {len(streams)} streams of {table}"
             try:
                 answer = self._clients.write().batch_commit_write_streams(
-                    types.BatchCommitWriteStreamsRequest(parent=table.path, write_streams=streams),
-                    retry=None,
-                    timeout=CALL_SECONDS,
+                    types.BatchCommitWriteStreamsRequest(parent=table.path, write_streams=streams), **ONCE
                 )
             except _LOOK_UP as exc:
-                found = self._look_up(streams)
-                if found is None:
+                if (is_in := is_committed(self._clients, streams)) is False:
                     raise error_from(exc, what) from exc
-                return found
+                return bool(is_in)
             except SDK_ERRORS as exc:
                 raise error_from(exc, what) from exc
             if not answer.stream_errors:
@@ -150,14 +147,11 @@ class WriteStreamCommitter:
             if codes == {_COMMITTED} and len(answer.stream_errors) == len(streams):
                 # No other commit names these streams: it was this attempt's own, and its answer was lost.
                 return True
-            if codes <= {_COMMITTED, *_GONE} and (found := self._look_up(streams)) is not None:
-                return found
+            if codes <= {_COMMITTED, *_GONE} and (is_in := is_committed(self._clients, streams)) is not False:
+                return bool(is_in)
             raise WarehouseError(f"{what}: {answer.stream_errors[0].error_message}")
 
-        try:
-            return retry_passing(call, seconds=max(0.0, ends_at - time.monotonic()))
-        except WarehouseUnavailableError as exc:
-            raise CommitOutcomeUnknownError(f"{exc.message} Whether it was done is not known.") from exc
+        return _retry_until(ends_at, call)
 
     def flush_streams(self, table: TableId, flushes: Sequence[Mapping[str, Any]], ends_at: float) -> bool:
         """Flush kept streams as far as the attempt has rows in them; False when none of its rows is in, for good.
@@ -180,14 +174,8 @@ class WriteStreamCommitter:
         return True
 
     def _flush(self, table: TableId, flush: Mapping[str, Any], ends_at: float) -> bool:
-        try:
-            if retry_passing(
-                lambda: flush_stream(self._clients, flush["stream"], flush["end"]),
-                seconds=max(0.0, ends_at - time.monotonic()),
-            ):
-                return True
-        except WarehouseUnavailableError as exc:
-            raise CommitOutcomeUnknownError(f"{exc.message} Whether it was done is not known.") from exc
+        if _retry_until(ends_at, lambda: flush_stream(self._clients, flush["stream"], flush["end"])):
+            return True
         try:
             return self.has_rows_of(table, "ingest_time", flush["ingest_times"], use="pipeline")
         except TableNotFoundError:
@@ -206,14 +194,10 @@ class WriteStreamCommitter:
         if self.has_rows_of(table, "ingest_time", ingest_times, use="pipeline"):
             raise WarehouseUnavailableError(f"Rows in the write buffer of {table} can't be deleted yet.")
 
-    def _look_up(self, streams: Sequence[str]) -> bool | None:
-        """Whether the streams are committed; False when one is gone, None when they are not committed yet."""
-        for stream in streams:
-            with our_errors(f"looking up {stream}"):
-                try:
-                    found = self._clients.write().get_write_stream(name=stream, retry=None, timeout=CALL_SECONDS)
-                except api.NotFound:
-                    return False
-            # They are committed all at once, so that the first one speaks for all.
-            return True if "commit_time" in found else None
-        return True
+
+def _retry_until(ends_at: float, call: Callable[[], bool]) -> bool:
+    """Return what ``call`` returns; what fails in passing until ``ends_at`` is an unknown outcome."""
+    try:
+        return retry_passing(call, seconds=max(0.0, ends_at - time.monotonic()))
+    except WarehouseUnavailableError as exc:
+        raise CommitOutcomeUnknownError(f"{exc.message} Whether it was done is not known.") from exc

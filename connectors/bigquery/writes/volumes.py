@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from google.api_core import exceptions as api
-
-from connectors.bigquery.client import CALL_SECONDS, Clients
-from connectors.bigquery.errors import our_errors
+from connectors.bigquery.client import Clients
 from connectors.bigquery.queries.reader import open_session, read_session
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.specs import ATTEMPTS, ATTEMPTS_DAYS
 from connectors.bigquery.writes.attempts import COMMIT_SECONDS
+from connectors.bigquery.writes.write_streams import is_committed
 from model.errors import TableNotFoundError
 from model.volume import HourCounts, HourVolumes, add_counts, hours_of, volumes_of
 from model.window import Window
@@ -130,17 +128,7 @@ class NotedVolumes:
         """Whether a lease's newest attempt is committed; one that nobody abandoned for long is taken for it."""
         if now - note.noted_at > timedelta(seconds=2 * COMMIT_SECONDS):
             return True
-        if not note.streams:
-            return False
-        with our_errors(f"looking up {note.streams[0]}"):
-            try:
-                found = self._clients.write().get_write_stream(
-                    name=note.streams[0], retry=None, timeout=CALL_SECONDS
-                )
-            except api.NotFound:
-                return False
-        # They are committed all at once, so that the first one speaks for all.
-        return "commit_time" in found
+        return bool(note.streams and is_committed(self._clients, note.streams))
 
 
 def _oldest(now: datetime) -> datetime:

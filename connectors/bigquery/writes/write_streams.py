@@ -1,12 +1,13 @@
 """Write streams: created, flushed, finalized."""
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from google.api_core import exceptions as api
 from google.cloud.bigquery_storage_v1 import types
 
-from connectors.bigquery.client import CALL_SECONDS, Clients
-from connectors.bigquery.errors import our_errors, retry_passing
+from connectors.bigquery.client import ONCE, Clients
+from connectors.bigquery.errors import call_bigquery, find_in_bigquery, our_errors, retry_passing
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.writes.readiness import not_ready
 from model.errors import TableNotFoundError, WarehouseError
@@ -27,15 +28,14 @@ def create_stream(clients: Clients, table: TableId, kind: Any, *, seconds: float
         QuotaExceededError: too many were created within the hour.
         TableNotFoundError, WarehousePermissionError, WarehouseUnavailableError, WarehouseError: as they say.
     """
-
-    def call() -> str:
-        with our_errors(f"creating a write stream of {table}"):
-            stream = clients.write().create_write_stream(
-                parent=table.path, write_stream=types.WriteStream(type_=kind), retry=None, timeout=CALL_SECONDS
-            )
-            return str(stream.name)
-
-    return retry_passing(call, seconds=seconds)
+    stream = call_bigquery(
+        lambda: clients.write().create_write_stream(
+            parent=table.path, write_stream=types.WriteStream(type_=kind), **ONCE
+        ),
+        f"creating a write stream of {table}",
+        seconds=seconds,
+    )
+    return str(stream.name)
 
 
 def create_fence_stream(clients: Clients, table: TableId) -> str:
@@ -60,16 +60,23 @@ def finalize_stream(clients: Clients, stream: str, *, seconds: float = APPEND_SE
 
     Doing it twice is doing it once.
     """
+    answer = find_in_bigquery(
+        lambda: clients.write().finalize_write_stream(name=stream, **ONCE),
+        f"finalizing {stream}",
+        seconds=seconds,
+    )
+    return None if answer is None else int(answer.row_count)
 
-    def call() -> int | None:
-        with our_errors(f"finalizing {stream}"):
-            try:
-                answer = clients.write().finalize_write_stream(name=stream, retry=None, timeout=CALL_SECONDS)
-            except api.NotFound:
-                return None
-            return int(answer.row_count)
 
-    return retry_passing(call, seconds=seconds)
+def is_committed(clients: Clients, streams: Sequence[str]) -> bool | None:
+    """Whether PENDING ``streams``, which one commit names, are committed; None when BigQuery has dropped them.
+
+    They are committed all at once, so that the first one speaks for all.
+    """
+    found = find_in_bigquery(
+        lambda: clients.write().get_write_stream(name=streams[0], **ONCE), f"looking up {streams[0]}", seconds=0.0
+    )
+    return None if found is None else "commit_time" in found
 
 
 def may_be_gone(refusal: WarehouseError) -> bool:
@@ -94,9 +101,7 @@ def flush_stream(clients: Clients, stream: str, end: int) -> bool:
     """
     with our_errors(f"flushing {stream}"):
         try:
-            clients.write().flush_rows(
-                types.FlushRowsRequest(write_stream=stream, offset=end - 1), retry=None, timeout=CALL_SECONDS
-            )
+            clients.write().flush_rows(types.FlushRowsRequest(write_stream=stream, offset=end - 1), **ONCE)
         except api.AlreadyExists:
             return True
         except (api.InvalidArgument, api.NotFound, api.OutOfRange, api.FailedPrecondition):
