@@ -48,6 +48,8 @@ _PASSING: Final = (
     requests.exceptions.ConnectionError,
     requests.exceptions.Timeout,
     google.auth.exceptions.TransportError,
+    # "The job did not complete in the given timeout": QueryJob.result, and no error of the clients' own.
+    TimeoutError,
 )
 _STORAGE_ERROR: Final = "/google.cloud.bigquery.storage.v1.StorageError"
 _FIRST_PAUSE_SECONDS: Final = 0.1
@@ -60,12 +62,13 @@ SDK_ERRORS: Final = (
     api.GoogleAPIError,
     google.auth.exceptions.GoogleAuthError,
     requests.exceptions.RequestException,
+    TimeoutError,
 )
 
 
 def error_from(exc: Exception, what: str, role: str = DATA_ROLE) -> WarehouseError:
     """Return our error for ``exc``; ``what`` names the call in words, ``role`` is what a refused caller lacks."""
-    text = f"{what}: {getattr(exc, 'message', None) or exc}"
+    text = f"{what}: {getattr(exc, 'message', None) or str(exc) or type(exc).__name__}"
     if isinstance(exc, google.auth.exceptions.DefaultCredentialsError | google.auth.exceptions.RefreshError):
         return WarehouseCredentialsError(
             "No valid Google credentials were found: run 'gcloud auth application-default login', or set "

@@ -42,6 +42,7 @@ def forbidden(reason: str) -> api.Forbidden:
         (google.auth.exceptions.DefaultCredentialsError("x"), WarehouseCredentialsError),
         (google.auth.exceptions.RefreshError("x"), WarehouseCredentialsError),
         (google.auth.exceptions.TransportError("x"), WarehouseUnavailableError),
+        (TimeoutError(), WarehouseUnavailableError),
     ],
 )
 def test_each_failure_has_the_class_that_says_what_to_do(exc, expected):
