@@ -146,20 +146,20 @@ def _run_load(
         labels=clients.connection.labels_for("large_rows"),
     )
     job_id = f"refeed-load-{uuid.uuid4().hex}"
-    tries = iter(range(1, _MOST_TRIES + 1))
+    begun: list[str] = []
     what = f"loading {len(rows)} large rows into {staged}"
 
     def call() -> WarehouseError | None:
-        number = next(tries)
-        file.seek(0)
-        # An id for each try: one whose answer was lost is looked up before another is begun.
-        found = find_job(clients, f"{job_id}-{number - 1}", what, seconds=0.0) if number > 1 else None
+        # An id for each try: one whose answer was lost is looked up, until it is known, before another is begun.
+        found = find_job(clients, begun[-1], what, seconds=0.0) if begun else None
         if found is not None and found.error_result is None:
             found.result(retry=None, timeout=_LOAD_SECONDS)
             return None
+        begun.append(f"{job_id}-{len(begun) + 1}")
+        file.seek(0)
         try:
             job = clients.rest().load_table_from_file(
-                file, str(staged), job_id=f"{job_id}-{number}", job_config=config, timeout=_LOAD_SECONDS
+                file, str(staged), job_id=begun[-1], job_config=config, timeout=_LOAD_SECONDS
             )
             job.result(retry=None, timeout=_LOAD_SECONDS)
         except api.BadRequest as exc:

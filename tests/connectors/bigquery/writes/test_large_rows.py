@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+import requests
 
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.writes.large_rows import insert_large_rows, load_large_rows
@@ -94,6 +95,26 @@ def test_large_rows_of_every_type_arrive_as_they_are(table, settings):
     insert_large_rows(clients, table.id, staged, job="refeed-staged-test", seconds=30)
     found = sorted(table.read_rows(), key=lambda row: row["id"], reverse=True)
     assert found == [as_read(ROW), as_read(EMPTY)]
+    clients.close()
+
+
+def test_rows_whose_load_was_answered_to_nobody_and_can_not_be_looked_up_at_once_arrive_once(
+    table, settings, shared_standin
+):
+    clients = Clients(Connection.of("shop", settings.bigquery))
+    load = clients.rest().load_table_from_file
+
+    def lose_the_answer(*given, **options):
+        clients.rest().load_table_from_file = load
+        load(*given, **options).result()
+        shared_standin.fault("jobs.get", reason="backendError")
+        raise requests.exceptions.ConnectionError
+
+    clients.rest().load_table_from_file = lose_the_answer
+    staged, _ = load_large_rows(clients, table.id, [pa.RecordBatch.from_pylist([ROW], schema=ARROW)])
+    assert shared_standin.open_faults() == []
+    insert_large_rows(clients, table.id, staged, job="refeed-staged-once", seconds=30)
+    assert table.read_rows() == [as_read(ROW)]
     clients.close()
 
 
