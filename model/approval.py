@@ -6,7 +6,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from model.job import new_job_id
 from model.principal import Principal
 
 # A day is a night and the working hours after it; what still is wanted then is asked for again.
@@ -72,13 +71,3 @@ class Approval:
     def why(self) -> str:
         """The reason that the thing's own history gives for the action."""
         return f"{self.id}, approved by {self.decided_by}"
-
-
-def new_approval_id() -> str:
-    """Return an id for an approval: unique, and sorted by the time it was made.
-
-    Example:
-        >>> new_approval_id()[:3]
-        'ap_'
-    """
-    return new_job_id("ap")

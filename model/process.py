@@ -2,11 +2,10 @@
 
 import os
 import signal
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _PID_SPACE: Final = Path("/proc/self/ns/pid")
@@ -83,16 +82,6 @@ class DataprocBatch:
 
 # What a job's attempt runs in, on this machine or elsewhere.
 Driver = Process | DataprocBatch
-
-
-def parse_driver(fields: Mapping[str, Any]) -> Driver:
-    """Return the driver whose fields these are.
-
-    Example:
-        >>> parse_driver({"name": "projects/p/locations/r/batches/b"})
-        DataprocBatch(name='projects/p/locations/r/batches/b')
-    """
-    return DataprocBatch(**fields) if "name" in fields else Process(**fields)
 
 
 def _start_ticks(pid: int, *, or_ended: bool = False) -> int | None:

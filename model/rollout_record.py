@@ -6,8 +6,6 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from model.job import new_job_id
-
 # The kind of a manifest that is one rollout; a schedule may begin rollouts too.
 ROLLOUT_KIND: Final = "Rollout"
 
@@ -149,13 +147,3 @@ class Rollout:
     def actor(self) -> str:
         """The name by which it changes its stream."""
         return f"rollout:{self.manifest}"
-
-
-def new_rollout_id() -> str:
-    """Return an id for a rollout: unique, and sorted by the time it was made.
-
-    Example:
-        >>> new_rollout_id()[:3]
-        'ro_'
-    """
-    return new_job_id("ro")

@@ -5,8 +5,6 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from model.job import new_job_id
-
 # "7 days - (age of oldest unacked message in the subscription)", as Pub/Sub answers it:
 # https://cloud.google.com/pubsub/docs/reference/rest/v1/projects.snapshots
 _LONGEST_LIFE: Final = timedelta(days=7)
@@ -147,23 +145,3 @@ def oldest_in_snapshot(expire_time: datetime) -> datetime:
         '2026-03-01T12:00:00'
     """
     return expire_time - _LONGEST_LIFE
-
-
-def new_snapshot_id() -> str:
-    """Return an id for a snapshot: unique, and sorted by the time it was made.
-
-    Example:
-        >>> new_snapshot_id()[:3]
-        'sn_'
-    """
-    return new_job_id("sn")
-
-
-def new_restore_id() -> str:
-    """Return an id for one time that a stream is put back.
-
-    Example:
-        >>> new_restore_id()[:3]
-        'rs_'
-    """
-    return new_job_id("rs")

@@ -6,9 +6,9 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Self
 
-from model.job import new_job_id
 from model.stream_options import extend_mapping
 from model.stream_record import Wanted
+from model.typed import read_fields
 from model.watch_bounds import USUAL_BOUNDS, WatchBounds
 
 VALIDATE_SECONDS: Final = 120.0
@@ -81,11 +81,6 @@ class ShadowRequest:
     hours: float = 1.0
     may_differ: tuple[str, ...] = ()
 
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the request with these fields."""
-        return cls(fields["hours"], tuple(fields["may_differ"]))
-
 
 @dataclass(frozen=True, slots=True)
 class UpdateRequest:
@@ -121,13 +116,7 @@ class UpdateRequest:
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Return the request that :meth:`to_json` described."""
-        shadow, bounds = fields.get("shadow"), fields.get("bounds")
-        known = {name: value for name, value in fields.items() if name not in {"shadow", "bounds"}}
-        return cls(
-            **known,
-            shadow=None if shadow is None else ShadowRequest.from_json(shadow),
-            bounds=USUAL_BOUNDS if bounds is None else WatchBounds(**bounds),
-        )
+        return read_fields(cls, fields)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,13 +202,3 @@ class StreamUpdate:
     def has_way_back(self) -> bool | None:
         """Whether the old release can go on after the new one has written; None before the check."""
         return None if self.checked is None else bool(self.checked["has_way_back"])
-
-
-def new_update_id() -> str:
-    """Return an id for an update: unique, and sorted by the time it was made.
-
-    Example:
-        >>> new_update_id()[:3]
-        'up_'
-    """
-    return new_job_id("up")

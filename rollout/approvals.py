@@ -7,7 +7,7 @@ import structlog
 
 from jobs.inbox_items import InboxItem
 from jobs.store import JobStore
-from model.approval import Approval, ApprovalFault, ApprovalRequest, ApprovalState, new_approval_id
+from model.approval import Approval, ApprovalFault, ApprovalRequest, ApprovalState
 from model.errors import (
     ApprovalStateError,
     ForbiddenError,
@@ -15,6 +15,7 @@ from model.errors import (
     ManifestNotFoundError,
     StreamChangedError,
 )
+from model.job import new_job_id
 from model.principal import READ, SCHEDULES_APPLY, STREAMS_OPERATE, STREAMS_READ, Principal
 
 _LOG: Final = structlog.get_logger()
@@ -53,7 +54,7 @@ class ApprovalService:
         """
         asked.requester.require(asked.scope)
         now = self._store.now()
-        draft = Approval(new_approval_id(), asked, ApprovalState.WAITING, requested_at=now, expires_at=now)
+        draft = Approval(new_job_id("ap"), asked, ApprovalState.WAITING, requested_at=now, expires_at=now)
         with structlog.contextvars.bound_contextvars(is_rehearsal=True):
             self._store.rehearse(lambda: self._act(draft))
         made = self._store.create_approval(asked)

@@ -1,11 +1,13 @@
 """Agents: what each reports of itself while it lives."""
 
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Final
 
 import sqlalchemy as sa
 
 from jobs.store.database import Database
+from jobs.store.rows import read_row
 from jobs.store.tables import STREAM_AGENTS
 from model.agent_report import AgentReport, StoredAgentReport
 
@@ -27,11 +29,7 @@ class Agents:
                 columns.agent == report.agent, columns.reported_at < now - timedelta(seconds=_LIVES_SECONDS)
             )
             connection.execute(STREAM_AGENTS.delete().where(is_over))
-            values = {"host": report.host, "home": report.home, "version": report.version}
-            releases = [dict(release) for release in report.releases]
-            connection.execute(
-                STREAM_AGENTS.insert().values(agent=report.agent, **values, releases=releases, reported_at=now)
-            )
+            connection.execute(STREAM_AGENTS.insert().values(**asdict(report), reported_at=now))
 
     def remove_agent_report(self, agent: str) -> None:
         """Forget an agent that ends."""
@@ -45,9 +43,4 @@ class Agents:
             since = self._database.now(connection) - timedelta(seconds=_LIVES_SECONDS)
             query = sa.select(STREAM_AGENTS).where(columns.reported_at >= since)
             rows = connection.execute(query.order_by(columns.host, columns.home, columns.agent)).all()
-        return [
-            StoredAgentReport(
-                AgentReport(row.agent, row.host, row.home, row.version, row.releases), row.reported_at
-            )
-            for row in rows
-        ]
+        return [StoredAgentReport(read_row(AgentReport, row), row.reported_at) for row in rows]

@@ -1,6 +1,5 @@
 """Approvals as records: what somebody asked for, and what a second person decided."""
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 
@@ -8,6 +7,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from jobs.store.database import Database
+from jobs.store.rows import read_row
 from jobs.store.tables import APPROVALS
 from model.approval import (
     EXPIRES_AFTER,
@@ -15,9 +15,9 @@ from model.approval import (
     ApprovalFault,
     ApprovalRequest,
     ApprovalState,
-    new_approval_id,
 )
 from model.errors import ApprovalNotFoundError, ApprovalStateError
+from model.job import new_job_id
 from model.principal import Principal
 
 _LATE: Final = ApprovalFault("approval_late", "Nobody decided in time.")
@@ -34,7 +34,7 @@ class Approvals:
         with self._database.write("approvals") as connection:
             now = self._database.now(connection)
             waits = sa.select(APPROVALS).where(
-                columns.state == ApprovalState.WAITING.value,
+                columns.state == ApprovalState.WAITING,
                 columns.expires_at > now,
                 columns.kind == asked.kind,
                 columns.name == asked.name,
@@ -45,23 +45,23 @@ class Approvals:
             for row in connection.execute(waits):
                 if row.request == asked.request:
                     return _approval_of(row, now)
-            approval_id = new_approval_id()
+            approval_id = new_job_id("ap")
             connection.execute(
                 APPROVALS.insert().values(
                     id=approval_id,
                     kind=asked.kind,
                     name=asked.name,
                     action=asked.action,
-                    request=dict(asked.request),
+                    request=asked.request,
                     what=asked.what,
                     version=asked.version,
                     scope=asked.scope,
                     requested_by=asked.requester.name,
                     scopes=sorted(asked.requester.scopes),
-                    topics=None if asked.requester.topics is None else list(asked.requester.topics),
+                    topics=asked.requester.topics,
                     requested_at=now,
                     expires_at=now + EXPIRES_AFTER,
-                    state=ApprovalState.WAITING.value,
+                    state=ApprovalState.WAITING,
                 )
             )
             return _get(connection, approval_id, now)
@@ -102,10 +102,8 @@ class Approvals:
             found = _get(connection, approval_id, now, for_update=True)
             if found.state is not ApprovalState.WAITING:
                 by = "" if found.decided_by is None else f", decided by {found.decided_by}"
-                raise ApprovalStateError(
-                    f"{approval_id} is {found.state}{by}.", id=approval_id, state=found.state.value
-                )
-            _update(connection, approval_id, state=state.value, decided_by=actor, decided_at=now, reason=reason)
+                raise ApprovalStateError(f"{approval_id} is {found.state}{by}.", id=approval_id, state=found.state)
+            _update(connection, approval_id, state=state, decided_by=actor, decided_at=now, reason=reason)
             return _get(connection, approval_id, now)
 
     def note_outcome(self, approval_id: str, outcome: dict[str, Any]) -> Approval:
@@ -120,19 +118,19 @@ class Approvals:
         with self._database.write("approvals") as connection:
             connection.execute(
                 APPROVALS.update()
-                .where(columns.id == approval_id, columns.state == ApprovalState.WAITING.value)
-                .values(state=ApprovalState.EXPIRED.value, error=asdict(error))
+                .where(columns.id == approval_id, columns.state == ApprovalState.WAITING)
+                .values(state=ApprovalState.EXPIRED, error=error)
             )
 
 
 def _is(state: ApprovalState, now: datetime) -> sa.ColumnElement[bool]:
     columns = APPROVALS.c
-    waits = columns.state == ApprovalState.WAITING.value
+    waits = columns.state == ApprovalState.WAITING
     if state is ApprovalState.WAITING:
         return sa.and_(waits, columns.expires_at > now)
     if state is ApprovalState.EXPIRED:
-        return sa.or_(columns.state == state.value, sa.and_(waits, columns.expires_at <= now))
-    return columns.state == state.value
+        return sa.or_(columns.state == state, sa.and_(waits, columns.expires_at <= now))
+    return columns.state == state
 
 
 def _get(connection: Connection, approval_id: str, now: datetime, *, for_update: bool = False) -> Approval:
@@ -148,28 +146,8 @@ def _update(connection: Connection, approval_id: str, **changes: Any) -> None:
 
 
 def _approval_of(row: Row[Any], now: datetime) -> Approval:
-    is_late = row.state == ApprovalState.WAITING.value and row.expires_at <= now
-    error = None if row.error is None else ApprovalFault(**row.error)
-    return Approval(
-        id=row.id,
-        asked=ApprovalRequest(
-            kind=row.kind,
-            name=row.name,
-            action=row.action,
-            request=row.request,
-            what=row.what,
-            version=row.version,
-            scope=row.scope,
-            requester=Principal(
-                row.requested_by, frozenset(row.scopes), None if row.topics is None else tuple(row.topics)
-            ),
-        ),
-        state=ApprovalState.EXPIRED if is_late else ApprovalState(row.state),
-        requested_at=row.requested_at,
-        expires_at=row.expires_at,
-        decided_by=row.decided_by,
-        decided_at=row.decided_at,
-        reason=row.reason,
-        outcome=row.outcome,
-        error=_LATE if is_late else error,
-    )
+    requester = read_row(Principal, row, name=row.requested_by)
+    asked = read_row(ApprovalRequest, row, requester=requester)
+    if row.state == ApprovalState.WAITING and row.expires_at <= now:
+        return read_row(Approval, row, asked=asked, state=ApprovalState.EXPIRED, error=_LATE)
+    return read_row(Approval, row, asked=asked)

@@ -6,6 +6,7 @@ import sqlalchemy as sa
 
 from jobs.store.database import Database
 from jobs.store.records import AuditEntry
+from jobs.store.rows import read_row
 from jobs.store.tables import AUDIT
 
 
@@ -29,5 +30,4 @@ class AuditLog:
         if before is not None:
             query = query.where(AUDIT.c.number < before)
         with self._database.read() as connection:
-            rows = connection.execute(query).all()
-        return [AuditEntry(r.number, r.at, r.actor, r.action, r.target, r.outcome, r.why) for r in rows]
+            return [read_row(AuditEntry, row) for row in connection.execute(query)]

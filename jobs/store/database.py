@@ -1,5 +1,6 @@
 """The database behind the store: connections, transactions, locks, the schema, and its errors in our words."""
 
+import json
 import sqlite3
 import threading
 import time
@@ -7,6 +8,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,6 +17,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from jobs.store.tables import JOBS, SCHEMA_REVISION
 from model.errors import RequestInvalidError, SettingsError, StoreError, StoreUnavailableError
+from model.typed import to_plain
 
 _BUSY_SECONDS: Final = 15.0
 _BUSY_POLL_SECONDS: Final = 0.02
@@ -33,6 +36,7 @@ _KEEPALIVE: Final = {
 # Namespace of our advisory locks: "refe".
 _LOCKS: Final = 0x72656665
 _MIGRATIONS: Final = Path(__file__).parents[1] / "migrations"
+_render_json: Final = partial(json.dumps, default=to_plain)
 
 
 class Database:
@@ -75,7 +79,8 @@ class Database:
     def write(self, lock: str | None = None) -> Iterator[Connection]:
         """Give a connection whose changes are kept together, or not at all.
 
-        SQLite has one writer at a time. On PostgreSQL, what is read with ``for update`` waits for others that
+        What this thread reads and writes within the block joins it. SQLite has one writer at a time, so the block
+        must not wait for anything else. On PostgreSQL, what is read with ``for update`` waits for others that
         change the same row, and of those who name the same ``lock`` one goes at a time.
         """
         with ExitStack() as stack:
@@ -85,22 +90,11 @@ class Database:
                 connection = stack.enter_context(self._engine.connect())
                 connection = connection.execution_options(refeed_write=True)
                 stack.enter_context(connection.begin())
-            if lock is not None and self.is_shared:
+                stack.enter_context(self._joined.to(connection))
+            if lock is not None and self.is_shared and lock not in self._joined.locks:
                 _lock(connection, lock)
+                self._joined.locks.add(lock)
             yield connection
-
-    @contextmanager
-    def together(self) -> Iterator[None]:
-        """Keep everything that this thread writes in the block, or nothing where the block raises.
-
-        The trap: nobody else writes to SQLite meanwhile, so the block must not wait for anything else.
-        """
-        with self.write() as connection:
-            self._joined.connection = connection
-            try:
-                yield
-            finally:
-                self._joined.connection = None
 
     def now(self, connection: Connection) -> datetime:
         """Return the time of the clock that leases go by: PostgreSQL's own, as replicas' clocks may differ."""
@@ -124,9 +118,21 @@ class Database:
 
 
 class _Joined(threading.local):
-    """The connection of the transaction that this thread's calls join."""
+    """The connection of the transaction that this thread's calls join, and the locks that it holds."""
 
     connection: Connection | None = None
+
+    def __init__(self) -> None:
+        self.locks: set[str] = set()
+
+    @contextmanager
+    def to(self, connection: Connection) -> Iterator[None]:
+        self.connection = connection
+        try:
+            yield
+        finally:
+            self.connection = None
+            self.locks.clear()
 
 
 def _run_migrations(connection: Connection) -> None:
@@ -173,12 +179,13 @@ def _parse_url(url: str | URL) -> URL:
 def _create_engine(url: URL) -> Engine:
     if url.drivername == "sqlite":
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
-        engine = sa.create_engine(url, connect_args={"timeout": _BUSY_SECONDS})
+        engine = sa.create_engine(url, json_serializer=_render_json, connect_args={"timeout": _BUSY_SECONDS})
         sa.event.listen(engine, "connect", _on_sqlite_connect)
         sa.event.listen(engine, "begin", _on_sqlite_begin)
         return engine
     engine = sa.create_engine(
         url,
+        json_serializer=_render_json,
         # Costs a round trip, and a server that was restarted in between costs nothing else.
         pool_pre_ping=True,
         pool_timeout=_BUSY_SECONDS,

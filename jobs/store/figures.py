@@ -8,6 +8,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from jobs.store.database import Database
+from jobs.store.rows import read_row
 from jobs.store.tables import FIGURES
 
 KEEP_MINUTES: Final = timedelta(hours=24)
@@ -63,5 +64,5 @@ class FigureHistory:
         found: dict[str, list[FigurePoint]] = {}
         with self._database.read() as connection:
             for row in connection.execute(query):
-                found.setdefault(row.subject, []).append(FigurePoint(row.at, row.figures))
+                found.setdefault(row.subject, []).append(read_row(FigurePoint, row))
         return found

@@ -9,10 +9,11 @@ from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
 from jobs.store.events import JobEvent, JobEventType
+from jobs.store.job_rows import JOB_RECORDS, append_event, append_move
 from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, matches, order_by
 from jobs.store.records import EVERY_JOB, Idempotency, Job, JobCount, JobError, JobFilter, SortOrder
-from jobs.store.rows import append_event, append_move, document_of, get_job, job_of, scoped_key, update_job
+from jobs.store.rows import key_columns, read_row, scoped_key
 from jobs.store.tables import CREATES, EVENTS, JOBS
 from model.errors import (
     IdempotencyInProgressError,
@@ -99,7 +100,7 @@ class Jobs:
         values: dict[str, Any] = {
             "id": job_id,
             "kind": kind,
-            "state": state.value,
+            "state": state,
             "request": request,
             "created_by": actor,
             "progress": {},
@@ -111,29 +112,26 @@ class Jobs:
             "plan_id": plan_id,
             "approval": approval,
             "awaits_approval": _awaits(approval),
+            **key_columns(idempotency, actor),
         }
         with self._database.write(f"create {kind}") as connection:
             if idempotency is not None:
                 job = _find_created(connection, kind, idempotency, actor, self._database.now(connection))
                 if job is not None:
                     return job
-                values |= {
-                    "idempotency_key": scoped_key(idempotency, actor),
-                    "fingerprint": idempotency.fingerprint,
-                }
                 connection.execute(CREATES.delete().where(CREATES.c.key == values["idempotency_key"]))
             if guard is not None:
                 guard(_active(connection, kind))
             now = datetime.now(UTC)
-            values["news_at"] = now if _awaits(approval) else None
-            connection.execute(JOBS.insert().values(**values, created_at=now))
+            news_at = now if _awaits(approval) else None
+            made = JOB_RECORDS.insert(connection, **values, news_at=news_at, created_at=now)
             append_event(connection, job_id, JobEventType.CREATED, now, actor=actor, what="created")
-            return get_job(connection, job_id)
+            return made
 
     def get(self, job_id: str) -> Job:
         """Return the job."""
         with self._database.read() as connection:
-            return get_job(connection, job_id)
+            return JOB_RECORDS.get(connection, job_id)
 
     def list_jobs(
         self,
@@ -157,7 +155,7 @@ class Jobs:
         if after is not None:
             query = query.where(behind(complete, after))
         with self._database.read() as connection:
-            return [job_of(row) for row in connection.execute(query.order_by(*order_by(complete)).limit(limit))]
+            return JOB_RECORDS.find_all(connection, query.order_by(*order_by(complete)).limit(limit))
 
     def count_jobs(self, figures: Sequence[str] = ()) -> list[JobCount]:
         """Return how many jobs there are of each kind in each state, with sums of ``figures`` of progress.
@@ -188,20 +186,8 @@ class Jobs:
             sa.select(EVENTS).where(EVENTS.c.job_id == job_id, EVENTS.c.number > after).order_by(EVENTS.c.number)
         )
         with self._database.read() as connection:
-            get_job(connection, job_id)
-            return [
-                JobEvent(
-                    row.number,
-                    row.job_id,
-                    row.at,
-                    row.actor,
-                    row.what,
-                    row.why,
-                    JobEventType(row.type),
-                    row.fields,
-                )
-                for row in connection.execute(query)
-            ]
+            JOB_RECORDS.get(connection, job_id)
+            return [read_row(JobEvent, row) for row in connection.execute(query)]
 
     def begin_attempt(self, job_id: str, *, owner: str | None = None) -> Job:
         """Give a PENDING job the next epoch: every attempt begun before is out of date from now on.
@@ -214,11 +200,11 @@ class Jobs:
             LeaseLostError: an ``owner`` is named, and somebody else holds the job.
         """
         with self._database.write() as connection:
-            job = get_job(connection, job_id, for_update=True)
+            job = JOB_RECORDS.get(connection, job_id, for_update=True)
             _check_owner(job, owner)
             _check_state(job, JobState.PENDING)
-            update_job(connection, job_id, epoch=job.epoch + 1, driver=None, version=job.version + 1)
-            return get_job(connection, job_id)
+            changes = {"epoch": job.epoch + 1, "driver": None, "version": job.version + 1}
+            return JOB_RECORDS.update(connection, job_id, **changes)
 
     def move(
         self,
@@ -256,7 +242,7 @@ class Jobs:
         assert guard is None or max_running is None, "one lock at a time, so that nobody waits in a circle"
         lock = "create" if guard is not None else "claim" if max_running is not None else None
         with self._database.write(lock and f"{lock} {self.get(job_id).kind}") as connection:
-            job = get_job(connection, job_id, for_update=True)
+            job = JOB_RECORDS.get(connection, job_id, for_update=True)
             _check_version(job, expected_version, expected_epoch)
             _check_owner(job, owner)
             _check_state(job, expected_state)
@@ -267,18 +253,18 @@ class Jobs:
                 max_running
             ):
                 raise JobChangedError(f"All {max_running} places are taken.", version=job.version)
-            update_job(
+            moved = JOB_RECORDS.update(
                 connection,
                 job_id,
                 version=job.version + 1,
-                error=document_of(error),
+                error=error,
                 **_state_changes(job, state, now),
                 **_news_changes(job, state, now, awaits_person=awaits_person),
-                **({} if driver is None else {"driver": document_of(driver)}),
+                **({} if driver is None else {"driver": driver}),
                 **_option_changes(job, options),
             )
             append_move(connection, job, state, now, actor=actor, why=why, options=options)
-            return get_job(connection, job_id)
+            return moved
 
     def change(
         self,
@@ -301,7 +287,7 @@ class Jobs:
         """
         now = datetime.now(UTC)
         with self._database.write() as connection:
-            job = get_job(connection, job_id, for_update=True)
+            job = JOB_RECORDS.get(connection, job_id, for_update=True)
             _check_version(job, expected_version, None)
             changes: dict[str, Any] = {"version": job.version + 1, **_option_changes(job, options)}
             event = JobEventType.CHANGED
@@ -312,10 +298,10 @@ class Jobs:
                 changes |= {"approval": approval, "awaits_approval": _awaits(approval)}
                 if not job.state.is_final and not _awaits(approval):
                     changes["news_at"] = None
-            update_job(connection, job_id, **changes)
-            changed = sorted(options or ())
-            append_event(connection, job_id, event, now, actor=actor, what=what, why=why, options=changed)
-            return get_job(connection, job_id)
+            changed = JOB_RECORDS.update(connection, job_id, **changes)
+            names = sorted(options or ())
+            append_event(connection, job_id, event, now, actor=actor, what=what, why=why, options=names)
+            return changed
 
     def forget_driver(self, job_id: str, *, actor: str, why: str, expected_epoch: int) -> Job:
         """Note that a PAUSED job's driver has ended: a resume launches another one.
@@ -324,22 +310,22 @@ class Jobs:
             JobChangedError: the job is no longer PAUSED in attempt ``expected_epoch``.
         """
         with self._database.write() as connection:
-            job = get_job(connection, job_id, for_update=True)
+            job = JOB_RECORDS.get(connection, job_id, for_update=True)
             if (job.state, job.epoch) != (JobState.PAUSED, expected_epoch):
                 raise JobChangedError(f"{job_id} is {job.state} in attempt {job.epoch}.", version=job.version)
-            update_job(connection, job_id, driver=None, version=job.version + 1)
+            changed = JOB_RECORDS.update(connection, job_id, driver=None, version=job.version + 1)
             now, ended = datetime.now(UTC), JobEventType.DRIVER_ENDED
             append_event(connection, job_id, ended, now, actor=actor, what="driver ended", why=why)
-            return get_job(connection, job_id)
+            return changed
 
     def set_progress(self, job_id: str, progress: Mapping[str, Any]) -> None:
         """Keep the job's figures; no new version, nothing in the history."""
         with self._database.write() as connection:
-            update_job(connection, job_id, progress=dict(progress))
+            connection.execute(JOBS.update().where(JOBS.c.id == job_id).values(progress=dict(progress)))
 
 
 def _state_changes(job: Job, state: JobState, now: datetime) -> dict[str, Any]:
-    changes: dict[str, Any] = {"state": state.value, "finished_at": now if state.is_final else None}
+    changes: dict[str, Any] = {"state": state, "finished_at": now if state.is_final else None}
     if state is JobState.RUNNING and job.started_at is None:
         changes["started_at"] = now
     if state is JobState.PENDING or state.is_final:
@@ -400,12 +386,12 @@ def _find_created(
     connection: Connection, kind: str, idempotency: Idempotency, actor: str, now: datetime
 ) -> Job | None:
     """Return the job made with the key before; its caller must hold the lock on creates of the kind."""
+    made = JOB_RECORDS.find_made(connection, idempotency, actor=actor, detail="job_id")
+    if made is not None:
+        if made.kind != kind:
+            raise IdempotencyKeyReusedError(job_id=made.id)
+        return made
     key = scoped_key(idempotency, actor)
-    row = connection.execute(sa.select(JOBS).where(JOBS.c.idempotency_key == key)).first()
-    if row is not None:
-        if (row.kind, row.fingerprint) != (kind, idempotency.fingerprint):
-            raise IdempotencyKeyReusedError(job_id=row.id)
-        return job_of(row)
     held = connection.execute(sa.select(CREATES).where(CREATES.c.key == key)).first()
     if held is not None and held.attempt != idempotency.attempt and held.held_until > now:
         if held.fingerprint != idempotency.fingerprint:
@@ -418,4 +404,4 @@ def _active(connection: Connection, kind: str | None) -> list[Job]:
     of_kind = [] if kind is None else [JOBS.c.kind == kind]
     query = sa.select(JOBS).where(*of_kind, JOBS.c.state.in_(_ACTIVE))
     # Sorted here: asked to sort, SQLite would rather walk through every job there ever was.
-    return sorted((job_of(row) for row in connection.execute(query)), key=lambda job: job.id)
+    return sorted(JOB_RECORDS.find_all(connection, query), key=lambda job: job.id)

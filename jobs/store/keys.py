@@ -1,13 +1,14 @@
 """API keys, as digests."""
 
+from dataclasses import asdict
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Final
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Row
 
 from jobs.store.database import Database
 from jobs.store.records import ApiKey
+from jobs.store.rows import read_row
 from jobs.store.tables import KEYS
 
 # A key that is used a thousand times a second costs one write in this many seconds.
@@ -22,35 +23,22 @@ class Keys:
     def insert_key(self, key: ApiKey) -> None:
         """Keep a new key; its prefix must be its own."""
         with self._database.write() as connection:
-            connection.execute(
-                KEYS.insert().values(
-                    id=key.id,
-                    prefix=key.prefix,
-                    digest=key.digest,
-                    name=key.name,
-                    scopes=list(key.scopes),
-                    topics=None if key.topics is None else list(key.topics),
-                    created_at=key.created_at,
-                    expires_at=key.expires_at,
-                    revoked_at=key.revoked_at,
-                    last_used_at=key.last_used_at,
-                )
-            )
+            connection.execute(KEYS.insert().values(**asdict(key)))
 
     def list_keys(self) -> list[ApiKey]:
         """Return every key, oldest first."""
         with self._database.read() as connection:
             rows = connection.execute(sa.select(KEYS).order_by(KEYS.c.created_at, KEYS.c.id)).all()
-        return [read_key(row) for row in rows]
+        return [read_row(ApiKey, row) for row in rows]
 
     def find_key(self, prefix: str) -> ApiKey | None:
         """Return the key with this prefix, also one that was revoked or has expired, or None."""
         with self._database.read() as connection:
             row = connection.execute(sa.select(KEYS).where(KEYS.c.prefix == prefix)).first()
-        return None if row is None else read_key(row)
+        return None if row is None else read_row(ApiKey, row)
 
     def revoke_key(self, key_id: str, at: datetime) -> bool:
-        """Say that a key is good no more, and return whether there is such a key; the first time counts."""
+        """Revoke a key, and return whether there is such a key; the first time counts."""
         with self._database.write() as connection:
             found = connection.scalar(sa.select(KEYS.c.id).where(KEYS.c.id == key_id).with_for_update())
             connection.execute(
@@ -66,19 +54,3 @@ class Keys:
         if is_stale:
             with self._database.write() as connection:
                 connection.execute(KEYS.update().where(KEYS.c.id == key_id, stale).values(last_used_at=at))
-
-
-def read_key(row: Row[Any]) -> ApiKey:
-    """Return the key of a row that has the columns of keys."""
-    return ApiKey(
-        id=row.id,
-        prefix=row.prefix,
-        digest=row.digest,
-        name=row.name,
-        scopes=tuple(row.scopes),
-        topics=None if row.topics is None else tuple(row.topics),
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        revoked_at=row.revoked_at,
-        last_used_at=row.last_used_at,
-    )

@@ -9,8 +9,8 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.sql.elements import ColumnElement
 
 from jobs.store.database import Database
+from jobs.store.job_rows import JOB_RECORDS, append_move
 from jobs.store.records import Job
-from jobs.store.rows import append_move, get_job, job_of, update_job
 from jobs.store.tables import JOBS
 from model.errors import JobChangedError, JobStateError, LeaseLostError
 from model.job import ACTIVE_STATES, JobState
@@ -54,7 +54,7 @@ class Leases:
             return _give(connection, [chosen, *free], owner, now + timedelta(seconds=lease_seconds))
 
     def has_place(self, kind: str, limit: int) -> bool:
-        """Say whether fewer than ``limit`` jobs run or start over all owners, at this moment."""
+        """Whether fewer than ``limit`` jobs run or start over all owners, at this moment."""
         with self._database.read() as connection:
             return count_busy(connection, kind, self._database.now(connection)) < limit
 
@@ -81,23 +81,19 @@ class Leases:
         """Return the active jobs that ``owner`` holds, oldest first."""
         query = sa.select(JOBS).where(JOBS.c.kind == kind, JOBS.c.lease_owner == owner, JOBS.c.state.in_(_ACTIVE))
         with self._database.read() as connection:
-            return sorted((job_of(row) for row in connection.execute(query)), key=lambda job: job.id)
+            return sorted(JOB_RECORDS.find_all(connection, query), key=lambda job: job.id)
 
     def release(self, job_id: str, owner: str) -> None:
         """Let go of a job, so that another replica may take it now; one that somebody else holds is left alone."""
-        with self._database.write() as connection:
-            connection.execute(
-                JOBS.update()
-                .where(JOBS.c.id == job_id, JOBS.c.lease_owner == owner)
-                .values(lease_owner=None, lease_until=None)
-            )
+        self._release(JOBS.c.id == job_id, JOBS.c.lease_owner == owner)
 
     def release_all(self, owner: str) -> None:
         """Let go of everything that an owner holds, at its end or when it is known to be dead."""
+        self._release(JOBS.c.lease_owner == owner)
+
+    def _release(self, *held: ColumnElement[bool]) -> None:
         with self._database.write() as connection:
-            connection.execute(
-                JOBS.update().where(JOBS.c.lease_owner == owner).values(lease_owner=None, lease_until=None)
-            )
+            connection.execute(JOBS.update().where(*held).values(lease_owner=None, lease_until=None))
 
     def owners(self, kind: str) -> list[str]:
         """Return everybody who holds active jobs."""
@@ -114,7 +110,7 @@ class Leases:
     ) -> Job:
         """Let a RUNNING job whose driver is gone be launched again by any replica, after ``wait_seconds``.
 
-        ``counts`` says whether it is one of the job's automatic restarts.
+        ``counts`` is whether it is one of the job's automatic restarts.
 
         Raises:
             JobStateError: the job is not RUNNING any more.
@@ -122,7 +118,7 @@ class Leases:
             LeaseLostError: somebody else holds it.
         """
         with self._database.write() as connection:
-            job = get_job(connection, job_id, for_update=True)
+            job = JOB_RECORDS.get(connection, job_id, for_update=True)
             if job.lease_owner != owner:
                 raise LeaseLostError(f"Another replica looks after {job_id} now.", owner=job.lease_owner)
             if job.epoch != epoch:
@@ -130,10 +126,10 @@ class Leases:
             if job.state is not JobState.RUNNING:
                 raise JobStateError(f"{job_id} is {job.state}, not RUNNING.", state=job.state.value)
             now = datetime.now(UTC)
-            update_job(
+            moved = JOB_RECORDS.update(
                 connection,
                 job_id,
-                state=JobState.PENDING.value,
+                state=JobState.PENDING,
                 restarts=job.restarts + counts,
                 driver=None,
                 not_before=self._database.now(connection) + timedelta(seconds=wait_seconds),
@@ -142,7 +138,7 @@ class Leases:
                 version=job.version + 1,
             )
             append_move(connection, job, JobState.PENDING, now, actor=actor, why=why)
-            return get_job(connection, job_id)
+            return moved
 
 
 def count_busy(connection: Connection, kind: str, now: datetime) -> int:
@@ -198,5 +194,4 @@ def _give(connection: Connection, free: list[ColumnElement[bool]], owner: str, u
     if not ids:
         return []
     connection.execute(JOBS.update().where(JOBS.c.id.in_(ids)).values(lease_owner=owner, lease_until=until))
-    taken = connection.execute(sa.select(JOBS).where(JOBS.c.id.in_(ids)).order_by(JOBS.c.id))
-    return [job_of(row) for row in taken]
+    return JOB_RECORDS.find_all(connection, sa.select(JOBS).where(JOBS.c.id.in_(ids)).order_by(JOBS.c.id))

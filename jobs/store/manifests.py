@@ -9,6 +9,7 @@ from sqlalchemy.engine import Connection, Row
 
 from jobs.store.database import Database
 from jobs.store.rollouts import add_rollout, check_manifest_free, is_tried
+from jobs.store.rows import read_row
 from jobs.store.tables import MANIFESTS, SCHEDULE_RUNS
 from jobs.store.uploads import check_holder
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
@@ -16,7 +17,6 @@ from model.manifest_record import LIVING_RUNS, ManifestRecord, RunState, Schedul
 from model.principal import Principal
 from model.rollout_record import ROLLOUT_KIND, NewRollout
 
-_LIVING: Final = [state.value for state in LIVING_RUNS]
 _REMOVED: Final = "The schedule was removed."
 _REPLACED: Final = "A later slot replaced it."
 
@@ -67,7 +67,7 @@ class Manifests:
                 check_holder(connection, source, holder)
             now = self._database.now(connection)
             row = _find(connection, name, for_update=True)
-            before = None if row is None or row.removed_at is not None else _record_of(row)
+            before = None if row is None or row.removed_at is not None else read_row(ManifestRecord, row)
             if before is not None and before.source != source:
                 raise ManifestOwnedError(f"{name} belongs to {before.source}.", name=name, source=before.source)
             _check_version(name, before, expected_version)
@@ -83,7 +83,7 @@ class Manifests:
                 "source": source,
                 "applied_by": principal.name,
                 "scopes": sorted(principal.scopes),
-                "topics": None if principal.topics is None else list(principal.topics),
+                "topics": principal.topics,
                 "changed_at": now,
                 "removed_at": None,
                 "paused": before.paused if before is not None else None,
@@ -99,7 +99,7 @@ class Manifests:
                 _update(connection, name, version=row.version + 1, **values)
             if rollout is not None and not is_tried(connection, name, digest):
                 add_rollout(connection, now, rollout, actor=principal.name)
-            return _record_of(_get(connection, name))
+            return read_row(ManifestRecord, _get(connection, name))
 
     def get_manifest(self, name: str) -> ManifestRecord:
         """Return the manifest.
@@ -108,7 +108,7 @@ class Manifests:
             ManifestNotFoundError: there is none, or it was removed.
         """
         with self._database.read() as connection:
-            return _record_of(_get_living(connection, name))
+            return read_row(ManifestRecord, _get_living(connection, name))
 
     def list_manifests(self, *, kind: str | None = None) -> list[ManifestRecord]:
         """Return every manifest that was not removed, by name."""
@@ -116,7 +116,7 @@ class Manifests:
         if kind is not None:
             query = query.where(MANIFESTS.c.kind == kind)
         with self._database.read() as connection:
-            return [_record_of(row) for row in connection.execute(query)]
+            return [read_row(ManifestRecord, row) for row in connection.execute(query)]
 
     def remove_manifest(
         self, name: str, *, source: str, expected_version: int | None = None, holder: str | None = None
@@ -134,7 +134,7 @@ class Manifests:
             if holder is not None:
                 check_holder(connection, source, holder)
             now = self._database.now(connection)
-            record = _record_of(_get_living(connection, name, for_update=True))
+            record = read_row(ManifestRecord, _get_living(connection, name, for_update=True))
             if record.source != source:
                 raise ManifestOwnedError(f"{name} belongs to {record.source}.", name=name, source=record.source)
             _check_version(name, record, expected_version)
@@ -152,13 +152,13 @@ class Manifests:
         """
         with self._database.write("manifests") as connection:
             now = self._database.now(connection)
-            record = _record_of(_get_living(connection, name, for_update=True))
+            record = read_row(ManifestRecord, _get_living(connection, name, for_update=True))
             if (record.paused is None) == (why is None):
                 return record
             # A clock that was set back must not bring slots again.
             since = {"settled_until": max(now, record.settled_until)} if why is None else {}
             _update(connection, name, paused=why, changed_at=now, version=record.version + 1, **since)
-            return _record_of(_get(connection, name))
+            return read_row(ManifestRecord, _get(connection, name))
 
     def now(self) -> datetime:
         """Return the time of the clock that slots go by."""
@@ -175,7 +175,7 @@ class Manifests:
             row = _find(connection, name, for_update=True)
             if row is None or row.removed_at is not None or row.paused is not None:
                 return []
-            settled = choose(_record_of(row), now, _runs(connection, name, living=True))
+            settled = choose(read_row(ManifestRecord, row), now, _runs(connection, name, living=True))
             if settled is None:
                 return []
             if settled.ends_others:
@@ -189,7 +189,7 @@ class Manifests:
                             schedule=name,
                             slot=run.slot,
                             slot_start=run.slot_start,
-                            state=run.state.value,
+                            state=run.state,
                             request=settled.request,
                             is_unwanted=False,
                             why=run.why,
@@ -228,10 +228,10 @@ class Manifests:
         with self._database.write() as connection:
             where = [columns.schedule == run.schedule, columns.slot == run.slot]
             if job_id is None:
-                where.append(columns.state == run.state.value)
+                where.append(columns.state == run.state)
             else:
                 where.append(columns.job_id.is_(None))
-            values: dict[str, Any] = {"state": state.value, "finished_at": None}
+            values: dict[str, Any] = {"state": state, "finished_at": None}
             if state.is_final:
                 values["finished_at"] = self._database.now(connection)
             if job_id is not None:
@@ -250,12 +250,12 @@ def _check_version(name: str, record: ManifestRecord | None, expected: int | Non
 def _skip_waiting(connection: Connection, name: str, now: datetime, why: str) -> None:
     """End the runs that have no job yet; the one that a replica is about to give one gets it back."""
     waiting = [RunState.QUEUED, RunState.STARTING]
-    _update_runs(connection, name, waiting, state=RunState.SKIPPED.value, finished_at=now, why=why)
+    _update_runs(connection, name, waiting, state=RunState.SKIPPED, finished_at=now, why=why)
 
 
 def _update_runs(connection: Connection, name: str, states: Sequence[RunState], **values: Any) -> None:
     columns = SCHEDULE_RUNS.c
-    among = columns.state.in_([state.value for state in states])
+    among = columns.state.in_(states)
     connection.execute(SCHEDULE_RUNS.update().where(columns.schedule == name, among).values(**values))
 
 
@@ -294,44 +294,9 @@ def _runs(
     if schedule is not None:
         query = query.where(columns.schedule == schedule)
     if living:
-        query = query.where(columns.state.in_(_LIVING))
+        query = query.where(columns.state.in_(LIVING_RUNS))
     if newest is not None:
         query = query.order_by(columns.slot.desc()).limit(newest)
     else:
         query = query.order_by(columns.schedule, columns.slot)
-    return [_run_of(row) for row in connection.execute(query)]
-
-
-def _record_of(row: Row[Any]) -> ManifestRecord:
-    return ManifestRecord(
-        name=row.name,
-        kind=row.kind,
-        document=row.document,
-        digest=row.digest,
-        source=row.source,
-        version=row.version,
-        applied_by=row.applied_by,
-        scopes=frozenset(row.scopes),
-        topics=None if row.topics is None else tuple(row.topics),
-        settled_until=row.settled_until,
-        created_at=row.created_at,
-        changed_at=row.changed_at,
-        paused=row.paused,
-        removed_at=row.removed_at,
-    )
-
-
-def _run_of(row: Row[Any]) -> ScheduleRun:
-    return ScheduleRun(
-        schedule=row.schedule,
-        slot=row.slot,
-        slot_start=row.slot_start,
-        state=RunState(row.state),
-        request=row.request,
-        created_at=row.created_at,
-        job_kind=row.job_kind,
-        job_id=row.job_id,
-        is_unwanted=row.is_unwanted,
-        why=row.why,
-        finished_at=row.finished_at,
-    )
+    return [read_row(ScheduleRun, row) for row in connection.execute(query)]

@@ -9,8 +9,8 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from jobs.store.database import Database
 from jobs.store.events import JobEventType
+from jobs.store.job_rows import JOB_RECORDS, append_event
 from jobs.store.records import Job
-from jobs.store.rows import append_event, get_job, job_of, update_job
 from jobs.store.tables import JOBS, WEBHOOKS
 
 # What could not be told within a day is not told any more.
@@ -64,7 +64,7 @@ class WebhookOutbox:
         every failure, from 10 s to an hour; after a day it is given up.
         """
         with self._database.write() as connection:
-            if get_job(connection, job_id, for_update=True).news_at != news_at:
+            if JOB_RECORDS.get(connection, job_id, for_update=True).news_at != news_at:
                 return
             attempts = connection.scalar(sa.select(JOBS.c.notify_attempts).where(JOBS.c.id == job_id)) or 0
             changes: dict[str, Any] = {"notify_attempts": attempts + 1, "notify_error": error}
@@ -73,7 +73,7 @@ class WebhookOutbox:
             else:
                 wait = min(_FIRST_WAIT_SECONDS * 2 ** min(attempts, 20), _LONGEST_WAIT_SECONDS)
                 changes["notify_after"] = self._database.now(connection) + timedelta(seconds=wait)
-            update_job(connection, job_id, **changes)
+            JOB_RECORDS.update(connection, job_id, **changes)
 
     def list_unverified(self, kind: str, limit: int, *, hold_seconds: float = 60.0) -> list[Job]:
         """Return ended jobs that are to be verified now, and keep others from them for a while."""
@@ -90,7 +90,7 @@ class WebhookOutbox:
         Nothing is kept when the job has run again meanwhile. The history has a line when the verdict changes.
         """
         with self._database.write() as connection:
-            job = get_job(connection, job_id, for_update=True)
+            job = JOB_RECORDS.get(connection, job_id, for_update=True)
             if job.epoch != epoch or not job.state.is_final:
                 return
             now = self._database.now(connection)
@@ -99,7 +99,7 @@ class WebhookOutbox:
             changes: dict[str, Any] = {"findings": verdict, "verify_after": after}
             if verdict != job.findings:
                 changes["version"] = job.version + 1
-            update_job(connection, job_id, **changes)
+            JOB_RECORDS.update(connection, job_id, **changes)
             state = verdict.get("state")
             if state != before:
                 what, at = f"verification {state}", datetime.now(UTC)
@@ -122,7 +122,7 @@ def _hold(  # noqa: PLR0917 - a query's parts
         .limit(limit)
         .with_for_update(skip_locked=True)
     )
-    jobs = [job_of(row) for row in connection.execute(query)]
+    jobs = JOB_RECORDS.find_all(connection, query)
     if jobs:
         connection.execute(JOBS.update().where(JOBS.c.id.in_([job.id for job in jobs])).values(**held))
     return jobs

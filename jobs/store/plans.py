@@ -1,5 +1,6 @@
 """Plans that were made and may be quoted until they expire."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
@@ -7,6 +8,7 @@ import sqlalchemy as sa
 
 from jobs.store.database import Database
 from jobs.store.records import StoredPlan
+from jobs.store.rows import read_row
 from jobs.store.tables import PLANS
 
 
@@ -21,24 +23,14 @@ class Plans:
         """Keep a new plan."""
         plan = StoredPlan(plan_id, fingerprint, document, datetime.now(UTC), expires_at.astimezone(UTC))
         with self._database.write() as connection:
-            connection.execute(
-                PLANS.insert().values(
-                    id=plan.id,
-                    fingerprint=plan.fingerprint,
-                    document=plan.document,
-                    created_at=plan.created_at,
-                    expires_at=plan.expires_at,
-                )
-            )
+            connection.execute(PLANS.insert().values(**asdict(plan)))
         return plan
 
     def get_plan(self, plan_id: str) -> StoredPlan | None:
         """Return the plan, also one that has expired, or None when there is none."""
         with self._database.read() as connection:
             row = connection.execute(sa.select(PLANS).where(PLANS.c.id == plan_id)).first()
-        if row is None:
-            return None
-        return StoredPlan(row.id, row.fingerprint, row.document, row.created_at, row.expires_at)
+        return None if row is None else read_row(StoredPlan, row)
 
     def purge_plans(self, now: datetime) -> int:
         """Forget plans that expired before ``now``, and return how many."""

@@ -1,15 +1,15 @@
 """Rollouts of streams as records: each step is written down together with what begins it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Row
+from sqlalchemy.engine import Connection
 
-from jobs.store.database import Database
-from jobs.store.managed_streams import end, get_record, launch
+from jobs.store.managed_streams import ManagedStreams
+from jobs.store.rows import Records
+from jobs.store.stream_rows import get_record
 from jobs.store.stream_updates import begin, check_not_going_back, check_not_rolling_out, check_not_updating
 from jobs.store.tables import ROLLOUTS
 from model.errors import (
@@ -19,6 +19,7 @@ from model.errors import (
     RolloutStateError,
     StreamStateError,
 )
+from model.job import new_job_id
 from model.rollout_record import (
     NewRollout,
     Rollout,
@@ -26,25 +27,24 @@ from model.rollout_record import (
     RolloutSide,
     RolloutState,
     RolloutStep,
-    new_rollout_id,
 )
 from model.stream_record import StreamRecord, Wanted
 from model.stream_update import UpdateRequest
+from model.typed import to_plain
 
 # A drain may be bounded by more; a batch in hand is committed long before.
 _DRAIN_SECONDS: Final = 120.0
 _MOST: Final = 1000
+_ROLLOUTS: Final = Records(ROLLOUTS, Rollout, "rollout", RolloutNotFoundError)
 
 
-class Rollouts:
+class Rollouts(ManagedStreams):
     """Keeps a record of each rollout; a stream has one at most that has not ended.
 
     Every replica may carry any of them out. A step names the version that its caller has seen, and what it does to
     the stream (a drain, a launch, an update) happens in the same transaction: of two replicas, or of one that was
     killed and the one that follows it, exactly one takes the step.
     """
-
-    _database: Database
 
     def create_rollout(self, new: NewRollout, *, actor: str) -> Rollout:
         """Keep a PENDING rollout of what runs; the same manifest and digest give back the first one.
@@ -66,7 +66,7 @@ class Rollouts:
             RolloutNotFoundError: there is none; any call that names one may raise it.
         """
         with self._database.read() as connection:
-            return _get(connection, rollout_id)
+            return _ROLLOUTS.get(connection, rollout_id)
 
     def list_rollouts(
         self, *, manifest: str | None = None, stream: str | None = None, living: bool = False, limit: int = _MOST
@@ -81,7 +81,7 @@ class Rollouts:
         if living:
             query = query.where(columns.finished_at.is_(None))
         with self._database.read() as connection:
-            return [_rollout_of(row) for row in connection.execute(query)]
+            return _ROLLOUTS.find_all(connection, query)
 
     def advance_rollout(
         self,
@@ -114,9 +114,7 @@ class Rollouts:
             now = self._database.now(connection)
             _check_seen(connection, seen)
             _check_own(get_record(connection, seen.stream, now, for_update=True), seen)
-            end(
-                connection,
-                now,
+            self.end_stream(
                 seen.stream,
                 Wanted.DRAINED,
                 actor=seen.actor,
@@ -145,9 +143,7 @@ class Rollouts:
             now = self._database.now(connection)
             _check_seen(connection, seen)
             record = get_record(connection, seen.stream, now, for_update=True)
-            made = launch(
-                connection,
-                now,
+            made = self.launch_stream(
                 seen.stream,
                 record.kind,
                 actor=seen.actor,
@@ -189,8 +185,7 @@ class Rollouts:
         """
         with self._database.write() as connection:
             _check_seen(connection, seen)
-            _change(connection, seen, **changes)
-            return _get(connection, seen.id)
+            return _ROLLOUTS.update(connection, seen.id, version=seen.version + 1, **changes)
 
 
 def add_rollout(connection: Connection, now: datetime, new: NewRollout, *, actor: str) -> Rollout:
@@ -204,29 +199,18 @@ def add_rollout(connection: Connection, now: datetime, new: NewRollout, *, actor
     check_not_updating(connection, new.stream)
     check_not_going_back(connection, new.stream)
     _check_runs(record, new.from_side)
-    rollout_id = new_rollout_id()
-    connection.execute(
-        ROLLOUTS.insert().values(
-            id=rollout_id,
-            manifest=new.manifest,
-            digest=new.digest,
-            document=new.document,
-            stream=new.stream,
-            strategy=new.strategy,
-            state=RolloutState.PENDING.value,
-            from_side=new.from_side.to_json(),
-            to_side=new.to_side.to_json(),
-            steps=[_step(RolloutState.PENDING, now, None)],
-            version=1,
-            is_trusted=new.is_trusted,
-            reverses=new.reverses,
-            generation=record.generation,
-            created_by=actor,
-            created_at=now,
-            changed_at=now,
-        )
+    return _ROLLOUTS.insert(
+        connection,
+        id=new_job_id("ro"),
+        **to_plain(new),
+        state=RolloutState.PENDING,
+        steps=[RolloutStep(RolloutState.PENDING, now, None)],
+        version=1,
+        generation=record.generation,
+        created_by=actor,
+        created_at=now,
+        changed_at=now,
     )
-    return _get(connection, rollout_id)
 
 
 def _find_made(connection: Connection, manifest: str, digest: str) -> Rollout | None:
@@ -234,8 +218,7 @@ def _find_made(connection: Connection, manifest: str, digest: str) -> Rollout | 
     query = sa.select(ROLLOUTS).where(
         columns.manifest == manifest, columns.digest == digest, columns.reverses.is_(None)
     )
-    row = connection.execute(query.limit(1)).first()
-    return None if row is None else _rollout_of(row)
+    return _ROLLOUTS.find(connection, query.limit(1))
 
 
 def is_tried(connection: Connection, manifest: str, digest: str) -> bool:
@@ -325,75 +308,25 @@ def _advance(  # noqa: PLR0917 - the parts of one step
 ) -> Rollout:
     _check_seen(connection, seen)
     reason = why if error is None else f"{error.code}: {error.message}"
-    steps = [_step(each.state, each.at, each.why) for each in seen.steps]
     columns: dict[str, Any] = {
         **changes,
-        "state": state.value,
+        "state": state,
         "changed_at": now,
-        "steps": [*steps, _step(state, now, reason)],
+        "steps": [*seen.steps, RolloutStep(state, now, reason)],
     }
     # The first reason is the one that counts.
     if error is not None and seen.error is None:
-        columns["error"] = asdict(error)
+        columns["error"] = error
     if state.is_ended:
         columns["finished_at"] = now
-    _change(connection, seen, **columns)
-    return _get(connection, seen.id)
+    return _ROLLOUTS.update(connection, seen.id, version=seen.version + 1, **columns)
 
 
 def _check_seen(connection: Connection, seen: Rollout) -> None:
-    found = _get(connection, seen.id, for_update=True)
+    found = _ROLLOUTS.get(connection, seen.id, for_update=True)
     if found.version != seen.version:
         raise RolloutStateError(
             f"{seen.id} is {found.state} at version {found.version}, no longer {seen.state} at {seen.version}.",
             rollout=seen.id,
-            state=found.state.value,
+            state=found.state,
         )
-
-
-def _change(connection: Connection, seen: Rollout, **changes: Any) -> None:
-    connection.execute(
-        ROLLOUTS.update().where(ROLLOUTS.c.id == seen.id).values(version=seen.version + 1, **changes)
-    )
-
-
-def _get(connection: Connection, rollout_id: str, *, for_update: bool = False) -> Rollout:
-    query = sa.select(ROLLOUTS).where(ROLLOUTS.c.id == rollout_id)
-    row = connection.execute(query.with_for_update() if for_update else query).first()
-    if row is None:
-        raise RolloutNotFoundError(f"There is no rollout {rollout_id[:80]}.", id=rollout_id[:80])
-    return _rollout_of(row)
-
-
-def _step(state: RolloutState, at: datetime, why: str | None) -> dict[str, Any]:
-    return {"state": state.value, "at": at.isoformat(), "why": why}
-
-
-def _rollout_of(row: Row[Any]) -> Rollout:
-    return Rollout(
-        id=row.id,
-        manifest=row.manifest,
-        digest=row.digest,
-        document=row.document,
-        stream=row.stream,
-        strategy=row.strategy,
-        state=RolloutState(row.state),
-        from_side=RolloutSide(**row.from_side),
-        to_side=RolloutSide(**row.to_side),
-        created_by=row.created_by,
-        created_at=row.created_at,
-        changed_at=row.changed_at,
-        version=row.version,
-        steps=tuple(
-            RolloutStep(RolloutState(each["state"]), datetime.fromisoformat(each["at"]), each["why"])
-            for each in row.steps
-        ),
-        reverses=row.reverses,
-        is_trusted=row.is_trusted,
-        unwanted_by=row.unwanted_by,
-        generation=row.generation,
-        update_id=row.update_id,
-        compared=row.compared,
-        error=None if row.error is None else RolloutFault(**row.error),
-        finished_at=row.finished_at,
-    )

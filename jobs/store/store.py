@@ -15,7 +15,6 @@ from jobs.store.figures import FigureHistory
 from jobs.store.jobs import Jobs
 from jobs.store.keys import Keys
 from jobs.store.leases import Leases
-from jobs.store.managed_streams import ManagedStreams
 from jobs.store.manifests import Manifests
 from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
@@ -38,11 +37,11 @@ class JobStore(
     UserSessions,
     AuditLog,
     Streams,
-    ManagedStreams,
+    # Rollouts launch and end streams: all that managed streams can do is theirs too.
+    Rollouts,
     StreamSnapshots,
     StreamUpdates,
     Manifests,
-    Rollouts,
     Uploads,
     Agents,
     Approvals,
@@ -74,7 +73,7 @@ class JobStore(
 
         The trap: nobody else writes to a SQLite file meanwhile, so the block must not wait for anything else.
         """
-        with self._database.together():
+        with self._database.write():
             yield
 
     def rehearse(self, call: Callable[[], object]) -> None:

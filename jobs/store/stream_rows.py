@@ -1,13 +1,82 @@
-"""What all records of streams share: lines of a stream's history, and the version that a caller has seen."""
+"""Streams' rows, what they are checked for before they change, and the lines of their histories."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy.engine import Connection
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Row
 
-from jobs.store.tables import STREAM_EVENTS
-from model.errors import StreamChangedError
-from model.stream_record import StreamEventType
+from jobs.store.rows import read_row
+from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
+from model.errors import StreamChangedError, StreamNotFoundError, StreamStateError
+from model.stream_record import StreamEventType, StreamRecord
+
+# The line of the history that began the stream's present generation.
+_LAUNCH: Final = (
+    STREAM_EVENTS.c.stream == MANAGED_STREAMS.c.name,
+    STREAM_EVENTS.c.generation == MANAGED_STREAMS.c.generation,
+    STREAM_EVENTS.c.type == StreamEventType.LAUNCHED,
+)
+STREAM_RECORDS: Final[sa.Select[Any]] = sa.select(
+    MANAGED_STREAMS,
+    sa.select(STREAM_EVENTS.c.actor).where(*_LAUNCH).limit(1).scalar_subquery().label("launched_by"),
+    sa.select(STREAM_EVENTS.c.at).where(*_LAUNCH).limit(1).scalar_subquery().label("launched_at"),
+)
+
+
+def find_row(connection: Connection, name: str, *, for_update: bool = False) -> Row[Any] | None:
+    """Return the row of a stream, None where there never was one."""
+    query = STREAM_RECORDS.where(MANAGED_STREAMS.c.name == name)
+    return connection.execute(query.with_for_update(of=MANAGED_STREAMS) if for_update else query).first()
+
+
+def get_record(connection: Connection, name: str, now: datetime, *, for_update: bool = False) -> StreamRecord:
+    """Return the record of a stream; ``for_update`` keeps others from changing it until the transaction ends.
+
+    Raises:
+        StreamNotFoundError: there never was one.
+    """
+    row = find_row(connection, name, for_update=for_update)
+    if row is None:
+        raise StreamNotFoundError(f"No stream was ever launched as {name[:80]}.", name=name[:80])
+    return record_of(row, now)
+
+
+def record_of(row: Row[Any], now: datetime) -> StreamRecord:
+    """Return the record that a row of :data:`STREAM_RECORDS` is."""
+    return read_row(
+        StreamRecord,
+        row,
+        is_held=row.agent_until is not None and row.agent_until >= now,
+        launched_by=row.launched_by or row.created_by,
+        launched_at=row.launched_at or row.created_at,
+    )
+
+
+def update_stream(connection: Connection, name: str, **changes: Any) -> None:
+    """Change some of a stream's columns."""
+    connection.execute(MANAGED_STREAMS.update().where(MANAGED_STREAMS.c.name == name).values(**changes))
+
+
+def check_version(record: StreamRecord, expected: int | None) -> None:
+    """Raise unless the stream is at the version that is expected; None is any.
+
+    Raises:
+        StreamChangedError: it is at another one.
+    """
+    if expected not in (None, record.version):
+        message = f"{record.name} is at version {record.version}, not {expected}."
+        raise StreamChangedError(message, version=record.version)
+
+
+def check_living(record: StreamRecord, way_out: str) -> None:
+    """Raise unless the stream is living; ``way_out`` is what its caller can do then.
+
+    Raises:
+        StreamStateError: it has ended.
+    """
+    if not record.is_living:
+        raise StreamStateError(f"{record.name} is {record.state}{way_out}.", state=record.state)
 
 
 def append_event(
@@ -23,17 +92,6 @@ def append_event(
     **fields: Any,
 ) -> None:
     """Add a line to a stream's history; its row must be held, so that numbers grow as lines become visible."""
-    given = {name: value for name, value in fields.items() if value is not None}
-    written = {"stream": stream, "generation": generation, "at": at, "actor": actor}
-    told = {"type": kind.value, "what": what, "why": why, "fields": given}
-    connection.execute(STREAM_EVENTS.insert().values(**written, **told))
-
-
-def check_version(name: str, version: int, expected: int | None) -> None:
-    """Raise unless the stream is at the version that is expected; None is any.
-
-    Raises:
-        StreamChangedError: it is at another one.
-    """
-    if expected not in (None, version):
-        raise StreamChangedError(f"{name} is at version {version}, not {expected}.", version=version)
+    written = {"stream": stream, "generation": generation, "at": at, "actor": actor, "what": what, "why": why}
+    given = {field: value for field, value in fields.items() if value is not None}
+    connection.execute(STREAM_EVENTS.insert().values(**written, type=kind, fields=given))

@@ -1,11 +1,13 @@
 """Streams: the last report of each."""
 
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Final
 
 import sqlalchemy as sa
 
 from jobs.store.database import Database
+from jobs.store.rows import read_row
 from jobs.store.tables import STREAMS
 from model.stream import StoredReport, StreamReport
 
@@ -20,14 +22,14 @@ class Streams:
 
     def put_stream_report(self, report: StreamReport) -> None:
         """Keep the report instead of the instance's last one."""
-        values = {"host": report.host, "pid": report.pid, "state": report.state, "status": dict(report.status)}
+        values = asdict(report)
         is_it = sa.and_(STREAMS.c.name == report.name, STREAMS.c.instance == report.instance)
         with self._database.write() as connection:
             # The store's clock: that of another host may be minutes off.
             values["reported_at"] = now = self._database.now(connection)
             if connection.execute(STREAMS.update().where(is_it).values(**values)).rowcount:
                 return
-            connection.execute(STREAMS.insert().values(name=report.name, instance=report.instance, **values))
+            connection.execute(STREAMS.insert().values(**values))
             is_over = sa.and_(STREAMS.c.name == report.name, STREAMS.c.reported_at < now - _KEEP)
             connection.execute(STREAMS.delete().where(is_over))
 
@@ -38,7 +40,7 @@ class Streams:
             now, rows = self._database.now(connection), connection.execute(query).all()
         return [
             StoredReport(
-                StreamReport(row.name, row.instance, row.host, row.pid, row.state, row.status),
+                read_row(StreamReport, row),
                 row.reported_at,
                 max(0.0, (now - row.reported_at).total_seconds()),
             )

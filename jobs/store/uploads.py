@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from jobs.store.database import Database
+from jobs.store.rows import read_row
 from jobs.store.tables import AUDIT, MANIFEST_UPLOADS, MANIFESTS, UPLOAD_SOURCES
 from model.errors import LeaseLostError
 from model.manifest_upload import ManifestUpload, UploadSource
@@ -58,10 +59,7 @@ class Uploads:
 
     def set_grant(self, source: str, principal: Principal, *, holder: str) -> None:
         """Give the source's manifests the scopes and topics that ``principal`` has now, and no others."""
-        values = {
-            "scopes": sorted(principal.scopes),
-            "topics": None if principal.topics is None else list(principal.topics),
-        }
+        values = {"scopes": sorted(principal.scopes), "topics": principal.topics}
         with self._database.write("manifests") as connection:
             check_holder(connection, source, holder)
             connection.execute(MANIFESTS.update().where(MANIFESTS.c.source == source).values(**values))
@@ -82,14 +80,14 @@ class Uploads:
         """Return every source that was ever watched, by name."""
         with self._database.read() as connection:
             rows = connection.execute(sa.select(UPLOAD_SOURCES).order_by(UPLOAD_SOURCES.c.source))
-            return [UploadSource(row.source, row.problem, row.problem_at) for row in rows]
+            return [read_row(UploadSource, row) for row in rows]
 
     def list_uploads(self, source: str) -> list[ManifestUpload]:
         """Return the source's files, by name."""
         columns = MANIFEST_UPLOADS.c
         query = sa.select(MANIFEST_UPLOADS).where(columns.source == source).order_by(columns.file)
         with self._database.read() as connection:
-            return [_upload_of(row) for row in connection.execute(query)]
+            return [read_row(ManifestUpload, row) for row in connection.execute(query)]
 
     def note_upload(self, source: str, file: str, generation: str, fault: str | None, *, holder: str) -> None:
         """Note what became of the version of a file that is there, with one line in the audit log.
@@ -187,19 +185,4 @@ def _audit(connection: Connection, source: str, file: str, *, action: str, outco
         AUDIT.insert().values(
             at=datetime.now(UTC), actor=source, action=action, target=target[:200], outcome=outcome, why=why[:500]
         )
-    )
-
-
-def _upload_of(row: Row[Any]) -> ManifestUpload:
-    return ManifestUpload(
-        source=row.source,
-        file=row.file,
-        generation=row.generation,
-        noted_at=row.noted_at,
-        fault=row.fault,
-        applied_generation=row.applied_generation,
-        gone_at=row.gone_at,
-        waits=row.waits,
-        approval_id=row.approval_id,
-        removed_at=row.removed_at,
     )

@@ -1,13 +1,13 @@
 """Sessions of people who signed in with an identity provider, and which sign-ins were used already."""
 
+from dataclasses import asdict
 from datetime import datetime
-from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Row
 
 from jobs.store.database import Database
 from jobs.store.records import UserSession
+from jobs.store.rows import read_row
 from jobs.store.tables import USED_SIGN_INS, USER_SESSIONS
 
 
@@ -20,13 +20,13 @@ class UserSessions:
         """Keep a new session, and forget those that had expired when it was created."""
         with self._database.write() as connection:
             connection.execute(USER_SESSIONS.delete().where(USER_SESSIONS.c.expires_at < session.created_at))
-            connection.execute(USER_SESSIONS.insert().values(digest=session.digest, **_values(session)))
+            connection.execute(USER_SESSIONS.insert().values(**asdict(session)))
 
     def find_user_session(self, digest: str) -> UserSession | None:
         """Return the session with this digest, also where it has ended, or None."""
         with self._database.read() as connection:
             row = connection.execute(USER_SESSIONS.select().where(USER_SESSIONS.c.digest == digest)).first()
-        return None if row is None else _session(row)
+        return None if row is None else read_row(UserSession, row)
 
     def claim_renewal(self, session: UserSession, *, now: datetime, until: datetime) -> bool:
         """Return whether the caller alone may renew this revision, until then."""
@@ -42,7 +42,7 @@ class UserSessions:
         """Replace the revision before this one, and return whether that was still the newest."""
         columns = USER_SESSIONS.c
         wanted = sa.and_(columns.digest == session.digest, columns.revision == session.revision - 1)
-        changed = USER_SESSIONS.update().where(wanted).values(renewing_until=None, **_values(session))
+        changed = USER_SESSIONS.update().where(wanted).values(renewing_until=None, **asdict(session))
         with self._database.write() as connection:
             return connection.execute(changed).rowcount > 0
 
@@ -61,26 +61,3 @@ class UserSessions:
                 return False
             connection.execute(USED_SIGN_INS.insert().values(digest=digest, expires_at=expires_at))
             return True
-
-
-def _values(session: UserSession) -> dict[str, Any]:
-    return {
-        "created_at": session.created_at,
-        "expires_at": session.expires_at,
-        "sealed": session.sealed,
-        "renew_at": session.renew_at,
-        "token_expires_at": session.token_expires_at,
-        "revision": session.revision,
-    }
-
-
-def _session(row: Row[Any]) -> UserSession:
-    return UserSession(
-        digest=row.digest,
-        created_at=row.created_at,
-        expires_at=row.expires_at,
-        sealed=row.sealed,
-        renew_at=row.renew_at,
-        token_expires_at=row.token_expires_at,
-        revision=row.revision,
-    )

@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from jobs.store import Job, JobStore, database, open_store
-from jobs.store.rows import get_job
+from jobs.store.job_rows import JOB_RECORDS
 from model.errors import JobChangedError, LeaseLostError, StoreUnavailableError
 from model.job import JobState, new_job_id
 from model.process import Process
@@ -207,17 +207,15 @@ def test_of_many_owners_that_claim_at_once_each_job_goes_to_one(url: str, insert
 
 def test_a_job_that_somebody_is_changing_holds_nobody_up(make_postgresql_store: Callable[[], str]) -> None:
     """On PostgreSQL alone: SQLite has one writer at a time."""
-    store = open_store(make_postgresql_store())
-    try:
+    url = make_postgresql_store()
+    with closing(open_store(url)) as store, closing(open_store(url)) as other:
         first, second = (store.insert(new_job_id("bf"), KIND, {}, actor="ann").id for _ in range(2))
-        with store._database.write() as connection:
-            get_job(connection, first, for_update=True)
+        with other._database.write() as connection:
+            JOB_RECORDS.get(connection, first, for_update=True)
 
             assert claim(store) == [second]
 
         assert claim(store) == [first]
-    finally:
-        store.close()
 
 
 def test_who_waits_for_a_replica_that_stands_still_in_a_transaction_gets_its_turn(
@@ -233,9 +231,9 @@ def test_who_waits_for_a_replica_that_stands_still_in_a_transaction_gets_its_tur
 
         def stand_still() -> None:
             with stopped._database.write(f"claim {KIND}") as connection:
-                get_job(connection, job_id, for_update=True)
+                JOB_RECORDS.get(connection, job_id, for_update=True)
                 claimed.extend(claim(other, "b"))
-                get_job(connection, job_id)
+                JOB_RECORDS.get(connection, job_id)
 
         with pytest.raises(StoreUnavailableError):
             stand_still()

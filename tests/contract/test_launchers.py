@@ -19,7 +19,8 @@ from jobs.dataproc import DataprocLauncher
 from jobs.files import Files, open_files
 from jobs.launcher import ConnectLauncher, Launch, Launcher, SparkSubmitLauncher
 from model.errors import LaunchError
-from model.process import DataprocBatch, Driver, Process, parse_driver
+from model.process import DataprocBatch, Driver, Process
+from model.typed import reader
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
 from tests.standin.gcs_server import pointing_at, running_gcs
 
@@ -187,7 +188,7 @@ def test_a_driver_is_known_to_a_launcher_that_did_not_start_it(
     launcher: Launcher, environment: dict[str, str], tmp_path: Path
 ) -> None:
     driver = launch(launcher, tmp_path, wait=True)
-    known = parse_driver(json.loads(json.dumps(asdict(driver))))
+    known = reader(Driver)(json.loads(json.dumps(asdict(driver))))
     another = start_again(launcher, environment)
 
     assert another.exit_reason(known) is None
