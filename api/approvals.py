@@ -1,13 +1,76 @@
 """Actions that wait for a second person, in the API's shape, and the answer to a call that has to wait."""
 
-from typing import Any, Final
+from datetime import datetime
+from typing import Any, Final, Literal
 
 from fastapi import status
 from fastapi.responses import JSONResponse
+from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
-from api.schemas_approvals import ApprovalOut
 from model.approval import Approval
-from model.moment import render_moment
+
+
+class ApprovalReject(BaseModel):
+    """Why an action is not approved."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    reason: str | None = Field(default=None, description="Why, for the requester.", max_length=1000)
+
+
+class ApprovalFaultOut(BaseModel):
+    """Why an approval has expired."""
+
+    code: str
+    message: str
+
+
+class ApprovalOut(BaseModel):
+    """An action that waits for a second person, or what became of it."""
+
+    id: str = Field(examples=["ap_01M7Z1H20HKNZ6PGKRYCX6J210"])
+    state: Literal["WAITING", "APPROVED", "REJECTED", "EXPIRED"] = Field(
+        description="APPROVED is carried out. EXPIRED: nobody decided in time, or what it is about has changed."
+    )
+    kind: str = Field(
+        validation_alias=AliasPath("asked", "kind"),
+        description="What kind of thing it is about.",
+        examples=["stream"],
+    )
+    name: str = Field(validation_alias=AliasPath("asked", "name"), examples=["backup"])
+    action: str = Field(validation_alias=AliasPath("asked", "action"), examples=["drain"])
+    what: str = Field(
+        validation_alias=AliasPath("asked", "what"), description="What the action does, in a sentence."
+    )
+    request: dict[str, Any] = Field(
+        validation_alias=AliasPath("asked", "request"), description="The body of the call that asked for it."
+    )
+    version: int = Field(
+        validation_alias=AliasPath("asked", "version"),
+        description="The version of the thing that the requester saw.",
+    )
+    scope: str = Field(
+        validation_alias=AliasPath("asked", "scope"),
+        description="The scope of the action, which the one who approves it needs too.",
+    )
+    requested_by: str = Field(validation_alias=AliasPath("asked", "requester", "name"))
+    requested_at: datetime
+    expires_at: datetime
+    decided_by: str | None
+    decided_at: datetime | None
+    reason: str | None = Field(description="Why it was rejected.")
+    outcome: dict[str, Any] | None = Field(
+        description="What the action made, once it is APPROVED.", examples=[{"stream": "backup"}]
+    )
+    error: ApprovalFaultOut | None = Field(description="Why it is EXPIRED.")
+
+
+class ApprovalsOut(BaseModel):
+    """A page of approvals, newest first."""
+
+    approvals: list[ApprovalOut]
+    next_page_token: str | None
+
 
 # How OpenAPI shows the answer of a call whose action this deployment has approved by a second person.
 WAITS: Final[dict[str, Any]] = {
@@ -19,29 +82,5 @@ WAITS: Final[dict[str, Any]] = {
 
 def wait_for_approval(approval: Approval) -> JSONResponse:
     """Return the answer to a call whose action waits for a second person: nothing has happened yet."""
-    headers = {"Location": f"/approvals/{approval.id}"}
-    return JSONResponse(render_approval(approval), status.HTTP_202_ACCEPTED, headers=headers)
-
-
-def render_approval(approval: Approval) -> dict[str, Any]:
-    """Return the approval in the API's shape."""
-    asked, error = approval.asked, approval.error
-    return {
-        "id": approval.id,
-        "state": approval.state.value,
-        "kind": asked.kind,
-        "name": asked.name,
-        "action": asked.action,
-        "what": asked.what,
-        "request": dict(asked.request),
-        "version": asked.version,
-        "scope": asked.scope,
-        "requested_by": asked.requester.name,
-        "requested_at": render_moment(approval.requested_at),
-        "expires_at": render_moment(approval.expires_at),
-        "decided_by": approval.decided_by,
-        "decided_at": render_moment(approval.decided_at),
-        "reason": approval.reason,
-        "outcome": None if approval.outcome is None else dict(approval.outcome),
-        "error": None if error is None else {"code": error.code, "message": error.message},
-    }
+    body = ApprovalOut.model_validate(approval, from_attributes=True).model_dump(mode="json")
+    return JSONResponse(body, status.HTTP_202_ACCEPTED, headers={"Location": f"/approvals/{approval.id}"})

@@ -9,7 +9,6 @@ from fastapi.responses import StreamingResponse
 
 from api.answers import CHANGED, Caller, ExpectedVersions, Standing, Stopping, parse_id, problems, shown, versioned
 from api.listing import LIST_INVALID
-from api.streams import render_event
 from api.watching import (
     LOG_ANSWER,
     WATCH_ANSWER,
@@ -188,8 +187,7 @@ def _add_reading_routes(router: APIRouter, resource: JobResource) -> None:
         *,
         after: After = 0,
     ) -> Any:
-        events = service.list_events(job_id, principal=caller, after=after)
-        return {"events": [render_event(event) for event in events]}
+        return {"events": service.list_events(job_id, principal=caller, after=after)}
 
     @router.get(
         f"/{resource.collection}",

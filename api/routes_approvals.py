@@ -5,8 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query
 
 from api.answers import Approvals, Caller, problems
-from api.approvals import render_approval
-from api.schemas_approvals import ApprovalOut, ApprovalReject, ApprovalsOut
+from api.approvals import ApprovalOut, ApprovalReject, ApprovalsOut
 from jobs.page_tokens import parse_id_token, render_id_token
 from model.approval import ApprovalState
 
@@ -37,7 +36,7 @@ def list_approvals(
     found = approvals.list_page(principal=caller, state=state, before=before, limit=page_size + 1)
     page = found[:page_size]
     token = render_id_token(page[-1].id) if len(found) > page_size else None
-    return {"approvals": [render_approval(each) for each in page], "next_page_token": token}
+    return {"approvals": page, "next_page_token": token}
 
 
 @router.post(
@@ -53,7 +52,7 @@ def list_approvals(
 )
 def approve_approval(approval_id: ApprovalId, approvals: Approvals, caller: Caller) -> Any:
     """Carry the action out, as its requester; this needs the action's own scope and another caller."""
-    return render_approval(approvals.approve(approval_id, principal=caller))
+    return approvals.approve(approval_id, principal=caller)
 
 
 @router.post(
@@ -67,7 +66,7 @@ def reject_approval(
 ) -> Any:
     """Decide that the action is not carried out; its requester may take it back so."""
     reason = None if body is None else body.reason
-    return render_approval(approvals.reject(approval_id, principal=caller, reason=reason))
+    return approvals.reject(approval_id, principal=caller, reason=reason)
 
 
 @router.get(
@@ -78,4 +77,4 @@ def reject_approval(
 )
 def get_approval(approval_id: ApprovalId, approvals: Approvals, caller: Caller) -> Any:
     """Show an action that waits for a second person, or what became of it."""
-    return render_approval(approvals.get(approval_id, principal=caller))
+    return approvals.get(approval_id, principal=caller)

@@ -37,7 +37,7 @@ TopicName = Annotated[str, Path(description="A topic's id.", max_length=300, exa
 def attach_topic(topic: TopicName, backups: Backups, caller: Caller, *, body: TopicAttach | None = None) -> Any:
     """Back a topic up from now on, by a subscription that leaves replays out; one that is attached is kept."""
     given = body or TopicAttach()
-    return backups.attach(topic, principal=caller, **given.model_dump()).to_json()
+    return backups.attach(topic, principal=caller, **given.model_dump())
 
 
 @router.post(
@@ -54,4 +54,4 @@ def attach_topic(topic: TopicName, backups: Backups, caller: Caller, *, body: To
 def detach_topic(topic: TopicName, backups: Backups, caller: Caller, *, body: TopicDetach | None = None) -> Any:
     """Stop backing a topic up: delete its backup subscription, with all messages that still wait in it."""
     given = body or TopicDetach()
-    return backups.detach(topic, principal=caller, **given.model_dump()).to_json()
+    return backups.detach(topic, principal=caller, **given.model_dump())

@@ -1,6 +1,5 @@
 """What became of a backfill's messages: its slices, dead letters and missing messages."""
 
-from dataclasses import asdict
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request, Response
@@ -26,7 +25,7 @@ PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_
 )
 def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
     """Tell how far each slice of a backfill's selection is."""
-    return {"slices": [asdict(part) for part in service.list_slices(backfill_id, principal=caller)]}
+    return {"slices": service.list_slices(backfill_id, principal=caller)}
 
 
 @router.get(
@@ -37,7 +36,7 @@ def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Call
 )
 def list_backfill_rates(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
     """Tell how much was published in each interval since a backfill began, against its limit."""
-    return {"intervals": [one.to_json() for one in service.list_rates(backfill_id, principal=caller)]}
+    return {"intervals": service.list_rates(backfill_id, principal=caller)}
 
 
 @router.get(
@@ -103,8 +102,7 @@ def download_backfill_dead_letter(
 )
 def count_backfill_dead_letters(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
     """Count what could not be published by reason; `:retry` with `only=failed` and a `code` sends it again."""
-    found = service.count_dead_letters(backfill_id, principal=caller)
-    return {"reasons": [reason.to_json() for reason in found]}
+    return {"reasons": service.count_dead_letters(backfill_id, principal=caller)}
 
 
 @router.get(
@@ -130,4 +128,4 @@ def list_backfill_missing(
     after = parse_row_token(page_token)
     found = service.list_missing(backfill_id, principal=caller, limit=page_size + 1, after=after)
     token = render_row_token(found[page_size - 1].row) if len(found) > page_size else None
-    return {"messages": [asdict(message) for message in found[:page_size]], "next_page_token": token}
+    return {"messages": found[:page_size], "next_page_token": token}

@@ -5,13 +5,9 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request
 
 from api.answers import Caller, problems
-from api.routes_rollouts import render_rollout
 from api.schemas_manifests import AppliedOut, ManifestOut, ManifestPlanOut, ManifestsOut, ScheduleOut, SchedulesOut
 from api.state import services_of
-from model.manifest_record import ManifestRecord, ScheduleRun
-from model.manifest_upload import ManifestUpload
-from model.moment import render_moment
-from rollout.manifests.service import ManifestPlan, ManifestService, Schedule
+from rollout.manifests.service import ManifestService
 
 router: Final = APIRouter(tags=["manifests"])
 _NO_SUCH: Final = "There is no such manifest."
@@ -60,11 +56,10 @@ Body = Annotated[bytes, Depends(manifest_body)]
 def list_manifests(request: Request, manifests: OpenManifests, caller: Caller) -> Any:
     """List all manifests as they were applied, and the files of those that come by upload."""
     uploads = services_of(request).uploads
-    source = uploads.find_source(principal=caller)
     return {
-        "manifests": [_render_manifest(each) for each in manifests.list_manifests(principal=caller)],
-        "uploads": [_render_upload(each) for each in uploads.list_uploads(principal=caller)],
-        "upload_source": None if source is None else {"source": source.source, "problem": source.problem},
+        "manifests": manifests.list_manifests(principal=caller),
+        "uploads": uploads.list_uploads(principal=caller),
+        "upload_source": uploads.find_source(principal=caller),
     }
 
 
@@ -76,7 +71,7 @@ def list_manifests(request: Request, manifests: OpenManifests, caller: Caller) -
 )
 def get_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
     """Show a manifest as it was applied."""
-    return _render_manifest(manifests.get(name, principal=caller))
+    return manifests.get(name, principal=caller)
 
 
 @router.post(
@@ -98,7 +93,7 @@ def plan_manifest(
     ] = "apply",
 ) -> Any:
     """Return what applying or removing a manifest would change; nothing is changed."""
-    return _render_plan(manifests.plan(name, body if action == "apply" else None, principal=caller))
+    return manifests.plan(name, body if action == "apply" else None, principal=caller)
 
 
 @router.put(
@@ -113,11 +108,10 @@ def apply_manifest(
 ) -> Any:
     """Create or change what the manifest describes, or begin its rollout; the same content changes nothing."""
     record, planned = manifests.apply(name, body, principal=caller, plan_hash=plan)
-    rollout = manifests.find_rollout(record, principal=caller)
     return {
-        "manifest": _render_manifest(record),
-        "plan": _render_plan(planned),
-        "rollout": None if rollout is None else render_rollout(rollout),
+        "manifest": record,
+        "plan": planned,
+        "rollout": manifests.find_rollout(record, principal=caller),
     }
 
 
@@ -129,13 +123,13 @@ def apply_manifest(
 )
 def remove_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None) -> Any:
     """Remove a manifest; what runs ends by itself, and of a rollout nothing that runs changes."""
-    return _render_manifest(manifests.remove(name, principal=caller, plan_hash=plan))
+    return manifests.remove(name, principal=caller, plan_hash=plan)
 
 
 @router.get("/schedules", operation_id="listSchedules", response_model=SchedulesOut)
 def list_schedules(manifests: OpenManifests, caller: Caller) -> Any:
     """List all schedules, with their next slots and their last runs."""
-    return {"schedules": [_render_schedule(each) for each in manifests.list_schedules(principal=caller)]}
+    return {"schedules": manifests.list_schedules(principal=caller)}
 
 
 @router.get(
@@ -146,7 +140,7 @@ def list_schedules(manifests: OpenManifests, caller: Caller) -> Any:
 )
 def get_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
     """Show a schedule, with its next slots and its last runs."""
-    return _render_schedule(manifests.get_schedule(name, principal=caller))
+    return manifests.get_schedule(name, principal=caller)
 
 
 @router.post(
@@ -157,7 +151,7 @@ def get_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -
 )
 def pause_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
     """Let no slot be due until it is resumed; what runs goes on."""
-    return _render_schedule(manifests.pause(name, principal=caller))
+    return manifests.pause(name, principal=caller)
 
 
 @router.post(
@@ -168,74 +162,4 @@ def pause_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller)
 )
 def resume_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
     """Let slots be due from now on; those of the pause are not made up for."""
-    return _render_schedule(manifests.resume(name, principal=caller))
-
-
-def _render_manifest(record: ManifestRecord) -> dict[str, Any]:
-    return {
-        "name": record.name,
-        "kind": record.kind,
-        "document": record.document,
-        "source": record.source,
-        "version": record.version,
-        "applied_by": record.applied_by,
-        "created_at": render_moment(record.created_at),
-        "changed_at": render_moment(record.changed_at),
-    }
-
-
-def _render_upload(upload: ManifestUpload) -> dict[str, Any]:
-    return {
-        "file": upload.file,
-        "source": upload.source,
-        "generation": upload.generation,
-        "noted_at": render_moment(upload.noted_at),
-        "fault": upload.fault,
-        "applied_generation": upload.applied_generation,
-        "gone_at": render_moment(upload.gone_at),
-        "waits": upload.waits,
-        "approval_id": upload.approval_id,
-    }
-
-
-def _render_plan(plan: ManifestPlan) -> dict[str, Any]:
-    return {
-        "name": plan.name,
-        "kind": plan.kind,
-        "action": plan.action,
-        "differences": [
-            {"pointer": each.pointer, "before": each.before, "after": each.after} for each in plan.differences
-        ],
-        "hash": plan.hash,
-        "note": plan.note,
-    }
-
-
-def _render_schedule(schedule: Schedule) -> dict[str, Any]:
-    record, spec = schedule.record, schedule.spec
-    return {
-        "name": record.name,
-        "description": spec.description,
-        "job": spec.job.kind,
-        "cron": spec.cron,
-        "time_zone": spec.time_zone,
-        "source": record.source,
-        "paused": record.paused,
-        "applied_by": record.applied_by,
-        "changed_at": render_moment(record.changed_at),
-        "next_slots": [render_moment(slot) for slot in schedule.next_slots],
-        "runs": [_render_run(run) for run in schedule.runs],
-    }
-
-
-def _render_run(run: ScheduleRun) -> dict[str, Any]:
-    return {
-        "slot": render_moment(run.slot),
-        "slot_start": render_moment(run.slot_start),
-        "state": run.state.value,
-        "job_kind": run.job_kind,
-        "job_id": run.job_id,
-        "why": run.why,
-        "created_at": render_moment(run.created_at),
-        "finished_at": render_moment(run.finished_at),
-    }
+    return manifests.resume(name, principal=caller)

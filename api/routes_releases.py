@@ -5,11 +5,10 @@ from importlib.metadata import version
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Request
-from pydantic import BaseModel, Field
+from pydantic import AliasPath, BaseModel, Field
 
 from api.answers import Caller
 from api.state import services_of
-from model.agent_report import StoredAgentReport
 from model.principal import READ, STREAMS_READ
 from rollout.known_releases import KnownReleases
 
@@ -49,9 +48,11 @@ class ReleaseOut(BaseModel):
 class AgentOut(BaseModel):
     """An agent that lives; one without streams is a standby."""
 
-    host: str
-    home: str
-    installed_version: str = Field(description="What its streams without a release are of.")
+    host: str = Field(validation_alias=AliasPath("report", "host"))
+    home: str = Field(validation_alias=AliasPath("report", "home"))
+    installed_version: str = Field(
+        validation_alias=AliasPath("report", "version"), description="What its streams without a release are of."
+    )
     reported_at: datetime
 
 
@@ -74,12 +75,6 @@ def list_releases(caller: Caller, releases: Annotated[KnownReleases, Depends(rel
     caller.require_any(READ, STREAMS_READ)
     return {
         "installed_version": version("refeed"),
-        "agents": [_render_agent(each) for each in releases.list_agents()],
+        "agents": releases.list_agents(),
         "releases": [release.to_json() for release in releases.list_releases()],
     }
-
-
-def _render_agent(stored: StoredAgentReport) -> dict[str, Any]:
-    report = stored.report
-    found = {"host": report.host, "home": report.home, "installed_version": report.version}
-    return {**found, "reported_at": stored.reported_at}

@@ -7,9 +7,6 @@ from fastapi import APIRouter, Depends, Path, Request, Response, status
 from api.answers import CREATED_HEADERS, Caller, problems
 from api.schemas_rollouts import RolloutOut, RolloutsOut
 from api.state import services_of
-from model.moment import render_moment
-from model.rollout_record import Rollout
-from rollout.manifests.rollout import read_rollout
 from rollout.rollouts import RolloutService
 
 router: Final = APIRouter(tags=["rollouts"])
@@ -30,7 +27,7 @@ OpenRollouts = Annotated[RolloutService, Depends(rollout_service)]
 @router.get("/rollouts", operation_id="listRollouts", response_model=RolloutsOut)
 def list_rollouts(rollouts: OpenRollouts, caller: Caller) -> Any:
     """List rollouts, newest first, 1,000 at most."""
-    return {"rollouts": [render_rollout(each) for each in rollouts.list_rollouts(principal=caller)]}
+    return {"rollouts": rollouts.list_rollouts(principal=caller)}
 
 
 @router.get(
@@ -41,7 +38,7 @@ def list_rollouts(rollouts: OpenRollouts, caller: Caller) -> Any:
 )
 def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -> Any:
     """Show a rollout: its steps, and the figures that it was judged by."""
-    return render_rollout(rollouts.get(rollout_id, principal=caller))
+    return rollouts.get(rollout_id, principal=caller)
 
 
 @router.post(
@@ -63,7 +60,7 @@ def reverse_rollout(rollout_id: RolloutId, response: Response, rollouts: OpenRol
     made = rollouts.reverse(rollout_id, principal=caller)
     response.headers["Location"] = f"/rollouts/{made.id}"
     response.headers["Retry-After"] = "1"
-    return render_rollout(made)
+    return made
 
 
 @router.post(
@@ -74,34 +71,4 @@ def reverse_rollout(rollout_id: RolloutId, response: Response, rollouts: OpenRol
 )
 def cancel_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -> Any:
     """Have a rollout taken back; one that has changed nothing yet ends."""
-    return render_rollout(rollouts.cancel(rollout_id, principal=caller))
-
-
-def render_rollout(rollout: Rollout) -> dict[str, Any]:
-    """Return the rollout in the API's shape."""
-    spec, error = read_rollout(rollout.document), rollout.error
-    return {
-        "id": rollout.id,
-        "manifest": rollout.manifest,
-        "stream": rollout.stream,
-        "strategy": rollout.strategy,
-        "state": rollout.state.value,
-        "from": rollout.from_side.to_json(),
-        "to": rollout.to_side.to_json(),
-        "on_failure": spec.on_failure,
-        "validate": spec.validate_.model_dump(mode="json"),
-        "is_trusted": rollout.is_trusted,
-        "reverses": rollout.reverses,
-        "update_id": rollout.update_id,
-        "steps": [
-            {"state": step.state.value, "at": render_moment(step.at), "why": step.why} for step in rollout.steps
-        ],
-        "compared": rollout.compared,
-        "error": None if error is None else {"code": error.code, "message": error.message},
-        "unwanted_by": rollout.unwanted_by,
-        "digest": rollout.digest,
-        "created_by": rollout.created_by,
-        "created_at": render_moment(rollout.created_at),
-        "changed_at": render_moment(rollout.changed_at),
-        "finished_at": render_moment(rollout.finished_at),
-    }
+    return rollouts.cancel(rollout_id, principal=caller)

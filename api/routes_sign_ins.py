@@ -68,13 +68,7 @@ def start_sign_in(request: Request) -> Any:
     """Start a sign-in with the identity provider: authorization code with PKCE, state and nonce."""
     # Anybody may start one, and it changes nothing: a flood of them must not fill the audit log.
     request.state.is_audited = True
-    started = services_of(request).gatekeeper.start_sign_in()
-    return {
-        "attempt": started.attempt,
-        "state": started.state,
-        "authorization_url": started.authorization_url,
-        "expires_at": started.expires_at,
-    }
+    return services_of(request).gatekeeper.start_sign_in()
 
 
 @router.post(
@@ -92,7 +86,7 @@ def start_sign_in(request: Request) -> Any:
 def complete_sign_in(request: Request, response: Response, body: CompleteSignInIn) -> Any:
     """Open a session with what came back from the provider; each attempt is completed once."""
     gatekeeper = services_of(request).gatekeeper
-    answer = SignInAnswer(body.state, body.code, body.iss, body.error, body.error_description)
+    answer = SignInAnswer(**body.model_dump(exclude={"attempt"}))
     session, caller, token = gatekeeper.complete_sign_in(request, body.attempt, answer)
     response.headers["Location"] = "/sessions/current"
     return {**show_caller(caller, gatekeeper), "expires_at": session.expires_at, "token": token}

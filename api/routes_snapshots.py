@@ -5,8 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Response, status
 
 from api.answers import CREATED_HEADERS, Caller, HeldStreams, IdempotencyKey, Snapshots, problems
-from api.approvals import wait_for_approval
-from api.schemas_approvals import ApprovalOut
+from api.approvals import ApprovalOut, wait_for_approval
 from api.schemas_snapshots import (
     RollbackCreate,
     RollbackOut,
@@ -16,8 +15,6 @@ from api.schemas_snapshots import (
     SnapshotsOut,
 )
 from jobs.page_tokens import parse_id_token, render_id_token
-from model.moment import render_moment
-from model.stream_snapshot import RestoreRecord, SnapshotFault, SnapshotRecord
 
 router: Final = APIRouter(tags=["snapshots"])
 _UNKNOWN_STREAM: Final = "No stream was ever launched under this name."
@@ -51,7 +48,7 @@ def create_snapshot(
     made = snapshots.create(name, with_source=with_source, principal=caller, idempotency_key=idempotency_key)
     response.headers["Location"] = f"/snapshots/{made.id}"
     response.headers["Retry-After"] = "1"
-    return render_snapshot(made)
+    return made
 
 
 @router.get(
@@ -73,7 +70,7 @@ def list_snapshots(
     found = snapshots.list_page(principal=caller, stream=stream, before=before, limit=page_size + 1)
     page = found[:page_size]
     token = render_id_token(page[-1].id) if len(found) > page_size else None
-    return {"snapshots": [render_snapshot(each) for each in page], "next_page_token": token}
+    return {"snapshots": page, "next_page_token": token}
 
 
 @router.get(
@@ -84,7 +81,7 @@ def list_snapshots(
 )
 def get_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Caller) -> Any:
     """Show a snapshot."""
-    return render_snapshot(snapshots.get(snapshot_id, principal=caller))
+    return snapshots.get(snapshot_id, principal=caller)
 
 
 @router.delete(
@@ -96,7 +93,7 @@ def get_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Caller) 
 )
 def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Caller) -> Any:
     """Delete a snapshot: an agent deletes its files and its Pub/Sub snapshots, and then it is gone."""
-    return render_snapshot(snapshots.delete(snapshot_id, principal=caller))
+    return snapshots.delete(snapshot_id, principal=caller)
 
 
 @router.post(
@@ -119,8 +116,7 @@ def roll_back_stream(
     """
     if waits := held.hold("rollback", name, body.model_dump(), principal=caller):
         return wait_for_approval(waits)
-    asked = snapshots.rollback(name, body.snapshot, principal=caller, discard_staged=body.discard_staged)
-    return render_rollback(asked)
+    return snapshots.rollback(name, body.snapshot, principal=caller, discard_staged=body.discard_staged)
 
 
 @router.get(
@@ -131,57 +127,4 @@ def roll_back_stream(
 )
 def list_rollbacks(name: StreamName, snapshots: Snapshots, caller: Caller) -> Any:
     """List every time that a stream was put back to a snapshot, newest first, and what could not go back."""
-    return {"rollbacks": [render_rollback(each) for each in snapshots.list_rollbacks(name, principal=caller)]}
-
-
-def render_snapshot(record: SnapshotRecord) -> dict[str, Any]:
-    """Return the snapshot in the API's shape."""
-    return {
-        "id": record.id,
-        "stream": record.stream,
-        "kind": record.kind,
-        "state": record.state.value,
-        "reason": record.reason.value,
-        "with_source": record.with_source,
-        "release": record.release,
-        "format_version": record.format_version,
-        "subscriptions": [
-            {
-                "subscription": source.subscription,
-                "snapshot": source.snapshot,
-                "topic": source.topic,
-                "expire_time": render_moment(source.expire_time),
-            }
-            for source in record.sources
-        ],
-        "expire_time": render_moment(record.expire_time),
-        "taken_at": render_moment(record.taken_at),
-        "size_bytes": record.size_bytes,
-        "seconds_paused": record.seconds_paused,
-        "known_messages": record.known_messages,
-        "error": _render_fault(record.error),
-        "created_by": record.created_by,
-        "created_at": render_moment(record.created_at),
-        "finished_at": render_moment(record.finished_at),
-    }
-
-
-def render_rollback(record: RestoreRecord) -> dict[str, Any]:
-    """Return the rollback in the API's shape."""
-    return {
-        "id": record.id,
-        "stream": record.stream,
-        "snapshot": record.snapshot_id,
-        "state": record.state.value,
-        "step": record.step.value,
-        "discard_staged": record.discard_staged,
-        "not_reverted": list(record.not_reverted),
-        "error": _render_fault(record.error),
-        "created_by": record.created_by,
-        "created_at": render_moment(record.created_at),
-        "finished_at": render_moment(record.finished_at),
-    }
-
-
-def _render_fault(fault: SnapshotFault | None) -> dict[str, str] | None:
-    return None if fault is None else {"code": fault.code, "message": fault.message}
+    return {"rollbacks": snapshots.list_rollbacks(name, principal=caller)}

@@ -44,17 +44,17 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
         ]
         return {
             "is_ok": not wrong,
-            "problems": [problem.to_json() for problem in wrong],
-            "streams": [stream.to_json() for stream in condition.streams],
+            "problems": wrong,
+            "streams": condition.streams,
             **{name: [job.to_json() for job in jobs] for name, jobs in active.items()},
-            "inbox": [item.to_json() for item in inbox],
+            "inbox": inbox,
         }
 
 
 @router.get("/inbox", operation_id="getInbox", response_model=InboxOut)
 def get_inbox(request: Request, inventory: OpenInventory, caller: Caller) -> Any:
     """List what waits for a person: canaries, approvals, failures, what did not land, ended streams, gaps."""
-    return {"items": [item.to_json() for item in _list_inbox(services_of(request), inventory, caller)]}
+    return {"items": _list_inbox(services_of(request), inventory, caller)}
 
 
 def _code_of(item: InboxItem) -> str:

@@ -29,10 +29,10 @@ from api.schemas_streams import (
     StreamOut,
     StreamsOut,
 )
-from api.streams import render_stream_event
 from api.watching import LOG_ANSWER, After, Tail
 from inventory.history import SPANS, Over
 from inventory.service import Inventory
+from inventory.streams import StreamInfo
 from jobs.log import DEFAULT_TAIL_BYTES
 from model.stream_record import StreamRecord
 from rollout.request import StreamLaunch
@@ -49,7 +49,7 @@ StreamName = Annotated[str, Path(description="A stream's name.", examples=["back
 def list_streams(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
     """List the streams, each as it last reported and as it was launched: state, lag and rates."""
     with slow:
-        return {"streams": [stream.to_json() for stream in inventory.list_streams(principal=caller)]}
+        return {"streams": inventory.list_streams(principal=caller)}
 
 
 @router.get(
@@ -183,8 +183,7 @@ def check_stream(name: StreamName, body: StreamCheck, checks: Checks, caller: Ca
 )
 def list_stream_events(name: StreamName, streams: Streams, caller: Caller, *, after: After = 0) -> Any:
     """List what happened to a stream, who did it and why, oldest first, over all its generations."""
-    events = streams.list_events(name, principal=caller, after=after)
-    return {"events": [render_stream_event(event) for event in events]}
+    return {"events": streams.list_events(name, principal=caller, after=after)}
 
 
 @router.get(
@@ -234,8 +233,8 @@ def change_stream(
     return _shown(record, inventory, response)
 
 
-def _shown(record: StreamRecord, inventory: Inventory, response: Response) -> dict[str, Any]:
+def _shown(record: StreamRecord, inventory: Inventory, response: Response) -> StreamInfo:
     """Return the stream as the answer's body, its version as the answer's ETag."""
-    found = inventory.show_stream(record).to_json()
-    response.headers["ETag"] = found["etag"]
+    found = inventory.show_stream(record)
+    response.headers["ETag"] = str(found.etag)
     return found

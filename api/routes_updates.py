@@ -5,11 +5,9 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Response, status
 
 from api.answers import CREATED_HEADERS, Caller, HeldStreams, IdempotencyKey, Updates, problems
-from api.approvals import wait_for_approval
-from api.schemas_approvals import ApprovalOut
+from api.approvals import ApprovalOut, wait_for_approval
 from api.schemas_updates import UpdateCreate, UpdateOut, UpdatesOut
-from model.moment import render_moment
-from model.stream_update import StreamUpdate, UpdateReplay, UpdateRequest
+from model.stream_update import UpdateRequest
 
 router: Final = APIRouter(tags=["updates"])
 _UNKNOWN_STREAM: Final = "No stream was ever launched under this name."
@@ -54,7 +52,7 @@ def update_stream(
     made = updates.create(name, request, principal=caller, idempotency_key=idempotency_key)
     response.headers["Location"] = f"/updates/{made.id}"
     response.headers["Retry-After"] = "1"
-    return render_update(made)
+    return made
 
 
 @router.get(
@@ -65,7 +63,7 @@ def update_stream(
 )
 def list_updates(name: StreamName, updates: Updates, caller: Caller) -> Any:
     """List every update of a stream, newest first."""
-    return {"updates": [render_update(each) for each in updates.list_updates(name, principal=caller)]}
+    return {"updates": updates.list_updates(name, principal=caller)}
 
 
 @router.post(
@@ -76,7 +74,7 @@ def list_updates(name: StreamName, updates: Updates, caller: Caller) -> Any:
 )
 def approve_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
     """Make an update that is watched, or INCONCLUSIVE, STABLE: the new release stays."""
-    return render_update(updates.approve(update_id, principal=caller))
+    return updates.approve(update_id, principal=caller)
 
 
 @router.post(
@@ -89,7 +87,7 @@ def approve_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any
 )
 def roll_back_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
     """Take an update back: the old release takes the stream over again, or never stopped."""
-    return render_update(updates.roll_back(update_id, principal=caller))
+    return updates.roll_back(update_id, principal=caller)
 
 
 @router.get(
@@ -100,50 +98,4 @@ def roll_back_update(update_id: UpdateId, updates: Updates, caller: Caller) -> A
 )
 def get_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
     """Show an update."""
-    return render_update(updates.get(update_id, principal=caller))
-
-
-def render_update(update: StreamUpdate) -> dict[str, Any]:
-    """Return the update in the API's shape."""
-    request, error = update.request, update.error
-    return {
-        "id": update.id,
-        "stream": update.stream,
-        "state": update.state.value,
-        "release": request.release,
-        "options": dict(request.options),
-        "mapping": dict(request.mapping),
-        "validate_seconds": request.validate_seconds,
-        "min_messages": request.min_messages,
-        "reason": request.reason,
-        "shadow": None
-        if request.shadow is None
-        else {"hours": request.shadow.hours, "may_differ": list(request.shadow.may_differ)},
-        "from_release": update.from_release,
-        "has_way_back": update.has_way_back,
-        "checked": update.checked,
-        "snapshot_id": update.snapshot_id,
-        "instance_id": update.instance_id,
-        "attempts": update.attempts,
-        "handed_over_at": render_moment(update.handed_over_at),
-        "paused_seconds": update.paused_seconds,
-        "figures": update.figures,
-        "error": None
-        if error is None
-        else {"code": error.code, "message": error.message, "logs": dict(error.logs)},
-        "replay": _render_replay(update.replay),
-        "created_by": update.created_by,
-        "created_at": render_moment(update.created_at),
-        "changed_at": render_moment(update.changed_at),
-        "finished_at": render_moment(update.finished_at),
-    }
-
-
-def _render_replay(replay: UpdateReplay | None) -> dict[str, Any] | None:
-    if replay is None:
-        return None
-    return {
-        "since": render_moment(replay.since),
-        "until": render_moment(replay.until),
-        "topics": list(replay.topics),
-    }
+    return updates.get(update_id, principal=caller)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import AliasPath, BaseModel, Field
 
 from api.schemas_rollouts import RolloutOut
 
@@ -93,15 +93,18 @@ class ScheduleRunOut(BaseModel):
 class ScheduleOut(BaseModel):
     """A schedule with its next slots and its last runs, newest first."""
 
-    name: str
-    description: str
-    job: str = Field(description="The kind of its job.")
-    cron: str
-    time_zone: str
-    source: str
-    paused: str | None = Field(description="Why no slot is due; null where it is not paused.")
-    applied_by: str
-    changed_at: datetime
+    name: str = Field(validation_alias=AliasPath("record", "name"))
+    description: str = Field(validation_alias=AliasPath("spec", "description"))
+    job: str = Field(validation_alias=AliasPath("spec", "job", "kind"), description="The kind of its job.")
+    cron: str = Field(validation_alias=AliasPath("spec", "cron"))
+    time_zone: str = Field(validation_alias=AliasPath("spec", "time_zone"))
+    source: str = Field(validation_alias=AliasPath("record", "source"))
+    paused: str | None = Field(
+        validation_alias=AliasPath("record", "paused"),
+        description="Why no slot is due; null where it is not paused.",
+    )
+    applied_by: str = Field(validation_alias=AliasPath("record", "applied_by"))
+    changed_at: datetime = Field(validation_alias=AliasPath("record", "changed_at"))
     next_slots: list[datetime]
     runs: list[ScheduleRunOut]
 

@@ -1,11 +1,17 @@
 """The JSON shapes of rollouts, as OpenAPI shows them."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, Field
 
 from model.rollout_record import RolloutState
+from rollout.manifests.rollout import read_rollout
+
+
+def _declared(name: str) -> BeforeValidator:
+    """Take a field out of a rollout's document, with its default."""
+    return BeforeValidator(lambda document: read_rollout(document).model_dump(mode="json", by_alias=True)[name])
 
 
 class RolloutSideOut(BaseModel):
@@ -33,17 +39,21 @@ class RolloutFaultOut(BaseModel):
 class RolloutOut(BaseModel):
     """A rollout of a stream; null is not known yet."""
 
-    model_config = ConfigDict(populate_by_name=True)
-
     id: str
     manifest: str
     stream: str
     strategy: Literal["restart", "update", "rolling"]
     state: RolloutState = Field(description="The step that it is at, or how it ended.")
-    from_: RolloutSideOut = Field(alias="from")
-    to: RolloutSideOut
-    on_failure: Literal["rollback", "halt"]
-    validate_: dict[str, Any] = Field(alias="validate", description="As the manifest has it, with its defaults.")
+    from_: RolloutSideOut = Field(validation_alias="from_side", serialization_alias="from")
+    to: RolloutSideOut = Field(validation_alias="to_side")
+    on_failure: Annotated[Literal["rollback", "halt"], _declared("on_failure")] = Field(
+        validation_alias="document"
+    )
+    validate_: Annotated[dict[str, Any], _declared("validate")] = Field(
+        validation_alias="document",
+        serialization_alias="validate",
+        description="As the manifest has it, with its defaults.",
+    )
     is_trusted: bool = Field(description="Whether its release was STABLE before: nothing is validated.")
     reverses: str | None = Field(description="The rollout that it takes back.")
     update_id: str | None = Field(description="The stream's update that carries it out.")

@@ -59,7 +59,7 @@ class SnapshotOut(BaseModel):
     with_source: bool
     release: str | None = Field(description="The release that ran the stream; null is the installed one.")
     format_version: int | None = Field(description="The format of the state in it.")
-    subscriptions: list[SourceSnapshotOut]
+    subscriptions: list[SourceSnapshotOut] = Field(validation_alias="sources")
     expire_time: datetime | None = Field(
         description="When Pub/Sub drops the first of its snapshots, as it answered; null without a source."
     )
@@ -85,7 +85,7 @@ class RollbackOut(BaseModel):
 
     id: str
     stream: str
-    snapshot: str
+    snapshot: str = Field(validation_alias="snapshot_id")
     state: Literal["RUNNING", "SUCCEEDED", "FAILED"]
     step: Literal["waiting", "restored", "sought"] = Field(description="The last step that is done.")
     discard_staged: bool = Field(description="Whether what was staged since the snapshot is deleted.")

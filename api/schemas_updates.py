@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
 from model.stream_update import MAX_SHADOW_HOURS, MAX_VALIDATE_SECONDS, MIN_MESSAGES, VALIDATE_SECONDS, UpdateState
 
@@ -79,13 +79,18 @@ class UpdateOut(BaseModel):
     id: str
     stream: str
     state: UpdateState = Field(description="The step that it is at, or how it ended.")
-    release: str | None = Field(description="The wanted release; null is the installed one.")
-    options: dict[str, Any] = Field(description="The changed options.")
-    mapping: dict[str, str | None]
-    validate_seconds: float
-    min_messages: int
-    reason: str | None
-    shadow: UpdateShadow | None
+    release: str | None = Field(
+        validation_alias=AliasPath("request", "release"),
+        description="The wanted release; null is the installed one.",
+    )
+    options: dict[str, Any] = Field(
+        validation_alias=AliasPath("request", "options"), description="The changed options."
+    )
+    mapping: dict[str, str | None] = Field(validation_alias=AliasPath("request", "mapping"))
+    validate_seconds: float = Field(validation_alias=AliasPath("request", "validate_seconds"))
+    min_messages: int = Field(validation_alias=AliasPath("request", "min_messages"))
+    reason: str | None = Field(validation_alias=AliasPath("request", "reason"))
+    shadow: UpdateShadow | None = Field(validation_alias=AliasPath("request", "shadow"))
     from_release: str | None = Field(description="The release before; null is the installed one.")
     has_way_back: bool | None = Field(
         description="Whether the old release can go on after the new one has written."

@@ -10,13 +10,12 @@ import structlog
 from fastapi.concurrency import run_in_threadpool
 
 from api.auth import StandingCaller
+from api.schemas_backfills import BackfillEvent
 from jobs.log import LogPiece
 from jobs.store import JobEvent
 from model.errors import RefeedError
 from model.job import JobState
-from model.moment import render_moment
 from model.principal import Principal
-from model.stream_record import StreamEvent
 
 _LOG: Final = structlog.get_logger()
 _POLL_SECONDS: Final = 0.5
@@ -98,7 +97,7 @@ async def stream_changes(
     while True:
         for event in changes.events:
             latest = event.number
-            yield _event("history", latest, json.dumps(render_event(event)))
+            yield _event("history", latest, _render_event(event))
         shown = json.dumps(changes.shown.to_json(), default=str)
         has_ended = changes.shown.state.is_final
         if shown != last_sent or has_ended:
@@ -151,29 +150,8 @@ async def stream_log(
             return
 
 
-def render_event(event: JobEvent) -> dict[str, Any]:
-    """Return a line of a history as the API shows it."""
-    return {
-        "number": event.number,
-        "at": render_moment(event.at),
-        "actor": event.actor,
-        "what": event.what,
-        "why": event.why,
-    }
-
-
-def render_stream_event(event: StreamEvent) -> dict[str, Any]:
-    """Return a line of a stream's history as the API shows it."""
-    return {
-        "number": event.number,
-        "generation": event.generation,
-        "at": render_moment(event.at),
-        "actor": event.actor,
-        "type": event.type.value,
-        "what": event.what,
-        "why": event.why,
-        "fields": dict(event.fields),
-    }
+def _render_event(event: JobEvent) -> str:
+    return json.dumps(BackfillEvent.model_validate(event, from_attributes=True).model_dump(mode="json"))
 
 
 def _event(name: str, number: int, data: str) -> bytes:

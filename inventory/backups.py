@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import structlog
 
@@ -72,13 +72,9 @@ class TopicBackup:
     creates_topic: bool
     ack_deadline_seconds: int
     exactly_once: bool
-    differences: list[dict[str, Any]]
+    differences: list[SettingDifference]
     backlog_messages: int | None
     plan: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return asdict(self)
 
 
 class TopicBackups:
@@ -164,7 +160,7 @@ class TopicBackups:
             creates_topic=not exists,
             ack_deadline_seconds=wanted.ack_deadline_seconds,
             exactly_once=wanted.exactly_once,
-            differences=[_render_difference(each) for each in differences],
+            differences=differences,
             backlog_messages=0 if found is None else self._backlog(found.id),
             plan=seen,
         )
@@ -242,7 +238,3 @@ def _hash_of(action: str, has_topic: bool, found: SubscriptionInfo | None) -> st
     """Return the hash of an action and of what Pub/Sub has; the filter's token makes it no guess."""
     state = [action, has_topic, None if found is None else asdict(found)]
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()[:32]
-
-
-def _render_difference(difference: SettingDifference) -> dict[str, Any]:
-    return {name: value for name, value in asdict(difference).items() if name != "can_change"}

@@ -1,7 +1,7 @@
 """What there is to replay: topics, how much of them lies where, and the streams that bring it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -57,10 +57,6 @@ class TopicInfo:
     messages_per_second: float | None
     subscriptions: list[dict[str, Any]]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
@@ -74,10 +70,6 @@ class Histogram:
     window: dict[str, str | None]
     messages: int
     buckets: list[dict[str, Any]]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return asdict(self)
 
 
 def _no_reports() -> Sequence[StoredReport]:

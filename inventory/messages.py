@@ -70,10 +70,6 @@ class MessagePage:
     messages: list[dict[str, Any]]
     next_page_token: str | None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return {"window": self.window, "messages": self.messages, "next_page_token": self.next_page_token}
-
 
 @dataclass(frozen=True, slots=True)
 class MessageData:

@@ -1,10 +1,10 @@
 """What is wrong with the streams: judged from their own reports and from what Pub/Sub has for them."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from connectors.pubsub.client import SubscriptionInfo
 from inventory.streams import StreamInfo
@@ -31,10 +31,6 @@ class StatusProblem:
     code: str
     name: str
     message: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

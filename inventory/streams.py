@@ -90,10 +90,6 @@ class StreamInfo:
         """Whether nobody expects it to run: it does not, and the registry no longer has its group."""
         return self.is_retired is True and self.state in {*_ENDED, _NOT_REPORTING}
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return asdict(self)
-
 
 def read_streams(
     home: Path,

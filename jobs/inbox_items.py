@@ -1,13 +1,12 @@
 """What waits for a person: it goes on, or is mended, only when somebody does something."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from jobs.store import Job, JobFilter, JobStore
 from model.approval import ApprovalState
 from model.job import JobState
-from model.moment import render_moment
 from model.rollout_record import RolloutState
 from model.stream_record import StreamState
 
@@ -33,14 +32,6 @@ class InboxItem:
     created_by: str | None
     since: datetime | None
     message: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return {
-            **asdict(self),
-            "state": None if self.state is None else self.state.value,
-            "since": render_moment(self.since),
-        }
 
 
 def list_ended(store: JobStore, kind: str, states: tuple[JobState, ...], *, now: datetime) -> list[Job]:

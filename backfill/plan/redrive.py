@@ -45,10 +45,6 @@ class LetterReason:
     example_reason: str
     request: dict[str, Any]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class LetterMessage:

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
@@ -65,10 +65,6 @@ class DeadLetterReason:
     example_row: int
     example_message_id: str | None
     example_reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return asdict(self)
 
 
 class DeadLetterWriter:

@@ -1,10 +1,10 @@
 """How fast a backfill went: what was published in each interval, against its limit."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 from jobs.store import Job
 from jobs.store.figures import FigurePoint
@@ -30,10 +30,6 @@ class RateInterval:
     rate_limit_messages_per_second: float | None
     event_time: str | None
     state: str | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return asdict(self)
 
 
 def rate_intervals(job: Job, points: Sequence[FigurePoint], now: datetime | None = None) -> list[RateInterval]:

@@ -147,7 +147,7 @@ def test_the_inbox_has_what_waits_for_a_person_with_the_command_that_answers_it(
 @pytest.mark.parametrize("state", sorted(ENDED_ROLLOUTS))
 def test_a_rollout_in_the_inbox_may_have_failed_in_any_way(state: RolloutState) -> None:
     item = InboxItem("failure", "rollout", "ro_1", state, None, "ann", datetime.now(UTC), "It went back.")
-    assert InboxItemOut.model_validate(item.to_json()).state == state
+    assert InboxItemOut.model_validate(item, from_attributes=True).state == state
 
 
 def test_a_failed_merge_waits_until_a_later_one_has_made_up_for_it(api: Any, refeed: Any, jobs: Jobs) -> None:

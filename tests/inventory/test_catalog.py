@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -246,7 +246,7 @@ def test_a_stream_tells_its_state_rates_and_lag(tmp_path: Path, catalog: Catalog
     assert (pipeline.state, pipeline.rates, pipeline.over_seconds) == ("DRAINED", None, None)
     assert (pipeline.backlog_messages, pipeline.lag_seconds) == (None, None), "nobody measured them"
     assert catalog.list_streams(None)[0].lag_seconds is None
-    assert json.loads(json.dumps(backup.to_json()))["started_at"] is not None
+    assert json.loads(json.dumps(asdict(backup)))["started_at"] is not None
 
 
 @pytest.mark.parametrize("state", ["starting", "running", "waiting", "draining"])
