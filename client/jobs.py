@@ -1,12 +1,10 @@
 """What the API does with jobs of one kind: created, listed, steered, and watched to their end."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
-import httpx
-
+from client.connection import Connection, path_of
 from model.errors import ApiUnavailableError
 from model.job import JobState
 
@@ -21,31 +19,22 @@ Filter = str | Sequence[str] | None
 class JobCalls:
     """What the API does with jobs of one kind, which are at ``/COLLECTION``; see :class:`client.api.RefeedApi`."""
 
-    def __init__(
-        self,
-        collection: str,
-        call: Callable[..., dict[str, Any]],
-        request: Callable[..., httpx.Response],
-        stream_events: Callable[[str, int], Iterator[tuple[int, dict[str, Any]]]],
-        stream_log: Callable[..., Iterator[str]],
-    ) -> None:
-        self._path = f"/{collection}"
-        self._call = call
-        self._request = request
-        self._stream_events = stream_events
-        self._stream_log = stream_log
+    def __init__(self, collection: str, api: Connection) -> None:
+        self._collection = collection
+        self._api = api
 
-    def _job(self, job_id: str) -> str:
-        return f"{self._path}/{quote(job_id, safe='')}"
+    def _job(self, job_id: str, rest: str = "") -> str:
+        return path_of(self._collection, job_id, rest)
 
     def create(self, request: Mapping[str, Any], *, idempotency_key: str | None = None) -> dict[str, Any]:
         """Create a job and return it; a key makes sending it twice harmless."""
-        headers = {"Idempotency-Key": idempotency_key} if idempotency_key else {}
-        return self._call("POST", self._path, json=request, headers=headers)
+        return self._api.call(
+            "POST", f"/{self._collection}", json=request, idempotency_key=idempotency_key or None
+        )
 
     def read(self, job_id: str) -> dict[str, Any]:
         """Return one job."""
-        return self._call("GET", self._job(job_id))
+        return self._api.call("GET", self._job(job_id))
 
     def list(
         self, *, page_size: int, page_token: str | None = None, order_by: str | None = None, **filters: Filter
@@ -53,29 +42,29 @@ class JobCalls:
         """Return a page of jobs, the newest first; ``filters`` are the list's other parameters."""
         wanted = {"page_token": page_token, "order_by": order_by, **filters}
         params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
-        return self._call("GET", self._path, params=params)
+        return self._api.call("GET", f"/{self._collection}", params=params)
 
     def change(self, job_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change what may change of a job while it lives, and return it."""
-        return self._call("PATCH", self._job(job_id), json=changes)
+        return self._api.call("PATCH", self._job(job_id), json=changes)
 
     def act(
         self, job_id: str, verb: str, body: Mapping[str, Any] | None = None, *, etag: str | None = None
     ) -> dict[str, Any]:
         """Do what a verb of the API says, and return the job; with ``etag`` only if it is still as it was read."""
-        return self._call("POST", f"{self._job(job_id)}:{verb}", **action_content(body, etag))
+        return self._api.call("POST", self._job(job_id, f":{verb}"), json=body, etag=etag)
 
     def read_part(self, job_id: str, part: str, **params: str) -> dict[str, Any]:
         """Return what is kept of a job beside its state, such as its events."""
-        return self._call("GET", f"{self._job(job_id)}/{part}", params=params)
+        return self._api.call("GET", self._job(job_id, f"/{part}"), params=params)
 
     def download_letter(self, job_id: str, row: str) -> bytes:
         """Return the payload of a backfill's dead letter; ``row`` is its number in the selection."""
-        return self._request("GET", f"{self._job(job_id)}/dead-letters/{quote(row, safe='')}/data").content
+        return self._api.request("GET", self._job(job_id, path_of("dead-letters", row, "/data"))).content
 
     def read_log(self, job_id: str, *, tail_bytes: int, follow: bool) -> Iterator[str]:
         """Yield the end of a job's log and, to follow it, what is written from now on until it ends."""
-        return self._stream_log(f"{self._job(job_id)}/logs", tail_bytes=tail_bytes, follow=follow)
+        return self._api.stream_log(self._job(job_id, "/logs"), tail_bytes=tail_bytes, follow=follow)
 
     def watch(self, job_id: str) -> Iterator[dict[str, Any]]:
         """Yield the job whenever something of it has changed, and at last at its end.
@@ -84,7 +73,7 @@ class JobCalls:
         restarted in between is waited for, for a minute.
         """
         path = self._job(job_id)
-        found = self._call("GET", path)
+        found = self._api.call("GET", path)
         yield found
         seen, events_fail = 0, 0
         lost_at: float | None = None
@@ -93,12 +82,12 @@ class JobCalls:
                 # Events that broke off twice without a word are not to be had here.
                 if events_fail <= 1:
                     events_fail += 1
-                    for number, job in self._stream_events(path, seen):
+                    for number, job in self._api.stream_events(path, seen):
                         seen, found, events_fail, lost_at = number, job, 0, None
                         yield found
                 else:
                     time.sleep(_POLL_SECONDS)
-                    found, lost_at = self._call("GET", path), None
+                    found, lost_at = self._api.call("GET", path), None
                     yield found
             except ApiUnavailableError:
                 lost_at = lost_at or time.monotonic()
@@ -109,11 +98,5 @@ class JobCalls:
 
 
 def is_final(job: Mapping[str, Any]) -> bool:
-    """Say whether nothing more happens to the job by itself."""
+    """Whether nothing more happens to the job by itself."""
     return JobState(job["state"]).is_final
-
-
-def action_content(body: Mapping[str, Any] | None, etag: str | None) -> dict[str, Any]:
-    """Return what an action sends beside its path."""
-    content: dict[str, Any] = {} if body is None else {"json": body}
-    return content if etag is None else {**content, "headers": {"If-Match": etag}}

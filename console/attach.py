@@ -18,7 +18,7 @@ _UPDATE: Final = FormField("update", "Change what differs", kind="checkbox")
 
 def _describe_attach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     topic = visit.path_params["topic"]
-    found = visit.api.backups.attach(topic, dry_run=True)
+    found = visit.api.attach_topic(topic, dry_run=True)
     fields: tuple[FormField, ...] = (_hidden_plan(found, given),)
     if found["was_attached"]:
         effects = [f"{topic} is backed up already, through {found['subscription']}. That stays."]
@@ -46,7 +46,7 @@ def _describe_attach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
 
 
 def _attach(visit: Visit, fields: Mapping[str, str]) -> str:
-    visit.api.backups.attach(
+    visit.api.attach_topic(
         visit.path_params["topic"],
         plan=fields.get("plan") or None,
         exactly_once=bool(fields.get("exactly_once")),
@@ -57,7 +57,7 @@ def _attach(visit: Visit, fields: Mapping[str, str]) -> str:
 
 def _describe_detach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     topic = visit.path_params["topic"]
-    found = visit.api.backups.detach(topic, dry_run=True)
+    found = visit.api.detach_topic(topic, dry_run=True)
     waiting = found["backlog_messages"]
     many = "Nobody knows how many messages wait" if waiting is None else f"{waiting:,} messages wait"
     return ActionPage(
@@ -75,7 +75,7 @@ def _describe_detach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
 
 
 def _detach(visit: Visit, fields: Mapping[str, str]) -> str:
-    visit.api.backups.detach(visit.path_params["topic"], plan=fields.get("plan") or None)
+    visit.api.detach_topic(visit.path_params["topic"], plan=fields.get("plan") or None)
     return "/topics"
 
 

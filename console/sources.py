@@ -22,7 +22,7 @@ _EVERY_TYPE: Final = "*"
 
 def read_sources(visit: Visit) -> dict[str, Any]:
     """Return what the list of sources shows: each with its counts and the audits of its last merges."""
-    found = visit.read("sources", visit.api.sources.list)
+    found = visit.read("sources", visit.api.list_sources)
     nights = visit.read("merge audits", visit.api.list_merge_audits)
     text = visit.params.get("text", "").strip()
     context: dict[str, Any] = {"title": "Sources", "found": found, "nights": nights, "text": text}
@@ -56,8 +56,8 @@ def is_good(night: Mapping[str, Any]) -> bool:
 
 def read_source(visit: Visit) -> dict[str, Any]:
     """Return what one source's page shows."""
-    name, calls = visit.path_params["name"], visit.api.sources
-    found = visit.read(f"source {name}", lambda: calls.read(name))
+    name = visit.path_params["name"]
+    found = visit.read(f"source {name}", lambda: visit.api.read_source(name))
     context: dict[str, Any] = {"title": name, "name": name, "found": found, "source": found.data}
     if found.problem is not None:
         return context
@@ -73,8 +73,7 @@ def read_source(visit: Visit) -> dict[str, Any]:
 
 
 def _read_versions(visit: Visit, name: str) -> dict[str, Any]:
-    calls = visit.api.sources
-    every = visit.read(f"versions {name}", lambda: calls.list_versions(name))
+    every = visit.read(f"versions {name}", lambda: visit.api.list_source_versions(name))
     chosen = visit.params.get("type", _EVERY_TYPE)
     wanted = {
         "event_type": None if chosen == _EVERY_TYPE else chosen,
@@ -83,7 +82,7 @@ def _read_versions(visit: Visit, name: str) -> dict[str, Any]:
     }
     versions = every
     if any(value is not None for value in wanted.values()):
-        versions = visit.read(f"versions {name} {wanted}", lambda: calls.list_versions(name, **wanted))
+        versions = visit.read(f"versions {name} {wanted}", lambda: visit.api.list_source_versions(name, **wanted))
     types = [] if every.problem else sorted({each["event_type"] for each in every.data["versions"]})
     return {"versions": versions, "types": types, "type": chosen, "every_type": _EVERY_TYPE}
 
@@ -116,7 +115,7 @@ def read_source_letters(visit: Visit) -> dict[str, Any]:
     wanted["preview_bytes"] = str(PREVIEW_BYTES)
     found = visit.read(
         f"letters {name} {wanted}",
-        lambda: visit.api.sources.list_letters(name, page_size=_LETTERS, **wanted),
+        lambda: visit.api.list_dead_letters(name, page_size=_LETTERS, **wanted),
     )
     return {"title": f"Dead letters: {name}", "name": name, "since": since, "choice": choice, "found": found}
 
@@ -128,7 +127,7 @@ def read_source_letter_payload(visit: Visit) -> bytes:
         RequestRefusedError: there is no such dead letter, or the caller may not read messages.
     """
     place = (visit.params.get(name, "") for name in ("topic", "id", "at"))
-    return visit.api.sources.download_letter(visit.path_params["name"], *place)
+    return visit.api.download_dead_letter(visit.path_params["name"], *place)
 
 
 def read_choice(params: Mapping[str, str]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             return {"events": [{**event, "what": "created", "why": None}]}
         return COMPACTION
 
-    monkeypatch.setattr(RefeedApi, "_call", call)
+    monkeypatch.setattr(RefeedApi, "call", call)
     return calls
 
 

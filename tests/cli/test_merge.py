@@ -101,7 +101,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             return {"merges": [MERGE], "next_page_token": "next"}
         return MERGE
 
-    monkeypatch.setattr(RefeedApi, "_call", call)
+    monkeypatch.setattr(RefeedApi, "call", call)
     return calls
 
 

@@ -34,7 +34,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
             return {"templates": [BROKEN, REPLAY]}
         return REPLAY if method == "GET" else {"template": "replay", "kind": "backfill", "id": "bf_1"}
 
-    monkeypatch.setattr(RefeedApi, "_call", call)
+    monkeypatch.setattr(RefeedApi, "call", call)
     return made
 
 

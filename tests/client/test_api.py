@@ -248,7 +248,7 @@ def test_a_watch_waits_for_an_api_that_is_restarted_and_not_for_ever(
                 raise error
             return iter([(1, json.loads(shown("SUCCEEDED")))])
 
-        monkeypatch.setattr(api.backfills, "_stream_events", fail)
+        monkeypatch.setattr(api, "stream_events", fail)
         assert next(watched)["state"] == "SUCCEEDED"
 
         monkeypatch.setattr("client.jobs._PATIENCE_SECONDS", 0.0)

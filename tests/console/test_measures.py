@@ -102,13 +102,13 @@ def _fill_volumes(yard: Yard) -> None:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Which calls the console makes of the API."""
     found: Counter[str] = Counter()
-    request = RefeedApi._request
+    request = RefeedApi.request
 
     def counted(self: RefeedApi, method: str, path: str, **arguments: Any) -> httpx.Response:
         found[path] += 1
         return request(self, method, path, **arguments)
 
-    monkeypatch.setattr(RefeedApi, "_request", counted)
+    monkeypatch.setattr(RefeedApi, "request", counted)
     return found
 
 
