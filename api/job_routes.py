@@ -4,10 +4,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Depends, Response
 from fastapi.responses import StreamingResponse
 
-from api.answers import CHANGED, Caller, ExpectedVersions, Standing, Stopping, parse_id, problems, shown, versioned
+from api.answers import (
+    CHANGED,
+    Caller,
+    ExpectedVersions,
+    Standing,
+    Stopping,
+    checked_id,
+    problems,
+    shown,
+    versioned,
+)
 from api.listing import LIST_INVALID
 from api.watching import (
     LOG_ANSWER,
@@ -71,67 +81,46 @@ class JobResource:
             "name": f"{verb}_{self.noun}{end}",
         }
 
-    def checked_id(self) -> Callable[..., str]:
-        """Return the dependency that takes the id out of a request's path."""
-        description, example = (
-            f'"{self.kind.prefix}_" and a ULID.',
-            f"{self.kind.prefix}_01K0ABCDEFGHJKMNPQRSTVWXYZ",
-        )
-
-        def checked_id(
-            job_id: Annotated[str, Path(alias=f"{self.noun}_id", description=description, examples=[example])],
-        ) -> str:
-            return parse_id(job_id)
-
-        return checked_id
-
 
 def add_job_routes(router: APIRouter, resource: JobResource) -> None:
     """Add the routes but for create and retry, which some kinds ask more for."""
     _add_following_routes(router, resource)
     _add_reading_routes(router, resource)
-    checked_id = resource.checked_id()
-
-    @router.post(
-        f"{resource.path}:cancel",
-        **resource.operation("cancel"),
-        response_model=resource.shape,
-        responses=versioned(s404=resource.unknown, s409="It is at its end.", s412=CHANGED, s422=INVALID),
-        description=resource.cancel,
-    )
-    def cancel_job(
-        job_id: Annotated[str, Depends(checked_id)],
-        response: Response,
-        service: Annotated[JobService[Any], Depends(resource.service)],
-        caller: Caller,
-        versions: ExpectedVersions,
-    ) -> Any:
-        return shown(service.cancel(job_id, principal=caller, versions=versions), response)
+    add_action_route(router, resource, "cancel", resource.cancel, s409="It is at its end.", s422=INVALID)
 
 
 def add_retry_route(router: APIRouter, resource: JobResource, conflict: str) -> None:
     """Add the retry of a kind that retries all that is not done."""
-    checked_id = resource.checked_id()
+    about = f"Continue a failed or cancelled {resource.noun} with the rest."
+    add_action_route(router, resource, "retry", about, s409=conflict, s422=INVALID)
+
+
+def add_action_route(router: APIRouter, resource: JobResource, verb: str, about: str, **meanings: str) -> None:
+    """Add the route of an action without a body, which is the method of the kind's service with the verb's name.
+
+    ``meanings`` are those of the statuses that not every action has.
+    """
+    job_id_of = checked_id(resource.kind)
 
     @router.post(
-        f"{resource.path}:retry",
-        **resource.operation("retry"),
+        f"{resource.path}:{verb}",
+        **resource.operation(verb),
         response_model=resource.shape,
-        responses=versioned(s404=resource.unknown, s409=conflict, s412=CHANGED, s422=INVALID),
-        description=f"Continue a failed or cancelled {resource.noun} with the rest.",
+        responses=versioned(s404=resource.unknown, s412=CHANGED, **meanings),
+        description=about,
     )
-    def retry_job(
-        job_id: Annotated[str, Depends(checked_id)],
+    def act_on_job(
+        job_id: Annotated[str, Depends(job_id_of)],
         response: Response,
         service: Annotated[JobService[Any], Depends(resource.service)],
         caller: Caller,
         versions: ExpectedVersions,
     ) -> Any:
-        return shown(service.retry(job_id, principal=caller, versions=versions), response)
+        return shown(getattr(service, verb)(job_id, principal=caller, versions=versions), response)
 
 
 def _add_following_routes(router: APIRouter, resource: JobResource) -> None:
-    checked_id = resource.checked_id()
+    job_id_of = checked_id(resource.kind)
 
     @router.get(
         f"{resource.path}:watch",
@@ -141,7 +130,7 @@ def _add_following_routes(router: APIRouter, resource: JobResource) -> None:
         description=f"Follow a {resource.noun} live, from a line of its history on, until it ends.",
     )
     async def watch_job(
-        job_id: Annotated[str, Depends(checked_id)],
+        job_id: Annotated[str, Depends(job_id_of)],
         service: Annotated[JobService[Any], Depends(resource.service)],
         caller: Standing,
         stopping: Stopping,
@@ -159,7 +148,7 @@ def _add_following_routes(router: APIRouter, resource: JobResource) -> None:
         description="Show the end of the driver's log and, with `follow`, its next lines.",
     )
     async def read_job_logs(
-        job_id: Annotated[str, Depends(checked_id)],
+        job_id: Annotated[str, Depends(job_id_of)],
         service: Annotated[JobService[Any], Depends(resource.service)],
         caller: Standing,
         stopping: Stopping,
@@ -171,7 +160,7 @@ def _add_following_routes(router: APIRouter, resource: JobResource) -> None:
 
 
 def _add_reading_routes(router: APIRouter, resource: JobResource) -> None:
-    checked_id = resource.checked_id()
+    job_id_of = checked_id(resource.kind)
 
     @router.get(
         f"{resource.path}/events",
@@ -181,7 +170,7 @@ def _add_reading_routes(router: APIRouter, resource: JobResource) -> None:
         description=f"List what happened to a {resource.noun}, who did it and why, oldest first.",
     )
     def list_job_events(
-        job_id: Annotated[str, Depends(checked_id)],
+        job_id: Annotated[str, Depends(job_id_of)],
         service: Annotated[JobService[Any], Depends(resource.service)],
         caller: Caller,
         *,
@@ -217,7 +206,7 @@ def _add_reading_routes(router: APIRouter, resource: JobResource) -> None:
         description=f"Show a {resource.noun} with its latest figures, at most a second old.",
     )
     def get_job(
-        job_id: Annotated[str, Depends(checked_id)],
+        job_id: Annotated[str, Depends(job_id_of)],
         response: Response,
         service: Annotated[JobService[Any], Depends(resource.service)],
         caller: Caller,

@@ -1,6 +1,7 @@
 """Parameters of lists of jobs, as OpenAPI shows them."""
 
-from typing import Annotated, Final
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, TypeVar
 
 from fastapi import Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -14,7 +15,16 @@ from model.label import is_label
 LIST_INVALID: Final = "A parameter, the order or the token is not valid; `errors` says which."
 _MAX_LABELS: Final = 64
 
+Found = TypeVar("Found")
 PageSize = Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)]
+IdToken = Annotated[str | None, Query(max_length=1000)]
+
+
+def page_of(
+    found: Sequence[Found], size: int, render_token: Callable[[Found], str]
+) -> tuple[Sequence[Found], str | None]:
+    """Return a page and the token of the next one, out of one thing more than the page may have."""
+    return found[:size], render_token(found[size - 1]) if len(found) > size else None
 
 
 def _check_label(text: str) -> str:

@@ -8,7 +8,6 @@ from fastapi.responses import PlainTextResponse
 
 from api.metrics import TEXT_FORMAT
 from api.pages import read_problem_page
-from api.routes_actions import router as actions
 from api.routes_approvals import router as approvals
 from api.routes_backfills import router as backfills
 from api.routes_backups import router as backups
@@ -91,7 +90,6 @@ def get_problem_page(code: str) -> PlainTextResponse:
 
 # In this order: a path with a verb behind the id is looked for before the one without.
 for part in (
-    actions,
     history,
     backfills,
     merges,

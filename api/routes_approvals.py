@@ -6,6 +6,8 @@ from fastapi import APIRouter, Path, Query
 
 from api.answers import Approvals, Caller, problems
 from api.approvals import ApprovalOut, ApprovalReject, ApprovalsOut
+from api.listing import IdToken, PageSize, page_of
+from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.page_tokens import parse_id_token, render_id_token
 from model.approval import ApprovalState
 
@@ -28,14 +30,13 @@ def list_approvals(
     caller: Caller,
     *,
     state: Annotated[ApprovalState | None, Query(description="Only those in this state.")] = None,
-    page_size: Annotated[int, Query(ge=1, le=1000)] = 50,
-    page_token: Annotated[str | None, Query(max_length=1000)] = None,
+    page_size: PageSize = DEFAULT_PAGE_SIZE,
+    page_token: IdToken = None,
 ) -> Any:
     """List the actions that wait for a second person, and those that did, newest first."""
     before = parse_id_token(page_token)
     found = approvals.list_page(principal=caller, state=state, before=before, limit=page_size + 1)
-    page = found[:page_size]
-    token = render_id_token(page[-1].id) if len(found) > page_size else None
+    page, token = page_of(found, page_size, lambda last: render_id_token(last.id))
     return {"approvals": page, "next_page_token": token}
 
 

@@ -7,13 +7,13 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from api.answers import Caller
+from api.listing import PageSize, page_of
 from api.state import services_of
+from jobs.listing import DEFAULT_PAGE_SIZE
 from model.errors import RequestInvalidError
 from model.principal import ADMIN
 
 router: Final = APIRouter(tags=["service"])
-_PAGE_SIZE: Final = 50
-_MAX_PAGE_SIZE: Final = 1000
 _MAX_DIGITS: Final = 18
 
 
@@ -43,14 +43,14 @@ def list_audit(
     request: Request,
     caller: Caller,
     *,
-    page_size: Annotated[int, Query(ge=1, le=_MAX_PAGE_SIZE)] = _PAGE_SIZE,
+    page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: Annotated[str | None, Query(max_length=200)] = None,
 ) -> Any:
     """List refused calls, and calls that changed or cost something, newest first; needs `backfills.admin`."""
     caller.require(ADMIN)
     found = services_of(request).store.list_audit(page_size + 1, before=_parse_token(page_token))
-    token = str(found[page_size - 1].number) if len(found) > page_size else None
-    return {"entries": found[:page_size], "next_page_token": token}
+    page, token = page_of(found, page_size, lambda last: str(last.number))
+    return {"entries": page, "next_page_token": token}
 
 
 def _parse_token(token: str | None) -> int | None:

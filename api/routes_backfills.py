@@ -1,4 +1,4 @@
-"""Backfills as a resource: planned, created, listed, shown and changed."""
+"""Backfills as a resource: planned, created, listed, shown, changed, and steered by one route a verb."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
@@ -17,19 +17,20 @@ from api.answers import (
     IdempotencyKey,
     Service,
     SlowCalls,
-    backfill_service,
-    created,
+    point_to,
     problems,
+    service_of,
     shown,
     versioned,
 )
-from api.job_routes import JobResource, add_job_routes
+from api.job_routes import JobResource, add_action_route, add_job_routes
 from api.listing import backfill_listing
 from api.schemas_backfills import (
     BackfillChange,
     BackfillEvents,
     BackfillOut,
     BackfillPage,
+    BackfillRetry,
     PlanOut,
 )
 from backfill.plan.request import BackfillRequest
@@ -42,12 +43,77 @@ _FULL: Final = "The disk is full."
 
 BACKFILLS: Final = JobResource(
     BACKFILL,
-    service=backfill_service,
+    service=service_of(lambda services: services.backfills),
     listing=backfill_listing,
     cancel="Stop a backfill: no new request starts; `in_flight_at_most` says what still goes out.",
     shape=BackfillOut,
     page_shape=BackfillPage,
     events_shape=BackfillEvents,
+)
+
+
+add_action_route(
+    router,
+    BACKFILLS,
+    "pause",
+    "Let nothing new go out until :resume; `in_flight_at_most` says what still may.",
+    s409="It is at its end, or on its way there.",
+    s422=INVALID,
+)
+add_action_route(
+    router,
+    BACKFILLS,
+    "resume",
+    "Let a paused backfill go on; one that paused after its canary goes on to its end.",
+    s409="It is at its end, on its way there, or waits for an approval.",
+    s422=INVALID,
+)
+
+
+@router.post(
+    "/backfills/{backfill_id}:retry",
+    operation_id="retryBackfill",
+    response_model=BackfillOut,
+    responses=versioned(
+        s404=NO_SUCH_BACKFILL,
+        s409="It has not ended, nothing of it is left to send, another backfill overlaps, or nobody knows what is "
+        "missing.",
+        s412=CHANGED,
+        s422=INVALID,
+        s502="The warehouse failed.",
+    ),
+)
+def retry_backfill(
+    backfill_id: BackfillId,
+    response: Response,
+    service: Service,
+    caller: Caller,
+    versions: ExpectedVersions,
+    *,
+    body: BackfillRetry | None = None,
+) -> Any:
+    """Let a backfill that has ended go on where it stopped, on the same selection; without a body, with all."""
+    wanted = BackfillRetry() if body is None else body
+    found = service.retry(backfill_id, principal=caller, versions=versions, **wanted.model_dump())
+    return shown(found, response)
+
+
+add_action_route(
+    router,
+    BACKFILLS,
+    "approve",
+    "Let a backfill go on that has many rows; its creator can't.",
+    s409="It does not wait for an approval.",
+    s422=INVALID,
+)
+add_action_route(
+    router,
+    BACKFILLS,
+    "revert",
+    "Delete what a backfill brought into its target's staging table, as long as no merge has taken it.",
+    s409="It has not ended, no staging table of its target is known, or its rows are merged.",
+    s422=INVALID,
+    s502="The warehouse failed.",
 )
 
 
@@ -120,7 +186,8 @@ def create_backfill(
             plan = PlanOut.model_validate(service.plan(body, principal=caller))
         return JSONResponse(plan.model_dump(mode="json", by_alias=True))
     found = service.create(body, principal=caller, idempotency_key=idempotency_key)
-    return created(found, f"/backfills/{found.id}", response)
+    point_to(f"/backfills/{found.id}", response)
+    return shown(found, response)
 
 
 def _render_read(plan: Mapping[str, Any]) -> str:

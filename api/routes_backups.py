@@ -2,11 +2,10 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Request
+from fastapi import APIRouter, Depends, Path
 
-from api.answers import Caller, problems
+from api.answers import Caller, problems, service_of
 from api.schemas_backups import TopicAttach, TopicBackupOut, TopicDetach
-from api.state import services_of
 from inventory.backups import TopicBackups
 
 router: Final = APIRouter(tags=["topics"])
@@ -14,12 +13,7 @@ _FAILED: Final = "Pub/Sub failed or refused."
 _INVALID: Final = "The name or the body is not valid"
 
 
-def topic_backups(request: Request) -> TopicBackups:
-    """Return the app's service that attaches and detaches topics; a FastAPI dependency."""
-    return services_of(request).backups
-
-
-Backups = Annotated[TopicBackups, Depends(topic_backups)]
+Backups = Annotated[TopicBackups, Depends(service_of(lambda services: services.backups))]
 TopicName = Annotated[str, Path(description="A topic's id.", max_length=300, examples=["orders"])]
 
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
 
 from api.answers import INVALID, Caller, problems
-from api.listing import PageSize
+from api.listing import PageSize, page_of
 from api.schemas import Rfc3339Time
 from api.state import services_of
 from jobs.listing import DEFAULT_PAGE_SIZE
@@ -61,7 +61,5 @@ def list_changes(
         after=parse_change_token(page_token),
         with_keys=caller.may(ADMIN),
     )
-    page = found[:page_size]
-    last = page[-1] if len(found) > page_size else None
-    token = None if last is None else render_change_token(ChangeCursor(last.at, last.place))
+    page, token = page_of(found, page_size, lambda last: render_change_token(ChangeCursor(last.at, last.place)))
     return {"changes": page, "next_page_token": token}

@@ -4,7 +4,7 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from api.answers import compaction_service
+from api.answers import service_of
 from api.job_routes import JobResource, add_job_routes, add_retry_route
 from api.listing import merge_listing
 from api.schemas_compactions import CompactionEvents, CompactionOut, CompactionPage
@@ -13,7 +13,7 @@ from backup.compaction.kind import COMPACTION
 router: Final = APIRouter(tags=["compactions"])
 COMPACTIONS: Final = JobResource(
     COMPACTION,
-    service=compaction_service,
+    service=service_of(lambda services: services.compactions),
     listing=merge_listing,
     cancel="Stop a compaction: what is compacted stays so, and no row changes.",
     shape=CompactionOut,

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Request, Response
 
 from api.answers import INVALID, NO_SUCH_BACKFILL, BackfillId, Caller, Service, problems
-from api.listing import PageSize
+from api.listing import PageSize, page_of
 from api.payloads import PAYLOAD_ANSWER, answer_payload, note_letters
 from api.schemas_backfills import BackfillRates, BackfillSlices, DeadLetterPageOut, DeadLetterReasons, MissingPage
 from jobs.listing import DEFAULT_PAGE_SIZE
@@ -127,5 +127,5 @@ def list_backfill_missing(
     """List the messages that were selected and have not landed; `:retry` with `only=missing` sends them again."""
     after = parse_row_token(page_token)
     found = service.list_missing(backfill_id, principal=caller, limit=page_size + 1, after=after)
-    token = render_row_token(found[page_size - 1].row) if len(found) > page_size else None
-    return {"messages": found[:page_size], "next_page_token": token}
+    page, token = page_of(found, page_size, lambda last: render_row_token(last.row))
+    return {"messages": page, "next_page_token": token}

@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from api.answers import Caller, problems
+from api.answers import Caller, problems, service_of
 from api.schemas_manifests import AppliedOut, ManifestOut, ManifestPlanOut, ManifestsOut, ScheduleOut, SchedulesOut
 from api.state import services_of
 from rollout.manifests.service import ManifestService
@@ -38,17 +38,12 @@ PlanHash = Annotated[
 ]
 
 
-def manifest_service(request: Request) -> ManifestService:
-    """Return the app's service of manifests; a FastAPI dependency."""
-    return services_of(request).manifests
-
-
 async def manifest_body(request: Request) -> bytes:
     """Return the request's body as it came; a FastAPI dependency."""
     return await request.body()
 
 
-OpenManifests = Annotated[ManifestService, Depends(manifest_service)]
+OpenManifests = Annotated[ManifestService, Depends(service_of(lambda services: services.manifests))]
 Body = Annotated[bytes, Depends(manifest_body)]
 
 

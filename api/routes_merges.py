@@ -3,28 +3,31 @@
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Response, status
+from fastapi import APIRouter, Depends, Query, Response, status
 
-from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, Merges, created, merge_service, problems
+from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, point_to, problems, service_of, shown
 from api.job_routes import JobResource, add_job_routes, add_retry_route
 from api.listing import merge_listing
 from api.schemas import Rfc3339Time
 from api.schemas_merges import MergeAudits, MergeEvents, MergeOut, MergePage
 from reporting.kind import MERGE
 from reporting.request import MergeCreate
+from reporting.service import MergeService
 
 router: Final = APIRouter(tags=["merges"])
 _LONGEST: Final = timedelta(days=366)
 _INVALID: Final = "The request is not valid; `errors` has every violation."
+_find: Final = service_of(lambda services: services.merges)
 MERGES: Final = JobResource(
     MERGE,
-    service=merge_service,
+    service=_find,
     listing=merge_listing,
     cancel="Stop a merge: what is merged stays merged, the source in hand is merged whole or not at all.",
     shape=MergeOut,
     page_shape=MergePage,
     events_shape=MergeEvents,
 )
+Merges = Annotated[MergeService, Depends(_find)]
 
 
 @router.post(
@@ -51,7 +54,8 @@ def create_merge(
 ) -> Any:
     """Merge what staging has since the last merge into reporting; it runs when no other merge does."""
     found = service.create(body.parse(), principal=caller, idempotency_key=idempotency_key)
-    return created(found, f"/merges/{found.id}", response)
+    point_to(f"/merges/{found.id}", response)
+    return shown(found, response)
 
 
 @router.get(

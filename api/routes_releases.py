@@ -4,11 +4,10 @@ from datetime import datetime
 from importlib.metadata import version
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import APIRouter, Depends
 from pydantic import AliasPath, BaseModel, Field
 
-from api.answers import Caller
-from api.state import services_of
+from api.answers import Caller, service_of
 from model.principal import READ, STREAMS_READ
 from rollout.known_releases import KnownReleases
 
@@ -64,13 +63,11 @@ class ReleasesOut(BaseModel):
     releases: list[ReleaseOut]
 
 
-def releases_of(request: Request) -> KnownReleases:
-    """Return the app's releases; a FastAPI dependency."""
-    return services_of(request).releases
+Releases = Annotated[KnownReleases, Depends(service_of(lambda services: services.releases))]
 
 
 @router.get("/releases", operation_id="listReleases", response_model=ReleasesOut)
-def list_releases(caller: Caller, releases: Annotated[KnownReleases, Depends(releases_of)]) -> Any:
+def list_releases(caller: Caller, releases: Releases) -> Any:
     """List the agents that live, and the releases in their homes; `refeed release add` installs one."""
     caller.require_any(READ, STREAMS_READ)
     return {

@@ -2,11 +2,10 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Request, Response, status
+from fastapi import APIRouter, Depends, Path, Response, status
 
-from api.answers import CREATED_HEADERS, Caller, problems
+from api.answers import CREATED_HEADERS, Caller, point_to, problems, service_of
 from api.schemas_rollouts import RolloutOut, RolloutsOut
-from api.state import services_of
 from rollout.rollouts import RolloutService
 
 router: Final = APIRouter(tags=["rollouts"])
@@ -16,12 +15,7 @@ _INVALID: Final = "The id is not valid."
 RolloutId = Annotated[str, Path(description="A rollout's id.", max_length=64)]
 
 
-def rollout_service(request: Request) -> RolloutService:
-    """Return the app's service of rollouts; a FastAPI dependency."""
-    return services_of(request).rollouts
-
-
-OpenRollouts = Annotated[RolloutService, Depends(rollout_service)]
+OpenRollouts = Annotated[RolloutService, Depends(service_of(lambda services: services.rollouts))]
 
 
 @router.get("/rollouts", operation_id="listRollouts", response_model=RolloutsOut)
@@ -58,8 +52,7 @@ def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -
 def reverse_rollout(rollout_id: RolloutId, response: Response, rollouts: OpenRollouts, caller: Caller) -> Any:
     """Begin the same rollout with from and to exchanged; to a release that was STABLE it validates nothing."""
     made = rollouts.reverse(rollout_id, principal=caller)
-    response.headers["Location"] = f"/rollouts/{made.id}"
-    response.headers["Retry-After"] = "1"
+    point_to(f"/rollouts/{made.id}", response)
     return made
 
 

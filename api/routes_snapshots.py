@@ -4,8 +4,19 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Response, status
 
-from api.answers import CREATED_HEADERS, Caller, HeldStreams, IdempotencyKey, Snapshots, problems
+from api.answers import (
+    CREATED_HEADERS,
+    NO_SUCH_STREAM,
+    Caller,
+    HeldStreams,
+    IdempotencyKey,
+    Snapshots,
+    StreamName,
+    point_to,
+    problems,
+)
 from api.approvals import ApprovalOut, wait_for_approval
+from api.listing import IdToken, PageSize, page_of
 from api.schemas_snapshots import (
     RollbackCreate,
     RollbackOut,
@@ -14,13 +25,12 @@ from api.schemas_snapshots import (
     SnapshotOut,
     SnapshotsOut,
 )
+from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.page_tokens import parse_id_token, render_id_token
 
 router: Final = APIRouter(tags=["snapshots"])
-_UNKNOWN_STREAM: Final = "No stream was ever launched under this name."
 _UNKNOWN: Final = "There is no such snapshot."
 
-StreamName = Annotated[str, Path(description="A stream's name.", examples=["backup"], max_length=300)]
 SnapshotId = Annotated[str, Path(description="A snapshot's id.", max_length=64)]
 
 
@@ -31,7 +41,7 @@ SnapshotId = Annotated[str, Path(description="A snapshot's id.", max_length=64)]
     response_model=SnapshotOut,
     responses={
         201: {"headers": CREATED_HEADERS},
-        **problems(s404=_UNKNOWN_STREAM, s409="The stream has ended.", s422="The request is not valid."),
+        **problems(s404=NO_SUCH_STREAM, s409="The stream has ended.", s422="The request is not valid."),
     },
 )
 def create_snapshot(
@@ -46,8 +56,7 @@ def create_snapshot(
     """Make a snapshot of a stream's state, and of its subscriptions, between two commits."""
     with_source = body is not None and body.with_source
     made = snapshots.create(name, with_source=with_source, principal=caller, idempotency_key=idempotency_key)
-    response.headers["Location"] = f"/snapshots/{made.id}"
-    response.headers["Retry-After"] = "1"
+    point_to(f"/snapshots/{made.id}", response)
     return made
 
 
@@ -62,14 +71,13 @@ def list_snapshots(
     caller: Caller,
     *,
     stream: Annotated[str | None, Query(description="Only those of this stream.", max_length=300)] = None,
-    page_size: Annotated[int, Query(ge=1, le=1000)] = 50,
-    page_token: Annotated[str | None, Query(max_length=1000)] = None,
+    page_size: PageSize = DEFAULT_PAGE_SIZE,
+    page_token: IdToken = None,
 ) -> Any:
     """List snapshots, newest first."""
     before = parse_id_token(page_token)
     found = snapshots.list_page(principal=caller, stream=stream, before=before, limit=page_size + 1)
-    page = found[:page_size]
-    token = render_id_token(page[-1].id) if len(found) > page_size else None
+    page, token = page_of(found, page_size, lambda last: render_id_token(last.id))
     return {"snapshots": page, "next_page_token": token}
 
 

@@ -2,11 +2,10 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Query, Request
+from fastapi import APIRouter, Depends, Path, Query
 
-from api.answers import Caller, SlowCalls, problems
+from api.answers import Caller, SlowCalls, problems, service_of
 from api.schemas_sources import SourceOut, SourcesOut, SourceVersionsOut
-from api.state import services_of
 from inventory.sources import SourceCatalog
 
 router: Final = APIRouter(tags=["sources"])
@@ -14,12 +13,7 @@ _FAILED: Final = "The registry or the warehouse can't be read."
 _UNKNOWN: Final = "The registry has no such source."
 
 
-def source_catalog(request: Request) -> SourceCatalog:
-    """Return the app's catalog of sources; a FastAPI dependency."""
-    return services_of(request).sources
-
-
-Sources = Annotated[SourceCatalog, Depends(source_catalog)]
+Sources = Annotated[SourceCatalog, Depends(service_of(lambda services: services.sources))]
 SourceName = Annotated[str, Path(description="A source's name.", max_length=300, examples=["orders"])]
 _Version = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
 

@@ -2,11 +2,12 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Response, status
+from fastapi import APIRouter, Query, Response, status
 
 from api.answers import (
     CHANGED,
     CREATED_HEADERS,
+    NO_SUCH_STREAM,
     Caller,
     Checks,
     ExpectedStreamVersions,
@@ -14,7 +15,9 @@ from api.answers import (
     IdempotencyKey,
     OpenInventory,
     SlowCalls,
+    StreamName,
     Streams,
+    point_to,
     problems,
     versioned,
 )
@@ -38,11 +41,8 @@ from model.stream_record import StreamRecord
 from rollout.request import StreamLaunch
 
 router: Final = APIRouter(tags=["streams"])
-_UNKNOWN: Final = "No stream was ever launched under this name."
 _INVALID: Final = "The name or an option is not valid; `errors` has every violation."
 _FAILED: Final = "Pub/Sub failed or refused."
-
-StreamName = Annotated[str, Path(description="A stream's name.", examples=["backup"], max_length=300)]
 
 
 @router.get("/streams", operation_id="listStreams", response_model=StreamsOut, responses=problems(s502=_FAILED))
@@ -56,7 +56,7 @@ def list_streams(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> A
     "/streams:history",
     operation_id="listStreamHistories",
     response_model=StreamHistories,
-    responses=problems(s404=_UNKNOWN, s502=_FAILED),
+    responses=problems(s404=NO_SUCH_STREAM, s502=_FAILED),
 )
 def list_stream_histories(
     inventory: OpenInventory,
@@ -92,8 +92,7 @@ def launch_stream(
 ) -> Any:
     """Launch a stream, or the next generation of one that was drained or cancelled; an agent starts it."""
     record = streams.launch(body, principal=caller, idempotency_key=idempotency_key)
-    response.headers["Location"] = f"/streams/{record.name}"
-    response.headers["Retry-After"] = "1"
+    point_to(f"/streams/{record.name}", response)
     return _shown(record, inventory, response)
 
 
@@ -104,7 +103,7 @@ def launch_stream(
     responses={
         202: WAITS,
         **versioned(
-            s404=_UNKNOWN,
+            s404=NO_SUCH_STREAM,
             s409="It has ended, or is being cancelled.",
             s412=CHANGED,
             s422="The timeout is not valid.",
@@ -136,7 +135,7 @@ def drain_stream(
     response_model=StreamOut,
     responses={
         202: WAITS,
-        **versioned(s404=_UNKNOWN, s409="It has ended.", s412=CHANGED, s422="A header is not valid."),
+        **versioned(s404=NO_SUCH_STREAM, s409="It has ended.", s412=CHANGED, s422="A header is not valid."),
     },
 )
 def cancel_stream(
@@ -179,7 +178,7 @@ def check_stream(name: StreamName, body: StreamCheck, checks: Checks, caller: Ca
     "/streams/{name}/events",
     operation_id="listStreamEvents",
     response_model=StreamEvents,
-    responses=problems(s404=_UNKNOWN, s422="A parameter is not valid."),
+    responses=problems(s404=NO_SUCH_STREAM, s422="A parameter is not valid."),
 )
 def list_stream_events(name: StreamName, streams: Streams, caller: Caller, *, after: After = 0) -> Any:
     """List what happened to a stream, who did it and why, oldest first, over all its generations."""
@@ -190,7 +189,7 @@ def list_stream_events(name: StreamName, streams: Streams, caller: Caller, *, af
     "/streams/{name}/logs",
     operation_id="readStreamLog",
     response_class=Response,
-    responses={**LOG_ANSWER, **problems(s404=_UNKNOWN, s422="A parameter is not valid.")},
+    responses={**LOG_ANSWER, **problems(s404=NO_SUCH_STREAM, s422="A parameter is not valid.")},
 )
 def read_stream_log(
     name: StreamName, streams: Streams, caller: Caller, *, tail: Tail = DEFAULT_TAIL_BYTES
@@ -203,7 +202,7 @@ def read_stream_log(
     "/streams/{name}",
     operation_id="getStream",
     response_model=StreamOut,
-    responses=versioned(s404=_UNKNOWN, s422="The name is not valid."),
+    responses=versioned(s404=NO_SUCH_STREAM, s422="The name is not valid."),
 )
 def get_stream(
     name: StreamName, response: Response, streams: Streams, inventory: OpenInventory, caller: Caller
@@ -216,7 +215,7 @@ def get_stream(
     "/streams/{name}",
     operation_id="changeStream",
     response_model=StreamOut,
-    responses=versioned(s404=_UNKNOWN, s409="It has ended, or is to end.", s412=CHANGED, s422=_INVALID),
+    responses=versioned(s404=NO_SUCH_STREAM, s409="It has ended, or is to end.", s412=CHANGED, s422=_INVALID),
 )
 def change_stream(
     name: StreamName,

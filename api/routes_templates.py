@@ -2,12 +2,11 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Path, Request, Response, status
+from fastapi import APIRouter, Depends, Path, Response, status
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.answers import Caller, IdempotencyKey, problems
+from api.answers import Caller, IdempotencyKey, problems, service_of
 from api.schemas import ProblemItem
-from api.state import services_of
 from rollout.launching import COLLECTIONS, TemplateService
 from rollout.templates import BrokenTemplate, Template
 
@@ -66,12 +65,7 @@ class TemplateLaunchOut(BaseModel):
     id: str
 
 
-def template_service(request: Request) -> TemplateService:
-    """Return the app's service of templates; a FastAPI dependency."""
-    return services_of(request).templates
-
-
-OpenTemplates = Annotated[TemplateService, Depends(template_service)]
+OpenTemplates = Annotated[TemplateService, Depends(service_of(lambda services: services.templates))]
 
 
 @router.get(

@@ -4,17 +4,25 @@ from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Response, status
 
-from api.answers import CREATED_HEADERS, Caller, HeldStreams, IdempotencyKey, Updates, problems
+from api.answers import (
+    CREATED_HEADERS,
+    NO_SUCH_STREAM,
+    Caller,
+    HeldStreams,
+    IdempotencyKey,
+    StreamName,
+    Updates,
+    point_to,
+    problems,
+)
 from api.approvals import ApprovalOut, wait_for_approval
 from api.schemas_updates import UpdateCreate, UpdateOut, UpdatesOut
 from model.stream_update import UpdateRequest
 
 router: Final = APIRouter(tags=["updates"])
-_UNKNOWN_STREAM: Final = "No stream was ever launched under this name."
 _UNKNOWN: Final = "There is no such update."
 _INVALID: Final = "The id is not valid."
 
-StreamName = Annotated[str, Path(description="A stream's name.", examples=["backup"], max_length=300)]
 UpdateId = Annotated[str, Path(description="An update's id.", max_length=64)]
 
 
@@ -26,7 +34,7 @@ UpdateId = Annotated[str, Path(description="An update's id.", max_length=64)]
     responses={
         202: {"headers": CREATED_HEADERS},
         **problems(
-            s404=_UNKNOWN_STREAM,
+            s404=NO_SUCH_STREAM,
             s409="Another update of it has not ended, it is being put back, or it has ended.",
             s422="The request is not valid; `errors` has every violation.",
         ),
@@ -50,8 +58,7 @@ def update_stream(
     if waits := held.hold("update", name, body.model_dump(), principal=caller):
         return wait_for_approval(waits)
     made = updates.create(name, request, principal=caller, idempotency_key=idempotency_key)
-    response.headers["Location"] = f"/updates/{made.id}"
-    response.headers["Retry-After"] = "1"
+    point_to(f"/updates/{made.id}", response)
     return made
 
 
@@ -59,7 +66,7 @@ def update_stream(
     "/streams/{name}/updates",
     operation_id="listUpdates",
     response_model=UpdatesOut,
-    responses=problems(s404=_UNKNOWN_STREAM, s422="The name is not valid."),
+    responses=problems(s404=NO_SUCH_STREAM, s422="The name is not valid."),
 )
 def list_updates(name: StreamName, updates: Updates, caller: Caller) -> Any:
     """List every update of a stream, newest first."""

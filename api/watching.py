@@ -1,15 +1,27 @@
-"""Following a job and its driver's log: what every such route asks for, and how it answers."""
+"""Following a job: its progress as server-sent events, its log as text, and what routes of both ask for."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Final
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Annotated, Any, Final, TypeVar
 
+import structlog
 from fastapi import Header, Query
+from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from api.auth import StandingCaller
-from api.streams import Logged, Watched, read, stream_changes, stream_log
-from jobs.log import MAX_TAIL_BYTES
+from api.schemas_backfills import BackfillEvent
+from jobs.log import MAX_TAIL_BYTES, LogPiece
+from jobs.service import JobChanges, JobService
+from jobs.store import JobEvent
+from model.errors import RefeedError
 
+_LOG: Final = structlog.get_logger()
+_POLL_SECONDS: Final = 0.5
+# Proxies close what is silent for a minute, some for half of one.
+_HEARTBEAT_SECONDS: Final = 15.0
 _MAX_NUMBER: Final = 2**53
 # One event of the stream, as tools that read descriptions take it.
 _EVENT_SCHEMA: Final = {
@@ -48,9 +60,11 @@ LastEventId = Annotated[
 Tail = Annotated[int, Query(ge=0, le=MAX_TAIL_BYTES, description="Bytes from the end, whole lines of them.")]
 Follow = Annotated[bool, Query(description="Go on with what is written, until it ends.")]
 
+Found = TypeVar("Found")
+
 
 async def answer_changes(
-    service: Watched,
+    service: JobService[Any],
     job_id: str,
     caller: StandingCaller,
     stopping: Callable[[], bool],
@@ -61,14 +75,14 @@ async def answer_changes(
     """Return the stream of a job's changes, from a line of its history on, until it ends."""
     begin = after if last_event_id is None else last_event_id
     # Before the answer begins: a job that is not there is a problem with a status.
-    first = await read(lambda: service.watch(job_id, principal=caller.principal(), after=begin))
-    events = stream_changes(service, job_id, first, caller, after=begin, is_stopping=stopping)
+    first = await _read(lambda: service.watch(job_id, principal=caller.principal(), after=begin))
+    events = _stream_changes(service, job_id, first, caller, after=begin, is_stopping=stopping)
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
 async def answer_log(
-    service: Logged,
+    service: JobService[Any],
     job_id: str,
     caller: StandingCaller,
     stopping: Callable[[], bool],
@@ -77,8 +91,94 @@ async def answer_log(
     follow: bool,
 ) -> StreamingResponse:
     """Return the end of a job's log and, with ``follow``, what its driver writes from now on."""
-    first = await read(lambda: service.read_log(job_id, principal=caller.principal(), tail_bytes=tail))
+    first = await _read(lambda: service.read_log(job_id, principal=caller.principal(), tail_bytes=tail))
     if not follow:
         return StreamingResponse(iter([first.content]), media_type="text/plain")
-    lines = stream_log(service, job_id, first, caller, is_stopping=stopping)
+    lines = _stream_log(service, job_id, first, caller, is_stopping=stopping)
     return StreamingResponse(lines, media_type="text/plain")
+
+
+async def _read(call: Callable[[], Found]) -> Found:
+    """Return what ``call`` does, without keeping other requests waiting."""
+    return await run_in_threadpool(call)
+
+
+async def _stream_changes(
+    service: JobService[Any],
+    job_id: str,
+    first: JobChanges[Any],
+    caller: StandingCaller,
+    *,
+    after: int,
+    is_stopping: Callable[[], bool],
+) -> AsyncIterator[bytes]:
+    """Yield server-sent events until the job has ended, beginning with ``first``.
+
+    ``history`` is a line of its history, ``progress`` the whole of it whenever something of it has changed,
+    ``end`` the same at its end. Their id is the number of the latest line of history, so a caller that comes back
+    with it misses no line. A comment every 15 seconds keeps the connection alive. A service that stops ends
+    the stream without an ``end``; a caller whose key no longer counts gets a ``problem``.
+    """
+    changes, latest, last_sent, said_at = first, after, "", time.monotonic()
+    while True:
+        for event in changes.events:
+            latest = event.number
+            yield _event("history", latest, _render_event(event))
+        shown = json.dumps(changes.shown.to_json(), default=str)
+        has_ended = changes.shown.state.is_final
+        if shown != last_sent or has_ended:
+            yield _event("end" if has_ended else "progress", latest, shown)
+            last_sent, said_at = shown, time.monotonic()
+        if has_ended or is_stopping():
+            return
+        if time.monotonic() - said_at >= _HEARTBEAT_SECONDS:
+            yield b": the connection lives\n\n"
+            said_at = time.monotonic()
+        await asyncio.sleep(_POLL_SECONDS)
+        number = latest
+        try:
+            changes = await _read(lambda: service.watch(job_id, principal=caller.principal(), after=number))  # noqa: B023
+        except RefeedError as exc:
+            # Too late for a status: a watcher comes back with the last id, or gives up.
+            _LOG.warning("a watch ended early", job_id=job_id, code=exc.code)
+            yield _event("problem", latest, json.dumps({"code": exc.code, "detail": exc.message}))
+            return
+
+
+async def _stream_log(
+    service: JobService[Any],
+    job_id: str,
+    first: LogPiece,
+    caller: StandingCaller,
+    *,
+    is_stopping: Callable[[], bool],
+) -> AsyncIterator[bytes]:
+    """Yield the driver's log from ``first`` on, until the job has ended and all of it is sent.
+
+    A service that stops ends it earlier; so does a key that no longer counts, which the last line says.
+    """
+    piece = first
+    while True:
+        if piece.content:
+            yield piece.content
+        if piece.is_last or is_stopping():
+            return
+        if not piece.content or piece is first:
+            await asyncio.sleep(_POLL_SECONDS)
+        offset = piece.end
+        try:
+            piece = await _read(
+                lambda: service.read_log_from(job_id, offset, principal=caller.principal())  # noqa: B023
+            )
+        except RefeedError as exc:
+            _LOG.warning("a log's reader was cut off", job_id=job_id, code=exc.code)
+            yield f"\nrefeed: the log is not shown any further ({exc.code}): {exc.message}\n".encode()
+            return
+
+
+def _render_event(event: JobEvent) -> str:
+    return json.dumps(BackfillEvent.model_validate(event, from_attributes=True).model_dump(mode="json"))
+
+
+def _event(name: str, number: int, data: str) -> bytes:
+    return f"id: {number}\nevent: {name}\ndata: {data}\n\n".encode()

@@ -240,7 +240,7 @@ def test_a_watch_goes_on_behind_the_last_line_that_was_seen(client: httpx.Client
 def test_a_silent_watch_says_that_it_lives(
     client: httpx.Client, api: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api.streams._HEARTBEAT_SECONDS", 0.0)
+    monkeypatch.setattr("api.watching._HEARTBEAT_SECONDS", 0.0)
     made = paused(client)
 
     with client.stream("GET", f"/backfills/{made['id']}:watch") as response:
