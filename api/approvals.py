@@ -7,6 +7,7 @@ from fastapi import status
 from fastapi.responses import JSONResponse
 from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
+from api.schemas import CodedMessage
 from model.approval import Approval
 
 
@@ -18,11 +19,8 @@ class ApprovalReject(BaseModel):
     reason: str | None = Field(default=None, description="Why, for the requester.", max_length=1000)
 
 
-class ApprovalFaultOut(BaseModel):
+class ApprovalFaultOut(CodedMessage):
     """Why an approval has expired."""
-
-    code: str
-    message: str
 
 
 class ApprovalOut(BaseModel):

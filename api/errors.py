@@ -12,80 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from model.errors import (
-    AlreadyMergedError,
-    AnswerTimeoutError,
-    ApprovalNotFoundError,
-    ApprovalRequiredError,
-    ApprovalStateError,
-    BackfillOverlapsError,
-    BodyTooLargeError,
-    CredentialsMissingError,
-    EnvironmentFailedError,
-    FolderUnavailableError,
-    ForbiddenError,
-    IdempotencyInProgressError,
-    IdempotencyKeyReusedError,
-    IdentityUnavailableError,
-    InvalidNameError,
-    JavaNotFoundError,
-    JobChangedError,
-    JobNotFoundError,
-    JobStateError,
-    LaunchError,
-    ManifestChangedError,
-    ManifestInvalidError,
-    ManifestNotFoundError,
-    ManifestOwnedError,
-    MessageNotFoundError,
-    PlanExpiredError,
-    PlanMismatchError,
-    PubSubError,
-    PubSubUnavailableError,
-    QueryError,
-    RateLimitedError,
-    RefeedError,
-    RegistryError,
-    ReleaseExistsError,
-    ReleaseInUseError,
-    ReleaseInvalidError,
-    ReleaseNotFoundError,
-    ReplayArchivedError,
-    RequestInvalidError,
-    RequestTimeoutError,
-    RolloutInProgressError,
-    RolloutNotFoundError,
-    RolloutRefusedError,
-    RolloutStateError,
-    ServiceBusyError,
-    SnapshotCorruptError,
-    SnapshotExpiredError,
-    SnapshotFormatError,
-    SnapshotRefusedError,
-    SourceNotFoundError,
-    StagingUnknownError,
-    StorageFullError,
-    StoreUnavailableError,
-    StreamChangedError,
-    StreamElsewhereError,
-    StreamExistsError,
-    StreamNotFoundError,
-    StreamSnapshotNotFoundError,
-    StreamStateError,
-    SubscriptionMismatchError,
-    SubscriptionNotFoundError,
-    TargetSubscriptionError,
-    TemplateInvalidError,
-    TemplateNotFoundError,
-    TopicBackupChangedError,
-    TopicNotFoundError,
-    TopicUnknownError,
-    UnauthenticatedError,
-    UpdateInProgressError,
-    UpdateNotFoundError,
-    WarehouseError,
-    WarehouseUnavailableError,
-)
+from model import errors
 from sql.validate import QueryRefusedError
 from sql.worker import GateUnavailableError
 
@@ -100,81 +27,81 @@ _DATACLASS_FAULTS: Final = {
 }
 
 # The nearest class in an error's ancestry decides.
-STATUSES: Final[Mapping[type[RefeedError], HTTPStatus]] = {
+STATUSES: Final[Mapping[type[errors.RefeedError], HTTPStatus]] = {
     QueryRefusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    RequestInvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    InvalidNameError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    TopicNotFoundError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    SubscriptionNotFoundError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    TargetSubscriptionError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    IdempotencyKeyReusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    QueryError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    IdempotencyInProgressError: HTTPStatus.CONFLICT,
-    StoreUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
-    JobNotFoundError: HTTPStatus.NOT_FOUND,
-    StreamNotFoundError: HTTPStatus.NOT_FOUND,
-    StreamSnapshotNotFoundError: HTTPStatus.NOT_FOUND,
-    UpdateNotFoundError: HTTPStatus.NOT_FOUND,
-    TopicUnknownError: HTTPStatus.NOT_FOUND,
-    TopicBackupChangedError: HTTPStatus.CONFLICT,
-    SubscriptionMismatchError: HTTPStatus.CONFLICT,
-    MessageNotFoundError: HTTPStatus.NOT_FOUND,
-    SourceNotFoundError: HTTPStatus.NOT_FOUND,
-    ReleaseNotFoundError: HTTPStatus.NOT_FOUND,
-    ReleaseExistsError: HTTPStatus.CONFLICT,
-    ReleaseInUseError: HTTPStatus.CONFLICT,
-    ReleaseInvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    EnvironmentFailedError: HTTPStatus.SERVICE_UNAVAILABLE,
-    TemplateNotFoundError: HTTPStatus.NOT_FOUND,
-    TemplateInvalidError: HTTPStatus.BAD_GATEWAY,
-    ManifestInvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
-    ManifestNotFoundError: HTTPStatus.NOT_FOUND,
-    ManifestChangedError: HTTPStatus.CONFLICT,
-    ManifestOwnedError: HTTPStatus.CONFLICT,
-    ApprovalNotFoundError: HTTPStatus.NOT_FOUND,
-    ApprovalStateError: HTTPStatus.CONFLICT,
-    RolloutNotFoundError: HTTPStatus.NOT_FOUND,
-    RolloutInProgressError: HTTPStatus.CONFLICT,
-    RolloutRefusedError: HTTPStatus.CONFLICT,
-    RolloutStateError: HTTPStatus.CONFLICT,
-    JobStateError: HTTPStatus.CONFLICT,
-    StreamExistsError: HTTPStatus.CONFLICT,
-    StreamStateError: HTTPStatus.CONFLICT,
-    UpdateInProgressError: HTTPStatus.CONFLICT,
-    StreamElsewhereError: HTTPStatus.CONFLICT,
-    PlanExpiredError: HTTPStatus.CONFLICT,
-    PlanMismatchError: HTTPStatus.CONFLICT,
-    BackfillOverlapsError: HTTPStatus.CONFLICT,
-    ReplayArchivedError: HTTPStatus.CONFLICT,
-    ApprovalRequiredError: HTTPStatus.CONFLICT,
-    StagingUnknownError: HTTPStatus.CONFLICT,
-    AlreadyMergedError: HTTPStatus.CONFLICT,
-    SnapshotRefusedError: HTTPStatus.CONFLICT,
-    SnapshotExpiredError: HTTPStatus.CONFLICT,
-    SnapshotCorruptError: HTTPStatus.CONFLICT,
-    SnapshotFormatError: HTTPStatus.CONFLICT,
-    JobChangedError: HTTPStatus.PRECONDITION_FAILED,
-    StreamChangedError: HTTPStatus.PRECONDITION_FAILED,
-    BodyTooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
-    RequestTimeoutError: HTTPStatus.REQUEST_TIMEOUT,
-    UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
-    ForbiddenError: HTTPStatus.FORBIDDEN,
-    RateLimitedError: HTTPStatus.TOO_MANY_REQUESTS,
-    ServiceBusyError: HTTPStatus.TOO_MANY_REQUESTS,
-    AnswerTimeoutError: HTTPStatus.GATEWAY_TIMEOUT,
-    IdentityUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
-    CredentialsMissingError: HTTPStatus.BAD_GATEWAY,
-    PubSubUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
-    PubSubError: HTTPStatus.BAD_GATEWAY,
-    RegistryError: HTTPStatus.BAD_GATEWAY,
-    StorageFullError: HTTPStatus.INSUFFICIENT_STORAGE,
-    WarehouseUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
-    WarehouseError: HTTPStatus.BAD_GATEWAY,
-    FolderUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
-    LaunchError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.RequestInvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.InvalidNameError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.TopicNotFoundError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.SubscriptionNotFoundError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.TargetSubscriptionError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.IdempotencyKeyReusedError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.QueryError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.IdempotencyInProgressError: HTTPStatus.CONFLICT,
+    errors.StoreUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.JobNotFoundError: HTTPStatus.NOT_FOUND,
+    errors.StreamNotFoundError: HTTPStatus.NOT_FOUND,
+    errors.StreamSnapshotNotFoundError: HTTPStatus.NOT_FOUND,
+    errors.UpdateNotFoundError: HTTPStatus.NOT_FOUND,
+    errors.TopicUnknownError: HTTPStatus.NOT_FOUND,
+    errors.TopicBackupChangedError: HTTPStatus.CONFLICT,
+    errors.SubscriptionMismatchError: HTTPStatus.CONFLICT,
+    errors.MessageNotFoundError: HTTPStatus.NOT_FOUND,
+    errors.SourceNotFoundError: HTTPStatus.NOT_FOUND,
+    errors.ReleaseNotFoundError: HTTPStatus.NOT_FOUND,
+    errors.ReleaseExistsError: HTTPStatus.CONFLICT,
+    errors.ReleaseInUseError: HTTPStatus.CONFLICT,
+    errors.ReleaseInvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.EnvironmentFailedError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.TemplateNotFoundError: HTTPStatus.NOT_FOUND,
+    errors.TemplateInvalidError: HTTPStatus.BAD_GATEWAY,
+    errors.ManifestInvalidError: HTTPStatus.UNPROCESSABLE_ENTITY,
+    errors.ManifestNotFoundError: HTTPStatus.NOT_FOUND,
+    errors.ManifestChangedError: HTTPStatus.CONFLICT,
+    errors.ManifestOwnedError: HTTPStatus.CONFLICT,
+    errors.ApprovalNotFoundError: HTTPStatus.NOT_FOUND,
+    errors.ApprovalStateError: HTTPStatus.CONFLICT,
+    errors.RolloutNotFoundError: HTTPStatus.NOT_FOUND,
+    errors.RolloutInProgressError: HTTPStatus.CONFLICT,
+    errors.RolloutRefusedError: HTTPStatus.CONFLICT,
+    errors.RolloutStateError: HTTPStatus.CONFLICT,
+    errors.JobStateError: HTTPStatus.CONFLICT,
+    errors.StreamExistsError: HTTPStatus.CONFLICT,
+    errors.StreamStateError: HTTPStatus.CONFLICT,
+    errors.UpdateInProgressError: HTTPStatus.CONFLICT,
+    errors.StreamElsewhereError: HTTPStatus.CONFLICT,
+    errors.PlanExpiredError: HTTPStatus.CONFLICT,
+    errors.PlanMismatchError: HTTPStatus.CONFLICT,
+    errors.BackfillOverlapsError: HTTPStatus.CONFLICT,
+    errors.ReplayArchivedError: HTTPStatus.CONFLICT,
+    errors.ApprovalRequiredError: HTTPStatus.CONFLICT,
+    errors.StagingUnknownError: HTTPStatus.CONFLICT,
+    errors.AlreadyMergedError: HTTPStatus.CONFLICT,
+    errors.SnapshotRefusedError: HTTPStatus.CONFLICT,
+    errors.SnapshotExpiredError: HTTPStatus.CONFLICT,
+    errors.SnapshotCorruptError: HTTPStatus.CONFLICT,
+    errors.SnapshotFormatError: HTTPStatus.CONFLICT,
+    errors.JobChangedError: HTTPStatus.PRECONDITION_FAILED,
+    errors.StreamChangedError: HTTPStatus.PRECONDITION_FAILED,
+    errors.BodyTooLargeError: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    errors.RequestTimeoutError: HTTPStatus.REQUEST_TIMEOUT,
+    errors.UnauthenticatedError: HTTPStatus.UNAUTHORIZED,
+    errors.ForbiddenError: HTTPStatus.FORBIDDEN,
+    errors.RateLimitedError: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.ServiceBusyError: HTTPStatus.TOO_MANY_REQUESTS,
+    errors.AnswerTimeoutError: HTTPStatus.GATEWAY_TIMEOUT,
+    errors.IdentityUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.CredentialsMissingError: HTTPStatus.BAD_GATEWAY,
+    errors.PubSubUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.PubSubError: HTTPStatus.BAD_GATEWAY,
+    errors.RegistryError: HTTPStatus.BAD_GATEWAY,
+    errors.StorageFullError: HTTPStatus.INSUFFICIENT_STORAGE,
+    errors.WarehouseUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.WarehouseError: HTTPStatus.BAD_GATEWAY,
+    errors.FolderUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.LaunchError: HTTPStatus.SERVICE_UNAVAILABLE,
     GateUnavailableError: HTTPStatus.SERVICE_UNAVAILABLE,
-    JavaNotFoundError: HTTPStatus.SERVICE_UNAVAILABLE,
-    RefeedError: HTTPStatus.INTERNAL_SERVER_ERROR,
+    errors.JavaNotFoundError: HTTPStatus.SERVICE_UNAVAILABLE,
+    errors.RefeedError: HTTPStatus.INTERNAL_SERVER_ERROR,
 }
 
 _RETRY_AFTER_SECONDS: Final = 5
@@ -183,7 +110,7 @@ _HTTP_CODES: Final[Mapping[int, str]] = {404: "not_found", 405: "method_not_allo
 
 def install_problem_handlers(app: FastAPI) -> None:
     """Let every error of ``app`` be answered as a problem, the framework's own too."""
-    app.add_exception_handler(RefeedError, _answer_refeed_error)
+    app.add_exception_handler(errors.RefeedError, _answer_refeed_error)
     app.add_exception_handler(RequestValidationError, _answer_validation_error)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(Exception, _answer_unknown_error)
@@ -194,7 +121,7 @@ def problem_response(  # noqa: PLR0917 - the fields of a problem, in its order
     status: int,
     code: str,
     detail: str,
-    errors: list[dict[str, Any]] | None = None,
+    faults: list[dict[str, Any]] | None = None,
     headers: Mapping[str, str] | None = None,
 ) -> JSONResponse:
     """Return a problem; ``code`` is stable and names the page that ``type`` points to."""
@@ -207,7 +134,7 @@ def problem_response(  # noqa: PLR0917 - the fields of a problem, in its order
         "detail": detail,
         "instance": request.url.path,
         "code": code,
-        "errors": [{key: value for key, value in error.items() if value is not None} for error in errors or []],
+        "errors": [{key: value for key, value in error.items() if value is not None} for error in faults or []],
     }
     return _AsciiResponse(body, status, headers=headers, media_type=PROBLEM_TYPE)
 
@@ -219,27 +146,27 @@ class _AsciiResponse(JSONResponse):
         return json.dumps(content, separators=(",", ":")).encode()
 
 
-def status_of(error: RefeedError) -> HTTPStatus:
+def status_of(error: errors.RefeedError) -> HTTPStatus:
     """Return the status that an error is answered with."""
     return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
 
 async def _answer_refeed_error(request: Request, exc: Exception) -> JSONResponse:
-    assert isinstance(exc, RefeedError)
+    assert isinstance(exc, errors.RefeedError)
     return answer_error(request, exc)
 
 
-def answer_error(request: Request, exc: RefeedError) -> JSONResponse:
+def answer_error(request: Request, exc: errors.RefeedError) -> JSONResponse:
     """Return the problem that an error is answered with."""
     status = status_of(exc)
     if status is HTTPStatus.INTERNAL_SERVER_ERROR:
         return _internal_problem(request, exc)
-    request.state.why = exc.details.get("why") or (exc.message if isinstance(exc, ForbiddenError) else None)
+    request.state.why = exc.details.get("why") or (exc.message if isinstance(exc, errors.ForbiddenError) else None)
     found = exc.details.get("errors") or exc.details.get("violations")
     return problem_response(request, status, exc.code, exc.message, found, _headers_of(exc, status))
 
 
-def _headers_of(error: RefeedError, status: HTTPStatus) -> dict[str, str]:
+def _headers_of(error: errors.RefeedError, status: HTTPStatus) -> dict[str, str]:
     """Return what an answer says besides its body: when to come again, how to say who one is."""
     match status:
         case HTTPStatus.SERVICE_UNAVAILABLE:
@@ -256,9 +183,9 @@ def _headers_of(error: RefeedError, status: HTTPStatus) -> dict[str, str]:
 
 async def _answer_validation_error(request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, RequestValidationError)
-    errors = [_describe_fault(error) for error in exc.errors()]
-    detail = "; ".join(f"{error['pointer']}: {error['message']}".removeprefix(": ") for error in errors)
-    return problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "request_invalid", detail, errors)
+    faults = [_describe_fault(error) for error in exc.errors()]
+    detail = "; ".join(f"{error['pointer']}: {error['message']}".removeprefix(": ") for error in faults)
+    return problem_response(request, HTTPStatus.UNPROCESSABLE_ENTITY, "request_invalid", detail, faults)
 
 
 def _describe_fault(error: Mapping[str, Any]) -> dict[str, str]:
@@ -275,9 +202,9 @@ async def _answer_http_error(request: Request, exc: Exception) -> JSONResponse:
     assert isinstance(exc, HTTPException)
     if exc.status_code == HTTPStatus.BAD_REQUEST:
         # The framework's word for a body that it can't even parse, such as 5,000 brackets in each other.
-        errors = [{"code": "json_invalid", "message": str(exc.detail), "pointer": ""}]
+        faults = [{"code": "json_invalid", "message": str(exc.detail), "pointer": ""}]
         status = HTTPStatus.UNPROCESSABLE_ENTITY
-        return problem_response(request, status, "request_invalid", str(exc.detail), errors)
+        return problem_response(request, status, "request_invalid", str(exc.detail), faults)
     code = _HTTP_CODES.get(exc.status_code, "http_error")
     return problem_response(request, exc.status_code, code, str(exc.detail), headers=exc.headers)
 

@@ -1,13 +1,15 @@
 """The routes of the service itself, and all others gathered."""
 
+import re
+from pathlib import Path
 from typing import Final
 
 from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import PlainTextResponse
+from starlette.exceptions import HTTPException
 
 from api.metrics import TEXT_FORMAT
-from api.pages import read_problem_page
 from api.routes_approvals import router as approvals
 from api.routes_backfills import router as backfills
 from api.routes_backups import router as backups
@@ -33,6 +35,9 @@ from api.schemas import Health, Root
 from api.state import state_of
 
 router: Final = APIRouter()
+_HERE: Final = Path(__file__).parent
+# A wheel has them beside this module (see pyproject.toml), a clone under docs.
+_FOLDERS: Final = (_HERE / "problems", _HERE.parent / "docs" / "problems")
 
 
 @router.get("/", operation_id="getRoot", tags=["service"])
@@ -85,7 +90,21 @@ def get_metrics(request: Request) -> PlainTextResponse:
 @router.get("/problems/{code}", include_in_schema=False)
 def get_problem_page(code: str) -> PlainTextResponse:
     """Explain an error's code: what it means and what to do; ``type`` of every problem points here."""
-    return PlainTextResponse(read_problem_page(code), media_type="text/markdown; charset=utf-8")
+    return PlainTextResponse(_read_problem_page(code), media_type="text/markdown; charset=utf-8")
+
+
+def _read_problem_page(code: str) -> str:
+    """Return the page of ``code``, in Markdown.
+
+    Raises:
+        HTTPException: no error has this code.
+    """
+    if re.fullmatch(r"[a-z_]{1,64}", code):
+        for folder in _FOLDERS:
+            page = folder / f"{code}.md"
+            if page.is_file():
+                return page.read_text()
+    raise HTTPException(404, "No error has this code.")
 
 
 # In this order: a path with a verb behind the id is looked for before the one without.

@@ -1,11 +1,15 @@
 """Rollouts of streams as a resource: shown, reversed and cancelled; applying a manifest makes one."""
 
-from typing import Annotated, Any, Final
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Path, Response, status
+from pydantic import BaseModel, BeforeValidator, Field
 
 from api.answers import CREATED_HEADERS, Caller, point_to, problems, service_of
-from api.schemas_rollouts import RolloutOut, RolloutsOut
+from api.schemas import CodedMessage
+from model.rollout_record import RolloutState
+from rollout.manifests.rollout import read_rollout
 from rollout.rollouts import RolloutService
 
 router: Final = APIRouter(tags=["rollouts"])
@@ -13,6 +17,68 @@ _UNKNOWN: Final = "There is no such rollout."
 _INVALID: Final = "The id is not valid."
 
 RolloutId = Annotated[str, Path(description="A rollout's id.", max_length=64)]
+
+
+def _declared(name: str) -> BeforeValidator:
+    """Take a field out of a rollout's document, with its default."""
+    return BeforeValidator(lambda document: read_rollout(document).model_dump(mode="json", by_alias=True)[name])
+
+
+class RolloutSideOut(BaseModel):
+    """A release of a stream with its options."""
+
+    release: str | None = Field(description="Null is the installed one.")
+    options: dict[str, Any]
+
+
+class RolloutStepOut(BaseModel):
+    """A step that a rollout has begun."""
+
+    state: RolloutState
+    at: datetime
+    why: str | None
+
+
+class RolloutFaultOut(CodedMessage):
+    """Why a rollout went back, halted, was refused or failed."""
+
+
+class RolloutOut(BaseModel):
+    """A rollout of a stream; null is not known yet."""
+
+    id: str
+    manifest: str
+    stream: str
+    strategy: Literal["restart", "update", "rolling"]
+    state: RolloutState = Field(description="The step that it is at, or how it ended.")
+    from_: RolloutSideOut = Field(validation_alias="from_side", serialization_alias="from")
+    to: RolloutSideOut = Field(validation_alias="to_side")
+    on_failure: Annotated[Literal["rollback", "halt"], _declared("on_failure")] = Field(
+        validation_alias="document"
+    )
+    validate_: Annotated[dict[str, Any], _declared("validate")] = Field(
+        validation_alias="document",
+        serialization_alias="validate",
+        description="As the manifest has it, with its defaults.",
+    )
+    is_trusted: bool = Field(description="Whether its release was STABLE before: nothing is validated.")
+    reverses: str | None = Field(description="The rollout that it takes back.")
+    update_id: str | None = Field(description="The stream's update that carries it out.")
+    steps: list[RolloutStepOut]
+    compared: dict[str, Any] | None = Field(description="The figures that it was judged by: before and after.")
+    error: RolloutFaultOut | None
+    unwanted_by: str | None = Field(description="Who cancelled it.")
+    digest: str = Field(description="Stands for its manifest's content, whatever the comments and order.")
+    created_by: str
+    created_at: datetime
+    changed_at: datetime
+    finished_at: datetime | None
+
+
+class RolloutsOut(BaseModel):
+    """Rollouts, newest first."""
+
+    rollouts: list[RolloutOut]
 
 
 OpenRollouts = Annotated[RolloutService, Depends(service_of(lambda services: services.rollouts))]

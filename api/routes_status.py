@@ -1,17 +1,25 @@
 """Everything that runs, what waits for a person, and what is wrong."""
 
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from fastapi import APIRouter, Request
+from pydantic import BaseModel, Field
 
 from api.answers import Caller, OpenInventory, SlowCalls, problems
-from api.schemas_status import InboxOut, StatusOut
+from api.schemas_backfills import BackfillOut
+from api.schemas_compactions import CompactionOut
+from api.schemas_merges import MergeOut
+from api.schemas_streams import StreamOut
 from api.state import Services, services_of, state_of
 from inventory.service import Inventory
 from inventory.status import StatusProblem
 from jobs.inbox_items import InboxItem
+from model.approval import ApprovalState
+from model.job import JobState
 from model.principal import Principal
+from model.rollout_record import RolloutState
+from model.stream_record import StreamState
 
 router: Final = APIRouter(tags=["status"])
 _FAILED: Final = "The warehouse or Pub/Sub failed or refused."
@@ -20,6 +28,45 @@ _EVER: Final = datetime.min.replace(tzinfo=UTC)
 _WRONG: Final = {"failure": "job_failed", "incomplete": "backfill_incomplete"}
 # Failures of other things than jobs.
 _FAILURES: Final = {"manifest": "upload_failed", "rollout": "rollout_failed"}
+
+
+class InboxItemOut(BaseModel):
+    """Something that goes on, or is mended, only when a person acts: a job, a stream, a topic or an upload."""
+
+    kind: Literal["approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap"]
+    resource: Literal["backfill", "merge", "compaction", "stream", "manifest", "approval", "rollout", "topic"]
+    id: str = Field(description="Of a stream its name; of an uploaded manifest its file, or where it is uploaded.")
+    state: JobState | StreamState | ApprovalState | RolloutState | None = Field(description="Null of a topic.")
+    topic: str | None
+    created_by: str | None
+    since: datetime | None = Field(description="When it began to wait.")
+    message: str
+
+
+class InboxOut(BaseModel):
+    """What waits for a person, the longest first; what ended counts for seven days."""
+
+    items: list[InboxItemOut]
+
+
+class StatusProblemOut(BaseModel):
+    """Something that is wrong."""
+
+    code: str
+    name: str = Field(description="The stream, job or part that it is about.")
+    message: str
+
+
+class StatusOut(BaseModel):
+    """Everything that runs, on one screen."""
+
+    is_ok: bool = Field(description="Whether `problems` is empty.")
+    problems: list[StatusProblemOut]
+    streams: list[StreamOut]
+    backfills: list[BackfillOut] = Field(description="Those that have not ended, oldest first.")
+    merges: list[MergeOut] = Field(description="Those that have not ended, oldest first.")
+    compactions: list[CompactionOut] = Field(description="Those that have not ended, oldest first.")
+    inbox: list[InboxItemOut]
 
 
 @router.get("/status", operation_id="getStatus", response_model=StatusOut, responses=problems(s502=_FAILED))

@@ -34,6 +34,13 @@ class ProblemItem(BaseModel):
     rewrite: str | None = None
 
 
+class CodedMessage(BaseModel):
+    """A stable code and a sentence."""
+
+    code: str
+    message: str
+
+
 class Problem(BaseModel):
     """RFC 9457 problem details; ``code`` is stable."""
 

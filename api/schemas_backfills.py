@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.schemas import changes_of
+from api.schemas import CodedMessage, changes_of
 from backfill.plan.request import BackfillRequest
 from backfill.run.dead_letters import DeadLetterReason
 from model.declaration import example_of
@@ -143,18 +143,12 @@ class BackfillCanary(BaseModel):
     )
 
 
-class BackfillError(BaseModel):
+class BackfillError(CodedMessage):
     """Why a backfill failed."""
 
-    code: str
-    message: str
 
-
-class PlanWarning(BaseModel):
+class PlanWarning(CodedMessage):
     """Something to know before it runs."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from typing import Any, Literal
 
 from pydantic import AliasPath, BaseModel, Field
 
-from api.schemas_rollouts import RolloutOut
+from api.routes_rollouts import RolloutOut
 
 
 class ManifestOut(BaseModel):

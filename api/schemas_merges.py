@@ -5,6 +5,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.schemas import CodedMessage
 from api.schemas_backfills import BackfillEvent
 from model.job import JobState
 
@@ -50,11 +51,8 @@ class MergeAudit(BaseModel):
     details: dict[str, Any]
 
 
-class MergeError(BaseModel):
+class MergeError(CodedMessage):
     """Why a merge failed."""
-
-    code: str
-    message: str
 
 
 class MergedSource(BaseModel):

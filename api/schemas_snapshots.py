@@ -5,6 +5,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from api.schemas import CodedMessage
+
 
 class SnapshotCreate(BaseModel):
     """A snapshot to make."""
@@ -32,11 +34,8 @@ class RollbackCreate(BaseModel):
     )
 
 
-class SnapshotFaultOut(BaseModel):
+class SnapshotFaultOut(CodedMessage):
     """Why a snapshot or a rollback failed."""
-
-    code: str
-    message: str
 
 
 class SourceSnapshotOut(BaseModel):

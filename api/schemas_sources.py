@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import BaseModel, Field
 
+from api.schemas import CodedMessage
 from api.schemas_merges import MergeError
 
 
@@ -55,11 +56,8 @@ class SourceMerged(BaseModel):
     error: MergeError | None
 
 
-class SourceFault(BaseModel):
+class SourceFault(CodedMessage):
     """Why the registry's entry can't be used."""
-
-    code: str
-    message: str
 
 
 class SourceOut(BaseModel):

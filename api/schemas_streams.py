@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
+from api.schemas import CodedMessage
 from model.declaration import declared_fields
 from model.stream_options import OPTIONS, StreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, MAX_DRAIN_TIMEOUT_SECONDS, StreamEventType
@@ -24,11 +25,8 @@ State = Literal[
 ]
 
 
-class StreamError(BaseModel):
+class StreamError(CodedMessage):
     """Why a stream ended or can't be started."""
-
-    code: str
-    message: str
 
 
 class StreamAlert(BaseModel):

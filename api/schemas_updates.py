@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
+from api.schemas import CodedMessage
 from model.stream_update import MAX_SHADOW_HOURS, MAX_VALIDATE_SECONDS, MIN_MESSAGES, VALIDATE_SECONDS, UpdateState
 
 
@@ -57,11 +58,9 @@ class UpdateCreate(BaseModel):
     )
 
 
-class UpdateFaultOut(BaseModel):
+class UpdateFaultOut(CodedMessage):
     """Why an update was refused, failed, went back, or waits for a person."""
 
-    code: str
-    message: str
     logs: dict[str, str] = Field(description='The last lines of each release\'s log, by "old" and "new".')
 
 

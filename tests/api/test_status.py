@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from api.schemas_status import InboxItemOut
+from api.routes_status import InboxItemOut
 from backfill.plan.request import BackfillRequest
 from backfill.run.progress import Progress
 from backfill.steer.kind import BACKFILL

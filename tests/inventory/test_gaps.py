@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from api.schemas_status import InboxOut
+from api.routes_status import InboxOut
 from cli.status import _inbox_lines
 from inventory.gaps import GapItems
 from inventory.service import Inventory
