@@ -264,7 +264,6 @@ def _parse_attributes(texts: Iterable[str]) -> dict[str, str]:
         key, sign, value = text.partition("=")
         if not sign or key in found:
             message = f"attribute {text[:80]!r} is not KEY=VALUE, or its key comes twice."
-            fault = {"code": "attribute_invalid", "message": message, "pointer": "query:attribute"}
-            raise RequestInvalidError(message, errors=[fault])
+            raise RequestInvalidError.of("attribute_invalid", message, "query:attribute")
         found[key] = value
     return found

@@ -239,7 +239,5 @@ def _starts(window: Window, step: Step) -> list[datetime]:
     count = -(-(window.end - start) // width)
     if count > MAX_BUCKETS:
         message = f"The window has {count:,} buckets of a {step}; {MAX_BUCKETS:,} are allowed."
-        raise RequestInvalidError(
-            message, errors=[{"code": "too_many_buckets", "message": message, "pointer": "/step"}]
-        )
+        raise RequestInvalidError.of("too_many_buckets", message, "/step")
     return [start + width * number for number in range(count)]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from backfill.plan.plan import render_data, render_text
 from model.errors import MessageNotFoundError, RequestInvalidError
@@ -97,7 +97,9 @@ class MessageBrowser:
         """
         parse_resource_id(request.topic)
         if len(request.attributes) > MAX_ATTRIBUTES:
-            _refuse("attributes_too_many", f"{MAX_ATTRIBUTES} attributes are allowed.", "attribute")
+            raise RequestInvalidError.of(
+                "attributes_too_many", f"{MAX_ATTRIBUTES} attributes are allowed.", "query:attribute"
+            )
         window, last = _place_of(request)
         size = min(request.page_size, MAX_FULL_PAGE_SIZE if request.is_full else MAX_PAGE_SIZE)
         rows = self._read(request, window, last, size + 1, should_stop)
@@ -212,9 +214,11 @@ def _place_of(request: MessageRequest) -> tuple[Window, tuple[datetime, datetime
         # Partitions are looked for a day after the end.
         end + _LATEST
     except OverflowError:
-        _refuse("window_invalid", "from or to lies outside of the calendar.", "from")
+        raise RequestInvalidError.of(
+            "window_invalid", "from or to lies outside of the calendar.", "query:from"
+        ) from None
     if end <= start:
-        _refuse("window_invalid", "from lies behind to, or at it.", "from")
+        raise RequestInvalidError.of("window_invalid", "from lies behind to, or at it.", "query:from")
     return Window(start, end), None
 
 
@@ -233,9 +237,13 @@ def _parse_token(request: MessageRequest) -> tuple[Window, tuple[datetime, datet
         window = Window(start, end)
         end + _LATEST
     except (binascii.Error, ValueError, TypeError, OverflowError):
-        _refuse("page_token_invalid", "The page_token is not one that a page gave.", "page_token")
+        raise RequestInvalidError.of(
+            "page_token_invalid", "The page_token is not one that a page gave.", "query:page_token"
+        ) from None
     if fingerprint != request.fingerprint() or not isinstance(message_id, str):
-        _refuse("page_token_invalid", "The page_token is one of other messages.", "page_token")
+        raise RequestInvalidError.of(
+            "page_token_invalid", "The page_token is one of other messages.", "query:page_token"
+        )
     return window, (ingested, published, message_id)
 
 
@@ -252,7 +260,3 @@ def _moment(moment: datetime) -> QueryParameter:
 
 def _text(text: str) -> QueryParameter:
     return {"type": "STRING", "value": text}
-
-
-def _refuse(code: str, message: str, name: str) -> NoReturn:
-    raise RequestInvalidError(message, errors=[{"code": code, "message": message, "pointer": f"query:{name}"}])

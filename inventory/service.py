@@ -109,9 +109,9 @@ class Inventory:
         """
         principal.require(READ)
         last = datetime.now(UTC) if end is None else _utc(end, "to")
-        first = _back(last, STEPS[step] * _USUAL_BUCKETS[step]) if start is None else _utc(start, "from")
+        first = max(_EARLIEST, last - STEPS[step] * _USUAL_BUCKETS[step]) if start is None else _utc(start, "from")
         if last < first:
-            raise _refusal("from lies behind to.", "from")
+            raise RequestInvalidError.of("window_invalid", "from lies behind to.", "query:from")
         found = self._catalog.histogram(topic, Window(first, last), step)
         if not found.messages:
             self._check_known(topic)
@@ -267,15 +267,6 @@ def _utc(moment: datetime, name: str) -> datetime:
     except OverflowError:
         found = _EARLIEST - timedelta(days=1)
     if found < _EARLIEST:
-        raise _refusal(f"{name} lies before {_EARLIEST:%Y}, or outside of the calendar.", name)
+        message = f"{name} lies before {_EARLIEST:%Y}, or outside of the calendar."
+        raise RequestInvalidError.of("window_invalid", message, f"query:{name}")
     return found
-
-
-def _back(moment: datetime, width: timedelta) -> datetime:
-    return max(_EARLIEST, moment - width)
-
-
-def _refusal(message: str, name: str) -> RequestInvalidError:
-    return RequestInvalidError(
-        message, errors=[{"code": "window_invalid", "message": message, "pointer": f"query:{name}"}]
-    )

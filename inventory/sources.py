@@ -109,7 +109,9 @@ class SourceCatalog:
         every = self._versions_of(source)
         versions = [each for each in every if event_type in {None, each.event_type}]
         if event_type is not None and not versions:
-            raise _refusal("type_unknown", f"{name} has no type of event {event_type[:80]!r}.", "event_type")
+            raise RequestInvalidError.of(
+                "type_unknown", f"{name} has no type of event {event_type[:80]!r}.", "query:event_type"
+            )
         return {
             "source": name,
             "versions": [_render_version(each) for each in versions],
@@ -252,7 +254,9 @@ def _render_version(version: TypeVersion) -> dict[str, Any]:
 def _diff(versions: Sequence[TypeVersion], before: int | None, after: int | None) -> dict[str, Any] | None:
     types = {each.event_type for each in versions}
     if len(types) > 1 and (before is not None or after is not None):
-        raise _refusal("type_missing", "There are several types of event: choose one.", "event_type")
+        raise RequestInvalidError.of(
+            "type_missing", "There are several types of event: choose one.", "query:event_type"
+        )
     by_number = {each.number: each for each in versions}
     if len(types) != 1:
         wanted: tuple[int | None, int | None] = (before, after)
@@ -262,7 +266,7 @@ def _diff(versions: Sequence[TypeVersion], before: int | None, after: int | None
         wanted = (earlier if before is None else before, last)
     for number, pointer in zip((before, after), ("from", "to"), strict=True):
         if number is not None and number not in by_number:
-            raise _refusal("version_unknown", f"There is no version {number}.", pointer)
+            raise RequestInvalidError.of("version_unknown", f"There is no version {number}.", f"query:{pointer}")
     if wanted[0] is None or wanted[1] is None:
         return None
     old, new = by_number[wanted[0]], by_number[wanted[1]]
@@ -275,10 +279,6 @@ def _not_found(name: str, snapshot: RegistrySnapshot) -> SourceNotFoundError:
     return SourceNotFoundError(
         f"The registry has no source {name[:80]}.{did_you_mean(name, known)}", name=name[:80]
     )
-
-
-def _refusal(code: str, message: str, name: str) -> RequestInvalidError:
-    return RequestInvalidError(message, errors=[{"code": code, "message": message, "pointer": f"query:{name}"}])
 
 
 def _moment(seconds: Any) -> str | None:

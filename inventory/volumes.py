@@ -231,22 +231,20 @@ def _whole_steps(start: datetime | None, end: datetime | None, step: VolumeStep,
         # The days before it are read too.
         first - USUAL_DAYS * _DAY
     except OverflowError:
-        raise _refusal("window_invalid", "from or to lies outside of the calendar.", "from") from None
+        raise RequestInvalidError.of(
+            "window_invalid", "from or to lies outside of the calendar.", "query:from"
+        ) from None
     except ValueError:
-        raise _refusal("window_invalid", "from lies after to, or at it.", "from") from None
+        raise RequestInvalidError.of("window_invalid", "from lies after to, or at it.", "query:from") from None
     if (steps := (last - first) // width) > MAX_STEPS:
         message = f"The window has {steps:,} steps of a {step}; {MAX_STEPS:,} are allowed."
-        raise _refusal("too_many_buckets", message, "step")
+        raise RequestInvalidError.of("too_many_buckets", message, "query:step")
     return window
 
 
 def _with_usual(window: Window) -> Window:
     """Return the window with the days before it, which say how much is usual in it."""
     return Window(window.start - (USUAL_DAYS - 1) * _DAY, window.end)
-
-
-def _refusal(code: str, message: str, name: str) -> RequestInvalidError:
-    return RequestInvalidError(message, errors=[{"code": code, "message": message, "pointer": f"query:{name}"}])
 
 
 def _sum(numbers: Sequence[int | None]) -> int | None:
