@@ -236,7 +236,7 @@ def _parse_token(request: MessageRequest) -> tuple[Window, tuple[datetime, datet
         start, end, ingested, published = (_aware(text) for text in texts)
         window = Window(start, end)
         end + _LATEST
-    except (binascii.Error, ValueError, TypeError, OverflowError):
+    except (binascii.Error, ValueError, TypeError, OverflowError, RecursionError):
         raise RequestInvalidError.of(
             "page_token_invalid", "The page_token is not one that a page gave.", "query:page_token"
         ) from None

@@ -35,7 +35,7 @@ def parse_page_token(token: str, where: JobFilter, order: Sequence[SortOrder]) -
         digest, last = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         is_same = digest == _digest(where, order)
         values = tuple(_typed(part.field, value) for part, value in zip(order, last, strict=is_same))
-    except (binascii.Error, ValueError, TypeError):
+    except (binascii.Error, ValueError, TypeError, RecursionError):
         _refuse("The page_token is not one that a page of this list gave.")
     if not is_same:
         _refuse("The page_token was given for another filter or order_by; start at the first page.")
@@ -59,7 +59,7 @@ def parse_change_token(token: str | None) -> ChangeCursor | None:
     try:
         at, rank, key = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         cursor = ChangeCursor(datetime.fromisoformat(at).astimezone(UTC), (int(rank), str(key)))
-    except (binascii.Error, ValueError, TypeError, OverflowError):
+    except (binascii.Error, ValueError, TypeError, OverflowError, RecursionError):
         _refuse("The page_token is not one that a page of this list gave.")
     if not is_change_place(*cursor.place):
         _refuse("The page_token is not one that a page of this list gave.")

@@ -1,5 +1,6 @@
 """Every route over real sockets: statuses, headers, bodies, streams."""
 
+import base64
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -274,6 +275,17 @@ def test_a_histogram_of_an_unknown_topic_is_no_row_of_zeros(api: Any, client: ht
 )
 def test_a_histogram_of_no_window_is_refused(client: httpx.Client, params: dict[str, str]) -> None:
     assert_problem(client.get("/topics/orders/histogram", params=params), 422, "request_invalid")
+
+
+@pytest.mark.parametrize(
+    ("path", "characters"), [("/backfills", 2000), ("/changes", 2000), ("/messages?topic=orders", 4000)]
+)
+def test_a_page_token_of_brackets_within_brackets_is_no_fault_of_the_service(
+    client: httpx.Client, path: str, characters: int
+) -> None:
+    token = base64.urlsafe_b64encode(b"[" * (characters // 4 * 3)).decode()
+    problem = assert_problem(client.get(path, params={"page_token": token}), 422, "request_invalid")
+    assert problem["errors"][0]["code"] == "page_token_invalid"
 
 
 def test_a_histogram_of_no_topic_is_refused(client: httpx.Client) -> None:
