@@ -6,7 +6,7 @@ from typing import Annotated, Final, TypeVar
 from fastapi import Query
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from api.schemas import Rfc3339Time
+from api.schemas import Since
 from jobs.listing import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, ListRequest
 from jobs.store import JobFilter
 from model.job import JobState
@@ -47,7 +47,7 @@ class JobListParameters(BaseModel):
         None, max_length=2000, description="next_page_token of a page with the same parameters."
     )
     state: list[JobState] = Field([], description="Only those in this state; repeated, in any of them.")
-    since: Rfc3339Time | None = Field(None, description="Only those created at this time (RFC 3339) or later.")
+    since: Since | None = Field(None, description="Only those created at this time (RFC 3339) or later.")
     order_by: str = Field(
         "",
         max_length=200,

@@ -10,7 +10,7 @@ from api.answers import Caller, OpenInventory, Service, SlowCalls, problems
 from api.departure import CallerLeft
 from api.listing import PageSize
 from api.payloads import PAYLOAD_ANSWER, answer_payload, note_letters
-from api.schemas import Rfc3339Time
+from api.schemas import Rfc3339Time, Since
 from api.schemas_catalog import HistogramOut, LetterMessagesOut, LettersOut, MessagesOut, TopicsOut
 from backfill.plan.redrive import LetterChoice
 from inventory.messages import (
@@ -80,9 +80,7 @@ def count_dead_letters(
     caller: Caller,
     slow: SlowCalls,
     *,
-    start: Annotated[
-        Rfc3339Time | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")
-    ] = None,
+    start: Annotated[Since | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")] = None,
 ) -> Any:
     """Count the pipeline's dead letters by source, reason and path, with the backfill that sends each again."""
     with slow:
@@ -102,9 +100,7 @@ def list_dead_letters(
     caller: Caller,
     slow: SlowCalls,
     *,
-    start: Annotated[
-        Rfc3339Time | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")
-    ] = None,
+    start: Annotated[Since | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")] = None,
     code: Annotated[str | None, Query(max_length=100, description="Those of this code alone.")] = None,
     path: Annotated[
         str | None, Query(max_length=300, description="Those at this path alone; empty: those without one.")
@@ -142,7 +138,7 @@ def download_dead_letter(
     caller: Caller,
     slow: SlowCalls,
     start: Annotated[
-        Rfc3339Time | None,
+        Since | None,
         Query(alias="from", description="RFC 3339: the dead letter's `ingest_time`; 30 days ago."),
     ] = None,
 ) -> Response:

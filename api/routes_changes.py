@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 
 from api.answers import INVALID, Caller, problems
 from api.listing import PageSize, page_of
-from api.schemas import Rfc3339Time
+from api.schemas import Since
 from api.state import services_of
 from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.page_tokens import parse_change_token, render_change_token
@@ -45,7 +45,7 @@ def list_changes(
     request: Request,
     caller: Caller,
     *,
-    since: Annotated[Rfc3339Time | None, Query(description="RFC 3339, 31 days ago at most; a day ago.")] = None,
+    since: Annotated[Since | None, Query(description="RFC 3339, 31 days ago at most; a day ago.")] = None,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: Annotated[
         str | None, Query(max_length=2000, description="next_page_token of the page before.")

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Response, status
 from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, point_to, problems, service_of, shown
 from api.job_routes import JobResource, add_job_routes, add_retry_route
 from api.listing import merge_listing
-from api.schemas import Rfc3339Time
+from api.schemas import Since
 from api.schemas_merges import MergeAudits, MergeEvents, MergeOut, MergePage
 from reporting.kind import MERGE
 from reporting.request import MergeCreate
@@ -69,7 +69,7 @@ def list_merge_audits(
     caller: Caller,
     *,
     source: Annotated[str | None, Query(max_length=300, description="This source alone.")] = None,
-    since: Annotated[Rfc3339Time | None, Query(description="RFC 3339, by the merge's end; 14 days ago.")] = None,
+    since: Annotated[Since | None, Query(description="RFC 3339, by the merge's end; 14 days ago.")] = None,
 ) -> Any:
     """List how each source fared in each merge that ended, with its audits: what the nights have found."""
     now = datetime.now(UTC)

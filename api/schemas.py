@@ -1,9 +1,10 @@
 """The API's JSON shapes that every route shares, as OpenAPI shows them."""
 
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, cast
 
-from pydantic import AwareDatetime, BaseModel, BeforeValidator, Field
+from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 from typing_extensions import TypedDict
 
@@ -19,8 +20,18 @@ def _refuse_numbers(value: Any) -> Any:
     return value
 
 
+def _bring_into_calendar(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        # Its own date is in the calendar, and in UTC it lies some hours before or after.
+        return datetime.min.replace(tzinfo=UTC) if moment.year == 1 else datetime.max.replace(tzinfo=UTC)
+
+
 Rfc3339Time = Annotated[AwareDatetime, BeforeValidator(_refuse_numbers)]
 """A time in a query's parameter: RFC 3339 with its offset, and no number."""
+Since = Annotated[Rfc3339Time, AfterValidator(_bring_into_calendar)]
+"""A time in UTC from which on something is listed; everything comes after one before the calendar begins."""
 
 
 class ProblemItem(BaseModel):

@@ -288,6 +288,16 @@ def test_a_page_token_of_brackets_within_brackets_is_no_fault_of_the_service(
     assert problem["errors"][0]["code"] == "page_token_invalid"
 
 
+@pytest.mark.parametrize(
+    "path", ["/backfills?since=", "/merges?since=", "/compactions?since=", "/dead-letters?from="]
+)
+def test_a_list_since_before_the_calendar_is_the_whole_list(client: httpx.Client, path: str) -> None:
+    before = client.get(f"{path}0001-01-01T00:00:00%2B14:00")
+    first = client.get(f"{path}0001-01-01T00:00:00Z")
+    assert (before.status_code, before.json()) == (200, first.json())
+    assert client.get(f"{path}9999-12-31T23:59:59-14:00").status_code == 200
+
+
 def test_a_histogram_of_no_topic_is_refused(client: httpx.Client) -> None:
     assert_problem(client.get("/topics/1/histogram"), 422, "name_invalid")
 
