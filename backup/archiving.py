@@ -10,7 +10,7 @@ import structlog
 from backup.source import PulledPart
 from model.archive import Attempt
 from model.errors import RefeedError
-from streams.journal import IDS_SCHEMA, ONLY_TABLE
+from streams.ids import IDS_SCHEMA, ONLY_TABLE
 from streams.targets import TableKeeper, TargetPart, TaskOutput
 from warehouse.archive import Archive
 

@@ -17,17 +17,15 @@ from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.settings import Settings
 from model.stream import BACKUP_STREAM
 from model.stream_options import BackupStreamOptions, stream_lease
-from streams.ack_leases import AckLeases
-from streams.committer import StreamCommitter
+from streams.backlog import find_oldest
 from streams.folder import StreamFolder
-from streams.journal import ONLY_TABLE, Journal
-from streams.learning import Learner
+from streams.ids import ONLY_TABLE
+from streams.journal import Journal
 from streams.lease import hold_lease, refuse_held
-from streams.oldest import find_oldest
-from streams.place import place_of
 from streams.queries import StreamQuery
 from streams.report import StreamReporter
-from streams.stream import OwnedHome, StreamWork, run_stream
+from streams.status import place_of
+from streams.stream import OwnedHome, StreamWork, open_committer, run_stream
 from warehouse.archive import Archive
 from warehouse.port import Warehouse
 
@@ -87,24 +85,18 @@ def _open_work(
         hold_lease(archive.leases(), lease, home.stream, journal) as held,
         closing(open_channel(settings.pubsub_address)) as channel,
     ):
-        home.status.note(epoch=held.epoch)
-        committer = StreamCommitter(
+        committer = open_committer(
+            settings,
+            home,
+            held,
+            journal,
             work=Archiving(archive.parse_part),
             targets=ArchiveTarget(archive, stream=home.stream, lease=lease, epoch=held.epoch),
             names=[ONLY_TABLE],
-            journal=journal,
-            ack_leases=AckLeases(channel, settings.project),
-            status=home.status,
-            learner=Learner(
-                journal,
-                held,
-                read_ids=lambda _, span: archive.read_ids(span),
-                find_oldest=lambda: _find_oldest(settings, open_pubsub()),
-                min_free_bytes=settings.min_free_disk_bytes,
-                status=home.status,
-            ),
+            channel=channel,
+            read_ids=lambda _, span: archive.read_ids(span),
+            find_oldest=lambda: _find_oldest(settings, open_pubsub()),
         )
-        committer.recover()
         with LabelledTopics(settings):
             yield StreamWork(committer, _read_backlog)
 

@@ -4,18 +4,18 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.ipc
 
 from connectors.pubsub.pull import PulledBatch
 from connectors.pubsub.replays import find_replays
 from connectors.pubsub.source import PullSource
 from model import failpoint
 from model.message import replay_token
-from streams.journal import IDS_SCHEMA
+from streams.ids import IDS_SCHEMA, concat_ids, make_ids, pack_tables, unpack_tables
 from warehouse.archive import ArchiveWriter
 from warehouse.open import warehouse_from_json
 
@@ -35,23 +35,13 @@ class PulledPart:
 
     def encode(self) -> bytes:
         """Return the bytes that a Spark row carries to the driver."""
-        sink = pa.BufferOutputStream()
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
-        head = json.dumps(self.part).encode()
-        for table in (self.ids, self.replays):
-            schema = table.schema.with_metadata({"part": head})
-            with pa.ipc.new_stream(sink, schema, options=options) as writer:
-                # In one piece: ids that count up are worth compressing over thousands of rows only.
-                writer.write_table(table.combine_chunks())
-        return bytes(sink.getvalue())
+        return pack_tables(self.part, (self.ids, "lz4"), (self.replays, "lz4"))
 
     @classmethod
-    def decode(cls, encoded: bytes) -> "PulledPart":
+    def decode(cls, encoded: bytes) -> Self:
         """Return what :meth:`encode` made bytes of."""
-        source = pa.BufferReader(encoded)
-        tables = [pa.ipc.open_stream(source).read_all() for _ in range(2)]
-        part = json.loads(tables[0].schema.metadata[b"part"])
-        return cls(part, *(table.replace_schema_metadata(None) for table in tables))
+        part, (ids, replays) = unpack_tables(encoded, 2)
+        return cls(part, ids, replays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +66,22 @@ class ArchiveTask:
             return None
         if self.writer.is_by_topic:
             ids.sort(key=lambda pair: pair[0])
-        return PulledPart(written, _concat([table for _, table in ids]), _concat(replays)).encode()
+        return PulledPart(written, concat_ids([table for _, table in ids]), concat_ids(replays)).encode()
 
     def _without_replays(
         self, batches: Iterator[PulledBatch], ids: list[tuple[tuple[str, str], pa.Table]], replays: list[pa.Table]
     ) -> Iterator[tuple[str, str, pa.RecordBatch]]:
         """Yield topic, subscription and rows to write; put their ids, and those of replays, into the lists."""
         for batch in batches:
-            names = batch.target.topic, batch.target.subscription
-            rows = batch.rows
-            is_replay = find_replays(rows, replay_token(self.secret, names[0]))
+            topic, subscription, rows = batch.target.topic, batch.target.subscription, batch.rows
+            make = partial(make_ids, IDS_SCHEMA, topic=topic, subscription=subscription)
+            is_replay = find_replays(rows, replay_token(self.secret, topic))
             if is_replay is not None:
-                replays.append(_ids(*names, rows.filter(is_replay)))
+                replays.append(make(rows.filter(is_replay)))
                 rows = rows.filter(pc.invert(is_replay))
             if rows.num_rows:
-                ids.append((names, _ids(*names, rows)))
-                yield (*names, rows)
+                ids.append(((topic, subscription), make(rows)))
+                yield topic, subscription, rows
 
 
 class BackupSource(PullSource):
@@ -110,16 +100,3 @@ class BackupSource(PullSource):
         task = json.loads(self.options["task"])
         writer = warehouse_from_json(task["warehouse"]).archive_writer(task["writer"])
         return ArchiveTask(writer, self.options["secret"])
-
-
-def _ids(topic: str, subscription: str, rows: pa.RecordBatch) -> pa.Table:
-    def constant(value: str) -> pa.DictionaryArray:
-        zeros = pa.repeat(pa.scalar(0, pa.int32()), rows.num_rows)
-        return pa.DictionaryArray.from_arrays(zeros, pa.array([value]))
-
-    columns = [rows.column(name) for name in ("message_id", "publish_time", "ack_id")]
-    return pa.Table.from_arrays([constant(topic), constant(subscription), *columns], schema=IDS_SCHEMA)
-
-
-def _concat(parts: list[pa.Table]) -> pa.Table:
-    return pa.concat_tables(parts).unify_dictionaries() if parts else IDS_SCHEMA.empty_table()

@@ -4,7 +4,7 @@ import base64
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -57,12 +57,8 @@ def compare_rows(
 
 def joined_schema(running: RowSchema, new: RowSchema) -> RowSchema:
     """Return the columns of both, those of ``new`` first: types are the new release's where both have a column."""
-    return RowSchema(_joined_fields(running.fields, new.fields))
-
-
-def _joined_fields(running: Sequence[Field], new: Sequence[Field]) -> tuple[Field, ...]:
-    known = {field.name.lower() for field in new}
-    return (*new, *(field for field in running if field.name.lower() not in known))
+    known = {field.name.lower() for field in new.fields}
+    return RowSchema((*new.fields, *(field for field in running.fields if field.name.lower() not in known)))
 
 
 def plain_cell(cell: Any, field: Field) -> Any:

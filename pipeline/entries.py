@@ -27,14 +27,16 @@ class BrokenSource:
 
 
 class FaultList:
-    """What is wrong, each with its place."""
+    """What is wrong at ``place``, or with all of a registry."""
 
-    def __init__(self) -> None:
+    def __init__(self, place: str = "") -> None:
         self.found: list[dict[str, str]] = []
+        self._place = place
 
-    def add(self, place: str, message: str) -> None:
-        """Note one fault."""
-        self.found.append({"pointer": place, "message": message, "code": RegistryError.code})
+    def add(self, field: str, message: str) -> None:
+        """Note one fault of a field; an empty one is the place itself."""
+        pointer = ".".join(part for part in (self._place, field) if part)
+        self.found.append({"pointer": pointer, "message": message, "code": RegistryError.code})
 
     def error(self, url: str) -> RegistryError | None:
         """Return the error that names every fault of the registry ``url``, None when there is none."""
@@ -54,7 +56,7 @@ class Faults:
 
     def of_source(self, name: str, group: str | None) -> FaultList:
         """Return the list of one source's faults."""
-        return self._of_sources.setdefault(name, (group, FaultList()))[1]
+        return self._of_sources.setdefault(name, (group, FaultList(f"{SOURCES_FILE}.sources.{name}")))[1]
 
     def broken(self) -> tuple[BrokenSource, ...]:
         """Return the sources that have faults."""
@@ -139,12 +141,12 @@ def read_entries(content: bytes | None, faults: Faults) -> SourceEntries | None:
         for fault in exc.faults:
             faults.of_files.add(f"{SOURCES_FILE}, line {fault.line}", f"is no YAML: {fault.message}")
         return None
-    whole = _validated(_SourcesFile, found, SOURCES_FILE, faults.of_files)
+    whole = _validated(_SourcesFile, found, faults.of_files, SOURCES_FILE)
     entries = {}
     for name, raw in (_raw_sources(found) if whole is None else whole.sources or {}).items():
         group = raw.get("group", DEFAULT_GROUP) if isinstance(raw, dict) else None
         own = faults.of_source(name, group if isinstance(group, str) else None)
-        entry = _validated(SourceEntry, raw, f"{SOURCES_FILE}.sources.{name}", own)
+        entry = _validated(SourceEntry, raw, own)
         if entry is not None:
             entries[name] = entry
     if whole is None:
@@ -155,17 +157,17 @@ def read_entries(content: bytes | None, faults: Faults) -> SourceEntries | None:
 def _raw_sources(found: Any) -> dict[str, Any]:
     """Return the entries of a file with other faults, so that theirs are named too."""
     sources = found.get("sources") if isinstance(found, dict) else None
-    return (
-        {name: raw for name, raw in sources.items() if isinstance(name, str)} if isinstance(sources, dict) else {}
-    )
+    if not isinstance(sources, dict):
+        return {}
+    return {name: raw for name, raw in sources.items() if isinstance(name, str)}
 
 
-def _validated(kind: type[_Model], found: Any, place: str, faults: FaultList) -> _Model | None:
+def _validated(kind: type[_Model], found: Any, faults: FaultList, *place: str) -> _Model | None:
     try:
         return kind.model_validate(found)
     except ValidationError as exc:
         for error in exc.errors():
-            faults.add(".".join((place, *map(str, error["loc"]))), error["msg"])
+            faults.add(".".join((*place, *map(str, error["loc"]))), error["msg"])
         return None
 
 

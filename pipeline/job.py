@@ -19,17 +19,13 @@ from pipeline.registry import Registry
 from pipeline.source import StagingSource
 from pipeline.staged_ids import StagedIds, open_journal
 from pipeline.staging import StagingWork
-from streams.ack_leases import AckLeases
-from streams.committer import StreamCommitter
+from streams.backlog import find_oldest
 from streams.folder import StreamFolder
-from streams.learning import Learner
 from streams.lease import hold_lease
-from streams.oldest import find_oldest
-from streams.place import place_of
 from streams.queries import StreamQuery
 from streams.report import StreamReporter
-from streams.status import StatusFile
-from streams.stream import OwnedHome, StreamWork, run_stream
+from streams.status import StatusFile, place_of
+from streams.stream import OwnedHome, StreamWork, open_committer, run_stream
 from streams.topics import TopicTargets
 from warehouse.port import Warehouse
 
@@ -127,27 +123,20 @@ def _open_work(
         names = sources.start()
         ids = StagedIds(tables, letters, sources.known_sources, settings.replay_secret(), mapping)
         with hold_lease(tables.leases(), lease, home.stream, journal) as held:
-            home.status.note(epoch=held.epoch)
-            committer = StreamCommitter(
+            committer = open_committer(
+                settings,
+                home,
+                held,
+                journal,
                 work=StagingWork(tables.parse_part, sources.learn),
                 targets=TopicTargets(tables, pubsub.channel, pubsub.topic_path, sources.refuse),
                 names=names,
-                journal=journal,
-                ack_leases=AckLeases(pubsub.channel, settings.project),
-                status=home.status,
-                learner=Learner(
-                    journal,
-                    held,
-                    read_ids=ids.read,
-                    find_oldest=partial(_find_oldest, settings, pubsub, sources),
-                    min_free_bytes=settings.min_free_disk_bytes,
-                    status=home.status,
-                ),
+                channel=pubsub.channel,
+                read_ids=ids.read,
+                find_oldest=partial(_find_oldest, settings, pubsub, sources),
             )
-            committer.recover()
             sources.follow(committer)
-            follow = partial(sources.follow, committer)
-            watch = _every(settings.registry_poll_seconds, follow)
+            watch = _every(settings.registry_poll_seconds, partial(sources.follow, committer))
             yield StreamWork(committer, partial(_read_backlog, home.status), watch)
 
 

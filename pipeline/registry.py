@@ -253,45 +253,42 @@ def _source(
     tags: re.Pattern[str],
     faults: FaultList,
 ) -> Source | None:
-    place = f"{SOURCES_FILE}.sources.{name}"
-    before = len(faults.found)
-    found: Source | None
-    _check_names(name, entry, place, faults)
+    _check_names(name, entry, faults)
     if entry.schema_ == "inferred":
-        found = _inferred(name, entry, place, faults)
+        found: Source | None = _inferred(name, entry, faults)
     else:
-        found = _described(name, entry, descriptors, tags, place=place, faults=faults)
-    return found if found is not None and len(faults.found) == before else None
+        found = _described(name, entry, descriptors, tags, faults)
+    return None if faults.found else found
 
 
-def _check_names(name: str, entry: SourceEntry, place: str, faults: FaultList) -> None:
+def _check_names(name: str, entry: SourceEntry, faults: FaultList) -> None:
     if not re.fullmatch(r"[A-Za-z]\w{0,99}", name):
-        faults.add(place, f"{name!r} is no name of a source: a letter, then letters, digits and _")
+        faults.add("", f"{name!r} is no name of a source: a letter, then letters, digits and _")
     for what, text in (("topic", entry.topic), ("subscription", entry.subscription), ("publish", entry.publish)):
         try:
             parse_resource_id(text or "ok-", what)
         except InvalidNameError as exc:
-            faults.add(f"{place}.{what}", exc.message)
+            faults.add(what, exc.message)
     for what, text in (("staging", entry.staging), ("reporting", entry.reporting)):
         if text is not None and not _TABLE.fullmatch(text):
-            faults.add(f"{place}.{what}", f"{text!r} is no dataset.table")
+            faults.add(what, f"{text!r} is no dataset.table")
     if entry.publish_ordering == "key" and entry.publish is None:
-        faults.add(f"{place}.publish_ordering", "is of what is published: name a topic in publish")
+        faults.add("publish_ordering", "is of what is published: name a topic in publish")
     elif entry.publish_ordering == "key" and not entry.key:
-        faults.add(f"{place}.publish_ordering", "is by the source's key, and it has none")
+        faults.add("publish_ordering", "is by the source's key, and it has none")
     if not is_group(entry.group):
-        faults.add(f"{place}.group", f"{entry.group!r} is no group: small letters, digits and -")
+        faults.add("group", f"{entry.group!r} is no group: small letters, digits and -")
 
 
-def _inferred(name: str, entry: SourceEntry, place: str, faults: FaultList) -> Source:
+def _inferred(name: str, entry: SourceEntry, faults: FaultList) -> Source:
     if entry.message is not None:
-        faults.add(f"{place}.message", "an inferred schema has no message: leave out one of the two")
+        faults.add("message", "an inferred schema has no message: leave out one of the two")
     if entry.variant != "plain":
-        faults.add(f"{place}.variant", "changes need a schema: name a message")
+        faults.add("variant", "changes need a schema: name a message")
     if entry.scalars_as_text:
-        faults.add(f"{place}.scalars_as_text", "is for fields of a schema: name a message")
+        faults.add("scalars_as_text", "is for fields of a schema: name a message")
     if entry.event_type_attribute is not None and entry.key:
-        faults.add(f"{place}.key", "is for one table, and event_type_attribute makes one a type: choose one")
+        faults.add("key", "is for one table, and event_type_attribute makes one a type: choose one")
     return _build(name, entry, staging=entry.staging or f"staging.{name}")
 
 
@@ -300,26 +297,24 @@ def _described(
     entry: SourceEntry,
     descriptors: Mapping[str, DescriptorSet],
     tags: re.Pattern[str],
-    *,
-    place: str,
     faults: FaultList,
 ) -> Source | None:
     if entry.message is None:
-        faults.add(f"{place}.message", "is missing: name the message, or write 'schema: inferred'")
+        faults.add("message", "is missing: name the message, or write 'schema: inferred'")
         return None
     if entry.event_type_attribute is not None:
-        faults.add(f"{place}.event_type_attribute", "is for 'schema: inferred' only")
+        faults.add("event_type_attribute", "is for 'schema: inferred' only")
     try:
         owner, message = _find_message(descriptors, entry.message)
         reference = read_message_options(message).table_reference
         schema = message_schema(message, variant=entry.variant, policy_tag_pattern=tags)
     except DescriptorError as exc:
         for fault in exc.details.get("faults", [exc.message]):
-            faults.add(f"{place}.message", fault)
+            faults.add("message", fault)
         return None
-    _check_columns(entry, schema, place, faults)
+    _check_columns(entry, schema, faults)
     if entry.staging is None and reference and not _TABLE.fullmatch(reference):
-        faults.add(f"{place}.message", f"its table_reference {reference!r} is no dataset.table")
+        faults.add("message", f"its table_reference {reference!r} is no dataset.table")
     return _build(
         name,
         entry,
@@ -356,7 +351,7 @@ def _keys(entry: SourceEntry) -> tuple[str, ...]:
     return (entry.key,) if isinstance(entry.key, str) else tuple(entry.key)
 
 
-def _check_columns(entry: SourceEntry, schema: RowSchema, place: str, faults: FaultList) -> None:
+def _check_columns(entry: SourceEntry, schema: RowSchema, faults: FaultList) -> None:
     columns = {field.name: field for field in schema.fields}
     keys = _keys(entry)
     named = [("key", name) for name in keys] + [("dedup_order", name) for name in entry.dedup_order]
@@ -368,15 +363,15 @@ def _check_columns(entry: SourceEntry, schema: RowSchema, place: str, faults: Fa
     for what, name in named:
         field = columns.get(name)
         if field is None or field.mode == "REPEATED" or field.type in ("RECORD", "JSON"):
-            faults.add(f"{place}.{what}", f"{name!r} is no column with one value")
+            faults.add(what, f"{name!r} is no column with one value")
         elif what == "key" and field.type not in KEY_TYPES:
-            faults.add(f"{place}.key", f"{name!r} is {field.type}, which tells no entities apart")
+            faults.add("key", f"{name!r} is {field.type}, which tells no entities apart")
         elif what in ("event_time", "partition") and field.type not in MOMENT_TYPES:
-            faults.add(f"{place}.{what}", f"{name!r} is {field.type}, not {', '.join(MOMENT_TYPES)}")
+            faults.add(what, f"{name!r} is {field.type}, not {', '.join(MOMENT_TYPES)}")
     for name in {name for _, name in named if named.count(("key", name)) > 1}:
-        faults.add(f"{place}.key", f"{name!r} is named twice")
+        faults.add("key", f"{name!r} is named twice")
     if entry.variant == "change_data" and not keys:
-        faults.add(f"{place}.key", "is missing: an image without a key is none")
+        faults.add("key", "is missing: an image without a key is none")
 
 
 def _unshared(sources: Sequence[Source], faults: Faults) -> list[Source]:
@@ -390,11 +385,10 @@ def _unshared(sources: Sequence[Source], faults: Faults) -> list[Source]:
             if (first, its) == (source, what):
                 continue
             for one, own, other in ((first, its, source), (source, what, first)):
-                place = f"{SOURCES_FILE}.sources.{one.name}.{own}"
                 also = (
                     f"is that of {other.name} too" if one is not other else "is both its staging and its reporting"
                 )
-                faults.of_source(one.name, one.group).add(place, f"{getattr(one, own)} {also}")
+                faults.of_source(one.name, one.group).add(own, f"{getattr(one, own)} {also}")
                 shared.add(one.name)
     return [source for source in sources if source.name not in shared]
 
@@ -407,11 +401,10 @@ def _acyclic(sources: Sequence[Source], faults: Faults) -> list[Source]:
             leads[source.topic].add(source.publish)
     looping = {source.name: source for source in sources if source.publish and _reaches(leads, source)}
     for source in looping.values():
-        place = f"{SOURCES_FILE}.sources.{source.name}.publish"
         others = [name for name in looping if name != source.name]
         by = f", by way of {' and '.join(others)}" if others else ""
         message = f"what it publishes to {source.publish} comes back to {source.topic}{by}"
-        faults.of_source(source.name, source.group).add(place, message)
+        faults.of_source(source.name, source.group).add("publish", message)
     return [source for source in sources if source.name not in looping]
 
 

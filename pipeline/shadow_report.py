@@ -7,7 +7,9 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
+
+from pydantic import TypeAdapter
 
 from model.disk import replace_text
 from model.errors import RefeedError
@@ -81,17 +83,8 @@ class ShadowReport:
         self.state = ShadowState.FAILED
         self.error = {"code": exc.code, "message": safe_message(exc.code, exc.message)}
 
-    def to_json(self) -> dict[str, Any]:
-        """Return what :meth:`from_json` takes."""
-        return asdict(self)
 
-    @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Self:
-        """Return the report that :meth:`to_json` described; fields of another release are left out."""
-        known = {name: value for name, value in fields.items() if name in cls.__slots__}
-        known["state"] = ShadowState(known["state"])
-        known["examples"] = [ShadowExample(**example) for example in known.get("examples", ())]
-        return cls(**known)
+_REPORT: Final = TypeAdapter(ShadowReport)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +151,13 @@ class ShadowFolder:
         """Replace the report, all at once; nothing is written once the folder is gone."""
         report.at = time.time()
         with suppress(FileNotFoundError):
-            replace_text(self._report, json.dumps(report.to_json()))
+            replace_text(self._report, json.dumps(asdict(report)))
 
     def read(self) -> ShadowReport:
-        """Return the report that was written last, an empty one without any."""
+        """Return the report that was written last, by whichever release; an empty one without any."""
         try:
-            return ShadowReport.from_json(json.loads(self._report.read_text()))
-        except (OSError, ValueError, KeyError, TypeError):
+            return _REPORT.validate_json(self._report.read_bytes())
+        except (OSError, ValueError):
             return ShadowReport()
 
     def forget(self) -> None:

@@ -1,6 +1,5 @@
 """What a pipeline's task does with messages: a part for each table, one small result for the driver."""
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -8,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Self
 
 import pyarrow as pa
-import pyarrow.ipc
 import structlog
 
 from connectors.pubsub.pull import PulledBatch
@@ -26,7 +24,15 @@ from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.plan import GroupPlan, SourcePlan, sources_by_subscription
 from pipeline.published import PUBLISH_REFUSED, find_unpublishable, render_messages
 from pipeline.registry import Source
-from streams.journal import PULLED_IDS_SCHEMA
+from streams.ids import (
+    PULLED_IDS_SCHEMA,
+    TAKEN_COLUMNS,
+    concat_ids,
+    constant,
+    make_ids,
+    pack_tables,
+    unpack_tables,
+)
 from streams.targets import TargetPart, topic_target
 from streams.topics import TOPIC_SCHEMA, TopicPart
 from warehouse.rows import RowPart, RowWriter
@@ -37,8 +43,6 @@ _log = structlog.get_logger(__name__)
 # type, so that they wait for each other.
 _DECODED_AT_ONCE: Final = 10_000
 _WRITES_AT_ONCE: Final = 8
-# What an id takes over from its message.
-_TAKEN: Final = ["message_id", "publish_time", "ack_id"]
 # What messages are counted as that carry the replay token though no backfill published them, by the tag they lack.
 FORGED_REPLAY: Final = "forged_replay"
 
@@ -67,28 +71,15 @@ class StagedParts:
             "counts": self.counts,
             "variations": [variation.to_json() for variation in self.variations],
         }
-        sink = pa.BufferOutputStream()
-        ids = _concat([one.ids for one in (*of_tables, *of_topics)])
+        ids = concat_ids([one.ids for one in (*of_tables, *of_topics)], PULLED_IDS_SCHEMA)
         messages = pa.concat_tables([TOPIC_SCHEMA.empty_table(), *(one.part.messages for one in of_topics)])
-        packed = pa.ipc.IpcWriteOptions(compression="zstd")
-        for table, text, options in (
-            (ids, json.dumps(head), None),
-            (self.unfit, "", None),
-            (messages, "", packed),
-        ):
-            schema = table.schema.with_metadata({"head": text.encode()})
-            with pa.ipc.new_stream(sink, schema, options=options) as writer:
-                writer.write_table(table)
-        return bytes(sink.getvalue())
+        return pack_tables(head, (ids, None), (self.unfit, None), (messages, "zstd"))
 
     @classmethod
     def decode(cls, encoded: bytes, parse_part: Callable[[Mapping[str, Any]], RowPart]) -> Self:
         """Return what :meth:`encode` made bytes of; ``parse_part`` is the tables'."""
-        reader = pa.BufferReader(encoded)
-        ids, unfit, messages = (pa.ipc.open_stream(reader).read_all() for _ in range(3))
-        head = json.loads(ids.schema.metadata[b"head"])
+        head, (ids, unfit, messages) = unpack_tables(encoded, 3)
         variations = tuple(Variation.from_json(found) for found in head["variations"])
-        ids, unfit, messages = (table.replace_schema_metadata(None) for table in (ids, unfit, messages))
         parts: list[TargetPart] = []
         at = 0
         for table, fields in head["parts"]:
@@ -174,7 +165,7 @@ class PlannedStaging:
             for source, kinds in self._counts.items()
         }
         variations = tuple(self._variations.values())
-        return StagedParts(tuple(parts), counts, _concat(self._unfit), variations).encode()
+        return StagedParts(tuple(parts), counts, concat_ids(self._unfit, PULLED_IDS_SCHEMA), variations).encode()
 
     def _write(self) -> list[TargetPart]:
         """Write a part a table; what a warehouse refuses for good goes to the dead letters, which come last."""
@@ -230,7 +221,7 @@ class PlannedStaging:
                 self._refuse(source, [Refusal(index, PUBLISH_REFUSED, reason)], batch)
         target = topic_target(name)
         ids = pa.concat_tables(rows.ids)
-        ids = ids.set_column(ids.schema.get_field_index("table"), "table", _constant(target, ids.num_rows))
+        ids = ids.set_column(ids.schema.get_field_index("table"), "table", constant(target, ids.num_rows))
         kept = pa.array([place not in left_out and place not in refused for place in range(ids.num_rows)])
         part = TopicPart(source.publish, source.is_published_by_key, messages.filter(kept))
         return [TargetPart(target, part, ids.filter(kept))] if part.rows else []
@@ -292,7 +283,7 @@ class PlannedStaging:
         self._refuse(found.source, decoded.refused, batch)
         if decoded.unfit:
             none = pa.repeat("", len(decoded.unfit))
-            self._unfit.append(_ids(found.source.staging, batch, decoded.unfit, none))
+            self._unfit.append(_make_ids(found.source.staging, batch, decoded.unfit, none))
         for (name, digest), variation in decoded.variations.items():
             self._variations.setdefault((found.source.name, name, digest), variation)
 
@@ -332,7 +323,7 @@ class PlannedStaging:
     ) -> None:
         found = self._tables.setdefault(table, _Rows(writer))
         found.batches.append(rows)
-        found.ids.append(_ids(table, batch, places, self._replay_ids(rows, source)))
+        found.ids.append(_make_ids(table, batch, places, self._replay_ids(rows, source)))
         found.messages.append((source, batch, places))
 
     def _replay_ids(self, rows: pa.RecordBatch, source: Source) -> pa.Array:
@@ -357,22 +348,10 @@ class StagingSource(PullSource):
         return StagingTask(self.options["secret"])
 
 
-def _concat(parts: list[pa.Table]) -> pa.Table:
-    return pa.concat_tables(parts).unify_dictionaries() if parts else PULLED_IDS_SCHEMA.empty_table()
-
-
-def _ids(table: str, batch: PulledBatch, places: Sequence[int], replays: pa.Array) -> pa.Table:
-    taken = batch.rows.select(_TAKEN).take(pa.array(places, pa.int32()))
-
-    found: dict[str, Any] = {name: taken.column(name) for name in _TAKEN}
-    constants = {"topic": batch.target.topic, "subscription": batch.target.subscription, "table": table}
-    found |= {name: _constant(value, taken.num_rows) for name, value in constants.items()}
-    found |= {"replay": replays}
-    return pa.Table.from_arrays([found[name] for name in PULLED_IDS_SCHEMA.names], schema=PULLED_IDS_SCHEMA)
-
-
-def _constant(value: str, count: int) -> pa.DictionaryArray:
-    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), count), pa.array([value]))
+def _make_ids(table: str, batch: PulledBatch, places: Sequence[int], replays: pa.Array) -> pa.Table:
+    taken = batch.rows.select(TAKEN_COLUMNS).take(pa.array(places, pa.int32()))
+    topic, subscription = batch.target.topic, batch.target.subscription
+    return make_ids(PULLED_IDS_SCHEMA, taken, topic=topic, subscription=subscription, table=table, replay=replays)
 
 
 def _open_plan(text: str, secret: str) -> OpenPlan:

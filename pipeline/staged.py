@@ -1,7 +1,6 @@
 """Which staging tables a topic's messages go to, to tell what became of them."""
 
 import threading
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any, Final
@@ -11,7 +10,7 @@ import structlog
 
 from model.errors import AlreadyMergedError, RegistryError, RevertIncompleteError, WarehouseError
 from model.settings import Settings
-from pipeline.registry import Registry, Source, read_snapshot
+from pipeline.registry import Registry, RegistrySnapshot, Source, read_snapshot
 from pipeline.repository import repository_table, tables_of
 from warehouse.port import Warehouse
 from warehouse.staging import Staging
@@ -31,9 +30,7 @@ class StagedTopics:
         self._warehouse = warehouse
         self._lock = threading.Lock()
         self._fingerprint = ""
-        self._by_topic: dict[str, list[Source]] = {}
-        self._groups_of = ""
-        self._groups: frozenset[str] | None = None
+        self._snapshot: RegistrySnapshot | None = None
 
     def __call__(self, topic: str) -> Staging | None:
         """Return the staging of ``topic``, of all sources that read it.
@@ -41,12 +38,7 @@ class StagedTopics:
         Raises:
             WarehouseError: the warehouse does not say which tables an inferred source has.
         """
-        try:
-            with self._lock:
-                sources = self._read().get(topic, [])
-        except RegistryError as exc:
-            _LOG.warning("registry_unreadable", code=exc.code, error=exc.message)
-            return None
+        sources = [source for source in self._sources() if source.topic == topic]
         parts = [self._warehouse.open_staging(self._tables(source), source.reporting) for source in sources]
         return StagedSources(parts) if len(parts) > 1 else next(iter(parts), None)
 
@@ -55,40 +47,40 @@ class StagedTopics:
 
         An inferred source has none here: each type of event has a table of its own.
         """
-        try:
-            with self._lock:
-                found = [source for sources in self._read().values() for source in sources if source.name == name]
-        except RegistryError as exc:
-            _LOG.warning("registry_unreadable", code=exc.code, error=exc.message)
+        found = next((source for source in self._sources() if source.name == name), None)
+        if found is None:
             return None
-        if not found:
-            return None
-        return found[0].topic, () if found[0].is_inferred else (found[0].staging,)
+        return found.topic, () if found.is_inferred else (found.staging,)
 
     def groups(self) -> frozenset[str] | None:
         """Return the registry's groups; None while it can't be read, has a fault, or is still empty."""
-        with self._lock:
-            try:
-                registry = Registry(self._settings.registry)
-                fingerprint = registry.fingerprint()
-                if fingerprint != self._groups_of:
-                    files = registry.read_files()
-                    found = read_snapshot(files, registry.url).groups() if files else None
-                    self._groups = None if found is None else frozenset(found)
-                    self._groups_of = fingerprint
-            except RegistryError:
-                return None
-            return self._groups
+        try:
+            found = self._read()
+        except RegistryError:
+            return None
+        if found is None or found.broken or found.error is not None:
+            return None
+        return frozenset(found.groups())
 
-    def _read(self) -> dict[str, list[Source]]:
-        registry = Registry(self._settings.registry)
-        fingerprint = registry.fingerprint()
-        if fingerprint != self._fingerprint:
-            by_topic: dict[str, list[Source]] = defaultdict(list)
-            for source in registry.read_valid().sources if registry.read_files() else ():
-                by_topic[source.topic].append(source)
-            self._by_topic, self._fingerprint = dict(by_topic), fingerprint
-        return self._by_topic
+    def _sources(self) -> Sequence[Source]:
+        """Return the sources that have no fault, none while the registry can't be read."""
+        try:
+            found = self._read()
+        except RegistryError as exc:
+            _LOG.warning("registry_unreadable", code=exc.code, error=exc.message)
+            return ()
+        return () if found is None else found.sources
+
+    def _read(self) -> RegistrySnapshot | None:
+        """Return what the registry says now, None while it is empty."""
+        with self._lock:
+            registry = Registry(self._settings.registry)
+            fingerprint = registry.fingerprint()
+            if fingerprint != self._fingerprint:
+                files = registry.read_files()
+                self._snapshot = read_snapshot(files, registry.url, is_partial=True) if files else None
+                self._fingerprint = fingerprint
+            return self._snapshot
 
     def _tables(self, source: Source) -> list[str]:
         """Return the staging tables of ``source``, of an inferred one those of every type that was met so far."""

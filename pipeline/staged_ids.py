@@ -12,7 +12,8 @@ from model.archive import ID_COLUMNS, IdSpan
 from model.message import replay_token
 from pipeline.originals import read_originals, replay_ids
 from pipeline.registry import Source
-from streams.journal import REPLAYS, TABLE_IDS_SCHEMA, Journal
+from streams.ids import TABLE_IDS_SCHEMA
+from streams.journal import REPLAYS, Journal
 from streams.learning import CLOCK_SKEW
 from streams.targets import is_topic
 from warehouse.rows import RowTables

@@ -9,7 +9,7 @@ import structlog
 from pipeline.inferred import Variation
 from pipeline.paths import MAX_COUNTED, OTHERS
 from pipeline.source import FORGED_REPLAY, StagedParts
-from streams.journal import PULLED_IDS_SCHEMA
+from streams.ids import PULLED_IDS_SCHEMA
 from streams.targets import TableKeeper, TaskOutput, is_topic
 from warehouse.rows import RowPart
 

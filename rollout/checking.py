@@ -20,8 +20,8 @@ from rollout.formats import ReleaseFormats, own_formats
 from rollout.releases import Releases
 from rollout.service import StreamService
 from streams.folder import StreamFolder, has_state, read_newest_status
-from streams.place import address_of
 from streams.snapshot import PLAN_FILE
+from streams.status import address_of
 from warehouse.open import warehouse_from_json
 from warehouse.port import Warehouse
 

@@ -27,7 +27,8 @@ from pipeline.discard import discard_staged
 from pipeline.plan import PlanFacts
 from reporting.kind import MERGE
 from rollout.fence import StreamFence
-from streams.journal import TABLE_IDS_SCHEMA, Journal
+from streams.ids import TABLE_IDS_SCHEMA
+from streams.journal import Journal
 from streams.snapshot import PLAN_FILE, read_manifest, restore_state
 from warehouse.rows import RowTables
 

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -199,7 +199,7 @@ class UpdateWork:
             self._end(update, place, UpdateState.FAILED, error=_fault_of(exc))
             return
         failpoint.hit("shadow.looked")
-        figures = {**(update.figures or {}), SHADOW_FIGURES: step.report.to_json()}
+        figures = {**(update.figures or {}), SHADOW_FIGURES: asdict(step.report)}
         if step.fault is not None:
             self._end(update, place, UpdateState.FAILED, error=step.fault, figures=figures)
         elif step.has_agreed:

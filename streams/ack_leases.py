@@ -1,8 +1,8 @@
 """Extends the leases of pulled messages while a stream works, and acknowledges the messages when it is done."""
 
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +12,7 @@ import structlog
 
 from connectors.pubsub.acks import Held, acknowledge_each, extend_each
 from model import failpoint
+from streams.pulse import repeating
 
 _log = structlog.get_logger(__name__)
 
@@ -44,22 +45,10 @@ class AckLeases:
         """Let ``ids`` come again at once; where that fails they come when their leases run out."""
         self._extend(ids, 0, "not_given_back")
 
-    @contextmanager
-    def extended(self, ids: pa.Table) -> Iterator[None]:
+    def extended(self, ids: pa.Table) -> AbstractContextManager[None]:
         """Extend the leases of ``ids`` from a thread for as long as the block runs."""
-        over = threading.Event()
-
-        def extend() -> None:
-            while not over.wait(_EXTEND_EVERY_SECONDS):
-                self._extend(ids, _EXTEND_BY_SECONDS, "lease_not_extended")
-
-        thread = threading.Thread(target=extend, name="extend-leases", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            over.set()
-            thread.join()
+        extend = partial(self._extend, ids, _EXTEND_BY_SECONDS, "lease_not_extended")
+        return repeating(extend, every_seconds=_EXTEND_EVERY_SECONDS, name="extend-leases")
 
     def _extend(self, ids: pa.Table, seconds: int, failure: str) -> None:
         held = ((path, ack_ids, seconds) for path, ack_ids in self._held(ids))

@@ -16,10 +16,10 @@ from connectors.pubsub.source import TaskResult
 from model import failpoint
 from model.errors import CommitOutcomeUnknownError, RefeedError, StorageFullError
 from streams.ack_leases import AckLeases
-from streams.batch import Batch, read_batch
+from streams.batch import Batch, find_new, read_batch
 from streams.compaction import Compactor
-from streams.journal import Entry, EntryState, Journal, concat_ids, ids_of_tables, tables_of, without_topics
-from streams.known import find_new
+from streams.ids import concat_ids, ids_of_tables, tables_of, without_topics
+from streams.journal import Entry, EntryState, Journal
 from streams.learning import Learner
 from streams.status import StatusFile
 from streams.targets import TargetPart, Targets, Work, is_topic

@@ -18,38 +18,17 @@ from model import failpoint
 from model.disk import replacing, sync
 from model.errors import CheckpointCorruptError, StorageFullError
 from model.format import Format
+from streams.ids import IDS_SCHEMA
 from streams.journal_mark import JournalMark
 from streams.spool import IdSpool
-from streams.targets import is_topic
 
 # Of its files: the columns below, and in a file's name the number and the state of an attempt.
 JOURNAL_FORMAT: Final = Format(1)
-
-# One row a message that an attempt holds.
-IDS_SCHEMA: Final = pa.schema(
-    [
-        ("topic", pa.dictionary(pa.int32(), pa.string())),
-        ("subscription", pa.dictionary(pa.int32(), pa.string())),
-        ("message_id", pa.string()),
-        ("publish_time", pa.timestamp("us", tz="UTC")),
-        ("ack_id", pa.string()),
-    ]
-)
-
-# The same, for a stream that writes several tables: a message is known for the table that has it.
-TABLE_IDS_SCHEMA: Final = IDS_SCHEMA.append(pa.field("table", pa.dictionary(pa.int32(), pa.string())))
-
-# The same while it is under way: of a replay also which row of which backfill it is, else an empty text. The
-# journal does not keep it: a replay that comes again has the id that it had.
-PULLED_IDS_SCHEMA: Final = TABLE_IDS_SCHEMA.append(pa.field("replay", pa.string()))
 
 # The topic of ids that are learned of replays, whose own ids no table has; no topic has this name.
 REPLAYS: Final = ""
 
 _PLAIN: Final = {"publish_time": pa.timestamp("us", tz="UTC")}
-
-# The table of ids that name none: those of a stream with one table.
-ONLY_TABLE: Final = ""
 
 # Pub/Sub keeps an un-acked message for seven days unless a subscription says otherwise.
 _RECOVERED_SECONDS: Final = 7 * 86400
@@ -181,8 +160,8 @@ class Journal:
         because a lookup opens every entry whose span of time it touches. ``check_room`` is called now and then and
         may raise. Nothing is known before all of it is.
 
-        An id with the topic :data:`REPLAYS` is the ``replay`` of :data:`PULLED_IDS_SCHEMA`. Its time is later than
-        its message was published, which nobody knows.
+        An id with the topic :data:`REPLAYS` is the ``replay`` of :data:`~streams.ids.PULLED_IDS_SCHEMA`. Its time
+        is later than its message was published, which nobody knows.
 
         Raises:
             StorageFullError: there is no room; nothing is left behind.
@@ -373,33 +352,6 @@ class Journal:
 
     def _path(self, attempt: int, state: EntryState) -> Path:
         return self.folder / f"{attempt:015d}.{state}{_SUFFIX}"
-
-
-def concat_ids(parts: Sequence[pa.Table]) -> pa.Table:
-    """Return the rows of all ``parts`` in order, with one dictionary a column."""
-    return pa.concat_tables(parts).unify_dictionaries().combine_chunks()
-
-
-def tables_of(ids: pa.Table) -> list[str]:
-    """Return the tables that the messages of ``ids`` belong to."""
-    if "table" not in ids.column_names:
-        return [ONLY_TABLE]
-    return [str(name) for name in pc.unique(ids.column("table").cast(pa.string())).to_pylist()]
-
-
-def ids_of_tables(ids: pa.Table, names: Sequence[str]) -> pa.Table:
-    """Return the rows of ``ids`` whose table is among ``names``."""
-    if "table" not in ids.column_names:
-        return ids if ONLY_TABLE in names else ids.slice(0, 0)
-    wanted = pa.array(list(names), pa.string())
-    return ids.filter(pc.is_in(ids.column("table").cast(pa.string()), value_set=wanted))
-
-
-def without_topics(ids: pa.Table) -> pa.Table:
-    """Return the rows of ``ids`` that belong to tables: a message is pulled and acknowledged by these."""
-    names = tables_of(ids)
-    tables = [name for name in names if not is_topic(name)]
-    return ids if tables == names else ids_of_tables(ids, tables)
 
 
 def _without_acks(ids: pa.Table, schema: pa.Schema) -> pa.Table:

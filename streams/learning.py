@@ -4,7 +4,6 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -16,6 +15,7 @@ from model.disk import check_room
 from streams.journal import Journal
 from streams.journal_mark import LONGEST_RETENTION
 from streams.lease import HeldLease
+from streams.pulse import repeating
 from streams.status import StatusFile
 
 _log = structlog.get_logger(__name__)
@@ -81,7 +81,8 @@ class Learner:
     def _learn(self, table: str, next_attempt: Callable[[], int]) -> None:
         began = time.monotonic()
         span = self._span()
-        with _telling(self._status):
+        # A stream that learns for minutes is seen to be alive.
+        with repeating(self._status.write, every_seconds=_TELL_SECONDS, name="learning"):
             count = self._journal.learn(
                 self._read_ids(table, span),
                 since=span.published_since,
@@ -112,21 +113,3 @@ class Learner:
         # What was acknowledged may come again for a while, however old it is.
         window = timedelta(seconds=self._journal.keep_seconds)
         return IdSpan(max(oldest - CLOCK_SKEW, now - LONGEST_RETENTION), now - window - CLOCK_SKEW)
-
-
-@contextmanager
-def _telling(status: StatusFile) -> Iterator[None]:
-    """Write the status now and then while the block runs: a stream that learns for minutes is alive."""
-    over = threading.Event()
-
-    def tell() -> None:
-        while not over.wait(_TELL_SECONDS):
-            status.write()
-
-    thread = threading.Thread(target=tell, name="learning", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

@@ -19,6 +19,7 @@ from model.disk import replace_text
 from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError, RefeedError
 from model.format import Format
 from streams.journal import Journal
+from streams.pulse import repeating
 from streams.snapshot import finish_restore
 from warehouse.leases import LeaseStore
 
@@ -60,7 +61,7 @@ class HeldLease:
         self._lock = threading.Lock()
 
     def write(self, expires_at: float) -> None:
-        """Say that the lease is held until then.
+        """Write that the lease is held until ``expires_at``.
 
         Raises:
             LeaseLostError: another stream has it.
@@ -69,8 +70,22 @@ class HeldLease:
             holder = Holder(self._stream, socket.gethostname(), os.getpid(), self.epoch, expires_at, self._journal)
             self._store.write_lease(self._name, self.epoch, json.dumps(asdict(holder)).encode())
 
+    def renew(self) -> None:
+        """Hold the lease for another LEASE_SECONDS; what keeps it from that is logged."""
+        if self.is_lost:
+            return
+        try:
+            self.write(time.time() + LEASE_SECONDS)
+        except LeaseLostError:
+            # The next commit ends the stream.
+            self.is_lost = True
+            _log.error("lease_lost", lease=self._name)
+        except RefeedError as exc:
+            # A lease that runs out is taken by another stream at worst; the epoch keeps the two apart.
+            _log.warning("lease_not_renewed", lease=self._name, code=exc.code, error=exc.message)
+
     def name_journal(self, mark: str) -> None:
-        """Say that the journal with this mark knows from now on all that is committed under the lease.
+        """Write into the lease that the journal with this mark has the ids of all that is committed from now on.
 
         Raises:
             LeaseLostError: another stream has it.
@@ -156,28 +171,10 @@ def hold_lease(store: LeaseStore, name: str, stream: str, journal: Journal | Non
     held.write(time.time() + LEASE_SECONDS)
     if journal is not None:
         journal.mark.settle()
-    over = threading.Event()
-
-    def renew() -> None:
-        while not over.wait(LEASE_SECONDS / 3):
-            try:
-                held.write(time.time() + LEASE_SECONDS)
-            except LeaseLostError:
-                # The next commit ends the stream.
-                held.is_lost = True
-                _log.error("lease_lost", lease=name)
-                return
-            except RefeedError as exc:
-                # A lease that runs out is taken by another stream at worst; the epoch keeps the two apart.
-                _log.warning("lease_not_renewed", lease=name, code=exc.code, error=exc.message)
-
-    renewer = threading.Thread(target=renew, name="lease", daemon=True)
-    renewer.start()
     try:
-        yield held
+        with repeating(held.renew, every_seconds=LEASE_SECONDS / 3, name="lease"):
+            yield held
     finally:
-        over.set()
-        renewer.join()
         # Whoever took it over needs nothing given back.
         with suppress(LeaseLostError):
             held.write(0.0)

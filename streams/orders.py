@@ -5,16 +5,18 @@ import threading
 import time
 from typing import Final, Protocol
 
+from model.errors import RefeedError
 from streams.control import LONGEST_PAUSE_SECONDS, ControlFile, StreamControl
 from streams.status import StatusFile
 
 WATCH_SECONDS: Final = 0.25
 
 
-class PausedSink(Protocol):
-    """The taker of the batches, as a pause needs it."""
+class Sink(Protocol):
+    """The taker of the batches: it keeps the error that ended one, and counts the messages that an end left."""
 
     status: StatusFile
+    failure: RefeedError | None
 
     def pause(self) -> bool:
         """Let no commit begin; False while one is under way."""
@@ -22,6 +24,23 @@ class PausedSink(Protocol):
 
     def resume(self) -> None:
         """Let commits go on."""
+
+    def finish(self) -> None:
+        """Wait until the last batch is settled, or abandoned.
+
+        Raises:
+            RefeedError: it is not committed.
+        """
+
+    def abandon(self) -> None:
+        """Begin no further commit, and give back what comes."""
+
+    def wait_for_commit(self, *, seconds: float) -> bool:
+        """Wait for the commit under way; return whether none is left."""
+        ...
+
+    def count_left(self) -> int:
+        """Return how many messages it held that are not committed."""
 
 
 class Orders:
@@ -74,7 +93,7 @@ class Orders:
         while (left := ends_at - time.monotonic()) > 0 and not self.is_ending:
             self._stopping.wait(min(left, WATCH_SECONDS))
 
-    def follow_pause(self, sink: PausedSink) -> bool:
+    def follow_pause(self, sink: Sink) -> bool:
         """Pause ``sink`` or let it go on, as the newest order says; return whether it is paused now."""
         bound = self.newest.timeout_seconds
         longest = LONGEST_PAUSE_SECONDS if bound is None else bound
@@ -90,7 +109,7 @@ class Orders:
             sink.status.write(control_number=self._told)
         return self._is_paused
 
-    def end_pause(self, sink: PausedSink) -> None:
+    def end_pause(self, sink: Sink) -> None:
         """Let commits go on where they are paused."""
         if self._is_paused:
             self._is_paused = False

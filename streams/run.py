@@ -3,9 +3,10 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -19,7 +20,7 @@ from model.errors import (
 )
 from model.failure import safe_message
 from streams.control import BatchPace
-from streams.orders import WATCH_SECONDS, Orders, PausedSink
+from streams.orders import WATCH_SECONDS, Orders, Sink
 
 _log = structlog.get_logger(__name__)
 
@@ -37,30 +38,6 @@ PASSING: Final = (
     WarehouseUnavailableError,
     QuotaExceededError,
 )
-
-
-class Sink(PausedSink, Protocol):
-    """The taker of the batches: it keeps the error that ended one, and counts the messages that an end left."""
-
-    failure: RefeedError | None
-
-    def finish(self) -> None:
-        """Wait until the last batch is settled, or abandoned.
-
-        Raises:
-            RefeedError: it is not committed.
-        """
-
-    def abandon(self) -> None:
-        """Begin no further commit, and give back what comes."""
-
-    def wait_for_commit(self, *, seconds: float) -> bool:
-        """Wait for the commit under way; return whether none is left."""
-        ...
-
-    def count_left(self) -> int:
-        """Return how many messages it held that are not committed."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,12 +183,12 @@ def _end_query(running: RunningQuery, sink: Sink, orders: Orders) -> bool:
         RefeedError: what they held is not committed.
     """
     running.stop_file.touch()
-    ending = _Ending(running.query, sink)
-    ending.start()
+    over = _begin_end(running.query, sink)
     told_at = time.monotonic()
     while not orders.is_out_of_time:
-        if ending.is_over.wait(WATCH_SECONDS):
-            ending.raise_failure()
+        wait((over,), timeout=WATCH_SECONDS)
+        if over.done():
+            over.result()
             return True
         if time.monotonic() - told_at >= _TELL_SECONDS:
             sink.status.write()
@@ -219,44 +196,33 @@ def _end_query(running: RunningQuery, sink: Sink, orders: Orders) -> bool:
     sink.abandon()
     gives_up_at = time.monotonic() + _ABANDON_SECONDS
     # Tasks hand over what they hold when they see the stop file, and it is given back.
-    is_over = ending.is_over.wait(_ABANDON_SECONDS)
+    wait((over,), timeout=_ABANDON_SECONDS)
     is_settled = sink.wait_for_commit(seconds=max(0.0, gives_up_at - time.monotonic()))
-    return is_over and is_settled
+    return over.done() and is_settled
 
 
-class _Ending:
-    """Waits in another thread until a query has finished, so that the caller can stop waiting."""
+def _begin_end(query: Any, sink: Sink) -> Future[None]:
+    """Finish the query and the sink in another thread, so that the caller can stop waiting; return its future."""
+    over: Future[None] = Future()
 
-    def __init__(self, query: Any, sink: Sink) -> None:
-        self.is_over = threading.Event()
-        self._query = query
-        self._sink = sink
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="end-query", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def raise_failure(self) -> None:
-        """Raise the error of the batch that failed meanwhile, if one did."""
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-
-    def _run(self) -> None:
+    def end() -> None:
         try:
-            self._end()
+            _finish(query, sink)
         except BaseException as exc:  # noqa: BLE001 - the thread that waits for it raises it
-            self._failure = exc
-        finally:
-            self.is_over.set()
+            over.set_exception(exc)
+        else:
+            over.set_result(None)
 
-    def _end(self) -> None:
-        try:
-            self._query.processAllAvailable()
-        except Exception:  # Spark's own, which says less than the sink does
-            if self._sink.failure is None:
-                raise
-            raise self._sink.failure from None
-        self._query.stop()
-        self._sink.finish()
+    threading.Thread(target=end, name="end-query", daemon=True).start()
+    return over
+
+
+def _finish(query: Any, sink: Sink) -> None:
+    try:
+        query.processAllAvailable()
+    except Exception:  # Spark's own, which says less than the sink does
+        if sink.failure is None:
+            raise
+        raise sink.failure from None
+    query.stop()
+    sink.finish()

@@ -9,15 +9,21 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from model.disk import replace_text
 from model.format import Format
+
+if TYPE_CHECKING:
+    # A container's probe imports this every few seconds, and no warehouse.
+    from warehouse.port import Warehouse
 
 # The API and the agent read the statuses of streams of other releases.
 STATUS_FORMAT: Final = Format(1)
 # Rates are those of the last minute.
 RATE_SECONDS: Final = 60.0
+# What of a warehouse's description says where its tables are; the rest may change.
+_ADDRESS: Final = ("lake", "project", "archive_table", "dead_letter_table")
 
 
 class StatusFile:
@@ -98,3 +104,13 @@ class StatusFile:
         except (OSError, ValueError):
             return None
         return fields
+
+
+def place_of(project: str, warehouse: "Warehouse") -> dict[str, Any]:
+    """Return the place of a stream that takes messages of ``project`` into ``warehouse``."""
+    return {"project": project, "warehouse": warehouse.name, "address": address_of(warehouse.to_json())}
+
+
+def address_of(warehouse: Mapping[str, Any]) -> dict[str, str]:
+    """Return where a warehouse's tables are, of what its ``to_json`` says."""
+    return {name: str(warehouse[name]) for name in _ADDRESS if name in warehouse}

@@ -1,27 +1,32 @@
 """One stream from its start to its end: Spark, the home and the lease that it owns, its query and its reports."""
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from connectors.spark.session import open_session
 from model.settings import Settings
+from streams.ack_leases import AckLeases
+from streams.backlog import ReadSample, measuring
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter
 from streams.control import ControlFile
 from streams.folder import StreamFolder
-from streams.lag import ReadSample, measuring
-from streams.lease import lock_home
+from streams.journal import Journal
+from streams.learning import Learner, ReadIds
+from streams.lease import HeldLease, lock_home
 from streams.orders import Orders
 from streams.queries import StreamQueries, StreamQuery
 from streams.report import StreamReporter, reporting
 from streams.run import run_until_stopped
 from streams.standby import take_over, wait_as_standby
 from streams.status import StatusFile
+from streams.targets import Targets, Work
 
 
 def start_spark(settings: Settings, folder: StreamFolder) -> Any:
@@ -65,6 +70,45 @@ class StreamWork:
     committer: StreamCommitter
     read_backlog: ReadSample
     watch: Callable[[], None] = lambda: None
+
+
+def open_committer(
+    settings: Settings,
+    home: OwnedHome,
+    held: HeldLease,
+    journal: Journal,
+    *,
+    work: Work,
+    targets: Targets,
+    names: Iterable[str],
+    channel: Any,
+    read_ids: ReadIds,
+    find_oldest: Callable[[], datetime],
+) -> StreamCommitter:
+    """Return the committer of the stream that owns ``home`` and its lease, recovered.
+
+    Raises:
+        RefeedError: a table of ``names`` can't be taken, its ids not be learned, or an attempt not be settled.
+    """
+    home.status.note(epoch=held.epoch)
+    committer = StreamCommitter(
+        work=work,
+        targets=targets,
+        names=names,
+        journal=journal,
+        ack_leases=AckLeases(channel, settings.project),
+        status=home.status,
+        learner=Learner(
+            journal,
+            held,
+            read_ids=read_ids,
+            find_oldest=find_oldest,
+            min_free_bytes=settings.min_free_disk_bytes,
+            status=home.status,
+        ),
+    )
+    committer.recover()
+    return committer
 
 
 # It holds the stream's lease until the block ends.

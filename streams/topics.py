@@ -13,7 +13,7 @@ from connectors.pubsub.encoding import MESSAGE_SCHEMA
 from connectors.pubsub.publish import GAVE_UP, KEY_STOPPED, Publisher
 from model import failpoint
 from model.errors import CommitOutcomeUnknownError, PubSubError, PubSubUnavailableError, RefeedError
-from streams.journal import without_topics
+from streams.ids import without_topics
 from streams.targets import CompactedTable, Targets, is_topic, table_of
 
 _log = structlog.get_logger(__name__)

@@ -37,7 +37,9 @@ def acknowledge(channel: grpc.Channel, subscription_path: str, ack_ids: pa.Array
     Raises:
         PubSubError: a request was refused, or failed three times; some ids may be acknowledged.
     """
-    _raise_first(acknowledge_each(channel, [(subscription_path, ack_ids)]))
+    errors = [error for _, error in acknowledge_each(channel, [(subscription_path, ack_ids)]) if error is not None]
+    if errors:
+        raise errors[0]
 
 
 def acknowledge_each(channel: grpc.Channel, held: Iterable[Held]) -> Iterator[Answer]:
@@ -49,25 +51,13 @@ def acknowledge_each(channel: grpc.Channel, held: Iterable[Held]) -> Iterator[An
     return _send(channel, _ACKNOWLEDGE, _requests(((path, ack_ids, b"") for path, ack_ids in held), field=2))
 
 
-def extend_leases(channel: grpc.Channel, subscription_path: str, ack_ids: pa.Array, seconds: int) -> None:
-    """Give the leases of ``ack_ids`` another ``seconds`` from now (0 to 600; 0 gives the messages back).
-
-    Raises:
-        PubSubError: a request was refused, or failed three times.
-    """
-    _raise_first(extend_each(channel, [(subscription_path, ack_ids, seconds)]))
-
-
 def extend_each(channel: grpc.Channel, held: Iterable[tuple[str, pa.Array, int]]) -> Iterator[Answer]:
-    """Extend the leases of many subscriptions, each by its own seconds, as :func:`acknowledge_each` does."""
+    """Extend the leases of many subscriptions, as :func:`acknowledge_each` acknowledges.
+
+    Each has its own seconds from now: 0 to 600, and 0 gives the messages back.
+    """
     parts = ((path, ack_ids, b"\x18" + varint(seconds)) for path, ack_ids, seconds in held)
     return _send(channel, _MODIFY_ACK_DEADLINE, _requests(parts, field=4))
-
-
-def _raise_first(answers: Iterable[Answer]) -> None:
-    errors = [error for _, error in answers if error is not None]
-    if errors:
-        raise errors[0]
 
 
 def _requests(held: Iterable[tuple[str, pa.Array, bytes]], field: int) -> Iterator[tuple[str, bytes]]:

@@ -1,15 +1,12 @@
 """How old a subscription's backlog is: from Cloud Monitoring, or from the local server's own figures."""
 
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
-import grpc
-
 from connectors.pubsub.channel import is_local, open_channel
-from connectors.pubsub.errors import error_from
+from connectors.pubsub.stats import read_stats_by_path
 from model.errors import (
     MonitoringMissingError,
     PubSubCredentialsError,
@@ -18,7 +15,6 @@ from model.errors import (
     SubscriptionNotFoundError,
 )
 
-_STATS_METHOD: Final = "/refeed.local.Stats/Get"
 _TIMEOUT_SECONDS: Final = 10.0
 _AGE: Final = "pubsub.googleapis.com/subscription/oldest_unacked_message_age"
 _MESSAGES: Final = "pubsub.googleapis.com/subscription/num_undelivered_messages"
@@ -73,32 +69,22 @@ class LocalBacklog:
     def __init__(self, subscription_path: str, emulator_host: str) -> None:
         self._path = subscription_path
         self._channel = open_channel(emulator_host)
-        self._get = self._channel.unary_unary(_STATS_METHOD, request_serializer=None, response_deserializer=None)
 
     def read_oldest_unacked_seconds(self) -> float:
         """Return the age in seconds, 0 when nothing waits."""
-        try:
-            stats: dict[str, Any] = json.loads(self._get(b"", timeout=_TIMEOUT_SECONDS))
-        except grpc.RpcError as exc:
-            if exc.code() is grpc.StatusCode.UNIMPLEMENTED:
-                raise PubSubError(
-                    "PUBSUB_EMULATOR_HOST is a server that does not tell the age of a backlog; yield_to takes "
-                    "Refeed's own or Google's."
-                ) from exc
-            raise error_from(exc, f"backlog of {self._path}") from exc
+        stats = read_stats_by_path(self._channel)
+        if stats is None:
+            raise PubSubError(
+                "PUBSUB_EMULATOR_HOST is a server that does not tell the age of a backlog; yield_to takes "
+                "Refeed's own or Google's."
+            )
         if self._path not in stats:
             raise SubscriptionNotFoundError(f"There is no subscription {self._path}.", subscription=self._path)
-        return float(stats[self._path]["oldest_unacked_seconds"])
+        return stats[self._path].oldest_unacked_seconds
 
     def close(self) -> None:
         """Close the channel."""
         self._channel.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +106,8 @@ class MonitoredBacklog:
     every_seconds = 30.0
 
     def __init__(self, client: Any, subscription_path: str, *, clock: Callable[[], float] = time.time) -> None:
-        self._samples = _Samples(client, subscription_path.split("/")[1], clock)
-        self._name = subscription_path.rsplit("/", 1)[1]
+        _, project, _, self._name = subscription_path.split("/")
+        self._backlogs = MonitoredBacklogs(client, project, clock=clock)
 
     @classmethod
     def open(cls, subscription_path: str) -> Self:
@@ -130,13 +116,13 @@ class MonitoredBacklog:
 
     def read_oldest_unacked_seconds(self) -> float:
         """Return the latest sample in seconds, 0 when there is none: the metric is silent while nothing waits."""
-        points = self._samples.read(_AGE, f'= "{self._name}"')
+        points = self._backlogs.read_samples(_AGE, f'= "{self._name}"')
         latest = max(points, key=lambda point: point[1], default=None)
         return 0.0 if latest is None else latest[2]
 
     def close(self) -> None:
         """Close the client's channel."""
-        self._samples.close()
+        self._backlogs.close()
 
 
 class MonitoredBacklogs:
@@ -148,7 +134,8 @@ class MonitoredBacklogs:
     every_seconds = 60.0
 
     def __init__(self, client: Any, project: str, *, clock: Callable[[], float] = time.time) -> None:
-        self._samples = _Samples(client, project, clock)
+        self._client = client
+        self._project = project
         self._clock = clock
 
     @classmethod
@@ -177,7 +164,7 @@ class MonitoredBacklogs:
             PubSubUnavailableError: Cloud Monitoring does not answer.
             PubSubError: it refuses.
         """
-        return self._read([f'= monitoring.regex.full_match("{pattern}")' for pattern in _patterns(names)])
+        return self._read(_conditions(names))
 
     def read_ages(self, names: Sequence[str]) -> Mapping[str, float]:
         """Return how old the oldest un-acked message of each subscription is by now, in seconds, by its id.
@@ -188,20 +175,19 @@ class MonitoredBacklogs:
             PubSubUnavailableError: Cloud Monitoring does not answer.
             PubSubError: it refuses.
         """
-        conditions = (f'= monitoring.regex.full_match("{pattern}")' for pattern in _patterns(names))
-        found = _latest(point for condition in conditions for point in self._samples.read(_AGE, condition))
+        found = self._read_latest(_AGE, _conditions(names))
         now = self._clock()
         return {name: now - at + age for name, (at, age) in found.items()}
 
     def close(self) -> None:
         """Close the client's channel."""
-        self._samples.close()
+        self._client.transport.close()
 
     def _read(self, conditions: Sequence[str]) -> BacklogSample | None:
-        ages = _latest(point for condition in conditions for point in self._samples.read(_AGE, condition))
+        ages = self._read_latest(_AGE, conditions)
         if not ages:
             return None
-        counts = _latest(point for condition in conditions for point in self._samples.read(_MESSAGES, condition))
+        counts = self._read_latest(_MESSAGES, conditions)
         return BacklogSample(
             oldest_unacked_seconds=max(value for _, value in ages.values()),
             # A sum without one of them would be too small.
@@ -209,17 +195,24 @@ class MonitoredBacklogs:
             sampled_at=min(at for at, _ in (*ages.values(), *counts.values())),
         )
 
+    def _read_latest(self, metric: str, conditions: Sequence[str]) -> Mapping[str, tuple[float, float]]:
+        """Return the time and the value of each subscription's latest sample."""
+        found: dict[str, tuple[float, float]] = {}
+        for condition in conditions:
+            for name, at, value in self.read_samples(metric, condition):
+                if name not in found or at > found[name][0]:
+                    found[name] = (at, value)
+        return found
 
-class _Samples:
-    """What Cloud Monitoring has of a project's subscriptions over the last ten minutes."""
+    def read_samples(self, metric: str, condition: str) -> list[tuple[str, float, float]]:
+        """Return the last ten minutes' samples of the subscriptions whose ids meet ``condition``.
 
-    def __init__(self, client: Any, project: str, clock: Callable[[], float]) -> None:
-        self._client = client
-        self._project = project
-        self._clock = clock
+        A sample is the subscription's id, the time in Unix seconds and the value.
 
-    def read(self, metric: str, condition: str) -> list[tuple[str, float, float]]:
-        """Return subscription, time (Unix seconds) and value of each sample where the id meets ``condition``."""
+        Raises:
+            PubSubUnavailableError: Cloud Monitoring does not answer.
+            PubSubError: it refuses.
+        """
         from google.api_core import exceptions as google_errors
 
         now = int(self._clock())
@@ -245,9 +238,6 @@ class _Samples:
             for point in one.points
         ]
 
-    def close(self) -> None:
-        self._client.transport.close()
-
 
 def _open_monitoring() -> Any:
     try:
@@ -265,13 +255,8 @@ def _open_monitoring() -> Any:
         ) from exc
 
 
-def _latest(points: Iterator[tuple[str, float, float]]) -> Mapping[str, tuple[float, float]]:
-    """Return the time and the value of each subscription's latest sample."""
-    found: dict[str, tuple[float, float]] = {}
-    for name, at, value in points:
-        if name not in found or at > found[name][0]:
-            found[name] = (at, value)
-    return found
+def _conditions(names: Sequence[str]) -> list[str]:
+    return [f'= monitoring.regex.full_match("{pattern}")' for pattern in _patterns(names)]
 
 
 def _patterns(names: Sequence[str]) -> Iterator[str]:

@@ -19,6 +19,8 @@ TRANSIENT: Final = frozenset(
         grpc.StatusCode.CANCELLED,
     }
 )
+# One bad message refuses the whole request it travels in.
+REFUSED: Final = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE})
 
 
 def read_refused_ack_ids(exc: grpc.RpcError) -> dict[str, str]:

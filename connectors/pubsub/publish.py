@@ -12,7 +12,7 @@ import pyarrow as pa
 from google.protobuf.message_factory import GetMessageClass
 
 from connectors.pubsub.encoding import ATTRIBUTES_TYPE, MESSAGE_SCHEMA
-from connectors.pubsub.errors import TRANSIENT, error_from
+from connectors.pubsub.errors import REFUSED, TRANSIENT, error_from
 from connectors.pubsub.messages import find_message
 from connectors.pubsub.requests import EncodedRequest, RequestCutter
 from model.errors import MessageRefusedError, PubSubUnavailableError
@@ -37,8 +37,6 @@ _GIVE_UP_PART_SECONDS: Final = 30.0
 KEY_STOPPED: Final = "ordering_key_stopped: a message of the same ordering key before it could not be published"
 # How the reason begins of a message that was tried for long enough while others were taken.
 GAVE_UP: Final = "gave_up"
-# One bad message refuses the whole request it travels in.
-_REFUSED: Final = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE})
 
 # The number of the next row -> how many rows from there may go out now; 0 not yet, None nothing more ever.
 Room = Callable[[int], int | None]
@@ -288,7 +286,7 @@ class _Sending:
             try:
                 answer = flight.call.result()
             except grpc.RpcError as exc:
-                if exc.code() in _REFUSED:
+                if exc.code() in REFUSED:
                     return self._bisect(flight, f"refused_by_pubsub: {exc.details()}")
                 flight.repeated += request.rows
                 if self._is_given_up(flight, exc):

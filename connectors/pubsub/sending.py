@@ -10,7 +10,7 @@ from typing import Any, Final
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-from connectors.pubsub.errors import TRANSIENT, error_from
+from connectors.pubsub.errors import REFUSED, TRANSIENT, error_from
 from connectors.pubsub.messages import find_message
 from connectors.pubsub.publish import Publisher
 from connectors.wire import bytes_field
@@ -19,8 +19,6 @@ from model.message import MAX_PUBLISH_REQUEST_BYTES, MAX_PUBLISH_REQUEST_MESSAGE
 
 _FIRST_BACKOFF_SECONDS: Final = 0.1
 _MAX_BACKOFF_SECONDS: Final = 5.0
-# One bad message refuses the whole request it travels in.
-_REFUSED: Final = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE})
 _CALL_SECONDS: Final = 30.0
 
 
@@ -138,7 +136,7 @@ class Sender:
     def _is_tried_again(self, request: _Request, exc: grpc.RpcError) -> bool:
         """Whether the request, or a part of it, is sent again; otherwise its messages get the error."""
         code = exc.code()
-        if code in _REFUSED:
+        if code in REFUSED:
             if len(request.messages) > 1:
                 self._halve(request)
                 return True

@@ -26,9 +26,15 @@ class SubscriptionStats:
 
 
 def read_stats(channel: grpc.Channel) -> Mapping[str, SubscriptionStats] | None:
-    """Return the figures of every subscription by its id; None where Pub/Sub does not tell.
+    """Return the figures of every subscription by its id, as :func:`read_stats_by_path` does."""
+    found = read_stats_by_path(channel)
+    return None if found is None else {path.rpartition("/")[2]: stats for path, stats in found.items()}
 
-    Google's service tells them by Cloud Monitoring only, minutes late; see ``connectors.pubsub.backlog``.
+
+def read_stats_by_path(channel: grpc.Channel) -> Mapping[str, SubscriptionStats] | None:
+    """Return the figures of every subscription by its full name; None where Pub/Sub does not tell.
+
+    Google's service has them in Cloud Monitoring only, minutes late; see ``connectors.pubsub.backlog``.
 
     Raises:
         PubSubError: the server does not answer.
@@ -42,8 +48,6 @@ def read_stats(channel: grpc.Channel) -> Mapping[str, SubscriptionStats] | None:
         raise error_from(exc, "figures of the subscriptions") from exc
     return {
         # Leased messages are among the undelivered ones until they are acknowledged.
-        name.rsplit("/", 1)[-1]: SubscriptionStats(
-            int(stats["undelivered_messages"]), float(stats["oldest_unacked_seconds"])
-        )
-        for name, stats in answer.items()
+        path: SubscriptionStats(int(stats["undelivered_messages"]), float(stats["oldest_unacked_seconds"]))
+        for path, stats in answer.items()
     }

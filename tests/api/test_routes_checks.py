@@ -17,8 +17,7 @@ from model.stream_record import StreamHome, StreamState
 from rollout.formats import own_formats
 from rollout.releases import Releases
 from streams.folder import StreamFolder
-from streams.place import place_of
-from streams.status import StatusFile
+from streams.status import StatusFile, place_of
 from tests.api.terminal import Refeed, refeed
 from tests.rollout.wheels import write_small_release
 

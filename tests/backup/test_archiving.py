@@ -18,7 +18,8 @@ from streams import ack_leases as ack_leases_module
 from streams.ack_leases import AckLeases
 from streams.batch import Batch
 from streams.committer import StreamCommitter
-from streams.journal import ONLY_TABLE, EntryState, Journal
+from streams.ids import ONLY_TABLE
+from streams.journal import EntryState, Journal
 from streams.learning import Learner
 from streams.status import StatusFile
 

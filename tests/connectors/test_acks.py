@@ -10,7 +10,7 @@ from google.pubsub_v1.types import (
     PullResponse,
 )
 
-from connectors.pubsub.acks import acknowledge, acknowledge_each, extend_each, extend_leases
+from connectors.pubsub.acks import acknowledge, acknowledge_each, extend_each
 from model.errors import PubSubError, PubSubUnavailableError
 
 PATH = "projects/p/subscriptions/s"
@@ -82,7 +82,7 @@ def test_nothing_to_acknowledge_sends_nothing():
 
 def test_leases_are_extended_by_the_seconds_asked_for():
     channel = Recorder()
-    extend_leases(channel, PATH, pa.array(["a", "b"]), 600)
+    assert list(extend_each(channel, [(PATH, pa.array(["a", "b"]), 600)])) == [(PATH, None)]
     (request,) = map(ModifyAckDeadlineRequest.deserialize, channel.requests)
     assert (request.subscription, list(request.ack_ids), request.ack_deadline_seconds) == (PATH, ["a", "b"], 600)
 
@@ -150,5 +150,5 @@ def test_a_lease_that_exactly_once_delivery_holds_for_over_is_no_failure_of_the_
     first, second = pull_ids(pubsub.channel, path, 2)
     acknowledge(pubsub.channel, path, pa.array([first]))
     acknowledge(pubsub.channel, path, pa.array([first, second]))
-    extend_leases(pubsub.channel, path, pa.array([first, second]), 30)
+    assert list(extend_each(pubsub.channel, [(path, pa.array([first, second]), 30)])) == [(path, None)]
     assert pull_ids(pubsub.channel, path, 2) == []

@@ -4,6 +4,7 @@ import builtins
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ def test_the_local_server_tells_how_old_its_oldest_message_is(host: str) -> None
     with PubSub("shop", host) as pubsub:
         pubsub.create_topic("live")
         pubsub.create_subscription("slow", "live")
-        with LocalBacklog(PATH, host) as backlog:
+        with closing(LocalBacklog(PATH, host)) as backlog:
             assert backlog.read_oldest_unacked_seconds() == 0.0
 
             Publisher(pubsub.channel, pubsub.topic_path("live")).publish([Message(b"x")])
@@ -51,7 +52,7 @@ def test_the_local_server_tells_how_old_its_oldest_message_is(host: str) -> None
 
 
 def test_a_subscription_that_is_not_there_is_named(host: str) -> None:
-    with LocalBacklog(PATH, host) as backlog, pytest.raises(SubscriptionNotFoundError, match="slow"):
+    with closing(LocalBacklog(PATH, host)) as backlog, pytest.raises(SubscriptionNotFoundError, match="slow"):
         backlog.read_oldest_unacked_seconds()
 
 

@@ -9,7 +9,7 @@ import pytest
 from google.pubsub_v1 import types
 
 from connectors.pubsub import pull as pull_module
-from connectors.pubsub.acks import acknowledge, extend_leases
+from connectors.pubsub.acks import acknowledge, extend_each
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
@@ -196,7 +196,7 @@ def test_acknowledged_messages_do_not_come_again_and_given_back_ones_do(pubsub, 
     _, table = pull(pubsub, target)
     ack_ids = table.column("ack_id").combine_chunks()
     acknowledge(pubsub.channel, target.path, ack_ids.slice(0, 4_990))
-    extend_leases(pubsub.channel, target.path, ack_ids.slice(4_990), 0)
+    assert list(extend_each(pubsub.channel, [(target.path, ack_ids.slice(4_990), 0)])) == [(target.path, None)]
     _, again = pull(pubsub, target)
     expected = table.column("message_id").to_pylist()[4_990:]
     assert sorted(again.column("message_id").to_pylist()) == sorted(expected)
@@ -299,7 +299,9 @@ def test_processes_that_die_young_come_to_every_subscription_in_the_end(pubsub, 
         puller = Puller(lambda: pubsub.channel)
         (batch,) = puller.start_batch(targets).pull(PullLimits(20, 0.1, 0.1, 1), lambda: False)
         puller.give_back()
-        extend_leases(pubsub.channel, batch.target.path, batch.rows.column("ack_id"), 0)
+        assert list(extend_each(pubsub.channel, [(batch.target.path, batch.rows.column("ack_id"), 0)])) == [
+            (batch.target.path, None)
+        ]
         served.add(batch.target)
         if served == set(targets):
             return

@@ -20,7 +20,8 @@ from pipeline.schema import META_COLUMNS
 from pipeline.staged_ids import StagedIds, open_journal
 from streams.batch import Batch
 from streams.committer import StreamCommitter
-from streams.journal import IDS_SCHEMA, ONLY_TABLE, PULLED_IDS_SCHEMA, Journal
+from streams.ids import IDS_SCHEMA, ONLY_TABLE, PULLED_IDS_SCHEMA
+from streams.journal import Journal
 from streams.learning import Learner
 from streams.lease import hold_lease
 from streams.status import StatusFile

@@ -9,7 +9,7 @@ import pytest
 from google.pubsub_v1 import PublisherClient
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcTransport
 
-from connectors.pubsub.acks import acknowledge, extend_leases
+from connectors.pubsub.acks import acknowledge, extend_each
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import PULLED_SCHEMA, Puller, PullLimits, PullTarget
@@ -206,10 +206,10 @@ def test_what_is_not_acknowledged_comes_again_after_its_deadline(
     (first,) = pull("held", 1, acks=False)
     path = pubsub.subscription_path("held")
 
-    extend_leases(pubsub.channel, path, pa.array([first["ack_id"]]), 600)
+    assert list(extend_each(pubsub.channel, [(path, pa.array([first["ack_id"]]), 600)])) == [(path, None)]
     assert pull("held", 1, seconds=1.5) == []
     # A deadline of nothing is how a lease is given back.
-    extend_leases(pubsub.channel, path, pa.array([first["ack_id"]]), 0)
+    assert list(extend_each(pubsub.channel, [(path, pa.array([first["ack_id"]]), 0)])) == [(path, None)]
 
     (again,) = pull("held", 1)
     assert (first["message_id"], again["message_id"]) == (message_id, message_id)

@@ -42,7 +42,8 @@ from pipeline.staging import StagingWork
 from streams.ack_leases import AckLeases
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter
-from streams.journal import ONLY_TABLE, Journal
+from streams.ids import ONLY_TABLE
+from streams.journal import Journal
 from streams.lease import hold_lease, refuse_held
 from streams.status import StatusFile
 from tests.deploy.recorded_calls import Recorder, World

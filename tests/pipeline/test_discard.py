@@ -7,7 +7,8 @@ import pyarrow as pa
 
 from model.schema import Field, RowSchema
 from pipeline.discard import discard_staged
-from streams.journal import TABLE_IDS_SCHEMA, Journal
+from streams.ids import TABLE_IDS_SCHEMA
+from streams.journal import Journal
 from tests.memory.tables import Memory, RowTables
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -1,6 +1,8 @@
 """The report of a shadow: what another release wrote is read, and nothing of it outlives its folder."""
 
+import json
 import os
+from dataclasses import asdict
 from pathlib import Path
 
 from model.errors import CheckpointCorruptError
@@ -20,7 +22,8 @@ def test_a_report_is_read_as_it_was_written_also_with_fields_of_another_release(
     )
     folder.write(report)
     assert folder.read() == report
-    assert ShadowReport.from_json({**report.to_json(), "of_a_later_release": 1}) == report
+    (folder.path / "report.json").write_text(json.dumps({**asdict(report), "of_a_later_release": 1}))
+    assert folder.read() == report
     folder.forget()
     assert folder.read() == ShadowReport()
 

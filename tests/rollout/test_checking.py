@@ -18,8 +18,7 @@ from pipeline.registry import Registry
 from rollout.check import UpdateCheck
 from rollout.checking import UpdateChecker
 from rollout.releases import Releases
-from streams.place import place_of
-from streams.status import StatusFile
+from streams.status import StatusFile, place_of
 from tests.rollout.wheels import write_small_release
 from warehouse.open import open_warehouse
 

@@ -14,7 +14,8 @@ from pipeline.registry import Source
 from pipeline.repository import REPOSITORY_SCHEMA
 from rollout.formats import ReleaseFormats, own_formats
 from streams.control import Order, StreamControl
-from streams.journal import IDS_SCHEMA, TABLE_IDS_SCHEMA, EntryState
+from streams.ids import IDS_SCHEMA, TABLE_IDS_SCHEMA
+from streams.journal import EntryState
 from streams.lease import Holder
 from warehouse.open import KINDS
 

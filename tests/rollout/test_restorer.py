@@ -31,7 +31,8 @@ from pipeline.plan import PlanFacts
 from rollout.fence import StreamFence
 from rollout.restorer import StreamRestorer, list_kept
 from rollout.snapshot_taker import SnapshotTaker
-from streams.journal import TABLE_IDS_SCHEMA, Journal
+from streams.ids import TABLE_IDS_SCHEMA
+from streams.journal import Journal
 from streams.journal_mark import JournalMark
 from streams.lease import hold_lease
 from tests.memory.tables import RowTables

@@ -7,7 +7,7 @@ import pytest
 from connectors.pubsub.source import TaskResult
 from model.errors import RefeedError, StorageFullError
 from streams.batch import Batch, read_batch
-from streams.journal import IDS_SCHEMA
+from streams.ids import IDS_SCHEMA
 from streams.targets import TaskOutput
 
 NONE = IDS_SCHEMA.empty_table()

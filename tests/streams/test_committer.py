@@ -10,7 +10,8 @@ import pytest
 from model.errors import LeaseLostError
 from streams.batch import Batch
 from streams.committer import StreamCommitter
-from streams.journal import IDS_SCHEMA, ONLY_TABLE, EntryState, Journal
+from streams.ids import IDS_SCHEMA, ONLY_TABLE
+from streams.journal import EntryState, Journal
 from streams.status import StatusFile
 from streams.targets import TargetPart, TaskOutput
 

@@ -9,7 +9,8 @@ import pytest
 from model.errors import CheckpointCorruptError, WarehouseUnavailableError
 from streams import journal as journal_module
 from streams import spool
-from streams.journal import IDS_SCHEMA, TABLE_IDS_SCHEMA, EntryState, Journal, concat_ids
+from streams.ids import IDS_SCHEMA, TABLE_IDS_SCHEMA, concat_ids
+from streams.journal import EntryState, Journal
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 

@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from streams import learning as learning_module
-from streams.journal import TABLE_IDS_SCHEMA, Journal
+from streams.ids import TABLE_IDS_SCHEMA
+from streams.journal import Journal
 from streams.journal_mark import ask_to_learn
 from streams.learning import Learner
 from streams.status import StatusFile

@@ -19,7 +19,8 @@ from model.errors import (
     StorageFullError,
 )
 from streams import snapshot
-from streams.journal import IDS_SCHEMA, EntryState, Journal
+from streams.ids import IDS_SCHEMA
+from streams.journal import EntryState, Journal
 from streams.lease import lock_home
 from streams.snapshot import capture_state, finish_restore, read_manifest, restore_state, store_state
 from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs

@@ -1,19 +1,23 @@
-"""A stream's lag at Google: the latest sample of Cloud Monitoring, or nothing, and never a reason to stop."""
+"""A stream's lag at Google, and how old its oldest message may be: what Cloud Monitoring has, or nothing."""
 
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from connectors.pubsub.backlog import BacklogSample, MonitoredBacklogs
+from connectors.pubsub.client import SubscriptionInfo
 from model.errors import MonitoringMissingError, PubSubError, RefeedError
-from streams import lag as lag_module
-from streams.lag import measuring
+from streams import backlog as backlog_module
+from streams.backlog import find_oldest, measuring, read_monitored_ages
 from streams.status import StatusFile
 
+LOCAL = "127.0.0.1:1"
 SAMPLE = BacklogSample(12.0, 40, 1_700_000_000.0)
 
 
@@ -25,7 +29,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         def warning(self, _event: str, *, code: str, **_: Any) -> None:
             said.append(code)
 
-    monkeypatch.setattr(lag_module, "_log", Log())
+    monkeypatch.setattr(backlog_module, "_log", Log())
     monkeypatch.setattr(MonitoredBacklogs, "every_seconds", 0.01)
     monkeypatch.setattr(MonitoredBacklogs, "open", lambda project: object.__new__(MonitoredBacklogs))
     monkeypatch.setattr(MonitoredBacklogs, "close", lambda _: None)
@@ -96,3 +100,69 @@ def test_a_local_server_is_not_sampled_because_the_api_asks_it_itself(tmp_path: 
     with measuring(status, "shop", "127.0.0.1:8085", lambda _: SAMPLE):
         assert "lag" not in {thread.name for thread in threading.enumerate()}
     assert "backlog" not in status.fields()
+
+
+def subscription(name: str, *, retention_seconds: int = 3600) -> SubscriptionInfo:
+    return SubscriptionInfo(name, "orders", "", 10, retention_seconds=retention_seconds)
+
+
+@pytest.fixture
+def age(monkeypatch):
+    """Return how old the oldest message is, where Pub/Sub tells ``stats`` and Cloud Monitoring ``monitored``."""
+
+    def find(subscriptions, *, stats, monitored=None, address=LOCAL) -> float:
+        monkeypatch.setattr(backlog_module, "read_stats", lambda _: stats)
+        monkeypatch.setattr(backlog_module, "read_monitored_ages", lambda *_: monitored or {})
+        found = find_oldest(SimpleNamespace(channel=None, project="p"), subscriptions, address)
+        return round((datetime.now(UTC) - found).total_seconds())
+
+    return find
+
+
+def local(**seconds: float):
+    return {name: SimpleNamespace(messages=1, oldest_unacked_seconds=found) for name, found in seconds.items()}
+
+
+def test_a_local_server_tells_the_oldest_of_the_subscriptions_that_are_asked_for(age):
+    assert age([subscription("a"), subscription("b")], stats=local(a=30.0, b=90.0, other=5000.0)) == 90
+
+
+def test_nothing_is_old_where_nothing_waits_or_nothing_is_read(age):
+    assert age([subscription("a")], stats=local(a=0.0)) == 0
+    assert age([], stats=local(other=50.0)) == 0
+
+
+def test_google_tells_it_by_monitoring_and_a_subscription_without_a_sample_counts_as_it_keeps_messages(age):
+    monitored = {"a": timedelta(seconds=700)}
+    assert age([subscription("a")], stats=None, monitored=monitored, address=None) == 700
+    both = [subscription("a"), subscription("b", retention_seconds=86_400)]
+    assert age(both, stats=None, monitored=monitored, address=None) == 86_400
+
+
+def test_an_emulator_that_tells_nothing_is_not_asked_of_monitoring(age):
+    assert age([subscription("a")], stats=None, monitored={"a": timedelta(0)}) == 3600
+
+
+class Backlogs:
+    def __init__(self, ages: dict[str, float]) -> None:
+        self.ages = ages
+        self.is_closed = False
+
+    def read_ages(self, names):
+        return {name: age for name, age in self.ages.items() if name in names}
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_sample_may_be_minutes_old_and_what_came_back_since_then_is_not_in_it():
+    backlogs = Backlogs({"a": 50.0, "other": 1.0})
+    assert read_monitored_ages(["a", "b"], lambda: backlogs) == {"a": timedelta(minutes=10, seconds=50)}
+    assert backlogs.is_closed
+
+
+def test_where_monitoring_refuses_nothing_is_known():
+    def refuse():
+        raise MonitoringMissingError
+
+    assert read_monitored_ages(["a"], refuse) == {}
