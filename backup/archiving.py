@@ -79,7 +79,7 @@ class ArchiveTarget:
 
 
 class Archiving:
-    """What the tasks of a backup return, and what is counted of it; ``parse_part`` is the archive's."""
+    """Reads the results of a backup's tasks, and counts them; ``parse_part`` is the archive's."""
 
     name: Final = "backup"
     counted: Final = ("dead_letters", "replays")

@@ -1,4 +1,4 @@
-"""The backup stream: pull in the tasks, commit in the driver, acknowledge what is durable."""
+"""The backup stream: pull in the tasks, commit in the driver, acknowledge durable messages."""
 
 import json
 from collections.abc import Callable, Iterator

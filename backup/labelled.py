@@ -40,7 +40,7 @@ class LabelledTopics:
             self.attach_new(pubsub)
 
     def attach_new(self, pubsub: PubSub) -> list[str]:
-        """Attach what carries the label and is not attached yet; return those topics."""
+        """Attach the topics that carry the label and are not attached yet; return them."""
         attached = {s.topic for s in pubsub.list_subscriptions() if s.id == backup_subscription_id(s.topic)}
         new = []
         for topic in pubsub.list_topics(label=self._settings.backup_label):

@@ -1,4 +1,4 @@
-"""What a backup's task does with the messages it pulls: a part for the archive, a small result for the driver."""
+"""The task of a backup: from pulled messages to a part for the archive, and a small result for the driver."""
 
 import itertools
 import json
@@ -22,7 +22,7 @@ from warehouse.open import warehouse_from_json
 
 @dataclass(frozen=True, slots=True)
 class PulledPart:
-    """A part that waits for its commit, the ids of its rows in its order, and what was not written.
+    """A part that waits for its commit, the ids of its rows in its order, and the replays that were not written.
 
     ``part`` is the archive's own description of it, JSON-ready. ``replays`` are ids of messages that carry this
     deployment's own replay token: they are in the archive already, their subscription's filter should have kept
@@ -46,7 +46,7 @@ class PulledPart:
 
 @dataclass(frozen=True, slots=True)
 class ArchiveTask:
-    """Writes what a task pulls to one part of the archive, replays left out."""
+    """Writes pulled messages to one part of the archive, replays left out."""
 
     writer: ArchiveWriter
     secret: str
@@ -96,7 +96,7 @@ class BackupSource(PullSource):
         return "refeed_backup"
 
     def open_task(self) -> ArchiveTask:
-        """Return what a task does with the messages."""
+        """Return the task."""
         task = json.loads(self.options["task"])
         writer = warehouse_from_json(task["warehouse"]).archive_writer(task["writer"])
         return ArchiveTask(writer, self.options["secret"])

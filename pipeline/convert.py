@@ -36,12 +36,12 @@ _FAULTS: Final = (ValueError, TypeError, ArithmeticError, AttributeError)
 
 
 class WrongTypeError(Exception):
-    """A value is not what its field takes; the text begins with its path."""
+    """A value has a type that its field does not take; the text begins with its path."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """What a message holds beside its row: unknown parts by their path, and required fields that it lacks."""
+    """The parts of a message outside its row: unknown ones by their path, and required fields that it lacks."""
 
     unknown: dict[str, Any] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Findings:
 Record = Callable[[Mapping[str, Any], str, Findings], Any]
 _Nested = Callable[[Any, str, Findings], Any]
 # Where the value of one JSON name goes (None: nowhere), the type of a value that is taken as it is, what reads any
-# other, whether that is told the path too, the field's other name in JSON, its name in paths, and the field.
+# other, whether that gets the path too, the field's other name in JSON, its name in paths, and the field.
 _Slot = tuple[int | str | None, type | None, Convert | _Nested, bool, str | None, str, FieldPlan]
 
 
@@ -60,7 +60,7 @@ def visible(plans: Sequence[FieldPlan]) -> list[FieldPlan]:
 
 
 def compile_record(plans: Sequence[FieldPlan], *, by_column: bool = False) -> Record:  # noqa: C901  for every field
-    """Return what makes values of a JSON object: a list, one for each visible plan, or a dictionary ``by_column``.
+    """Return a function from a JSON object to values: one for each visible plan, or a dictionary ``by_column``.
 
     Raises:
         WrongTypeError: (the returned function) a value can't be what its field is.
@@ -162,7 +162,7 @@ def _default(plan: FieldPlan) -> Any:
 
 
 def _value(plan: FieldPlan) -> Convert:
-    """Return what reads the field's value, a list where it is repeated."""
+    """Return the reader of the field's value, which is a list where it is repeated."""
     scalar = _scalar(plan)
     if not plan.is_repeated:
         return scalar
@@ -225,7 +225,7 @@ def _text(plan: FieldPlan) -> Convert:
 
 
 def _finish(plan: FieldPlan) -> Convert | None:
-    """Return what makes the column's type of the field's own, None where they are the same."""
+    """Return the conversion from the field's type to the column's, None where they are the same."""
     divide = _divide(plan)
     if plan.kind in ("int", "float", "duration"):
         by_type: dict[str, Convert] = {
@@ -328,7 +328,7 @@ def _coalesces(plan: FieldPlan) -> bool:
 
 
 def _coalesce(plan: FieldPlan, plans: Sequence[FieldPlan]) -> Callable[[Mapping[str, Any]], Any]:
-    """Return what finds the first value that counts: not null, not empty, not a default, no year-one date."""
+    """Return a finder of the first value that counts: not null, not empty, not a default, no year-one date."""
     by_name = {other.proto_name: other for other in plans}
     sources = [by_name[name] for name in listed(plan.options.coalesce)]
 

@@ -53,7 +53,7 @@ def dead_letter_rows(
 ) -> pa.RecordBatch:
     """Return a row for each of ``refused``, in its order; ``messages`` is the batch that they are places in.
 
-    A replay of ``topic``, told by ``token``, that fails again has its original's id and time, so that it is the
+    A replay of ``topic``, known by ``token``, that fails again has its original's id and time, so that it is the
     same message however often it is tried; its attributes are untouched, tags among them.
     """
     taken = messages.take(pa.array([refusal.index for refusal in refused], pa.int32()))

@@ -1,4 +1,4 @@
-"""A batch of messages to a batch of rows, and what became of those that are no row."""
+"""A batch of messages to a batch of rows, and the refusals of those that are no row."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ _CHANGE_KEYS: Final = {"NewImage", "OldImage", "Published", "EventId"}
 
 
 class UnfitMessageError(Exception):
-    """The message is fine, and its table has no place for what it holds yet."""
+    """The message is fine, and its table has no place yet for one of its fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Refusal:
 
 @dataclass(slots=True)
 class DecodedBatch:
-    """The rows of a batch, the places of their messages in it, the refused ones, and counts of what was found.
+    """The rows of a batch, the places of their messages in it, the refused ones, and counts of its findings.
 
     ``unknown`` counts fields that the schema does not know by path, ``missing`` required fields that were
     lacking.
@@ -66,7 +66,7 @@ class Decoder:
     """Turns messages with JSON into rows of one schema; built once, used for batch after batch.
 
     ``columns`` has the Arrow type of each column of the table, ``keys`` names the fields that an image of a
-    change must have to count as one. A replay of ``topic`` is told by ``token``, and by that alone, so that a
+    change must have to count as one. A replay of ``topic`` is recognised by ``token`` alone, so that a
     producer's own ``refeed_*`` attributes are attributes. With ``scalars_as_text`` a field of type string takes a
     number and a boolean too. ``record`` makes values of an object in another way than ``plans`` say.
     """
@@ -218,7 +218,7 @@ class Decoder:
         return pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
 
     def _meta_columns(self, taken: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return what rows say of their messages; of a replay it is what its tags say of the original."""
+        """Return the columns about the messages; of a replay they are those of its original, from its tags."""
         count = taken.num_rows
 
         def constant(value: Any, kind: pa.DataType) -> pa.Array:

@@ -31,7 +31,7 @@ class DescriptorSet:
             self._add(name, ())
 
     def has_message(self, name: str) -> bool:
-        """Say whether a message has the full name ``name``."""
+        """Whether a message has the full name ``name``."""
         try:
             self._pool.FindMessageTypeByName(name)
         except KeyError:
@@ -50,7 +50,7 @@ class DescriptorSet:
             raise DescriptorError(f"No descriptor set has a message {name}.", name=name) from exc
 
     def subset(self, message: Descriptor) -> bytes:
-        """Return a descriptor set with the file of ``message`` and what it imports, and nothing else."""
+        """Return a descriptor set with the file of ``message`` and its imports, and nothing else."""
         found: dict[str, FileDescriptorProto] = {}
 
         def take(name: str) -> None:
@@ -126,7 +126,7 @@ def _reached(message: Descriptor, seen: set[str]) -> Iterator[tuple[str, bytes]]
 
 
 def message_proto(message: Descriptor) -> DescriptorProto:
-    """Return a copy of what the descriptor was made of."""
+    """Return a copy of the proto that the descriptor was made of."""
     proto = DescriptorProto()
     message.CopyToProto(proto)
     return proto

@@ -1,4 +1,4 @@
-"""Takes out of staging tables what came in since a snapshot, before its messages come again."""
+"""Deletes the rows of staging tables that came in since a snapshot, before their messages come again."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final

@@ -1,4 +1,4 @@
-"""``sources.yaml``: what a person wrote of each source, and what is wrong with it."""
+"""``sources.yaml``: the entry of each source as a person writes it, and its faults."""
 
 import re
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class BrokenSource:
 
 
 class FaultList:
-    """What is wrong at ``place``, or with all of a registry."""
+    """The faults at ``place``, or of a whole registry."""
 
     def __init__(self, place: str = "") -> None:
         self.found: list[dict[str, str]] = []
@@ -47,7 +47,7 @@ class FaultList:
 
 
 class Faults:
-    """What is wrong with the registry ``url``: with its files, and with each source."""
+    """The faults of the registry ``url``: those of its files, and those of each source."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -67,7 +67,7 @@ class Faults:
         )
 
     def raise_any(self) -> None:
-        """Raise what names every fault, when there is one.
+        """Raise an error that names every fault, if there is one.
 
         Raises:
             RegistryError: there is.
@@ -115,7 +115,7 @@ class _SourcesFile(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class SourceEntries:
-    """What ``sources.yaml`` says: the entries that can be read."""
+    """The entries of ``sources.yaml`` that can be read."""
 
     policy_tag_pattern: re.Pattern[str]
     sources: dict[str, SourceEntry]
@@ -131,7 +131,7 @@ class _SourcesLoader(PlainLoader):
 
 
 def read_entries(content: bytes | None, faults: Faults) -> SourceEntries | None:
-    """Return what the file says, None when it can't be read; an entry with a fault is left out."""
+    """Return the entries of the file, None when it can't be read; an entry with a fault is left out."""
     if content is None:
         faults.of_files.add(SOURCES_FILE, "is missing: it lists the sources")
         return None

@@ -1,4 +1,4 @@
-"""The sources of one group: which run, with which schema, and what keeps another from running."""
+"""The sources of one group: which run, with which schema, and the faults that keep others from running."""
 
 import threading
 import time
@@ -44,7 +44,7 @@ class Group:
     A source whose new schema is refused, or whose entry has a fault, goes on with what it had, and keeps no other
     from going on; a registry that can't be read changes nothing. All are alerts: they stand in the status file
     until they are mended, and are logged once. ``mapping`` leads from the old names of sources to those that the
-    registry has now; it may be given at every start. ``secret`` is the deployment's, by which replays are told.
+    registry has now; it may be given at every start. replays are recognised by ``secret``.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Group:
         return list({**accepted, **listed}.values())
 
     def _is_usable(self, plan: SourcePlan) -> bool:
-        """Say whether tasks can use a plan of the last run, which another version of ours may have made."""
+        """Whether tasks can use a plan of the last run, which another release may have written."""
         try:
             if not plan.source.is_inferred:
                 plan.open_decoder("", self._max_bytes)
@@ -140,7 +140,7 @@ class Group:
             self._follow(keeper)
 
     def learn(self, keeper: TableKeeper, variations: Sequence[Variation]) -> bool:
-        """Make tables wide enough for ``variations`` and note them; say whether messages may come again at once.
+        """Make tables wide enough for ``variations`` and note them; return whether messages may come again.
 
         The repository has them first: a crash before the tables are changed is mended at the next start.
 
@@ -158,7 +158,7 @@ class Group:
             return all(learned)
 
     def refuse(self, table: str, reasons: Mapping[str, str]) -> None:
-        """Have messages become dead letters when they come again: Pub/Sub does not take their rows of ``table``.
+        """Make messages dead letters when they come again, because Pub/Sub does not take their rows of ``table``.
 
         The newest thousand are enough. One that is forgotten, or was before a restart, is refused once more.
         """
@@ -330,7 +330,7 @@ class Group:
         return SourcePlan(source, table.writer(source.row_schema))
 
     def _attach(self, source: Source) -> None:
-        """Create the source's subscription where there is none; what somebody made by hand is left as it is.
+        """Create the source's subscription where there is none; one that somebody made by hand is left as it is.
 
         A source without one is new: its topic gets a backup too, so that what becomes no row can be replayed.
 
@@ -369,7 +369,7 @@ class Group:
         self._planned = dict(self._accepted)
 
     def _alert(self, name: str, exc: RefeedError) -> None:
-        """Say once what is wrong, and keep saying so in the status."""
+        """Log a fault once, and keep it in the status."""
         known = self._alerts.get(name, {})
         if (known.get("message"), known.get("details", {})) != (exc.message, exc.details):
             self._alerts[name] = {"about": name, "code": exc.code, "message": exc.message, "since": time.time()}

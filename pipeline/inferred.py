@@ -1,4 +1,4 @@
-"""Sources without a schema: their messages say what their tables look like, one table for each type of event."""
+"""Sources without a schema: the shapes of their messages make their tables, one for each type of event."""
 
 import re
 from collections import defaultdict
@@ -75,7 +75,7 @@ class EventType:
 
 @dataclass(frozen=True, slots=True)
 class Variation:
-    """What some messages of one type look like; ``prototype`` is the JSON text of the first one, None for some."""
+    """A shape of some messages of one type; ``prototype`` is the JSON text of the first one, None for some."""
 
     source: str
     event_type: str
@@ -102,7 +102,7 @@ class Variation:
 
 @dataclass(slots=True)
 class InferredBatch:
-    """What became of a batch: rows by table, refused messages, and those that have to come again."""
+    """The result of a batch: rows by table, refused messages, and those that have to come again."""
 
     tables: list[tuple[EventType, DecodedBatch]] = field(default_factory=list)
     refused: list[Refusal] = field(default_factory=list)
@@ -113,7 +113,7 @@ class InferredBatch:
 class _Met:
     """The variations of one type that this process met among messages that fit; each is reported once.
 
-    Most messages look like one that was met: that is told by their structure, before a shape is made of them.
+    Most messages look like one that was met: their structure shows that, before a shape is made of them.
     """
 
     def __init__(self, source: str, event_type: str) -> None:
@@ -138,7 +138,7 @@ class _Met:
             self._new.append(variation)
 
     def take(self) -> list[Variation]:
-        """Return what is new since the last call."""
+        """Return the variations that are new since the last call."""
         found, self._new = self._new, []
         return found
 
@@ -163,7 +163,7 @@ class InferredDecoder:
         self._unknown = _open_decoder(unknown, source.topic, token, max_bytes, None)
 
     def decode(self, messages: pa.RecordBatch) -> InferredBatch:
-        """Return what became of each message of ``messages``; indices are places in it."""
+        """Return the results of ``messages``; indices are places in it."""
         found = InferredBatch()
         for name, places in self._split(messages).items():
             if name not in self._types and len(self._types) >= MAX_TYPES:
@@ -202,7 +202,7 @@ class InferredDecoder:
         return places
 
     def _report(self, name: str, data: bytes, found: InferredBatch) -> bool:
-        """Note what the message looks like; False when that can't be read."""
+        """Note the message's variation; return False when it can't be read."""
         try:
             variation = _variation(self._source.name, name, parse_json(str(data, "utf-8")))
         except RecursionError:
@@ -244,7 +244,7 @@ def _variation(source: str, event_type: str, message: Mapping[str, Any]) -> Vari
 def _open_decoder(
     found: EventType, topic: str, token: str, max_bytes: int, note: Callable[[Mapping[str, Any]], None] | None
 ) -> Decoder:
-    """Return what decodes messages of a type and notes those that fit; without ``note`` it is a new type."""
+    """Return a decoder of a type's messages, which notes those that fit; a new type has no ``note``."""
     fit = compile_fit(found.shape, is_closed=found.shape.is_closed)
     names = [column.name for column in columns(found.shape)]
 

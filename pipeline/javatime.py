@@ -66,7 +66,7 @@ class TimePattern:
         self._writers = [_writer_of(token) for token in self._tokens if token.letter not in ("[", "]")]
 
     def parse(self, text: str) -> datetime:
-        """Return the local time that ``text`` names, naive; what the pattern lacks is midnight's.
+        """Return the local time that ``text`` names, naive; parts that the pattern lacks are midnight's.
 
         An offset or zone in the text is passed over, as Java's LocalDateTime does.
 

@@ -174,7 +174,7 @@ def _query_of(settings: Settings, home: Path) -> StreamQuery:
 
 
 def _every(seconds: float, act: Callable[[], None]) -> Callable[[], None]:
-    """Return what calls ``act`` when ``seconds`` have gone by since it did last."""
+    """Return a function that calls ``act`` when ``seconds`` have gone by since the last call."""
     last = time.monotonic()
 
     def watch() -> None:

@@ -1,4 +1,4 @@
-"""From a message's descriptor to a plan of its columns: what each field is, is called and becomes."""
+"""From a message's descriptor to a plan of its columns: each field's kind, names and type."""
 
 import math
 import re

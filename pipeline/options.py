@@ -40,7 +40,7 @@ _REQUIRED: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class MessageOptions:
-    """What a message says of its table."""
+    """The options of a message, which are about its table."""
 
     table_reference: str
     table_description: str
@@ -48,7 +48,7 @@ class MessageOptions:
 
 @dataclass(frozen=True, slots=True)
 class FieldOptions:
-    """What a field says of its column, as written; empty means that it says nothing."""
+    """The options of a field, which are about its column, as written; an empty one is not set."""
 
     description: str = ""
     categories: str = ""

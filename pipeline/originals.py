@@ -23,7 +23,7 @@ _INT64: Final = 1 << 63
 def read_originals(messages: pa.RecordBatch, *, topic: str, token: str) -> dict[str, pa.Array]:
     """Return the columns that say where ``messages`` come from, and ``attributes`` without the tags of replays.
 
-    A replay is told by the ``token`` of ``topic``, and by that alone; a tag that is missing or damaged changes
+    A replay is recognised by the ``token`` of ``topic`` alone; a tag that is missing or damaged changes
     nothing.
     """
     count = messages.num_rows

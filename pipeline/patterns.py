@@ -41,7 +41,7 @@ class Pattern:
             raise DescriptorError(f"{text!r} is no pattern: {exc}") from exc
 
     def matches(self, text: str) -> bool:
-        """Say whether the whole text matches.
+        """Whether the whole text matches.
 
         Raises:
             ValueError: it takes too long to tell.
@@ -58,7 +58,7 @@ class Pattern:
         return None if found is None else str(found[0])
 
     def replacer(self, replacement: str) -> Callable[[str], str]:
-        """Return what puts ``replacement``, in Java's words, in the place of every match.
+        """Return a function that replaces every match by ``replacement``, which is in Java's words.
 
         Raises:
             DescriptorError: it names a group that the pattern has not.
@@ -86,7 +86,7 @@ class Pattern:
         return parts
 
     def _group(self, digits: str) -> list[str | int]:
-        """Return the group that ``digits`` name and the text behind it: more digits count where it has so many."""
+        """Return the group that ``digits`` name and the text after it: more digits count where it has so many."""
         if int(digits[0]) > self._pattern.groups:
             raise DescriptorError(f"{self._text!r} has no group {digits[0]}")
         ends = (end for end in range(len(digits), 0, -1) if int(digits[:end]) <= self._pattern.groups)

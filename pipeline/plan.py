@@ -1,4 +1,4 @@
-"""What tasks need to know of a group's sources: a text that goes along with every batch."""
+"""The plan of a group's sources for its tasks: a text that goes along with every batch."""
 
 import base64
 import json
@@ -39,11 +39,11 @@ class SourcePlan:
     type_writers: tuple[RowWriter, ...] = ()
 
     def open_inferred(self, secret: str, max_bytes: int) -> InferredDecoder:
-        """Return what decodes the messages of a source without a schema."""
+        """Return the decoder of a source without a schema."""
         return InferredDecoder(self.source, self.types, secret=secret, max_bytes=max_bytes)
 
     def open_decoder(self, secret: str, max_bytes: int) -> Decoder:
-        """Return what decodes the source's messages."""
+        """Return the decoder of a source with a schema."""
         source = self.source
         assert source.schema is not None
         plans = map_message(DescriptorSet([source.descriptor]).message(source.message))
@@ -177,7 +177,7 @@ def sources_by_subscription(plans: Sequence[SourcePlan]) -> dict[str, SourcePlan
 
 @dataclass(frozen=True, slots=True)
 class PlanFacts:
-    """What a plan's file says without opening a warehouse: what is pulled, and each table's columns or version.
+    """The facts of a plan's file, read without a warehouse: its subscriptions, each table's columns or version.
 
     ``tables`` are the staging tables of each source, by its name.
     """

@@ -1,4 +1,4 @@
-"""Rows as the messages of a topic: their columns as JSON, and attributes that say what each row is."""
+"""Rows as the messages of a topic: their columns as JSON, and attributes that describe each row."""
 
 import base64
 import hashlib
@@ -42,7 +42,7 @@ def render_messages(
     """Return a message for each of ``rows``, which have these ``fields`` and were made of ``messages``, in order.
 
     The data is a JSON object with the columns of the row, all but ``ingest_time``, which only the written file
-    knows. Numbers have all their digits. A replay of the source's topic is told by ``token``.
+    knows. Numbers have all their digits. A replay of the source's topic is recognised by ``token``.
     """
     names = [name for name in rows.schema.names if name != INGEST_TIME]
     by_name = {field.name.lower(): field for field in fields}
@@ -86,7 +86,7 @@ def find_unpublishable(messages: pa.Table, refused: Mapping[str, str]) -> dict[i
 
 
 def encoder(field: Field) -> _Encode:
-    """Return what makes JSON of a cell of ``field``; null is null.
+    """Return a function from a cell of ``field`` to its JSON; null is null.
 
     Example:
         >>> encoder(Field("n", "INT64"))(9007199254740993)
@@ -114,7 +114,7 @@ def _or_null(encode: _Encode) -> _Encode:
 
 
 def _number(cell: float) -> str:
-    """Return a FLOAT64; protobuf's JSON and BigQuery's write what is not finite as a text."""
+    """Return a FLOAT64; protobuf's JSON and BigQuery's write a number that is not finite as a text."""
     if math.isfinite(cell):
         return repr(cell)
     return '"NaN"' if math.isnan(cell) else f'"{"-" if cell < 0 else ""}Infinity"'

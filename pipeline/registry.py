@@ -37,7 +37,7 @@ _STAMPS: Final = ("size", "mtime", "etag", "ETag", "generation", "updated", "Las
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One data source: where its messages come from, what they are, and where their rows go.
+    """One data source: its topic, the schema of its messages, and the tables of their rows.
 
     ``key`` names the columns that tell entities apart, ``event_time`` the column that says which version is
     newer, ``dedup_order`` columns that decide before anything else does, ``partition`` the column whose day is the
@@ -76,7 +76,7 @@ class Source:
 
     @property
     def is_inferred(self) -> bool:
-        """Whether the messages themselves say what the table looks like."""
+        """Whether the table's schema comes from the messages themselves."""
         return not self.descriptor
 
     @property
@@ -112,7 +112,7 @@ class RegistrySnapshot:
         return tuple(source for source in self.sources if source.group == group)
 
     def valid_sources(self) -> tuple[Source, ...]:
-        """Return the sources that have no fault, and log the others; for callers that do what can be done."""
+        """Return the sources that have no fault, and log the others."""
         for broken in self.broken:
             _log.warning("source_broken", source=broken.name, error=broken.error.message)
         return self.sources
@@ -160,7 +160,7 @@ class Registry:
             return {name: self._files.cat_file(path) for name, path in sorted(wanted.items())}
 
     def read(self, overlay: Mapping[str, bytes] | None = None) -> RegistrySnapshot:
-        """Return what the registry says, with the files of ``overlay`` in the place of its own.
+        """Return the registry's sources, with the files of ``overlay`` in the place of its own.
 
         Raises:
             RegistryError: something is wrong; ``details["errors"]`` names all of it, each with its place.
@@ -168,7 +168,7 @@ class Registry:
         return read_snapshot({**self.read_files(), **(overlay or {})}, self.url)
 
     def read_valid(self) -> RegistrySnapshot:
-        """Return what the registry says of the sources that have no fault, and the others as broken.
+        """Return the registry's sources that have no fault, and the others as broken.
 
         Raises:
             RegistryError: the registry or its ``sources.yaml`` can't be read.
@@ -194,7 +194,7 @@ class Registry:
 
 
 def read_snapshot(files: Mapping[str, bytes], url: str, *, is_partial: bool = False) -> RegistrySnapshot:
-    """Return what ``files`` of a registry say; with ``is_partial`` faults of one source leave the others alone.
+    """Return the sources that ``files`` define; with ``is_partial`` faults of one source leave the others alone.
 
     Raises:
         RegistryError: something is wrong; ``details["errors"]`` names all of it, each with its place.
@@ -375,7 +375,7 @@ def _check_columns(entry: SourceEntry, schema: RowSchema, faults: FaultList) -> 
 
 
 def _unshared(sources: Sequence[Source], faults: Faults) -> list[Source]:
-    """Return the sources that share no table and no subscription: each would have a part of what is another's."""
+    """Return the sources that share no table and no subscription: else each would get a part of the messages."""
     shared: set[str] = set()
     for kinds in (("staging", "reporting"), ("subscription",)):
         taken: dict[str, tuple[Source, str]] = {}
@@ -409,7 +409,7 @@ def _acyclic(sources: Sequence[Source], faults: Faults) -> list[Source]:
 
 
 def _reaches(leads: Mapping[str, Collection[str]], source: Source) -> bool:
-    """Whether what ``source`` publishes comes to its own topic, by way of any others."""
+    """Whether the rows of ``source`` come back to its own topic, by way of any others."""
     found: set[str] = set()
     left = {source.publish}
     while left:

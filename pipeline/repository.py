@@ -96,7 +96,7 @@ def read_versions(repository: RowTable) -> dict[str, list[TypeVersion]]:
 
 
 class SchemaRepository:
-    """What has been inferred, noted before tables are changed: a crash in between is mended at the next start."""
+    """The inferred types, noted before tables are changed: a crash in between is mended at the next start."""
 
     def __init__(self, tables: RowTables, name: str) -> None:
         self._tables = tables
@@ -125,7 +125,7 @@ class SchemaRepository:
         return list(found.values())
 
     def adopt(self, old: str, source: Source) -> None:
-        """Note durably as types of ``source`` what is known of those that it had under the name ``old``.
+        """Note durably as types of ``source`` those that it had under the name ``old``.
 
         A type is taken over whole, in one commit with the others, and only where it is newer than the source's own
         and its table is one of the source's: so a second call does nothing, nor does one after another source has

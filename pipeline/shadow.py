@@ -42,7 +42,7 @@ _KEPT_BYTES: Final = 128 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class ShadowOptions:
-    """What a shadow compares, and how patient it is.
+    """The columns that a shadow compares, and its times.
 
     ``hours`` of the archive come before its start. ``may_differ`` names columns that are meant to change, as
     ``column`` or ``dataset.table.column``. A message is read ``settle_seconds`` after its ingestion, when the
@@ -60,7 +60,7 @@ class ShadowOptions:
 
     @classmethod
     def of(cls, warehouse: Warehouse, *, hours: float, may_differ: Sequence[str]) -> Self:
-        """Return what suits ``warehouse``: one that is a service is asked seldom, because it bills each query."""
+        """Return the options for ``warehouse``: a service is asked seldom, because it bills each query."""
         if warehouse.is_embedded:
             return cls(hours, frozenset(may_differ))
         return cls(hours, frozenset(may_differ), 60.0, 900.0, 300.0, 200_000)
@@ -68,7 +68,7 @@ class ShadowOptions:
 
 @dataclass(slots=True)
 class _Chunk:
-    """What waits for the running release, of one source: rows by table, and codes of refused messages by id."""
+    """Rows of one source that wait for the running release, by table, and codes of refused messages by id."""
 
     source: ShadowSource
     published: Window
@@ -84,7 +84,7 @@ class _Chunk:
 
 
 class Shadow:
-    """Compares what the archive holds, and takes in, with what the stream ``stream`` of a home has staged.
+    """Compares the rows of archived messages with the rows that a stream of a home has staged.
 
     It reads the archive, the staging tables, the dead letters, the registry and the stream's plan; it writes to
     none of them, takes no lease and reaches no Pub/Sub. ``budget`` bounds what its reads may be billed for.
@@ -124,7 +124,7 @@ class Shadow:
         self._sources: list[ShadowSource] = []
 
     def look(self, on_chunk: Callable[[], None] = lambda: None) -> ShadowReport:
-        """Compare what the archive has taken in, and return the report; ``on_chunk`` is called in between.
+        """Compare the messages of the archive, and return the report; ``on_chunk`` is called in between.
 
         Raises:
             RefeedError: it can't go on: the registry or the plan can't be read, the budget is spent, or the
@@ -174,7 +174,7 @@ class Shadow:
         self._letters, self._opened = plan.dead_letter_table, (text, fingerprint)
 
     def _read(self, until: float) -> Iterator[list[_Chunk]]:
-        """Yield what the new release makes of the messages that were ingested until then, some at a time."""
+        """Yield the new release's rows of the messages that were ingested until then, some at a time."""
         topics = sorted({source.source.topic for source in self._sources})
         window = Window(_moment(self._read_until), _moment(until))
         if not topics or window.is_empty:
@@ -233,7 +233,7 @@ class Shadow:
             time.sleep(self._options.poll_seconds)
 
     def _compare(self, chunk: _Chunk, tables: RowTables) -> None:
-        """Compare a chunk with what the running release has by now; what is decided leaves the chunk."""
+        """Compare a chunk with the running release's rows by now; a row that is decided leaves the chunk."""
         # Before its rows are read: what was acknowledged by then is staged by then.
         is_due = self._now() >= chunk.wait_until and not self._is_behind(chunk)
         chunk.look_at = self._now() + max(self._options.poll_seconds, self._options.wait_seconds / 10)
@@ -347,7 +347,7 @@ class Shadow:
             self.report.show(example)
 
     def _miss(self, chunk: _Chunk) -> None:
-        """Count what the running release has not staged in time."""
+        """Count the rows that the running release has not staged in time."""
         topic = chunk.source.source.topic
         for name, table in chunk.tables.items():
             self.report.rows_missing += table.num_rows

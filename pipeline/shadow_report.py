@@ -45,7 +45,7 @@ class ShadowExample:
 
 @dataclass(slots=True)
 class ShadowReport:
-    """What a shadow has found so far.
+    """The findings of a shadow so far.
 
     ``messages_compared`` are those that were decided: ``rows_equal``, ``rows_different`` and ``rows_missing``
     together. A dead letter counts as the row of its message. ``rows_waiting`` wait for the running release,
@@ -122,10 +122,10 @@ class ShadowFolder:
         return self.path / "wanted"
 
     def want(self, acknowledged_until: float | None = None) -> None:
-        """Show that somebody looks at the shadow, and knows what its stream has acknowledged.
+        """Show that somebody looks at the shadow, and how far its stream has acknowledged.
 
         That is the Unix time up to which every message was acknowledged that was published before; without one,
-        what was said earlier stands.
+        the last one stands.
         """
         self.path.mkdir(parents=True, exist_ok=True)
         if acknowledged_until is None:
@@ -134,7 +134,7 @@ class ShadowFolder:
         replace_text(self._wanted, repr(acknowledged_until))
 
     def read_acknowledged_until(self) -> float | None:
-        """Return what :meth:`want` was told last, None where nobody knew."""
+        """Return the last time that :meth:`want` got, None without one."""
         try:
             return float(self._wanted.read_text())
         except (OSError, ValueError):

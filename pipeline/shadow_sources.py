@@ -20,7 +20,7 @@ _LOOKS: Final = 3
 
 @dataclass(slots=True)
 class Converted:
-    """What a release makes of a batch: rows by table, and the messages that it refuses."""
+    """A batch as a release converts it: rows by table, and the messages that it refuses."""
 
     tables: dict[str, pa.Table] = field(default_factory=dict)
     refused: list[Refusal] = field(default_factory=list)
@@ -71,7 +71,7 @@ class ShadowSource:
         return next(kind.schema for kind in self._types if kind.table == table)
 
     def convert(self, messages: pa.RecordBatch) -> Converted:
-        """Return what the new release makes of ``messages``, which have the columns of a Pull."""
+        """Return ``messages``, which have the columns of a Pull, as the new release converts them."""
         return self._decode(messages)
 
     def _decode_described(self, messages: pa.RecordBatch) -> Converted:

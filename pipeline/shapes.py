@@ -1,4 +1,4 @@
-"""What JSON objects look like: shapes that are read off messages, joined, and never become narrower."""
+"""Shapes of JSON objects, which are read off messages, joined, and never become narrower."""
 
 import hashlib
 import re
@@ -41,12 +41,12 @@ _RESERVED: Final = {"ingest_time", "ingest_date", "ingest_hour"}
 
 
 class UnfitError(Exception):
-    """A message holds what its table has no place for yet."""
+    """A message has a field or a value that its table has no place for yet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What values of one place are; ``fields`` are a record's, by their JSON names.
+    """The kind of the values of one place; ``fields`` are a record's, by their JSON names.
 
     ``column`` is the place's name in the table; a shape that was only read off a message has none. The shape of a
     whole table ``is_closed`` when no field may be added: new ones stand beside the row then.
@@ -178,7 +178,7 @@ def variation_hash(shape: Shape) -> str:
 
 
 def structure_of(value: Any) -> Any:
-    """Return what decides a value's shape, hashable and quickly made: two values of one structure have one shape.
+    """Return a value's structure, hashable and quickly made: two values of one structure have one shape.
 
     Example:
         >>> structure_of({"a": [1, 2]}) == structure_of({"a": [3]}), structure_of(1) == structure_of(1 << 60)
@@ -235,7 +235,7 @@ def columns(shape: Shape) -> tuple[Field, ...]:
 def compile_fit(
     shape: Shape, *, is_closed: bool = False
 ) -> Callable[[Mapping[str, Any], str, dict[str, Any]], dict[str, Any]]:
-    """Return what makes cells, by column, of an object that fits ``shape``.
+    """Return a function from an object that fits ``shape`` to its cells, by column.
 
     What says nothing, what has a name that is none, and with ``is_closed`` every field that is new, goes beside.
 
@@ -296,7 +296,7 @@ def _read_list(value: list[Any], depth: int) -> Shape | None:
 
 
 def _is_name(name: str) -> bool:
-    """Say whether a field in JSON may get a column; half a surrogate pair has no place in any text."""
+    """Whether a field in JSON may get a column; half a surrogate pair has no place in any text."""
     return len(name) <= _MAX_NAME_CHARACTERS and not _SURROGATE.search(name)
 
 

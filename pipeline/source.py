@@ -1,4 +1,4 @@
-"""What a pipeline's task does with messages: a part for each table, one small result for the driver."""
+"""The task of a pipeline: from pulled messages to a part for each table, and one small result for the driver."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -96,12 +96,12 @@ class StagedParts:
 
 @dataclass(frozen=True, slots=True)
 class StagingTask:
-    """Makes rows of what a task pulls, as the plan of the batch says; ``secret`` is the deployment's."""
+    """Makes rows of pulled messages by the plan of the batch; ``secret`` is the deployment's."""
 
     secret: str
 
     def with_plan(self, plan: str) -> "PlannedStaging":
-        """Return what a task does with the messages of one batch."""
+        """Return the task of one batch."""
         return PlannedStaging(_open_plan(plan, self.secret))
 
 
@@ -118,7 +118,7 @@ class OpenPlan:
 
 @dataclass(slots=True)
 class _Rows:
-    """The rows of one table, the ids of their messages, and the messages themselves, by what they came in."""
+    """The rows of one table, the ids of their messages, and the messages themselves, by their batches."""
 
     writer: RowWriter
     batches: list[pa.RecordBatch] = field(default_factory=list)
@@ -168,7 +168,7 @@ class PlannedStaging:
         return StagedParts(tuple(parts), counts, concat_ids(self._unfit, PULLED_IDS_SCHEMA), variations).encode()
 
     def _write(self) -> list[TargetPart]:
-        """Write a part a table; what a warehouse refuses for good goes to the dead letters, which come last."""
+        """Write a part a table; rows that a warehouse refuses for good become dead letters, which come last."""
         letters = self._opened.plan.dead_letter_table
         names = sorted(self._tables.keys() - {letters})
         parts: list[TargetPart] = []
@@ -344,7 +344,7 @@ class StagingSource(PullSource):
         return "refeed_staging"
 
     def open_task(self) -> StagingTask:
-        """Return what a task does with the messages."""
+        """Return the task, which takes the plan of each batch."""
         return StagingTask(self.options["secret"])
 
 

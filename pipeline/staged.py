@@ -1,4 +1,4 @@
-"""Which staging tables a topic's messages go to, to tell what became of them."""
+"""The staging tables of a topic's messages, for the verification of a backfill."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -19,10 +19,10 @@ _LOG: Final = structlog.get_logger(__name__)
 
 
 class StagedTopics:
-    """Answers for a topic with what the registry says at this moment; safe to use from many threads.
+    """Finds the staging of a topic by the registry as it is at this moment; safe to use from many threads.
 
     Called with a topic's id, it returns None where no source reads that topic, or while the registry can't be
-    read: then nobody can say what landed.
+    read: then it is not known what landed.
     """
 
     def __init__(self, settings: Settings, warehouse: Warehouse) -> None:
@@ -72,7 +72,7 @@ class StagedTopics:
         return () if found is None else found.sources
 
     def _read(self) -> RegistrySnapshot | None:
-        """Return what the registry says now, None while it is empty."""
+        """Return the registry as it is now, None while it is empty."""
         with self._lock:
             registry = Registry(self._settings.registry)
             fingerprint = registry.fingerprint()
@@ -92,7 +92,7 @@ class StagedTopics:
 
 
 class StagedSources:
-    """What of a backfill is in the staging tables of several sources that read the same topic.
+    """The rows of a backfill in the staging tables of several sources that read the same topic.
 
     A row landed, and is merged, when it is so in each of them: one that only some have is missing in the others.
     """

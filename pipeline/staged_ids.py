@@ -55,10 +55,10 @@ class StagedIds:
         """Yield topic, message_id, publish_time, subscription and table of the messages in ``span`` that it has.
 
         A dead letter's subscription is its source's. That of a staged row is empty: no other one has its table.
-        A topic has none: nobody can ask it, and a row that may not be in it is published again.
+        A topic has none: it can't be read, and a row that may not be in it is published again.
 
         Raises:
-            RegistryError: the registry can't be read, so that nobody knows whose dead letters are the group's.
+            RegistryError: the registry can't be read: it is not known which dead letters are the group's.
             WarehouseError: the table can't be read.
         """
         if is_topic(table):
@@ -101,7 +101,7 @@ class StagedIds:
 
 
 def _is_in(ids: pa.RecordBatch, rows: pa.RecordBatch, span: IdSpan) -> pa.BooleanArray:
-    """Say of each id, with its row, whether it was published or written since the times of ``span``."""
+    """Return for each id whether it was published, or its row written, since the times of ``span``."""
     is_young = pc.greater_equal(ids["publish_time"], span.published_since)
     is_in = pc.or_kleene(is_young, pc.greater_equal(rows["ingest_time"], span.ingested_since))
     return pc.fill_null(is_in, fill_value=False)

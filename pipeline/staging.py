@@ -24,7 +24,7 @@ Learn = Callable[[TableKeeper, Sequence[Variation]], bool]
 
 
 class StagingWork:
-    """What the tasks of a pipeline return, and what is counted of it; ``parse_part`` is the tables'.
+    """Reads the results of a pipeline's tasks, and counts them; ``parse_part`` is the tables'.
 
     ``learn`` makes tables wide enough for variations, and returns whether messages may come again at once.
     """
@@ -54,7 +54,7 @@ class StagingWork:
         outputs: Sequence[TaskOutput],
         parts: Mapping[str, Sequence[Any]],
     ) -> None:
-        """Count what was found, by source."""
+        """Count the findings, by source."""
         totals[_PUBLISHED] += sum(part.rows for name, found in parts.items() if is_topic(name) for part in found)
         for output in outputs:
             for source, kinds in output.found.counts.items():
@@ -80,7 +80,7 @@ class StagingWork:
 
 
 def _add(source: str, kind: str, found: Counter[str], counts: Mapping[str, int]) -> None:
-    """Count what was found, and log it the first time: a person has to look at the schema or at the producer."""
+    """Count findings, and log each the first time: a person has to look at the schema or at the producer."""
     for path, count in counts.items():
         counted = path if path in found or len(found) < MAX_COUNTED else OTHERS
         if counted not in found and kind != "rows":

@@ -1,4 +1,4 @@
-"""What the options of a field do to its texts, in their fixed order."""
+"""The changes that the options of a field make to its texts, in their fixed order."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ Transform = Callable[[str], str | None]
 
 
 def compile_transforms(options: FieldOptions) -> Transform | None:
-    """Return what the options make of a text: filter, extract, append, replace, local-to-UTC, in this order.
+    """Return a function that changes a text: filter, extract, append, replace, local-to-UTC, in this order.
 
     The result is None when the filter leaves the text out. An empty text stays empty: nothing is appended to
     it and it is no time.

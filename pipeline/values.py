@@ -123,7 +123,7 @@ def to_bool(value: Any) -> bool:
 
 
 def whole_number(low: int, high: int) -> Convert:
-    """Return what reads an integer from ``low`` to ``high``, as a number or a string of digits."""
+    """Return a reader of integers from ``low`` to ``high``, as a number or a string of digits."""
 
     def convert(value: Any) -> int:
         if (type(value) is str and _WHOLE.fullmatch(value)) or (isinstance(value, float) and value.is_integer()):
@@ -161,7 +161,7 @@ def to_bytes(value: Any) -> bytes:
 
 
 def enum_number(numbers: Mapping[str, int]) -> Convert:
-    """Return what reads an enum's name or number as its number."""
+    """Return a reader of an enum's name or number as its number."""
 
     def convert(value: Any) -> int:
         if type(value) is int:
@@ -177,7 +177,7 @@ def enum_number(numbers: Mapping[str, int]) -> Convert:
 
 
 def enum_name(numbers: Mapping[str, int]) -> Convert:
-    """Return what reads an enum's name or number as its name."""
+    """Return a reader of an enum's name or number as its name."""
     names = {number: name for name, number in reversed(list(numbers.items()))}
 
     def convert(value: Any) -> str:
@@ -231,7 +231,7 @@ def number_text(value: float | Decimal) -> str:
 
 
 def from_text(wanted: FieldType) -> Convert | None:
-    """Return what makes a cell of type ``wanted`` of a text, None where the text is the cell.
+    """Return a function from a text to a cell of type ``wanted``, None where the text is the cell.
 
     An empty text is null for every type but STRING.
     """
@@ -255,7 +255,7 @@ def from_text(wanted: FieldType) -> Convert | None:
 
 
 def to_numeric(value: Any) -> Decimal:
-    """Return a NUMERIC: 29 digits before the point, 9 behind it."""
+    """Return a NUMERIC: 29 digits before the point, 9 after it."""
     number = None
     is_number = isinstance(value, float | Decimal) or type(value) is int
     if is_number or (type(value) is str and _NUMBER.fullmatch(value.strip())):
@@ -271,7 +271,7 @@ def to_numeric(value: Any) -> Decimal:
 
 
 def name_of(value: Any) -> str:
-    """Return what kind of JSON value it is, in a message for people."""
+    """Return the kind of a JSON value, for a message to people."""
     if isinstance(value, str):
         return f"the string {value[:40]!r}"
     if isinstance(value, float):

@@ -153,7 +153,7 @@ def _take_dependent(written: Sequence[TargetPart], kept: list[Any], targets: Tar
 
 
 def _is_of(ids: pa.Table, others: pa.Table) -> pa.BooleanArray:
-    """Say of each of ``ids`` whether its message is one of ``others``, however often it was delivered."""
+    """Return for each of ``ids`` whether its message is one of ``others``, however often it was delivered."""
     keys, values = (
         pc.binary_join_element_wise(each.column("topic").cast(pa.string()), each.column("message_id"), "\n")
         for each in (ids, others)

@@ -70,7 +70,7 @@ class StreamCommitter:
         # The first figure is 0 and not unknown.
         self._totals: Counter[str] = Counter(dict.fromkeys((*_COUNTED, *work.counted), 0))
         self._batch_seconds: float | None = None
-        # Wall time of this start's first commit and of its last one, by which the pause of a hand-over is told.
+        # Wall time of this start's first commit and of its last one: the pause of a hand-over lies between them.
         self._committed_at: dict[str, float] = {}
         self._totals_logged_at = time.monotonic()
         self._learner = learner
@@ -329,5 +329,5 @@ class StreamCommitter:
 
 
 def _is_same(ids: pa.Table, others: pa.Table) -> pa.ChunkedArray:
-    """Say of each of ``ids`` whether it is of a delivery that is among ``others`` too."""
+    """Return for each of ``ids`` whether its delivery is among ``others`` too."""
     return pc.is_in(ids.column("ack_id"), value_set=others.column("ack_id"))

@@ -1,4 +1,4 @@
-"""The control file of one start of a stream: what the agent wants of it, replaced whole by each new order."""
+"""The control file of one start of a stream: the order of its agent, replaced whole by each new one."""
 
 import json
 import math

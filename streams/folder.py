@@ -1,4 +1,4 @@
-"""The folder of a stream: its state at the top, and below ``instances/`` what each start of it reports."""
+"""The folder of a stream: its state at the top, and below ``instances/`` the reports of each start."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,7 +65,7 @@ def list_instances(home: Path) -> list[StreamFolder]:
 
 
 def has_state(record: StreamRecord, home: Path) -> bool:
-    """Whether ``home`` has the stream's state, or it never ran: what its last start wrote lies there.
+    """Whether ``home`` has the stream's state, or it never ran: the state is where its last start was.
 
     Machines that share a home see the same files under another machine's name.
     """

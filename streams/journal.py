@@ -204,7 +204,7 @@ class Journal:
         self._entries |= adopted
 
     def finish(self, entry: Entry, unacknowledged: pa.Table) -> None:
-        """Say that ``entry`` is committed and acknowledged, but for those ids, which stay known.
+        """Mark ``entry`` as committed and acknowledged, except for ``unacknowledged`` ids, which stay known.
 
         Where there is no room to write them by themselves, or the entry is a recovered one, all of it stays known.
         """
@@ -245,7 +245,7 @@ class Journal:
             writer.write_table(ids)
 
     def move(self, entry: Entry, state: EntryState) -> Entry:
-        """Say that ``entry`` is in ``state`` now, and return it so."""
+        """Move ``entry`` to ``state``, and return it as it is then."""
         path = self._path(entry.attempt, state)
         entry.path.rename(path)
         sync(self.folder)
@@ -259,7 +259,7 @@ class Journal:
         del self._entries[entry.path]
 
     def prune(self, *, has_messages: bool) -> None:
-        """Drop what is older than the window; ids that come again after it are archived twice.
+        """Drop the entries that are older than the window; ids that come again after it are archived twice.
 
         It is called after each batch, with whether messages came in it. Only such time counts towards the window:
         while Pub/Sub or the warehouse is away nothing comes again, and nothing more has to be kept either.
@@ -278,7 +278,7 @@ class Journal:
                 self.forget(entry)
 
     def find_known(self, ids: pa.Table) -> pa.BooleanArray:
-        """Say of each row whether its (topic, message_id) is in the journal, or stands in an earlier row.
+        """Return for each row whether its (topic, message_id) is in the journal, or stands in an earlier row.
 
         A message that comes again has the publish_time it had, so only rows within the span that a batch and an
         entry have in common are compared.
@@ -302,7 +302,7 @@ class Journal:
         return pa.array(known, pa.bool_())
 
     def _find_learned(self, replays: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Say of each of ``replays`` whether it was learned: then it was published before the time that it has."""
+        """Return for each of ``replays`` whether it was learned, with a time after that of its publication."""
         known = np.zeros(replays.num_rows, dtype=bool)
         first = pc.min(replays.column("publish_time")).as_py()
         for entry in self.entries(EntryState.RECOVERED) if replays.num_rows else ():
@@ -313,7 +313,7 @@ class Journal:
         return known
 
     def is_among(self, ids: pa.Table, others: pa.Table) -> pa.BooleanArray:
-        """Say of each row of ``ids`` whether its message, for its table where there are several, is in ``others``.
+        """Return for each row of ``ids`` whether its message, of its table if there are several, is in ``others``.
 
         An entry of an earlier Refeed may name no subscription for a row of the shared table, which then stands for
         each of them.
@@ -325,7 +325,7 @@ class Journal:
         return found.combine_chunks()
 
     def _keys(self, ids: pa.Table) -> pa.ChunkedArray:
-        """Return what a message is known by as one string a row; no id has a line break."""
+        """Return the key that a message is known by, a string a row; no id has a line break."""
         columns = [ids.column("topic").cast(pa.string()), ids.column("message_id")]
         if "table" in ids.column_names:
             columns.append(ids.column("table").cast(pa.string()))
@@ -340,7 +340,7 @@ class Journal:
         return pc.and_(self._is_shared(ids), pc.equal(ids.column("subscription").cast(pa.string()), ""))
 
     def _is_repeated(self, ids: pa.Table) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """Say of each row whether its key stands in an earlier one."""
+        """Return for each row whether its key stands in an earlier one."""
         repeated = np.zeros(ids.num_rows, dtype=bool)
         # Ids of one topic differ, and those of two nearly always do: then there are no keys to make.
         if pc.count_distinct(ids.column("message_id")).as_py() < ids.num_rows:
@@ -355,7 +355,7 @@ class Journal:
 
 
 def _without_acks(ids: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return ids in the journal's ``schema`` that nobody will acknowledge from here."""
+    """Return ids in the journal's ``schema``, without their acknowledgements."""
     empty = pa.repeat(pa.scalar(""), ids.num_rows)
     columns = {"subscription": empty, **{name: ids.column(name) for name in ids.column_names}, "ack_id": empty}
     return pa.table([columns[name] for name in schema.names], names=schema.names).cast(schema)

@@ -1,4 +1,4 @@
-"""What tells a stream that its journal knows all that was committed: a mark that the lease names too."""
+"""The mark of a journal, which the lease names too if the journal has the ids of all that was committed."""
 
 import json
 import uuid

@@ -71,7 +71,7 @@ class HeldLease:
             self._store.write_lease(self._name, self.epoch, json.dumps(asdict(holder)).encode())
 
     def renew(self) -> None:
-        """Hold the lease for another LEASE_SECONDS; what keeps it from that is logged."""
+        """Hold the lease for another LEASE_SECONDS; a failure is logged."""
         if self.is_lost:
             return
         try:

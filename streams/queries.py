@@ -1,4 +1,4 @@
-"""What Spark runs for a stream: a query that pulls in batches of some length, one query after the other."""
+"""The queries that Spark runs for a stream, one after the other: each pulls in batches of some length."""
 
 import shutil
 import threading

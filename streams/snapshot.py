@@ -1,4 +1,4 @@
-"""A stream's state: what it is, its copy taken between two commits, and how a copy becomes the state again."""
+"""A stream's state: its files, its copy taken between two commits, and the way from a copy to the state."""
 
 import hashlib
 import json
@@ -63,7 +63,7 @@ class SnapshotFolder(Protocol):
         ...
 
     def writer(self, name: str) -> AbstractContextManager[Any]:
-        """Give what a large file is written to: a path, or an open file."""
+        """Give the target that a large file is written to: a path, or an open file."""
         ...
 
     def complete(self, name: str, content: bytes) -> None:
@@ -71,7 +71,7 @@ class SnapshotFolder(Protocol):
         ...
 
     def read(self, name: str) -> bytes:
-        """Return what a file holds."""
+        """Return the content of a file."""
         ...
 
     def reader(self, name: str) -> IO[bytes]:
@@ -81,7 +81,7 @@ class SnapshotFolder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StateManifest:
-    """What a snapshot's folder holds; ``facts`` are its maker's, such as the release and the schemas' versions.
+    """The content of a snapshot; ``facts`` are its maker's, such as the release and the schemas' versions.
 
     ``first_publish_time`` and ``last_publish_time`` are those of the ids that the journal knew, None without any.
     """
@@ -218,7 +218,7 @@ def store_state(captured: CapturedState, files: SnapshotFolder, facts: Mapping[s
 
 
 def read_manifest(files: SnapshotFolder) -> StateManifest:
-    """Return what the snapshot in ``files`` holds.
+    """Return the manifest of the snapshot in ``files``.
 
     Raises:
         SnapshotCorruptError: it is not whole.

@@ -1,4 +1,4 @@
-"""What a running stream says of itself, in a small file that others read."""
+"""The status of a running stream, in a small file that others read."""
 
 import json
 import os
@@ -98,7 +98,7 @@ class StatusFile:
 
     @staticmethod
     def read(path: Path) -> dict[str, Any] | None:
-        """Return what was written last, None when there is nothing to read."""
+        """Return the fields that were written last, None when there is nothing to read."""
         try:
             fields: dict[str, Any] = json.loads(path.read_text())
         except (OSError, ValueError):
@@ -112,5 +112,5 @@ def place_of(project: str, warehouse: "Warehouse") -> dict[str, Any]:
 
 
 def address_of(warehouse: Mapping[str, Any]) -> dict[str, str]:
-    """Return where a warehouse's tables are, of what its ``to_json`` says."""
+    """Return where a warehouse's tables are, from its ``to_json``."""
     return {name: str(warehouse[name]) for name in _ADDRESS if name in warehouse}

@@ -113,7 +113,7 @@ class Targets(Protocol):
 
 
 class TableKeeper(Protocol):
-    """The owner of the tables while a stream runs: it is asked before one changes, and told of a new one."""
+    """The owner of the tables while a stream runs: its lock is held while one changes, and it takes a new one."""
 
     lock: Lock
 

@@ -52,7 +52,7 @@ class TopicPart:
 
 
 class TopicTargets:
-    """The tables of a stream and the topics that get their rows, behind one port.
+    """The tables of a stream and the topics that get their rows, as one set of targets.
 
     A topic is published to after its table has the rows of the attempt, and not at all where it has not. Nobody
     can ask a topic whether it has a message, so that after a crash in between its messages come again and are
@@ -86,7 +86,7 @@ class TopicTargets:
         return 0 if is_topic(name) else self._tables.take(name)
 
     def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
-        """Return which of ``names`` have the rows of the attempt ``number``: of topics nobody knows."""
+        """Return which of ``names`` have the rows of the attempt ``number``: which of a topic nobody knows."""
         tables = [name for name in names if not is_topic(name)]
         return self._tables.settle(number, tables) if tables else frozenset()
 

@@ -1,4 +1,4 @@
-"""What can be done with compactions: one service for the API and for schedules."""
+"""The service of compactions, for the API and for schedules."""
 
 import hashlib
 import json

@@ -61,7 +61,7 @@ def extend_each(channel: grpc.Channel, held: Iterable[tuple[str, pa.Array, int]]
 
 
 def _requests(held: Iterable[tuple[str, pa.Array, bytes]], field: int) -> Iterator[tuple[str, bytes]]:
-    """Yield requests of a size that Pub/Sub takes: subscription, what goes with it, and the ids as ``field``.
+    """Yield requests of a size that Pub/Sub takes: subscription, its further fields, and the ids as ``field``.
 
     All ids are encoded at once: many subscriptions with a few each would else be many small arrays.
     """
@@ -82,7 +82,7 @@ def _requests(held: Iterable[tuple[str, pa.Array, bytes]], field: int) -> Iterat
 
 
 def _send(channel: grpc.Channel, method: str, requests: Iterable[tuple[str, bytes]]) -> Iterator[Answer]:
-    """Send what belongs to each subscription, and yield for each request how it ended for good."""
+    """Send the requests, and yield for each how it ended for good."""
     call = channel.unary_unary(method, request_serializer=None, response_deserializer=None)
     for attempt in range(_ATTEMPTS):
         again: list[tuple[str, bytes]] = []

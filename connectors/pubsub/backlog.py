@@ -27,7 +27,7 @@ _MAX_CHARACTERS: Final = 1800
 
 
 class Backlog(Protocol):
-    """Tells the age of the oldest message of a subscription that is not acknowledged.
+    """The age of the oldest message of a subscription that is not acknowledged.
 
     ``every_seconds`` is how often there is something new to read.
     """
@@ -62,7 +62,7 @@ def open_backlog(subscription_path: str, address: str | None) -> Backlog:
 
 
 class LocalBacklog:
-    """A subscription of the local Pub/Sub server, which knows the age at any moment."""
+    """A subscription of the local Pub/Sub server, which has the age at any moment."""
 
     every_seconds = 0.5
 
@@ -89,7 +89,7 @@ class LocalBacklog:
 
 @dataclass(frozen=True, slots=True)
 class BacklogSample:
-    """The backlog of several subscriptions together; ``messages`` None where nobody knows their number.
+    """The backlog of several subscriptions together; ``messages`` is None where their number is not known.
 
     ``sampled_at`` (Unix seconds) is the time of the oldest sample in it: Cloud Monitoring shows a sample one to
     three minutes after it was taken.

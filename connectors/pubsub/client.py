@@ -1,4 +1,4 @@
-"""The administration of Pub/Sub: topics, subscriptions, what a backup attaches."""
+"""The administration of Pub/Sub: topics, subscriptions, those of backups, and snapshots."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +36,7 @@ _CALL: Final[dict[str, Any]] = {"timeout": 20.0, "retry": None}
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionInfo:
-    """What Refeed needs to know of a subscription; ``topic`` is an id, ``_deleted-topic_`` when it is gone.
+    """A subscription's settings that matter to Refeed; ``topic`` is an id, ``_deleted-topic_`` when it is gone.
 
     ``expires`` says whether Pub/Sub deletes it after some idle time; a detached one gives no messages any more.
     """
@@ -106,7 +106,7 @@ class PubSub:
         return f"projects/{self.project}/subscriptions/{subscription}"
 
     def topic_exists(self, topic: str) -> bool:
-        """Say whether the topic exists."""
+        """Whether the topic exists."""
         try:
             with _our_errors(TopicNotFoundError, f"topic {topic}"):
                 self._publisher.get_topic(topic=self.topic_path(topic), **_CALL)
@@ -205,7 +205,7 @@ class PubSub:
         return existing
 
     def update_subscription(self, wanted: SubscriptionInfo) -> SubscriptionInfo:
-        """Set what can be changed (deadline, retention, expiration, exactly-once) to what ``wanted`` says.
+        """Set what can be changed (deadline, retention, expiration, exactly-once) as ``wanted`` has it.
 
         Only what differs is sent: Google's emulator knows less than the service, and refuses even what changes
         nothing.
@@ -248,7 +248,7 @@ class PubSub:
             self._subscriber.delete_subscription(subscription=self.subscription_path(subscription), **_CALL)
 
     def create_snapshot(self, snapshot: str, subscription: str) -> SnapshotInfo:
-        """Keep what ``subscription`` has acknowledged by now, for up to seven days.
+        """Keep the acknowledgements that ``subscription`` has by now, for up to seven days.
 
         Raises:
             SubscriptionNotFoundError: there is no such subscription.
@@ -339,7 +339,7 @@ def _id(path: str) -> str:
 def find_differences(
     found: SubscriptionInfo, *, ack_deadline_seconds: int, exactly_once: bool = False
 ) -> list[SettingDifference]:
-    """Return what of a backup subscription is not as Refeed would create it, but can be changed."""
+    """Return the settings of a backup subscription that Refeed would create otherwise, and that can be changed."""
     wanted = replace(
         found,
         ack_deadline_seconds=ack_deadline_seconds,

@@ -82,7 +82,7 @@ def ends_of(texts: pa.Array) -> npt.NDArray[np.int32]:
 
 
 def _own_attributes(lists: pa.Array) -> pa.Array:
-    """Return what is in each list of attributes, encoded; a list that is null is empty."""
+    """Return each list of attributes, encoded; a list that is null is empty."""
     entries = lists.flatten()
     parts = [*_field(_TAG_1, entries.field("key")), *_field(_TAG_2, entries.field("value"))]
     encoded = _join(_heads(_TAG_2, _total(parts)), *parts)
@@ -91,7 +91,7 @@ def _own_attributes(lists: pa.Array) -> pa.Array:
 
 
 def _attribute(name: str, values: pa.Array) -> list[pa.Array]:
-    """Return what stands before an attribute's value, and the value; both null where it is."""
+    """Return the head of each attribute, its key among it, and its value; both null where it is."""
     key = bytes_field(1, name.encode())
 
     def head(length: int) -> bytes:
@@ -102,12 +102,12 @@ def _attribute(name: str, values: pa.Array) -> list[pa.Array]:
 
 
 def _field(tag: int, values: pa.Array) -> list[pa.Array]:
-    """Return what stands before each value, and the value."""
+    """Return the head of each value's field, and the value."""
     return [_heads(tag, _lengths(values)), _as_bytes(values)]
 
 
 def _heads(tag: int, lengths: _Lengths) -> pa.Array:
-    """Return what stands before fields of these lengths."""
+    """Return the heads of fields of these lengths."""
     longest = int(lengths.max(initial=0))
     if longest < _ONE_BYTE:
         pairs = np.empty((len(lengths), 2), np.uint8)
@@ -125,7 +125,7 @@ def _listed_heads(tag: int) -> pa.Array:
 
 
 def _each(lengths: _Lengths, make: Callable[[int], bytes]) -> pa.Array:
-    """Return what ``make`` gives for each length; equal ones are made once."""
+    """Return the result of ``make`` for each length; equal ones are made once."""
     least, most = int(lengths.min(initial=_LISTED_LENGTHS)), int(lengths.max(initial=0))
     if most - least < _ONE_BYTE:
         # Nearly alike, as ids are: no need to sort them.

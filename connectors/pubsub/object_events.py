@@ -18,7 +18,7 @@ _NOTHING: Final = (grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 
 
 class ObjectEvents:
-    """Tells that an object below a prefix may have changed, and never what it is now.
+    """Events of objects below a prefix that may have changed; none says what an object is now.
 
     "Pub/Sub notifications for Cloud Storage" (https://cloud.google.com/storage/docs/pubsub-notifications) promises
     delivery at least once and no order, and an overwrite is two events: OBJECT_FINALIZE with
@@ -60,7 +60,7 @@ class ObjectEvents:
         return self._take(response.received_messages)
 
     def close(self) -> None:
-        """Wait for no more events; what the server has just sent comes again to the next one."""
+        """Wait for no more events; events that the server has just sent come again to the next reader."""
         if self._pull is not None:
             self._pull.cancel()
             self._pull = None

@@ -52,7 +52,7 @@ class RefusedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """What became of rows [start, start + rows) of a batch.
+    """The outcome of rows [start, start + rows) of a batch.
 
     ``bytes`` counts what was sent and taken; ``repeated`` how many messages may have gone out twice, or will
     when they are sent again, because an answer was lost; ``message_ids`` is filled only when they were asked for.
@@ -145,7 +145,7 @@ class Publisher:
         room: Room | None = None,
         by_key: bool = False,
     ) -> Iterator[Confirmation]:
-        """Publish the rows of ``batch`` and yield what became of them, in row order.
+        """Publish the rows of ``batch`` and yield their outcomes, in row order.
 
         ``batch`` is as :func:`connectors.pubsub.encoding.encode_messages` wants it, and ``added`` are attributes
         that every message gets.
@@ -193,7 +193,7 @@ class _Sending:
         self._answered_at = 0.0
 
     def confirmations(self) -> Iterator[Confirmation]:
-        """Publish, and yield what became of the rows, in their order."""
+        """Publish, and yield the outcomes of the rows, in their order."""
         start = 0
         try:
             while start < self._cutter.rows:
@@ -234,7 +234,7 @@ class _Sending:
             time.sleep(_ASK_AGAIN_SECONDS)
 
     def _cut(self, start: int, room: int) -> EncodedRequest | Confirmation:
-        """Return the next request, or the refusal of what is not to be sent."""
+        """Return the next request, or the refusal of rows that are not to be sent."""
         if self._stopped_key and self._cutter.key(start) == self._stopped_key:
             end = self._cutter.key_end(start)
             return Confirmation(start, end - start, 0, _held(start, end))
@@ -245,7 +245,7 @@ class _Sending:
         return Confirmation(start, request.rows, 0, (RefusedMessage(start, reason),))
 
     def _must_wait(self, start: int) -> bool:
-        """Say whether an answer must come first: too much is under way, or a message of the same key."""
+        """Whether an answer must come first: too much is under way, or a message of the same key."""
         flights = self._under_way
         if not flights:
             return False

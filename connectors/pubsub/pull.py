@@ -25,7 +25,7 @@ MAX_PULL_MESSAGES: Final = 1000
 # Four Pulls in flight keep one connection busy; more only fill memory. Measured on loopback: 1 gives half.
 MAX_IN_FLIGHT_PER_SUBSCRIPTION: Final = 4
 MAX_IN_FLIGHT: Final = 512
-# Google's front end takes 100 calls at a time on one connection and lets others wait, behind Pulls that wait for
+# Google's front end takes 100 calls at a time on one connection and lets others wait, after Pulls that wait for
 # messages: https://github.com/googleapis/google-cloud-java, docs/grpc_channel_pool_guide.md.
 MAX_SUBSCRIPTIONS_PER_CONNECTION: Final = 64
 _POLL_SECONDS: Final = 0.1
@@ -83,7 +83,7 @@ class PulledBatch:
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """One subscription's Pulls in flight, how many there may be, and what the last ones brought at once."""
+    """One subscription's Pulls in flight, how many there may be, and how full the last ones came back."""
 
     target: PullTarget
     request: bytes
@@ -148,7 +148,7 @@ class Puller:
         self._rest_timer: threading.Timer | None = None
 
     def warm_up(self) -> None:
-        """Build what the first answer of a Pull needs, before there is one."""
+        """Build the decoder of answers, before the first one comes."""
         _pull_response_handler()
 
     def start_batch(self, targets: Sequence[PullTarget]) -> "BatchPull":
@@ -168,7 +168,7 @@ class Puller:
         return lane
 
     def give_back(self) -> None:
-        """End the Pulls in flight and give back what they brought."""
+        """End the Pulls in flight and give back the messages that they brought."""
         with self._lock:
             self._give_back()
 
@@ -294,7 +294,7 @@ class BatchPull:
         )
         for path, error in extend_each(self._puller.leases, leases):
             if error is not None:
-                # The leases may run out; then the messages come twice and are told apart by their ids.
+                # The leases may run out; then the messages come twice and are recognised by their ids.
                 self.faults[path.rpartition("/")[2]] = error
 
     def _take(self, lane: _Lane, future: Any, seconds: float) -> PulledBatch | None:

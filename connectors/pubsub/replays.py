@@ -1,4 +1,4 @@
-"""Which of the messages that were pulled are replays, and what their tags say of the original."""
+"""The replays among pulled messages, and their tags, which name the original."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from model.message import BACKFILL_ID_ATTRIBUTE, REPLAY_ATTRIBUTE, REPLAY_TAGS, 
 
 
 def find_replays(rows: pa.RecordBatch, token: str) -> pa.BooleanArray | None:
-    """Say of each message whether it is a replay tagged with ``token``; None when none is, the usual case."""
+    """Return for each message whether it is a replay tagged with ``token``; None when none is, the usual case."""
     attributes = rows.column("attributes")
     pairs = attributes.flatten()
     is_tag = pc.and_(pc.equal(pairs.field("key"), REPLAY_ATTRIBUTE), pc.equal(pairs.field("value"), token))

@@ -253,7 +253,7 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             PullTarget(
                 self._pubsub.subscription_path(s.id),
                 s.id,
-                # A deleted topic leaves its backlog behind; the subscription's own name still says whose.
+                # A deleted topic leaves its backlog behind; the topic is in the subscription's own name.
                 s.id.removeprefix(options.prefix) if s.topic == _DELETED_TOPIC else s.topic,
                 s.ack_deadline_seconds,
             )

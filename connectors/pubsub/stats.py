@@ -1,4 +1,4 @@
-"""What all subscriptions have still to deliver, as the local Pub/Sub server tells it in one call."""
+"""The messages that all subscriptions have still to deliver, from one call to the local Pub/Sub server."""
 
 import json
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ def read_stats(channel: grpc.Channel) -> Mapping[str, SubscriptionStats] | None:
 
 
 def read_stats_by_path(channel: grpc.Channel) -> Mapping[str, SubscriptionStats] | None:
-    """Return the figures of every subscription by its full name; None where Pub/Sub does not tell.
+    """Return the figures of every subscription by its full name; None where Pub/Sub has no such method.
 
     Google's service has them in Cloud Monitoring only, minutes late; see ``connectors.pubsub.backlog``.
 
