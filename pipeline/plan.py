@@ -2,7 +2,7 @@
 
 import base64
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
@@ -15,7 +15,7 @@ from model.message import replay_token
 from model.schema import RowSchema
 from pipeline.decode import Decoder
 from pipeline.descriptors import DescriptorSet
-from pipeline.inferred import EventType, InferredDecoder
+from pipeline.inferred import EventType
 from pipeline.mapping import map_message
 from pipeline.registry import Source
 from warehouse.open import warehouse_from_json
@@ -37,10 +37,6 @@ class SourcePlan:
     writer: RowWriter
     types: tuple[EventType, ...] = ()
     type_writers: tuple[RowWriter, ...] = ()
-
-    def open_inferred(self, secret: str, max_bytes: int) -> InferredDecoder:
-        """Return the decoder of a source without a schema."""
-        return InferredDecoder(self.source, self.types, secret=secret, max_bytes=max_bytes)
 
     def open_decoder(self, secret: str, max_bytes: int) -> Decoder:
         """Return the decoder of a source with a schema."""
@@ -168,11 +164,6 @@ def source_from_json(fields: Mapping[str, Any]) -> Source:
     for name in ("key", "dedup_order"):
         found[name] = tuple(found[name])
     return Source(**found)
-
-
-def sources_by_subscription(plans: Sequence[SourcePlan]) -> dict[str, SourcePlan]:
-    """Return the plans by the subscription that their messages come through."""
-    return {plan.source.subscription: plan for plan in plans}
 
 
 @dataclass(frozen=True, slots=True)

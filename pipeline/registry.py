@@ -111,15 +111,11 @@ class RegistrySnapshot:
         """Return the sources of one group that have no fault."""
         return tuple(source for source in self.sources if source.group == group)
 
-    def valid_sources(self) -> tuple[Source, ...]:
-        """Return the sources that have no fault, and log the others."""
-        for broken in self.broken:
-            _log.warning("source_broken", source=broken.name, error=broken.error.message)
-        return self.sources
-
     def merge_sources(self) -> dict[str, MergeSource | None]:
         """Return the sources that have no fault by their names, as a merge takes them, and log the others."""
-        return {source.name: source.merge_source for source in self.valid_sources()}
+        for broken in self.broken:
+            _log.warning("source_broken", source=broken.name, error=broken.error.message)
+        return {source.name: source.merge_source for source in self.sources}
 
     def groups(self) -> list[str]:
         """Return the names of all groups that have a source without a fault, sorted."""

@@ -1,6 +1,6 @@
 """The sources of a running stream as another release reads their messages; nothing of theirs is written."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -41,14 +41,9 @@ class ShadowSource:
         self._secret = secret
         self._max_bytes = max_bytes
         self._taken = taken
-        self._plan = replace(running, source=source)
         self._types: tuple[EventType, ...] = running.types
-        self._decode: Callable[[pa.RecordBatch], Converted]
-        if source.is_inferred:
-            self._decode = self._decode_inferred
-        else:
-            self._decode = self._decode_described
-            self._decoder = self._plan.open_decoder(secret, max_bytes)
+        plan = replace(running, source=source)
+        self._decoder = None if source.is_inferred else plan.open_decoder(secret, max_bytes)
 
     @property
     def names(self) -> frozenset[str]:
@@ -72,14 +67,13 @@ class ShadowSource:
 
     def convert(self, messages: pa.RecordBatch) -> Converted:
         """Return ``messages``, which have the columns of a Pull, as the new release converts them."""
-        return self._decode(messages)
-
-    def _decode_described(self, messages: pa.RecordBatch) -> Converted:
+        if self._decoder is None:
+            return self._convert_inferred(messages)
         decoded = self._decoder.decode(messages)
         rows = pa.Table.from_batches([decoded.rows])
         return Converted({self.source.staging: rows} if rows.num_rows else {}, decoded.refused)
 
-    def _decode_inferred(self, messages: pa.RecordBatch) -> Converted:
+    def _convert_inferred(self, messages: pa.RecordBatch) -> Converted:
         found: dict[str, list[pa.Table]] = {}
         refused: list[Refusal] = []
         places = list(range(messages.num_rows))

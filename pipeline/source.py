@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from pipeline.decode import DecodedBatch, Decoder, Refusal
 from pipeline.inferred import InferredDecoder, Variation
 from pipeline.originals import read_originals, replay_ids
 from pipeline.paths import MAX_COUNTED, OTHERS
-from pipeline.plan import GroupPlan, SourcePlan, sources_by_subscription
+from pipeline.plan import GroupPlan, SourcePlan
 from pipeline.published import PUBLISH_REFUSED, find_unpublishable, render_messages
 from pipeline.registry import Source
 from streams.ids import (
@@ -145,7 +146,7 @@ class PlannedStaging:
         self._waiting: dict[str, list[PulledBatch]] = defaultdict(list)
         self._variations: dict[tuple[str, str, str], Variation] = {}
 
-    def __call__(self, batches: Iterator[PulledBatch], plan: str | None = None) -> bytes | None:  # noqa: ARG002
+    def __call__(self, batches: Iterator[PulledBatch]) -> bytes | None:
         """Write the parts and return encoded :class:`StagedParts`.
 
         A message of a subscription that the plan does not have, because its source was taken away, is let go:
@@ -354,21 +355,15 @@ def _make_ids(table: str, batch: PulledBatch, places: Sequence[int], replays: pa
     return make_ids(PULLED_IDS_SCHEMA, taken, topic=topic, subscription=subscription, table=table, replay=replays)
 
 
+@lru_cache(maxsize=1)
 def _open_plan(text: str, secret: str) -> OpenPlan:
     """Return the plan of this batch; decoders are built again only when it changed."""
-    if (text, secret) not in _OPENED:
-        plan = GroupPlan.from_text(text)
-        sources = sources_by_subscription(plan.sources)
-        described = {name: found for name, found in sources.items() if not found.source.is_inferred}
-        decoders = {name: found.open_decoder(secret, plan.max_bytes) for name, found in described.items()}
-        inferred = {
-            name: found.open_inferred(secret, plan.max_bytes)
-            for name, found in sources.items()
-            if found.source.is_inferred
-        }
-        _OPENED.clear()
-        _OPENED[text, secret] = OpenPlan(plan, secret, sources, decoders, inferred)
-    return _OPENED[text, secret]
-
-
-_OPENED: dict[tuple[str, str], OpenPlan] = {}
+    plan = GroupPlan.from_text(text)
+    sources = {found.source.subscription: found for found in plan.sources}
+    decoders, inferred = {}, {}
+    for name, found in sources.items():
+        if found.source.is_inferred:
+            inferred[name] = InferredDecoder(found.source, found.types, secret=secret, max_bytes=plan.max_bytes)
+        else:
+            decoders[name] = found.open_decoder(secret, plan.max_bytes)
+    return OpenPlan(plan, secret, sources, decoders, inferred)

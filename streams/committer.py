@@ -70,7 +70,7 @@ class StreamCommitter:
         # The first figure is 0 and not unknown.
         self._totals: Counter[str] = Counter(dict.fromkeys((*_COUNTED, *work.counted), 0))
         self._batch_seconds: float | None = None
-        # Wall time of this start's first commit and of its last one: the pause of a hand-over lies between them.
+        # Wall time of this start's first commit and of its last one: they measure a hand-over's pause.
         self._committed_at: dict[str, float] = {}
         self._totals_logged_at = time.monotonic()
         self._learner = learner

@@ -4,7 +4,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -43,11 +43,7 @@ class StreamQuery:
 
     def at_pace(self, pace: BatchPace) -> Self:
         """Return the query with batches of another length and size, as far as ``pace`` has them."""
-        return replace(
-            self,
-            batch_seconds=self.batch_seconds if pace.batch_seconds is None else pace.batch_seconds,
-            batch_bytes=self.batch_bytes if pace.batch_bytes is None else pace.batch_bytes,
-        )
+        return replace(self, **{name: value for name, value in asdict(pace).items() if value is not None})
 
     def pull_options(self, settings: Settings) -> PullOptions:
         """Return how tasks pull; the stop file is another one in each query."""

@@ -41,16 +41,14 @@ def run_compaction(folder: JobFolder, epoch: int) -> Outcome:
 
 
 def _compact(upkeep: Upkeep) -> int:
-    for left in reversed(range(_TRIES)):
+    for _ in range(_TRIES - 1):
         try:
             return upkeep.compact()
         except TableNotFoundError:
             raise
         except WarehouseError:
-            if not left:
-                raise
             time.sleep(_RETRY_SECONDS)
-    raise AssertionError("the last try returns or raises")
+    return upkeep.compact()
 
 
 def main(argument: str) -> int:

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import grpc
@@ -362,13 +362,8 @@ def _pull_request(path: str) -> bytes:
     return bytes_field(1, path.encode()) + b"\x18" + varint(MAX_PULL_MESSAGES)
 
 
+@cache
 def _pull_response_handler() -> Any:
-    # Built once a process.
-    if not _HANDLERS:
-        descriptor = find_message("PullResponse")
-        pool = HandlerPool([descriptor.file], config=PtarsConfig(timestamp_unit="us"))
-        _HANDLERS.append(pool.get_for_message(descriptor))
-    return _HANDLERS[0]
-
-
-_HANDLERS: list[Any] = []
+    descriptor = find_message("PullResponse")
+    pool = HandlerPool([descriptor.file], config=PtarsConfig(timestamp_unit="us"))
+    return pool.get_for_message(descriptor)
