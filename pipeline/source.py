@@ -284,7 +284,7 @@ class PlannedStaging:
         self._refuse(found.source, decoded.refused, batch)
         if decoded.unfit:
             none = pa.repeat("", len(decoded.unfit))
-            self._unfit.append(_make_ids(found.source.staging, batch, decoded.unfit, none))
+            self._unfit.append(_make_ids(found.source.staging, found.source, batch, decoded.unfit, none))
         for (name, digest), variation in decoded.variations.items():
             self._variations.setdefault((found.source.name, name, digest), variation)
 
@@ -324,7 +324,7 @@ class PlannedStaging:
     ) -> None:
         found = self._tables.setdefault(table, _Rows(writer))
         found.batches.append(rows)
-        found.ids.append(_make_ids(table, batch, places, self._replay_ids(rows, source)))
+        found.ids.append(_make_ids(table, source, batch, places, self._replay_ids(rows, source)))
         found.messages.append((source, batch, places))
 
     def _replay_ids(self, rows: pa.RecordBatch, source: Source) -> pa.Array:
@@ -349,10 +349,19 @@ class StagingSource(PullSource):
         return StagingTask(self.options["secret"])
 
 
-def _make_ids(table: str, batch: PulledBatch, places: Sequence[int], replays: pa.Array) -> pa.Table:
+def _make_ids(
+    table: str, source: Source, batch: PulledBatch, places: Sequence[int], replays: pa.Array
+) -> pa.Table:
     taken = batch.rows.select(TAKEN_COLUMNS).take(pa.array(places, pa.int32()))
-    topic, subscription = batch.target.topic, batch.target.subscription
-    return make_ids(PULLED_IDS_SCHEMA, taken, topic=topic, subscription=subscription, table=table, replay=replays)
+    return make_ids(
+        PULLED_IDS_SCHEMA,
+        taken,
+        # As its row has it: Pub/Sub does not name the topic of a subscription any more that outlived it.
+        topic=source.topic,
+        subscription=batch.target.subscription,
+        table=table,
+        replay=replays,
+    )
 
 
 @lru_cache(maxsize=1)

@@ -245,6 +245,20 @@ def test_a_message_that_comes_again_or_to_two_tasks_is_written_once(stream):
     assert stream.hold.acked.count("orders-1") == 3
 
 
+@pytest.mark.parametrize("has_moved", [False, True])
+def test_a_message_that_comes_again_after_its_topic_was_deleted_is_written_once(stream, has_moved):
+    stream.batch([pulled("orders", b'{"id": 1}', b"nope")])
+    if has_moved:
+        stream.journal.begin(knows_all=False)
+        shutil.rmtree(stream.folder / "journal")
+        stream.has_moved = True
+        stream.start()
+    again = pulled("orders", b'{"id": 1}', b"nope")
+    # The name of a topic that is gone is not known any more.
+    stream.batch([replace(again, target=replace(again.target, topic="refeed-pipeline.orders"))])
+    assert stream.staged() == Counter([("orders", "1"), ("dead_letters", "2")])
+
+
 def test_the_status_counts_rows_unknown_fields_and_dead_letters_by_source(stream, tmp_path):
     stream.batch([pulled("orders", b'{"id": 1, "new": 2}', b"nope", b'{"new": 1}')])
     status = StatusFile.read(tmp_path / "status.json")
