@@ -468,7 +468,7 @@ class Deployment:
     def _read_lag(self, record: "StreamRecord", status: "Mapping[str, Any]") -> float | None:
         from app.lag import read_lag
 
-        return read_lag(lambda: self.pubsub.channel, record, status)
+        return read_lag(lambda: self.pubsub, record, status)
 
     def _close_launcher(self) -> None:
         if not any(job.driver is not None for job in self.store.list_active()):

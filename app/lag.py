@@ -3,16 +3,18 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import read_stats
 from inventory.retention import parse_sample, subscriptions_of
 from model.errors import RefeedError
 from model.stream_record import StreamRecord
 
 
-def read_lag(open_channel: Callable[[], Any], record: StreamRecord, status: Mapping[str, Any]) -> float | None:
+def read_lag(open_pubsub: Callable[[], PubSub], record: StreamRecord, status: Mapping[str, Any]) -> float | None:
     """Return the age of the oldest message that waits for a stream, None where nobody knows."""
     try:
-        stats = read_stats(open_channel())
+        pubsub = open_pubsub()
+        stats = read_stats(pubsub.channel, pubsub.project)
     except RefeedError:
         return None
     if stats is None:

@@ -165,9 +165,9 @@ class Place:
         topic = f"target-{self._number}"
         self._pubsub.create_topic(topic)
         self._pubsub.create_subscription(topic, topic)
-        channel = self._pubsub.channel
+        channel, project = self._pubsub.channel, self._pubsub.project
         try:
-            yield topic, lambda: (read_stats(channel) or {})[topic].messages
+            yield topic, lambda: (read_stats(channel, project) or {})[topic].messages
         finally:
             self._pubsub.delete_subscription(topic)
             # Its messages too: what is written behind them would slow down the turn that comes next.

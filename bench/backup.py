@@ -140,7 +140,7 @@ def measure_beam(messages: int, python: str) -> Run:
         beam = start_program("beam_backup", arguments, folder, children, environment, python=python)
         with open_channel(settings.pubsub_emulator_host) as channel:
             samples = watch(
-                lambda: messages - (read_stats(channel) or {})[SUBSCRIPTION].messages,
+                lambda: messages - (read_stats(channel, settings.project) or {})[SUBSCRIPTION].messages,
                 messages,
                 lambda: [beam.pid],
                 lambda: check([beam]),

@@ -177,7 +177,7 @@ def _examine_streams(settings: Settings) -> Iterator[Finding]:
         host = settings.pubsub_emulator_host
         if host is None or is_listening(host, seconds=_PUBSUB_SECONDS):
             with Deployment(settings).pubsub as pubsub:
-                stats, subscriptions = read_stats(pubsub.channel), pubsub.list_subscriptions()
+                stats, subscriptions = read_stats(pubsub.channel, pubsub.project), pubsub.list_subscriptions()
                 attached, retentions = count_attached(subscriptions), retentions_of(subscriptions)
     streams = read_streams(settings.home, stats, records=_read_records(settings), retentions=retentions)
     problems = judge_streams(streams, attached)

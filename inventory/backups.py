@@ -218,7 +218,7 @@ class TopicBackups:
     def _backlog(self, subscription: str) -> int | None:
         stats: Mapping[str, SubscriptionStats] | None = None
         with suppress(PubSubError):
-            stats = read_stats(self._pubsub.channel)
+            stats = read_stats(self._pubsub.channel, self._pubsub.project)
         return None if stats is None or subscription not in stats else stats[subscription].messages
 
     def _check(self, plan: str | None, seen: str, topic: str) -> None:

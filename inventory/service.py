@@ -88,7 +88,7 @@ class Inventory:
     def list_topics(self, *, principal: Principal) -> list[TopicInfo]:
         """Return every topic that Pub/Sub has or the archive has lately heard of, by name."""
         principal.require(READ)
-        stats = read_stats(self._pubsub.channel)
+        stats = read_stats(self._pubsub.channel, self._pubsub.project)
         return self._catalog.list_topics(self._pubsub.list_topics(), self._pubsub.list_subscriptions(), stats)
 
     def histogram(
@@ -173,8 +173,8 @@ class Inventory:
     def list_streams(self, *, principal: Principal) -> list[StreamInfo]:
         """Return every stream that was launched or has ever reported, by name."""
         principal.require_any(READ, STREAMS_READ)
-        stats, retentions = read_stats(self._pubsub.channel), retentions_of(self._pubsub.list_subscriptions())
-        return self._catalog.list_streams(stats, retentions)
+        stats = read_stats(self._pubsub.channel, self._pubsub.project)
+        return self._catalog.list_streams(stats, retentions_of(self._pubsub.list_subscriptions()))
 
     def list_histories(
         self, over: Over, *, principal: Principal, name: str | None = None
@@ -229,7 +229,7 @@ class Inventory:
         problems: list[StatusProblem] = []
         stats, attached, retentions = None, None, None
         try:
-            stats = read_stats(self._pubsub.channel)
+            stats = read_stats(self._pubsub.channel, self._pubsub.project)
             subscriptions = self._pubsub.list_subscriptions()
             attached, retentions = count_attached(subscriptions), retentions_of(subscriptions)
         except RefeedError as exc:
@@ -244,7 +244,7 @@ class Inventory:
 
     def _find_stats(self) -> Mapping[str, SubscriptionStats] | None:
         with suppress(RefeedError):
-            return read_stats(self._pubsub.channel)
+            return read_stats(self._pubsub.channel, self._pubsub.project)
         return None
 
     def _find_retentions(self) -> Mapping[str, int] | None:

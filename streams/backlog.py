@@ -88,7 +88,7 @@ def find_oldest(pubsub: PubSub, subscriptions: Sequence[SubscriptionInfo], addre
 
 
 def _read_ages(pubsub: PubSub, names: Sequence[str], address: str | None) -> dict[str, timedelta]:
-    stats = read_stats(pubsub.channel)
+    stats = read_stats(pubsub.channel, pubsub.project)
     if stats is not None:
         return {name: timedelta(seconds=found.oldest_unacked_seconds) for name, found in stats.items()}
     # An emulator other than Refeed's.

@@ -25,10 +25,13 @@ class SubscriptionStats:
     oldest_unacked_seconds: float
 
 
-def read_stats(channel: grpc.Channel) -> Mapping[str, SubscriptionStats] | None:
-    """Return the figures of every subscription by its id, as :func:`read_stats_by_path` does."""
+def read_stats(channel: grpc.Channel, project: str) -> Mapping[str, SubscriptionStats] | None:
+    """Return the figures of every subscription of ``project`` by its id, as :func:`read_stats_by_path` does."""
+    prefix = f"projects/{project}/subscriptions/"
     found = read_stats_by_path(channel)
-    return None if found is None else {path.rpartition("/")[2]: stats for path, stats in found.items()}
+    if found is None:
+        return None
+    return {path.removeprefix(prefix): stats for path, stats in found.items() if path.startswith(prefix)}
 
 
 def read_stats_by_path(channel: grpc.Channel) -> Mapping[str, SubscriptionStats] | None:

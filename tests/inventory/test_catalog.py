@@ -361,13 +361,13 @@ def test_the_local_server_tells_what_subscriptions_wait_for(pubsub: PubSub) -> N
     pubsub.create_subscription("listener", "orders")
     pubsub._publisher.publish(topic=pubsub.topic_path("orders"), messages=[{"data": b"1"}, {"data": b"2"}])
 
-    stats = read_stats(pubsub.channel)
+    stats = read_stats(pubsub.channel, pubsub.project)
 
     assert stats is not None
     assert stats["listener"].messages == 2
     pulled = pubsub._subscriber.pull(subscription=pubsub.subscription_path("listener"), max_messages=1)
     assert len(pulled.received_messages) == 1
-    leased = read_stats(pubsub.channel)
+    leased = read_stats(pubsub.channel, pubsub.project)
     assert leased is not None
     assert leased["listener"].messages == 2, "a leased message is one of those that wait, not one more"
     assert 0 <= stats["listener"].oldest_unacked_seconds < 60

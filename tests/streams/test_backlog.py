@@ -111,7 +111,7 @@ def age(monkeypatch):
     """Return how old the oldest message is, where Pub/Sub tells ``stats`` and Cloud Monitoring ``monitored``."""
 
     def find(subscriptions, *, stats, monitored=None, address=LOCAL) -> float:
-        monkeypatch.setattr(backlog_module, "read_stats", lambda _: stats)
+        monkeypatch.setattr(backlog_module, "read_stats", lambda *_: stats)
         monkeypatch.setattr(backlog_module, "read_monitored_ages", lambda *_: monitored or {})
         found = find_oldest(SimpleNamespace(channel=None, project="p"), subscriptions, address)
         return round((datetime.now(UTC) - found).total_seconds())
