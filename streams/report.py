@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any, Final, Protocol
 
 import structlog
@@ -53,11 +53,25 @@ def reporting(status: StatusFile, reporter: StreamReporter | None, *, name: str,
         yield
         return
     heartbeat = _Heartbeat(status, reporter, name, instance)
-    heartbeat.start()
+    ended = threading.Event()
+
+    def run() -> None:
+        with closing(reporter):
+            heartbeat.report()
+            while not ended.wait(_REPORT_SECONDS):
+                heartbeat.report()
+            heartbeat.report()
+
+    # A daemon: a call to the store that hangs must not keep the process from its end.
+    thread = threading.Thread(target=run, name="report", daemon=True)
+    thread.start()
     try:
         yield
     finally:
-        heartbeat.stop()
+        ended.set()
+        thread.join(_LAST_SECONDS)
+        if thread.is_alive():
+            _log.warning("last_report_missing", stream=name, waited_seconds=_LAST_SECONDS)
 
 
 class _Heartbeat:
@@ -66,31 +80,10 @@ class _Heartbeat:
         self._reporter = reporter
         self._name = name
         self._instance = instance
-        self._ended = threading.Event()
         self._reported_at: float | None = None
         self._is_failing = False
-        # A daemon: a call to the store that hangs must not keep the process from its end.
-        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        self._ended.set()
-        self._thread.join(_LAST_SECONDS)
-        if self._thread.is_alive():
-            _log.warning("last_report_missing", stream=self._name, waited_seconds=_LAST_SECONDS)
-
-    def _run(self) -> None:
-        try:
-            self._report()
-            while not self._ended.wait(_REPORT_SECONDS):
-                self._report()
-            self._report()
-        finally:
-            self._reporter.close()
-
-    def _report(self) -> None:
+    def report(self) -> None:
         status = self._status.fields()
         written_at = status.get("at")
         if written_at is None or written_at == self._reported_at:
