@@ -6,33 +6,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
-from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from model.errors import DescriptorError
 
-# What people import, as docs/pipeline.md shows; its descriptor set lies beside it.
-OPTIONS_PROTO: Final = Path(__file__).parent / "proto" / "refeed" / "options.proto"
-
-_MESSAGE_OPTIONS: Final = {"table_reference": 66666667, "table_description": 66666668}
-_FIELD_OPTIONS: Final = {
-    "description": 66666667,
-    "categories": 66666668,
-    "type": 66666669,
-    "rename": 66666670,
-    "append": 66666671,
-    "regex_extract": 66666672,
-    "regex_replace": 66666673,
-    "local_to_utc": 66666674,
-    "hidden": 66666675,
-    "use_default_value": 66666676,
-    "coalesce": 66666677,
-    "divide": 66666678,
-    "filter": 66666679,
-    "policy_tags": 66666680,
-}
+# What people import, as docs/pipeline.md shows, compiled: the options' names and numbers.
+_DESCRIPTORS: Final = Path(__file__).parent / "proto" / "refeed" / "options.desc"
 # google.api.field_behavior, a repeated enum in which REQUIRED is 2.
 _FIELD_BEHAVIOR: Final = 1052
 _REQUIRED: Final = 2
@@ -84,7 +66,7 @@ def read_message_options(message: Descriptor) -> MessageOptions:
         DescriptorError: one is no text.
     """
     values = _parse("MessageOptions", message.GetOptions().SerializeToString(), message.full_name)
-    return MessageOptions(**{name: getattr(values, name) for name in _MESSAGE_OPTIONS})
+    return MessageOptions(values.table_reference, values.table_description)
 
 
 def read_field_options(field: FieldDescriptor) -> FieldOptions:
@@ -97,8 +79,8 @@ def read_field_options(field: FieldDescriptor) -> FieldOptions:
     if not serialized:
         return FieldOptions(is_required=field.is_required)
     values = _parse("FieldOptions", serialized, field.full_name)
-    is_required = field.is_required or _REQUIRED in values.field_behavior
-    return FieldOptions(**{name: getattr(values, name) for name in _FIELD_OPTIONS}, is_required=is_required)
+    written = {option.name: text for option, text in values.ListFields() if option.number != _FIELD_BEHAVIOR}
+    return FieldOptions(**written, is_required=field.is_required or _REQUIRED in values.field_behavior)
 
 
 def _parse(kind: str, serialized: bytes, name: str) -> Any:
@@ -110,28 +92,24 @@ def _parse(kind: str, serialized: bytes, name: str) -> Any:
 
 def _build_values() -> dict[str, Any]:
     """Return messages whose fields have the options' numbers: parsing options as one of them reads the options."""
-    file = FileDescriptorProto(name="refeed/option_values.proto", package="refeed.values", syntax="proto3")
-    for name, numbers in (("MessageOptions", _MESSAGE_OPTIONS), ("FieldOptions", _FIELD_OPTIONS)):
-        message = file.message_type.add(name=name)
-        for field, number in numbers.items():
-            message.field.add(
-                name=field,
-                number=number,
-                type=FieldDescriptorProto.TYPE_STRING,
-                label=FieldDescriptorProto.LABEL_OPTIONAL,
-            )
-    file.message_type[1].field.add(
+    described = next(
+        file for file in FileDescriptorSet.FromString(_DESCRIPTORS.read_bytes()).file if file.package == "refeed"
+    )
+    values = FileDescriptorProto(name="refeed/option_values.proto", package="refeed.values", syntax="proto3")
+    messages = {name: values.message_type.add(name=name) for name in ("MessageOptions", "FieldOptions")}
+    for option in described.extension:
+        field = messages[option.extendee.rpartition(".")[2]].field.add()
+        field.MergeFrom(option)
+        field.ClearField("extendee")
+    messages["FieldOptions"].field.add(
         name="field_behavior",
         number=_FIELD_BEHAVIOR,
         type=FieldDescriptorProto.TYPE_INT32,
         label=FieldDescriptorProto.LABEL_REPEATED,
     )
     pool = DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    return {
-        name: GetMessageClass(pool.FindMessageTypeByName(f"refeed.values.{name}"))
-        for name in ("MessageOptions", "FieldOptions")
-    }
+    pool.AddSerializedFile(values.SerializeToString())
+    return {name: GetMessageClass(pool.FindMessageTypeByName(f"refeed.values.{name}")) for name in messages}
 
 
 _VALUES: Final = _build_values()
