@@ -83,6 +83,9 @@ class Group:
         self._planned: dict[str, SourcePlan] = {}
         # The registry is followed by one thread, variations come from the one that takes batches.
         self._lock = threading.RLock()
+        # A commit that keeps the tables as they are refuses messages: it must not wait for the lock above, whose
+        # owner may wait for the tables.
+        self._plan_lock = threading.Lock()
         self._repository: SchemaRepository | None = None
         self._refused: dict[str, dict[str, str]] = {}
 
@@ -162,14 +165,14 @@ class Group:
 
         The newest thousand are enough. One that is forgotten, or was before a restart, is refused once more.
         """
-        with self._lock:
+        with self._plan_lock:
             known = {**self._refused.get(table, {}), **reasons}
             self._refused[table] = dict(list(known.items())[-_MAX_REFUSED:])
-            try:
-                self._write_plan()
-            except StorageFullError as exc:
-                # They come again and are refused again; the rest of their commit is made.
-                _log.warning("plan_not_written", group=self.name, error=exc.message)
+        try:
+            self._write_plan()
+        except StorageFullError as exc:
+            # They come again and are refused again; the rest of their commit is made.
+            _log.warning("plan_not_written", group=self.name, error=exc.message)
 
     def _learn_source(self, name: str, variations: list[Variation], keeper: TableKeeper) -> bool:
         plan = self._accepted.get(name)
@@ -362,11 +365,13 @@ class Group:
             _log.info("topic_attached", topic=topic)
 
     def _write_plan(self) -> None:
-        plans = tuple(self._accepted[name] for name in sorted(self._accepted))
-        letters = self._dead_letters
-        writer = letters.writer(DEAD_LETTER_SCHEMA)
-        self._plan_file.write(GroupPlan(plans, letters.name, writer, self._max_bytes, self._refused))
-        self._planned = dict(self._accepted)
+        with self._plan_lock:
+            accepted = dict(self._accepted)
+            plans = tuple(accepted[name] for name in sorted(accepted))
+            letters = self._dead_letters
+            writer = letters.writer(DEAD_LETTER_SCHEMA)
+            self._plan_file.write(GroupPlan(plans, letters.name, writer, self._max_bytes, self._refused))
+            self._planned = accepted
 
     def _alert(self, name: str, exc: RefeedError) -> None:
         """Log a fault once, and keep it in the status."""

@@ -1,6 +1,7 @@
+import time
 from collections.abc import Mapping
 from functools import partial
-from threading import Lock
+from threading import Lock, Thread
 
 import pytest
 
@@ -296,6 +297,26 @@ def test_messages_whose_rows_pubsub_refused_are_told_of_later_where_the_disk_is_
     group.refuse("staging.orders", {"1": "too wide"})
     in_the_way.rmdir()
     group.refuse("staging.orders", {"1": "too wide"})
+    assert deployment.plan_file.read().refused["staging.orders"] == {"1": "too wide"}
+
+
+def test_a_commit_whose_rows_pubsub_refuses_does_not_wait_for_the_registry_that_waits_for_it(deployment):
+    deployment.publish("int64 id = 1;")
+    group = deployment.start()
+    deployment.publish("int64 id = 1; string name = 2;")
+    # A commit publishes while it keeps the tables as they are.
+    with deployment.committer.lock:
+        follower = Thread(target=group.follow, args=(deployment.committer,), daemon=True)
+        follower.start()
+        while group._lock.acquire(blocking=False):
+            group._lock.release()
+            time.sleep(0.01)
+        refuser = Thread(target=group.refuse, args=("staging.orders", {"1": "too wide"}), daemon=True)
+        refuser.start()
+        refuser.join(10)
+        assert not refuser.is_alive(), "neither goes on"
+    follower.join(30)
+    assert deployment.planned() == ["id", "name"]
     assert deployment.plan_file.read().refused["staging.orders"] == {"1": "too wide"}
 
 
