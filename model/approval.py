@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
+from model.fault import Fault
 from model.principal import Principal
 
 # A day is a night and the working hours after it; what still is wanted then is asked for again.
@@ -23,14 +24,6 @@ class ApprovalState(StrEnum):
     APPROVED = "APPROVED"
     REJECTED = "REJECTED"
     EXPIRED = "EXPIRED"
-
-
-@dataclass(frozen=True, slots=True)
-class ApprovalFault:
-    """Why an approval expired early: a stable code and a sentence."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,7 @@ class Approval:
     decided_at: datetime | None = None
     reason: str | None = None
     outcome: Mapping[str, Any] | None = None
-    error: ApprovalFault | None = None
+    error: Fault | None = None
 
     @property
     def why(self) -> str:

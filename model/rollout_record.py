@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from model.fault import Fault
+
 # The kind of a manifest that is one rollout; a schedule may begin rollouts too.
 ROLLOUT_KIND: Final = "Rollout"
 
@@ -77,14 +79,6 @@ class RolloutSide:
 
 
 @dataclass(frozen=True, slots=True)
-class RolloutFault:
-    """Why a rollout went back, halted, was refused or failed: a stable code and sentences."""
-
-    code: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class RolloutStep:
     """A step that a rollout has begun, and why."""
 
@@ -140,7 +134,7 @@ class Rollout:
     generation: int | None = None
     update_id: str | None = None
     compared: Mapping[str, Any] | None = None
-    error: RolloutFault | None = None
+    error: Fault | None = None
     finished_at: datetime | None = None
 
     @property

@@ -7,6 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from model.fault import Fault
 from model.job import new_job_id
 from model.stream_options import StreamKind, StreamOptions, parse_options
 
@@ -61,14 +62,6 @@ class StreamHome:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamFault:
-    """Why a stream's process ended or could not be started: a stable code and a sentence."""
-
-    code: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class StreamRecord:
     """One stream as the job store has it.
 
@@ -94,7 +87,7 @@ class StreamRecord:
     is_held: bool
     home: StreamHome | None
     snapshot_id: str | None
-    error: StreamFault | None
+    error: Fault | None
     created_by: str
     created_at: datetime
     launched_by: str

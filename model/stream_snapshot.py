@@ -5,6 +5,8 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
+from model.fault import Fault
+
 # "7 days - (age of oldest unacked message in the subscription)", as Pub/Sub answers it:
 # https://cloud.google.com/pubsub/docs/reference/rest/v1/projects.snapshots
 _LONGEST_LIFE: Final = timedelta(days=7)
@@ -51,14 +53,6 @@ class SnapshotPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class SnapshotFault:
-    """Why a snapshot or a restore failed: a stable code and a sentence."""
-
-    code: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
 class SnapshotRecord:
     """One snapshot of a stream's state, and of its subscriptions where ``with_source``.
 
@@ -82,7 +76,7 @@ class SnapshotRecord:
     known_messages: int | None = None
     place: SnapshotPlace | None = None
     finished_at: datetime | None = None
-    error: SnapshotFault | None = None
+    error: Fault | None = None
 
     @property
     def expire_time(self) -> datetime | None:
@@ -134,7 +128,7 @@ class RestoreRecord:
     not_reverted: tuple[str, ...] = ()
     discard_staged: bool = False
     finished_at: datetime | None = None
-    error: SnapshotFault | None = None
+    error: Fault | None = None
 
 
 def oldest_in_snapshot(expire_time: datetime) -> datetime:

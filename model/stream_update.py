@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Self
 
+from model.fault import Fault
 from model.stream_options import extend_mapping
 from model.stream_record import Wanted
 from model.typed import read_fields
@@ -120,14 +121,12 @@ class UpdateRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateFault:
-    """Why an update was refused, failed or went back: a stable code and sentences.
+class UpdateFault(Fault):
+    """Why an update was refused, failed or went back.
 
     ``logs`` are the last lines of each release's log, by "old" and "new".
     """
 
-    code: str
-    message: str
     logs: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -16,8 +16,8 @@ from jobs.lease_owner import LeaseOwner
 from jobs.store import JobStore
 from model.agent_report import AgentReport
 from model.errors import LeaseLostError, ProcessEndedError, RefeedError
+from model.fault import Fault
 from model.stream_record import (
-    StreamFault,
     StreamHome,
     StreamRecord,
     StreamState,
@@ -251,7 +251,7 @@ class Agent:
             prepared = self._starter.prepare(record, instance_id)
         except RefeedError as exc:
             kept.start_at = self._now() + self._next_wait(kept)
-            self._report(record, StreamState.FAILED, StreamFault(exc.code, exc.message))
+            self._report(record, StreamState.FAILED, Fault.of(exc))
             return
         folder = prepared.folder
         home = StreamHome(gethostname(), str(folder.state))
@@ -319,7 +319,7 @@ class Agent:
         status = process.status()
         fault = _fault_of(status.get("error")) if status.get("state") in {"failed", "stopped"} else None
         code = ended.details.get("exit_code")
-        said = StreamFault(ended.code, f"{record.name} ended with code {code}; its log says why.")
+        said = Fault(ended.code, f"{record.name} ended with code {code}; its log says why.")
         self._report(record, StreamState.FAILED, fault or said)
         self._say(f"{ended.message}\nstarting {record.name} again in {wait:.0f} s")
         return ended
@@ -329,7 +329,7 @@ class Agent:
         kept.deaths += 1
         return WAITS_SECONDS[min(kept.deaths, len(WAITS_SECONDS)) - 1]
 
-    def _report(self, record: StreamRecord, state: StreamState, error: StreamFault | None) -> None:
+    def _report(self, record: StreamRecord, state: StreamState, error: Fault | None) -> None:
         if (record.state, record.error) != (state, error):
             self._store.report_stream(record.name, self.owner, state, error=error)
 
@@ -346,10 +346,10 @@ class Agent:
         return kept.pace
 
 
-def _fault_of(error: Any) -> StreamFault | None:
+def _fault_of(error: Any) -> Fault | None:
     if not isinstance(error, dict):
         return None
-    return StreamFault(str(error.get("code", "")), str(error.get("message", "")))
+    return Fault(str(error.get("code", "")), str(error.get("message", "")))
 
 
 def _remove_old(folder: StreamFolder) -> None:

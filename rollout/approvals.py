@@ -7,7 +7,7 @@ import structlog
 
 from jobs.inbox_items import InboxItem
 from jobs.store import JobStore
-from model.approval import Approval, ApprovalFault, ApprovalRequest, ApprovalState
+from model.approval import Approval, ApprovalRequest, ApprovalState
 from model.errors import (
     ApprovalStateError,
     ForbiddenError,
@@ -15,6 +15,7 @@ from model.errors import (
     ManifestNotFoundError,
     StreamChangedError,
 )
+from model.fault import Fault
 from model.job import new_job_id
 from model.principal import READ, SCHEDULES_APPLY, STREAMS_OPERATE, STREAMS_READ, Principal
 
@@ -98,7 +99,7 @@ class ApprovalService:
                 decided = self._store.decide_approval(found.id, ApprovalState.APPROVED, actor=principal.name)
                 done = self._store.note_outcome(found.id, dict(self._act(decided)))
         except _CHANGED as exc:
-            self._store.expire_approval(found.id, ApprovalFault(exc.code, exc.message))
+            self._store.expire_approval(found.id, Fault.of(exc))
             raise
         _LOG.info("approval_approved", approval=done.id, what=done.asked.what, by=principal.name)
         return done

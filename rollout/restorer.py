@@ -21,8 +21,9 @@ from model.errors import (
     WarehouseUnavailableError,
 )
 from model.failure import safe_message
+from model.fault import Fault
 from model.stream_record import Wanted
-from model.stream_snapshot import RestoreRecord, RestoreStep, SnapshotFault, SnapshotRecord
+from model.stream_snapshot import RestoreRecord, RestoreStep, SnapshotRecord
 from pipeline.discard import discard_staged
 from pipeline.plan import PlanFacts
 from reporting.kind import MERGE
@@ -76,15 +77,18 @@ class StreamRestorer:
         except _PASSING:
             raise
         except (RefeedError, OSError) as exc:
-            code = exc.code if isinstance(exc, RefeedError) else "storage_full"
-            message = exc.message if isinstance(exc, RefeedError) else f"The state can't be written: {exc}"
+            fault = Fault.of(exc, "The state can't be written: ")
             # First: after a crash the restore fails again.
-            self._cancel_unborn(restore, f"{code}: {message}")
-            ended = self._store.end_restore(restore.id, error=SnapshotFault(code, safe_message(code, message)))
+            self._cancel_unborn(restore, str(fault))
+            ended = self._store.end_restore(restore.id, error=fault.shown())
             _log.error(
-                "restore_failed", stream=restore.stream, snapshot=restore.snapshot_id, code=code, error=message
+                "restore_failed",
+                stream=restore.stream,
+                snapshot=restore.snapshot_id,
+                code=fault.code,
+                error=fault.message,
             )
-            self._note(restore, f"not put back to {restore.snapshot_id}", why=f"{code}: {message}")
+            self._note(restore, f"not put back to {restore.snapshot_id}", why=str(fault))
             return ended
 
     def _restore(self, restore: RestoreRecord, state: Path) -> RestoreRecord:

@@ -16,9 +16,10 @@ from model.errors import (
     RolloutStateError,
     StreamNotFoundError,
 )
+from model.fault import Fault
 from model.naming import did_you_mean
 from model.principal import READ, ROLLOUTS_APPLY, STREAMS_READ, Principal
-from model.rollout_record import NewRollout, Rollout, RolloutFault, RolloutSide, RolloutState
+from model.rollout_record import NewRollout, Rollout, RolloutSide, RolloutState
 from model.stream_options import StreamKind, extend_mapping
 from model.stream_record import StreamRecord, Wanted
 from model.stream_update import ShadowRequest, UpdateRequest, UpdateState
@@ -168,7 +169,7 @@ class RolloutService:
             message = f"{found.id} is {found.state}: it {what}."
             raise RolloutStateError(message, rollout=found.id, state=found.state.value)
         if found.state is RolloutState.PENDING:
-            fault = RolloutFault(UNWANTED, f"{principal.name} cancelled it before it began.")
+            fault = Fault(UNWANTED, f"{principal.name} cancelled it before it began.")
             ended = self._store.advance_rollout(found, RolloutState.CANCELLED, error=fault)
         elif found.unwanted_by is not None:
             # Somebody has cancelled it already; another change would only be in the way of its next step.
@@ -218,7 +219,7 @@ class RolloutService:
 
 
 def _inbox_item(rollout: Rollout) -> InboxItem:
-    why = "" if rollout.error is None else f" {rollout.error.code}: {rollout.error.message}"
+    why = "" if rollout.error is None else f" {rollout.error}"
     message = f"The rollout {rollout.manifest} of {rollout.stream} is {rollout.state}.{why}"
     by, at = rollout.created_by, rollout.finished_at
     return InboxItem("failure", "rollout", rollout.id, rollout.state, None, by, at, message)

@@ -15,11 +15,10 @@ from jobs.files import Files
 from jobs.store import JobStore
 from model import failpoint
 from model.errors import RefeedError, SnapshotRefusedError
-from model.failure import safe_message
+from model.fault import Fault
 from model.message import backup_subscription_id, source_snapshot_id
 from model.stream_options import StreamKind
 from model.stream_snapshot import (
-    SnapshotFault,
     SnapshotPlace,
     SnapshotReason,
     SnapshotRecord,
@@ -173,12 +172,17 @@ class SnapshotTaker:
         return store_state(captured, self._folder(snapshot), facts)
 
     def _fail(self, snapshot: SnapshotRecord, exc: RefeedError | OSError) -> SnapshotRecord:
-        code = exc.code if isinstance(exc, RefeedError) else "storage_full"
-        message = exc.message if isinstance(exc, RefeedError) else f"The snapshot can't be written: {exc}"
+        fault = Fault.of(exc, "The snapshot can't be written: ")
         self._remove_all(snapshot)
-        failed = self._store.fail_snapshot(snapshot.id, SnapshotFault(code, safe_message(code, message)))
-        _log.error("snapshot_failed", stream=snapshot.stream, snapshot=snapshot.id, code=code, error=message)
-        self._note(failed, f"snapshot {snapshot.id} failed", why=f"{code}: {message}")
+        failed = self._store.fail_snapshot(snapshot.id, fault.shown())
+        _log.error(
+            "snapshot_failed",
+            stream=snapshot.stream,
+            snapshot=snapshot.id,
+            code=fault.code,
+            error=fault.message,
+        )
+        self._note(failed, f"snapshot {snapshot.id} failed", why=str(fault))
         return failed
 
     def _remove_all(self, snapshot: SnapshotRecord) -> None:

@@ -14,7 +14,6 @@ import structlog
 from jobs.store import Idempotency, JobStore
 from model import failpoint
 from model.errors import RefeedError, StreamStateError
-from model.failure import safe_message
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, Wanted, new_instance_id
 from model.stream_snapshot import SnapshotReason, SnapshotState
@@ -167,7 +166,7 @@ class UpdateWork:
                     place.record, release=request.release, options=request.options, mapping=request.mapping
                 )
             except (RefeedError, OSError) as exc:
-                self._end(update, place, UpdateState.REFUSED, error=_fault_of(exc))
+                self._end(update, place, UpdateState.REFUSED, error=UpdateFault.of(exc).shown())
                 return
             checked = found.to_json()
             if not found.passes:
@@ -196,7 +195,7 @@ class UpdateWork:
                 update, place.record, place.starter.shadows, None if lag is None else now - lag
             )
         except RefeedError as exc:
-            self._end(update, place, UpdateState.FAILED, error=_fault_of(exc))
+            self._end(update, place, UpdateState.FAILED, error=UpdateFault.of(exc).shown())
             return
         failpoint.hit("shadow.looked")
         figures = {**(update.figures or {}), SHADOW_FIGURES: asdict(step.report)}
@@ -465,9 +464,3 @@ class UpdateWork:
         lag = ((update.figures or {}).get("before") or {}).get("lag_seconds")
         since = None if lag is None else update.handed_over_at - timedelta(seconds=lag)
         return UpdateReplay(since, datetime.now(UTC), PlanFacts.read(place.state / PLAN_FILE).topics)
-
-
-def _fault_of(exc: RefeedError | OSError) -> UpdateFault:
-    code = exc.code if isinstance(exc, RefeedError) else "storage_full"
-    message = exc.message if isinstance(exc, RefeedError) else str(exc)
-    return UpdateFault(code, safe_message(code, message))

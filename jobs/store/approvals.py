@@ -12,15 +12,15 @@ from jobs.store.tables import APPROVALS
 from model.approval import (
     EXPIRES_AFTER,
     Approval,
-    ApprovalFault,
     ApprovalRequest,
     ApprovalState,
 )
 from model.errors import ApprovalNotFoundError, ApprovalStateError
+from model.fault import Fault
 from model.job import new_job_id
 from model.principal import Principal
 
-_LATE: Final = ApprovalFault("approval_late", "Nobody decided in time.")
+_LATE: Final = Fault("approval_late", "Nobody decided in time.")
 
 
 class Approvals:
@@ -112,7 +112,7 @@ class Approvals:
             _update(connection, approval_id, outcome=outcome)
             return _get(connection, approval_id, self._database.now(connection))
 
-    def expire_approval(self, approval_id: str, error: ApprovalFault) -> None:
+    def expire_approval(self, approval_id: str, error: Fault) -> None:
         """Make a WAITING approval EXPIRED before its time; one that is decided meanwhile stays so."""
         columns = APPROVALS.c
         with self._database.write("approvals") as connection:

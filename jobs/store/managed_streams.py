@@ -29,13 +29,13 @@ from model.errors import (
     StreamExistsError,
     StreamStateError,
 )
+from model.fault import Fault
 from model.stream_options import StreamKind
 from model.stream_record import (
     DRAIN_TIMEOUT_SECONDS,
     ENDED_STATES,
     StreamEvent,
     StreamEventType,
-    StreamFault,
     StreamHome,
     StreamRecord,
     StreamState,
@@ -301,7 +301,7 @@ class ManagedStreams:
         *,
         instance_id: str | None = None,
         home: StreamHome | None = None,
-        error: StreamFault | None = None,
+        error: Fault | None = None,
         why: str | None = None,
     ) -> StreamRecord:
         """Keep where a stream stands, in the words of the agent that holds it; no new version.

@@ -16,9 +16,10 @@ from model.errors import (
     RolloutRefusedError,
     StreamNotFoundError,
 )
+from model.fault import Fault
 from model.manifest_record import RunState, ScheduleRun
 from model.principal import ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, Principal
-from model.rollout_record import RolloutFault, RolloutState
+from model.rollout_record import RolloutState
 from model.stream_record import Wanted
 from rollout.manifests.scheduled_jobs import ScheduledJobs
 from rollout.manifests.scheduler import Scheduler
@@ -66,7 +67,7 @@ class Slots(Yard):
 
     def end(self, state: RolloutState, code: str = "rollout_failed") -> ScheduleRun:
         """Let the rollout end somehow, as its engine would."""
-        fault = None if state is RolloutState.STABLE else RolloutFault(code, "Slow.")
+        fault = None if state is RolloutState.STABLE else Fault(code, "Slow.")
         self.store.advance_rollout(self.rollout, state, error=fault)
         return self.look()
 

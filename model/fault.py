@@ -1,0 +1,29 @@
+"""Why something failed, was refused or went back."""
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from model.errors import RefeedError, StorageFullError
+from model.failure import safe_message
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A stable code and sentences."""
+
+    code: str
+    message: str
+
+    @classmethod
+    def of(cls, error: RefeedError | OSError, context: str = "") -> Self:
+        """Return the fault of an error; an OSError is a full disk, its words after ``context``."""
+        if isinstance(error, RefeedError):
+            return cls(error.code, error.message)
+        return cls(StorageFullError.code, f"{context}{error}")
+
+    def shown(self) -> Self:
+        """Return the fault without the words of an engine, which may quote values of messages."""
+        return replace(self, message=safe_message(self.code, self.message))
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
