@@ -377,7 +377,7 @@ class Deployment:
     def rollout_engine(self) -> "RolloutEngine":
         """What carries rollouts out; :meth:`start` begins to."""
         from rollout.rollout_engine import RolloutEngine
-        from rollout.statuses import StreamStatuses
+        from rollout.watch import StreamStatuses
 
         statuses = StreamStatuses(self.settings.home, self.store.list_stream_reports)
         count = self.watch_queries.count_rows

@@ -25,8 +25,7 @@ from model.stream_record import (
     new_instance_id,
 )
 from rollout.child import STOP_SECONDS
-from rollout.held import HeldStream
-from rollout.process import StreamProcess
+from rollout.process import HeldStream, StreamProcess
 from rollout.releases import Releases
 from rollout.snapshot_work import SnapshotWork
 from rollout.starter import StreamStarter

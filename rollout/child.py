@@ -5,11 +5,12 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Final, Self
 
 from model.errors import ProcessEndedError
+from model.process import Process
 
 _POLL_SECONDS: Final = 0.05
 _TAIL_LINES: Final = 15
@@ -127,6 +128,46 @@ class Child:
             send(self._process.pid, number)
         except ProcessLookupError:
             return
+
+
+class Found:
+    """A process that another agent started and this one goes on with: no child, so nobody knows how it ended."""
+
+    def __init__(self, name: str, process: Process) -> None:
+        self.name = name
+        self._process = process
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        return self._process.is_alive
+
+    @property
+    def pid(self) -> int:
+        """Its process id, also its group's."""
+        return self._process.pid
+
+    def ended_error(self) -> ProcessEndedError:
+        """Return the error that says that it ended."""
+        return ProcessEndedError(f"{self.name} (process {self.pid}) has ended.", name=self.name)
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM to the process itself, which drains what it has begun."""
+        if self.is_running:
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGTERM)
+
+    def stop(self, *, seconds: float = STOP_SECONDS) -> None:
+        """Ask it to stop, wait, and kill its group when ``seconds`` pass."""
+        self.ask_to_stop()
+        deadline = time.monotonic() + seconds
+        while self.is_running and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """Send SIGKILL to it and everything it started; it may take a moment to end."""
+        self._process.signal_group(signal.SIGKILL)
 
 
 class Children:

@@ -1,25 +1,21 @@
 """One start of a stream as a process of this machine: started or found again, given orders, ended."""
 
-import os
-import signal
 import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import astuple
+from dataclasses import astuple, dataclass, field
 from pathlib import Path
 from typing import Any, Final, Self
 
 from model.errors import ProcessEndedError
 from model.process import Process
-from rollout.child import Child
+from rollout.child import Child, Found
 from streams.control import BatchPace, ControlFile, Order, StreamControl
 from streams.folder import StreamFolder
 from streams.status import StatusFile
 
 INSTANCE_OPTION: Final = "--instance"
 _PROCESSES: Final = Path("/proc")
-_POLL_SECONDS: Final = 0.05
 
 
 class StreamProcess:
@@ -29,7 +25,7 @@ class StreamProcess:
     :meth:`find` finds it. How such a process ended, only its status file says.
     """
 
-    def __init__(self, folder: StreamFolder, runs: Child | Process) -> None:
+    def __init__(self, folder: StreamFolder, runs: Child | Found) -> None:
         self.folder = folder
         self._runs = runs
         path = folder.control
@@ -51,16 +47,16 @@ class StreamProcess:
         order: Order = "run",
     ) -> Self:
         """Start ``command`` for the instance that ``folder`` names, at this pace, with ``order`` as its first."""
-        process = cls(folder, Child(folder.name, command, environment=environment, log=log))
+        child = Child(folder.name, command, environment=environment, log=log)
+        process = cls(folder, child)
         process.order(order, pace=pace)
-        assert isinstance(process._runs, Child)
-        process._runs.start()
+        child.start()
         return process
 
     @classmethod
     def find(cls, folder: StreamFolder) -> Self | None:
         """Return the process here that runs the instance, also if another agent started it; None without one."""
-        found = None if folder.instance_id is None else find_instance(folder.instance_id)
+        found = None if folder.instance_id is None else find_instance(folder.name, folder.instance_id)
         return None if found is None else cls(folder, found)
 
     @property
@@ -81,7 +77,7 @@ class StreamProcess:
     @property
     def is_running(self) -> bool:
         """Whether it has not ended."""
-        return self._runs.is_running if isinstance(self._runs, Child) else self._runs.is_alive
+        return self._runs.is_running
 
     @property
     def control(self) -> StreamControl:
@@ -98,69 +94,67 @@ class StreamProcess:
             last = self._control
             wanted = pace or last.pace
             if (order, timeout_seconds, wanted) != (last.order, last.timeout_seconds, last.pace):
-                self._give(StreamControl(last.number + 1, order, timeout_seconds, *astuple(wanted)))
+                self._give(order, timeout_seconds, wanted)
             return self._control.number
 
     def pause(self, timeout_seconds: float) -> int:
         """Let no commit begin until :meth:`resume`, for ``timeout_seconds`` at most; return the order's number."""
         with self._ordering:
-            last = self._control
-            self._give(StreamControl(last.number + 1, "pause", timeout_seconds, *astuple(last.pace)))
+            self._give("pause", timeout_seconds, self._control.pace)
             return self._control.number
 
     def resume(self) -> None:
         """Let a stream that is paused run as before; one that is to end goes on ending."""
         with self._ordering:
-            last = self._control
-            if last.order == "pause":
-                self._give(StreamControl(last.number + 1, "run", None, *astuple(last.pace)))
+            if self._control.order == "pause":
+                self._give("run", None, self._control.pace)
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM, which drains it without a bound."""
-        if isinstance(self._runs, Child):
-            self._runs.ask_to_stop()
-        elif self._runs.is_alive:
-            with suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGTERM)
+        self._runs.ask_to_stop()
 
     def kill(self) -> None:
         """End it and everything it started with SIGKILL, now."""
-        if isinstance(self._runs, Child):
-            self._runs.kill()
-        else:
-            self._runs.signal_group(signal.SIGKILL)
+        self._runs.kill()
 
     def stop(self, *, seconds: float) -> None:
         """Drain it, and kill it when ``seconds`` pass."""
-        if isinstance(self._runs, Child):
-            self._runs.stop(seconds=seconds)
-            return
-        self.ask_to_stop()
-        _wait_until(lambda: not self.is_running, seconds)
-        self.kill()
-
-    def _give(self, control: StreamControl) -> None:
-        control.write(self._path)
-        self._control = control
+        self._runs.stop(seconds=seconds)
 
     def ended_error(self) -> ProcessEndedError:
         """Return the error that says how it ended."""
-        if isinstance(self._runs, Child):
-            return self._runs.ended_error()
-        return ProcessEndedError(f"{self.name} (process {self.pid}) has ended.", name=self.name)
+        return self._runs.ended_error()
+
+    def _give(self, order: Order, timeout_seconds: float | None, pace: BatchPace) -> None:
+        control = StreamControl(self._control.number + 1, order, timeout_seconds, *astuple(pace))
+        control.write(self._path)
+        self._control = control
 
 
-def find_instance(instance_id: str) -> Process | None:
+@dataclass(slots=True)
+class HeldStream:
+    """A stream that an agent holds; ``start_at`` is when it is to be started while it has no process."""
+
+    process: StreamProcess | None = None
+    start_at: float = 0.0
+    started_at: float = 0.0
+    deaths: int = 0
+    kill_at: float | None = None
+    # The version of the record that the pace was made of.
+    version: int = 0
+    pace: BatchPace = field(default_factory=BatchPace)
+
+    @property
+    def running(self) -> StreamProcess | None:
+        """Its process where one runs."""
+        return self.process if self.process is not None and self.process.is_running else None
+
+
+def find_instance(name: str, instance_id: str) -> Found | None:
     """Return the process of this machine whose command names the instance; an id is never used twice."""
     named = f"\0{INSTANCE_OPTION}\0{instance_id}\0".encode()
     for folder in _PROCESSES.glob("[0-9]*"):
         with suppress(OSError):
             if named in (folder / "cmdline").read_bytes() and (found := Process.of(int(folder.name))) is not None:
-                return found
+                return Found(name, found)
     return None
-
-
-def _wait_until(is_true: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true() and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)

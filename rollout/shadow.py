@@ -1,19 +1,17 @@
 """Shadows of pipelines as processes of their agent: started or found again, looked at, ended without a trace."""
 
 import shutil
-import signal
 import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
 from model.errors import ProcessEndedError
-from model.process import Process
 from model.settings import read_settings
 from model.stream_options import PipelineStreamOptions
 from model.stream_record import StreamRecord
 from pipeline.shadow_report import ShadowFolder, ShadowReport, ShadowState
-from rollout.child import Child
+from rollout.child import Child, Found
 from rollout.process import INSTANCE_OPTION, find_instance
 from rollout.releases import Releases
 
@@ -24,21 +22,14 @@ _POLL_SECONDS: Final = 0.05
 class ShadowRun:
     """One shadow: its process, which may be another agent's child, and what it reports."""
 
-    def __init__(self, folder: ShadowFolder, runs: Child | Process | None) -> None:
+    def __init__(self, folder: ShadowFolder, runs: Child | Found | None) -> None:
         self._folder = folder
         self._runs = runs
 
     @property
     def is_running(self) -> bool:
         """Whether its process has not ended."""
-        if self._runs is None:
-            return False
-        return self._runs.is_running if isinstance(self._runs, Child) else self._runs.is_alive
-
-    @property
-    def pid(self) -> int | None:
-        """Its process id, None without a process."""
-        return None if self._runs is None else self._runs.pid
+        return self._runs is not None and self._runs.is_running
 
     def look(self, acknowledged_until: float | None = None) -> ShadowReport:
         """Return the newest report, and keep the shadow from ending as one that nobody wants.
@@ -51,24 +42,19 @@ class ShadowRun:
         # After that: what it wrote last is read once it has ended.
         report = self._folder.read()
         if not is_running and report.state is not ShadowState.FAILED:
-            report.fail(self._ended_error())
+            name = _name_of(self._folder)
+            ended = ProcessEndedError(f"{name} has ended.", name=name)
+            report.fail(ended if self._runs is None else self._runs.ended_error())
         return report
 
     def end(self) -> None:
         """End the process and remove its folder: nothing of the shadow is left."""
-        if isinstance(self._runs, Child):
+        if self._runs is not None:
             self._runs.kill()
-        elif self._runs is not None:
-            self._runs.signal_group(signal.SIGKILL)
-            ends_at = time.monotonic() + _END_SECONDS
-            while self._runs.is_alive and time.monotonic() < ends_at:
-                time.sleep(_POLL_SECONDS)
+        ends_at = time.monotonic() + _END_SECONDS
+        while self.is_running and time.monotonic() < ends_at:
+            time.sleep(_POLL_SECONDS)
         shutil.rmtree(self._folder.path, ignore_errors=True)
-
-    def _ended_error(self) -> ProcessEndedError:
-        if isinstance(self._runs, Child):
-            return self._runs.ended_error()
-        return ProcessEndedError(f"The shadow {self._folder.shadow_id} has ended.", name=self._folder.shadow_id)
 
 
 class Shadows:
@@ -92,7 +78,7 @@ class Shadows:
         """
         folder = ShadowFolder.of(self._home, wanted.name, shadow_id)
         folder.want()
-        found = find_instance(shadow_id)
+        found = find_instance(_name_of(folder), shadow_id)
         if found is not None:
             return ShadowRun(folder, found)
         folder.forget()
@@ -104,15 +90,15 @@ class Shadows:
             *(f"--may-differ={column}" for column in sorted(may_differ)),
             *(f"--mapping={old}={new}" for old, new in (options.mapping or {}).items()),
         )
-        child = Child(f"shadow {shadow_id}", command, environment=started.variables, log=folder.log)
+        child = Child(_name_of(folder), command, environment=started.variables, log=folder.log)
         return ShadowRun(folder, child.start())
-
-    def find(self, stream: str, shadow_id: str) -> ShadowRun:
-        """Return a shadow that was started, whichever agent did; it may have ended."""
-        return ShadowRun(ShadowFolder.of(self._home, stream, shadow_id), find_instance(shadow_id))
 
     def end_others(self, keep: Collection[str]) -> None:
         """End every shadow of this home but those whose ids are to ``keep``, also those of a killed agent."""
         for folder in ShadowFolder.all_of(self._home):
             if folder.shadow_id not in keep:
-                ShadowRun(folder, find_instance(folder.shadow_id)).end()
+                ShadowRun(folder, find_instance(_name_of(folder), folder.shadow_id)).end()
+
+
+def _name_of(folder: ShadowFolder) -> str:
+    return f"shadow {folder.shadow_id}"

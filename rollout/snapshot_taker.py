@@ -36,7 +36,7 @@ _REQUESTS: Final = 8
 _RETRY_FAILED: Final = timedelta(minutes=10)
 
 # Lets no commit begin while the block runs. It raises SnapshotRefusedError when the stream does not pause in time.
-Pause = Callable[[], AbstractContextManager[None]]
+Pause = Callable[[], AbstractContextManager[object]]
 
 
 class SnapshotTaker:

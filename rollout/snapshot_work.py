@@ -2,7 +2,8 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -11,14 +12,15 @@ from typing import Final
 import structlog
 
 from jobs.store import JobStore
-from model.errors import RefeedError
+from model.errors import RefeedError, SnapshotRefusedError
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord
 from model.stream_snapshot import RestoreRecord, SnapshotReason, SnapshotRecord, SnapshotState
-from rollout.pausing import hold_still, pause_stream
 from rollout.process import StreamProcess
 from rollout.restorer import StreamRestorer
 from rollout.snapshot_taker import SnapshotTaker, find_overdue, find_surplus
+from streams.control import LONGEST_PAUSE_SECONDS
+from streams.lease import lock_home
 
 _log = structlog.get_logger(__name__)
 
@@ -26,6 +28,7 @@ _OPEN: Final = (SnapshotState.PENDING, SnapshotState.DELETING)
 _JOIN_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 5.0
 _SCHEDULE_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.05
 # Who asks for what a schedule makes and deletes.
 _ACTOR: Final = "agent"
 
@@ -95,9 +98,9 @@ class SnapshotWork:
 
     def _take(self, snapshot: SnapshotRecord, process: StreamProcess | None, state: Path) -> None:
         if process is not None and process.is_running:
-            self._taker.take(snapshot, state, partial(pause_stream, process.folder.status, process))
+            self._taker.take(snapshot, state, partial(pause_stream, process))
         else:
-            self._taker.take(snapshot, state, partial(hold_still, state))
+            self._taker.take(snapshot, state, partial(lock_home, state))
 
     def _is_time_to_schedule(self) -> bool:
         now = time.monotonic()
@@ -133,3 +136,35 @@ class SnapshotWork:
         except (RefeedError, OSError) as exc:
             self._retry_at[stream] = time.monotonic() + _RETRY_SECONDS
             _log.warning("snapshot_work_waits", stream=stream, error=str(exc), retry_seconds=_RETRY_SECONDS)
+
+
+@contextmanager
+def pause_stream(process: StreamProcess, *, timeout_seconds: float = LONGEST_PAUSE_SECONDS) -> Iterator[None]:
+    """Keep the stream from every commit while the block runs.
+
+    Raises:
+        SnapshotRefusedError: it did not pause in time, or the block took longer than the pause: then it may have
+            committed meanwhile.
+    """
+    number = process.pause(timeout_seconds)
+    began = time.monotonic()
+    try:
+        while not _is_paused(process, number):
+            if time.monotonic() - began >= timeout_seconds:
+                raise SnapshotRefusedError(
+                    f"The stream did not pause within {timeout_seconds:g} s: a commit was under way all the "
+                    "time, or it is starting."
+                )
+            time.sleep(_POLL_SECONDS)
+        yield
+        if time.monotonic() - began >= timeout_seconds or not _is_paused(process, number):
+            raise SnapshotRefusedError(
+                f"The snapshot took longer than the stream's pause of {timeout_seconds:g} s."
+            )
+    finally:
+        process.resume()
+
+
+def _is_paused(process: StreamProcess, number: int) -> bool:
+    found = process.status()
+    return found.get("state") == "paused" and found.get("control_number") == number

@@ -16,8 +16,7 @@ from jobs.store import JobStore
 from model.errors import StreamNotFoundError
 from model.stream_record import StreamRecord
 from model.stream_update import StreamUpdate, UpdateState
-from rollout.held import HeldStream
-from rollout.process import StreamProcess
+from rollout.process import HeldStream, StreamProcess
 from rollout.starter import PreparedStart, StreamStarter
 from streams.control import ControlFile
 from streams.folder import list_instances

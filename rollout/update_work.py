@@ -21,8 +21,7 @@ from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateS
 from pipeline.plan import PlanFacts
 from rollout.checking import UpdateChecker
 from rollout.handover import KILL_GRACE_SECONDS, HandOver, HandOverState, Pause, is_ready
-from rollout.held import HeldStream
-from rollout.process import StreamProcess
+from rollout.process import HeldStream, StreamProcess
 from rollout.shadow_work import SHADOW_FIGURES, ShadowWork
 from rollout.standbys import MOVING, Standbys, UpdatedStream
 from rollout.starter import StreamStarter

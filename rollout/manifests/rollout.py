@@ -1,17 +1,17 @@
 """``kind: Rollout``: a stream's way from one release and its options to another, and back."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from model.naming import did_you_mean
 from model.rollout_record import ROLLOUT_KIND, RolloutSide
 from model.stream_options import OPTIONS, StreamKind, overridable, parse_options, read_variables
 from model.stream_update import MAX_VALIDATE_SECONDS, MIN_MESSAGES, VALIDATE_SECONDS
 from model.watch_bounds import WatchBounds
-from rollout.manifests.overrides import refuse_code, refuse_variable
-from rollout.manifests.part import Found, ManifestPart
 
 KIND: Final = ROLLOUT_KIND
 _SIDES: Final = ("from", "to")
@@ -19,6 +19,29 @@ _SIDES: Final = ("from", "to")
 _QUERY_BYTES: Final = 100 * 10**9
 _LEAST_QUERY_BYTES: Final = 10 * 2**20
 _NAME: Final = r"^[a-z][a-z0-9\-]{0,62}$"
+# A variable of the environment or a setting of Spark by its name, and why nobody may set it by a manifest.
+_REFUSED: Final = (
+    (r"PATH|.*_PATH", "decides which programs and libraries a process runs"),
+    (r"_?PYTHON.*", "decides which code Python runs"),
+    (r"_?JAVA.*|JDK_.*|CLASSPATH", "decides which Java and which code it runs"),
+    (r"LD_.*|DYLD_.*", "decides which libraries every program loads"),
+    (r"REFEED_SECRET", "is the deployment's secret, which marks every replay"),
+    (r"REFEED_HOME", "is where the streams' state lies, and belongs to the agent"),
+    (r"REFEED_JOB_STORE", "is where all records lie, and belongs to the agent"),
+    (r".*extraJavaOptions", "decides which code Spark's JVMs run"),
+    (r".*(?:extraClassPath|class[_.\-]?path|extraLibraryPath)", "decides which code Spark's JVMs load"),
+    (r"spark[._].*|REFEED_SPARK_.*", "configures Spark, which can load other code"),
+)
+_RULES: Final = tuple((re.compile(pattern, re.IGNORECASE), why) for pattern, why in _REFUSED)
+
+# Where a fault is, and a sentence.
+Found = tuple[tuple[str | int, ...], str]
+
+
+class ManifestPart(BaseModel):
+    """A part of a manifest: strictly typed, frozen, and without fields that it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
 
 def _bounds(bounds: WatchBounds) -> WatchBounds:
@@ -138,6 +161,32 @@ def find_faults(value: Mapping[str, Any]) -> Iterator[Found]:
                 yield (side, "environment", str(name)), why
             elif isinstance(options, Mapping) and (option := _option_of(str(name))) in options:
                 yield (side, "environment", str(name)), f"{name} is the option {option}, which is given too."
+
+
+def refuse_code(name: str) -> str | None:
+    """Return why no manifest may set ``name``, which could make other code run; None where it could not.
+
+    Example:
+        >>> refuse_code("LD_PRELOAD")
+        'LD_PRELOAD decides which libraries every program loads: no manifest sets it.'
+        >>> refuse_code("batch_seconds")
+    """
+    shown = name[:80]
+    return next((f"{shown} {why}: no manifest sets it." for rule, why in _RULES if rule.fullmatch(name)), None)
+
+
+def refuse_variable(name: str) -> str | None:
+    """Return why a rollout may not set the variable ``name``; None where it may.
+
+    Example:
+        >>> refuse_variable("REFEED_BACKUP_SLOTS")
+        >>> refuse_variable("EDITOR")
+        'EDITOR is no setting of a stream.'
+    """
+    allowed = overridable()
+    if name in allowed:
+        return None
+    return refuse_code(name) or f"{name[:80]} is no setting of a stream.{did_you_mean(name, allowed)}"
 
 
 def _option_of(variable: str) -> str:

@@ -11,8 +11,7 @@ from backfill.plan.request import BackfillRequest
 from model.errors import RequestInvalidError
 from reporting.request import MergeCreate
 from rollout.manifests.cron import Cron, Timing, parse_zone
-from rollout.manifests.part import Found, ManifestPart
-from rollout.manifests.rollout import RolloutWanted
+from rollout.manifests.rollout import Found, ManifestPart, RolloutWanted
 from rollout.manifests.rollout import find_faults as find_rollout_faults
 from rollout.manifests.slots import Slot, fill_request, find_placeholders, is_slot
 from sql.parameters import parse_parameters

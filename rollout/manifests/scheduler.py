@@ -4,7 +4,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Final, Protocol
 
 import structlog
@@ -24,14 +25,15 @@ from model.errors import (
     StoreUnavailableError,
     WarehouseUnavailableError,
 )
-from model.manifest_record import ManifestRecord, RunState, ScheduleRun, Settlement
+from model.manifest_record import ManifestRecord, NewRun, RunState, ScheduleRun, Settlement
 from model.principal import Principal
 from rollout.manifests.schedule import KIND, ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import StartedJob
-from rollout.manifests.settling import settle_slots
 from rollout.rollouts import NOTHING_TO_ROLL_OUT
 
 _RETRY_SECONDS: Final = 60.0
+# A slot that was seen later than this was missed: the service was away.
+_GRACE_SECONDS: Final = 60.0
 # What ends by itself: the same start may work a minute later.
 _PASSING: Final = (
     CredentialsMissingError,
@@ -175,3 +177,44 @@ class Scheduler:
             reason = f"The run of {run.slot:%Y-%m-%dT%H:%MZ} failed: {why or 'its job says why'}"
             with suppress(ManifestNotFoundError):
                 self._store.pause_schedule(record.name, reason)
+
+
+def settle_slots(
+    spec: ScheduleManifest, settled_until: datetime, now: datetime, living: Sequence[ScheduleRun]
+) -> Settlement | None:
+    """Return the runs of the slots that are due and not settled yet; None while there are none.
+
+    Without a catch-up only the newest slot gets a run, and only where it is at most a minute late. With one, the
+    newest slots within its window do, one after another. While ``living`` runs go on the schedule's overlap
+    decides, and of several slots about the newest.
+    """
+    window = _GRACE_SECONDS if spec.catch_up is None else max(_GRACE_SECONDS, spec.catch_up.window_seconds)
+    most = 1 if spec.catch_up is None else spec.catch_up.max
+    timing = spec.timing()
+    since = max(settled_until, now - timedelta(seconds=window))
+    due = list(takewhile(lambda each: each <= now, timing.after(since)))
+    if not due:
+        return None
+    chosen = due[-most:]
+    if len(chosen) < len(due):
+        _LOG.warning("slots were missed", schedule=spec.name, slots=len(due) - len(chosen))
+    if living:
+        states = _beside(spec, len(chosen), living)
+    else:
+        states = [(RunState.STARTING, None), *[(RunState.QUEUED, None)] * (len(chosen) - 1)]
+    runs = [
+        NewRun(slot, timing.before(slot), state, why) for slot, (state, why) in zip(chosen, states, strict=True)
+    ]
+    request = {"job": spec.job.model_dump(mode="json", by_alias=True), "time_zone": spec.time_zone}
+    return Settlement(due[-1], tuple(runs), request, ends_others=bool(living) and spec.overlap == "replace")
+
+
+def _beside(
+    spec: ScheduleManifest, count: int, living: Sequence[ScheduleRun]
+) -> list[tuple[RunState, str | None]]:
+    """Return how runs begin beside living ones: all but the newest are left out."""
+    before = living[-1]
+    skipped = (RunState.SKIPPED, f"The run of {before.slot:%Y-%m-%dT%H:%MZ} goes on.")
+    queue_is_full = spec.overlap == "queue" and any(run.state is RunState.QUEUED for run in living)
+    is_left_out = spec.overlap == "skip" or queue_is_full
+    return [*[skipped] * (count - 1), skipped if is_left_out else (RunState.QUEUED, None)]

@@ -15,7 +15,7 @@ from model.stream_update import UpdateState
 from rollout.manifests.service import ManifestService
 from rollout.rollout_engine import RolloutEngine
 from rollout.rollouts import RolloutService
-from rollout.statuses import StreamStatuses
+from rollout.watch import StreamStatuses
 from tests.acceptance.conftest import wait_for
 from tests.acceptance.test_updates import Rollout, rollout, wheels
 

@@ -24,7 +24,7 @@ from rollout.rollout_engine import RolloutEngine
 from rollout.rollouts import RolloutService
 from rollout.service import StreamService
 from rollout.shadow import Shadows
-from rollout.statuses import StreamStatuses
+from rollout.watch import StreamStatuses
 from tests.acceptance.conftest import wait_for
 from tests.acceptance.test_pipeline import Plant
 from tests.rollout.wheels import build_release

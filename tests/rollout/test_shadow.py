@@ -13,8 +13,8 @@ from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, StreamState, Wanted
 from pipeline.shadow_report import ShadowFolder, ShadowState
 from rollout.child import Child
-from rollout.process import INSTANCE_OPTION
-from rollout.shadow import Shadows
+from rollout.process import INSTANCE_OPTION, find_instance
+from rollout.shadow import ShadowRun, Shadows
 from tests.acceptance.conftest import wait_for
 
 SLEEPER = "import time; time.sleep(60)"
@@ -54,7 +54,7 @@ def test_a_shadow_that_can_not_go_on_says_why_and_leaves_nothing(
     wait_for(lambda: not run.is_running, seconds=30, why="it ends by itself")
     run.end()
     assert list((tmp_path / "home" / "shadows").rglob("*.json")) == []
-    assert shadows.find("pipeline", "sh_1").pid is None
+    assert find_instance("shadow sh_1", "sh_1") is None
 
 
 def test_a_shadow_whose_process_has_ended_without_a_word_has_failed(
@@ -62,7 +62,7 @@ def test_a_shadow_whose_process_has_ended_without_a_word_has_failed(
 ) -> None:
     folder = ShadowFolder.of(tmp_path / "home", "pipeline", "sh_1")
     folder.want()
-    run = shadows.find("pipeline", "sh_1")
+    run = ShadowRun(folder, find_instance("shadow sh_1", "sh_1"))
     assert run.look().state is ShadowState.FAILED
     run.end()
     assert not folder.path.exists()
@@ -80,11 +80,11 @@ def test_shadows_of_a_killed_agent_are_found_again_and_those_that_nobody_wants_e
     try:
         # A process has no command line for a moment after its exec.
         for shadow_id, child in zip(("sh_1", "sh_2"), children, strict=True):
-            is_found = lambda i=shadow_id, c=child: shadows.find("pipeline", i).pid == c.pid  # noqa: E731
+            is_found = lambda i=shadow_id, c=child: getattr(find_instance(i, i), "pid", None) == c.pid  # noqa: E731
             wait_for(is_found, seconds=10, why="it is started")
         # Another agent's object: it never started them.
         again = shadows.start(record, "sh_1")
-        assert again.pid == children[0].pid
+        assert getattr(again._runs, "pid", None) == children[0].pid
         assert again.look().state is ShadowState.STARTING
         shadows.end_others({"sh_1"})
         wait_for(lambda: not children[1].is_running, seconds=10, why="nobody wants it")

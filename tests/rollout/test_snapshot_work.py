@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -9,6 +10,7 @@ from connectors.pubsub.client import PubSub
 from jobs.files import DiskFiles
 from jobs.store import JobStore
 from local.server import PubSubServer
+from model.errors import LeaseHeldError, SnapshotRefusedError
 from model.message import backup_subscription_id
 from model.settings import read_settings
 from model.stream_options import StreamKind
@@ -18,10 +20,11 @@ from rollout.fence import StreamFence
 from rollout.process import StreamProcess
 from rollout.restorer import StreamRestorer
 from rollout.snapshot_taker import SnapshotTaker
-from rollout.snapshot_work import SnapshotWork
+from rollout.snapshot_work import SnapshotWork, pause_stream
 from streams.folder import StreamFolder
 from streams.journal import Journal
 from streams.journal_mark import JournalMark
+from streams.lease import lock_home
 from streams.status import StatusFile
 from tests.memory.warehouse import MemoryWarehouse
 
@@ -44,6 +47,9 @@ class Paused:
     def resume(self) -> None:
         self.orders.append("run")
         self._status.write(state="running", control_number=len(self.orders))
+
+    def status(self) -> dict[str, Any]:
+        return StatusFile.read(self.folder.status) or {}
 
 
 class KilledError(BaseException):
@@ -175,3 +181,93 @@ def test_nothing_is_left_of_a_snapshot_whose_stream_ended_before_it_was_whole(be
     assert not Path(left.place.location).exists()
     with bench.open_pubsub() as pubsub:
         assert list(pubsub.list_snapshots()) == []
+
+
+class Stream:
+    """A stream that carries out its orders at once, with the status file of a real one."""
+
+    def __init__(self, path: Path, *, follows: bool = True) -> None:
+        self.path = path
+        self.orders: list[str] = []
+        self._status = StatusFile(path)
+        self._follows = follows
+        self._status.write(state="running", control_number=0)
+
+    def pause(self, timeout_seconds: float) -> int:
+        self.orders.append(f"pause {timeout_seconds:g}")
+        number = len(self.orders)
+        if self._follows:
+            self.write("paused", number)
+        return number
+
+    def resume(self) -> None:
+        self.orders.append("run")
+        self.write("running", len(self.orders))
+
+    def status(self) -> dict[str, Any]:
+        return StatusFile.read(self.path) or {}
+
+    def write(self, state: str, number: int) -> None:
+        self._status.write(state=state, control_number=number)
+
+
+def test_the_block_runs_between_the_pause_and_the_order_to_go_on(tmp_path: Path) -> None:
+    stream = Stream(tmp_path / "status.json")
+    with pause_stream(cast(StreamProcess, stream), timeout_seconds=5):
+        assert stream.orders == ["pause 5"]
+    assert stream.orders == ["pause 5", "run"]
+
+
+def test_a_pause_of_another_order_is_not_this_one(tmp_path: Path) -> None:
+    stream = Stream(tmp_path / "status.json", follows=False)
+    stream.write("paused", 7)
+    with (
+        pytest.raises(SnapshotRefusedError, match="did not pause within"),
+        pause_stream(cast(StreamProcess, stream), timeout_seconds=0.1),
+    ):
+        pytest.fail("the stream has not paused")
+    assert stream.orders == ["pause 0.1", "run"]
+
+
+def end_by_itself(stream: Stream) -> None:
+    stream.write("running", 1)
+
+
+def be_overtaken(stream: Stream) -> None:
+    stream.write("paused", 2)
+
+
+@pytest.mark.parametrize("change", [end_by_itself, be_overtaken])
+def test_a_block_that_outlasts_the_pause_fails(tmp_path: Path, change: Callable[[Stream], None]) -> None:
+    stream = Stream(tmp_path / "status.json")
+    with (
+        pytest.raises(SnapshotRefusedError, match="longer than the stream's pause"),
+        pause_stream(cast(StreamProcess, stream), timeout_seconds=5),
+    ):
+        change(stream)
+    assert stream.orders[-1] == "run"
+
+
+def test_a_stream_goes_on_after_a_block_that_failed(tmp_path: Path) -> None:
+    stream = Stream(tmp_path / "status.json")
+    with pytest.raises(ZeroDivisionError), pause_stream(cast(StreamProcess, stream), timeout_seconds=5):
+        raise ZeroDivisionError
+    assert stream.orders == ["pause 5", "run"]
+
+
+def test_a_state_at_rest_is_held_until_the_block_ends(tmp_path: Path) -> None:
+    tried: list[str] = []
+
+    def start() -> None:
+        try:
+            with lock_home(tmp_path):
+                tried.append("started")
+        except LeaseHeldError:
+            tried.append("held")
+
+    with lock_home(tmp_path):
+        thread = threading.Thread(target=start, daemon=True)
+        thread.start()
+        thread.join()
+    start()
+    assert tried == ["held", "started"]
