@@ -1,11 +1,12 @@
 """How long the oldest message has waited for a stream."""
 
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import read_stats
-from inventory.retention import parse_sample, subscriptions_of
+from inventory.retention import SILENT_SECONDS, backlog_of
 from model.errors import RefeedError
 from model.stream_record import StreamRecord
 
@@ -17,8 +18,7 @@ def read_lag(open_pubsub: Callable[[], PubSub], record: StreamRecord, status: Ma
         stats = read_stats(pubsub.channel, pubsub.project)
     except RefeedError:
         return None
-    if stats is None:
-        sample = parse_sample(status)
-        return None if sample is None else sample.oldest_unacked_seconds
-    own = subscriptions_of(record.kind, status, stats)
-    return max((stats[name].oldest_unacked_seconds for name in own), default=None)
+    # A process that hangs goes on showing what it measured last.
+    is_heard = time.time() - float(status.get("at") or 0.0) <= SILENT_SECONDS
+    found = backlog_of(record.kind, status, stats, is_heard=is_heard)
+    return None if found is None else found.oldest_unacked_seconds

@@ -1,14 +1,17 @@
-"""Until when Pub/Sub keeps what waits for a stream."""
+"""What waits for a stream, and until when Pub/Sub keeps it."""
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from connectors.pubsub.backlog import BacklogSample
 from connectors.pubsub.client import SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
 from model.stream_options import StreamKind
+
+# A stream writes its status every five seconds, also when nothing comes.
+SILENT_SECONDS: Final = 15.0
 
 
 def subscriptions_of(kind: str | None, status: Mapping[str, Any], known: Iterable[str]) -> list[str]:
@@ -58,3 +61,21 @@ def retained_until(
     if sample is None:
         return None
     return sample.sampled_at - sample.oldest_unacked_seconds + min(retentions[name] for name in own)
+
+
+def backlog_of(
+    kind: str | None,
+    status: Mapping[str, Any],
+    stats: Mapping[str, SubscriptionStats] | None,
+    *,
+    is_heard: bool,
+) -> BacklogSample | None:
+    """Return what waits for the stream: by Pub/Sub's own figures, else as the stream itself measured it lately."""
+    if stats is not None and kind != StreamKind.KINESIS:
+        own = [stats[name] for name in subscriptions_of(kind, status, stats)]
+        if not own:
+            return None
+        return BacklogSample(
+            max(one.oldest_unacked_seconds for one in own), sum(one.messages for one in own), time.time()
+        )
+    return parse_sample(status) if is_heard else None

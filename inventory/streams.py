@@ -1,25 +1,21 @@
 """What streams are and how they last were, from their own reports and from how they were launched."""
 
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from connectors.pubsub.backlog import BacklogSample
 from connectors.pubsub.stats import SubscriptionStats
 from inventory.managed import UNMANAGED, is_own_report, recorded_fields, shown_state
-from inventory.retention import parse_sample, retained_until, subscriptions_of
+from inventory.retention import SILENT_SECONDS, backlog_of, retained_until
 from model.moment import render_time
 from model.stream import BACKUP_STREAM, KINESIS_PREFIX, PIPELINE_PREFIX, StoredReport
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord
 from streams.folder import read_statuses
 
-# A stream writes its status every five seconds, also when nothing comes.
-_SILENT_SECONDS: Final = 15.0
 # A stream's own words, and the states that the API shows.
 _STATES: Final = {
     "starting": "STARTING",
@@ -166,7 +162,7 @@ def _stream(
         if error is None and record.error is not None:
             error = asdict(record.error)
     kind = _kind_of(name) if record is None else record.kind.value
-    backlog = _backlog(kind, status, stats, is_heard=state not in {*_ENDED, _NOT_REPORTING})
+    backlog = backlog_of(kind, status, stats, is_heard=state not in {*_ENDED, _NOT_REPORTING})
     host, pid = status.get("host"), status.get("pid")
     totals, not_committed = _numbers(status.get("totals")), _number(status.get("not_committed"))
     return StreamInfo(
@@ -198,7 +194,7 @@ def _stream(
 def _reported_state(report: _Report) -> str:
     state = _STATES.get(str(report.status.get("state")), _NOT_REPORTING)
     # Whether its process lives can't be asked here: it may run in another pod.
-    is_silent = report.silence is None or report.silence > _SILENT_SECONDS
+    is_silent = report.silence is None or report.silence > SILENT_SECONDS
     return _NOT_REPORTING if state not in _ENDED and is_silent else state
 
 
@@ -219,24 +215,6 @@ def _is_retired(name: str, groups: frozenset[str] | None) -> bool | None:
     if not name.startswith(PIPELINE_PREFIX):
         return False
     return None if groups is None else name.removeprefix(PIPELINE_PREFIX) not in groups
-
-
-def _backlog(
-    kind: str | None,
-    status: Mapping[str, Any],
-    stats: Mapping[str, SubscriptionStats] | None,
-    *,
-    is_heard: bool,
-) -> BacklogSample | None:
-    """Return what waits for the stream: by Pub/Sub's own figures, else as the stream itself measured it lately."""
-    if stats is not None and kind != StreamKind.KINESIS:
-        own = [stats[name] for name in subscriptions_of(kind, status, stats)]
-        if not own:
-            return None
-        return BacklogSample(
-            max(one.oldest_unacked_seconds for one in own), sum(one.messages for one in own), time.time()
-        )
-    return parse_sample(status) if is_heard else None
 
 
 def _alerts(found: Any) -> list[dict[str, str]] | None:

@@ -1,5 +1,6 @@
 """The watch of an updated stream: its figures as the new release, against those of the old one."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
@@ -39,7 +40,7 @@ class StreamStatuses:
             return here
         for stored in self._reports():
             if (stored.report.name, stored.report.instance) == (record.name, record.instance_id):
-                return stored.report.status
+                return {**stored.report.status, "at": time.time() - stored.age_seconds}
         return {}
 
 
@@ -65,19 +66,16 @@ class WatchFigures:
     @classmethod
     def of_last_minute(cls, status: Mapping[str, Any], lag_seconds: float | None) -> Self:
         """Return the figures of a stream's last minute, by the rates in its status."""
-        rates, seconds = status.get("rates") or {}, status.get("rates_over_seconds")
-        counts = {
-            name: None if seconds is None or name not in rates else float(rates[name]) * float(seconds)
-            for name in _COUNTS
-        }
-        return cls(None if seconds is None else float(seconds), **counts, lag_seconds=lag_seconds)
+        seconds = status.get("rates_over_seconds")
+        if seconds is None:
+            return cls(None, None, None, None, lag_seconds)
+        rates = {name: rate * float(seconds) for name, rate in (status.get("rates") or {}).items()}
+        return cls(float(seconds), **_counts(rates), lag_seconds=lag_seconds)
 
     @classmethod
     def of_process(cls, status: Mapping[str, Any], seconds: float, lag_seconds: float | None) -> Self:
         """Return the figures of a process since its beginning, by the totals in its status."""
-        totals = status.get("totals") or {}
-        counts = {name: float(totals[name]) if name in totals else None for name in _COUNTS}
-        return cls(seconds, **counts, lag_seconds=lag_seconds)
+        return cls(seconds, **_counts(status.get("totals") or {}), lag_seconds=lag_seconds)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
@@ -103,6 +101,12 @@ class WatchFigures:
     def missing(self) -> list[str]:
         """The names of the figures that are not known."""
         return [name for name, value in asdict(self).items() if value is None]
+
+
+def _counts(found: Mapping[str, Any]) -> dict[str, float | None]:
+    """Return the counts that are compared; what Pub/Sub refused of a Kinesis stream's records are dead letters."""
+    known = {"dead_letters": found.get("refused"), **found}
+    return {name: None if (count := known.get(name)) is None else float(count) for name in _COUNTS}
 
 
 def judge(

@@ -77,3 +77,12 @@ def test_figures_are_read_from_a_status() -> None:
     assert WatchFigures.of_process({"totals": totals}, 120.0, 2.0) == AFTER
     assert WatchFigures.from_json(AFTER.to_json()) == AFTER
     assert WatchFigures(60.0, 0.0, 0.0, 0.0, 0.0).dead_share == 0.0
+
+
+def test_what_pubsub_refused_of_a_kinesis_stream_counts_as_dead_letters() -> None:
+    totals = {"messages": 90, "records": 100, "commits": 9, "refused": 10, "throttled": 0, "faults": 1}
+    rates = {name: count / 60 for name, count in totals.items()}
+    status = {"totals": totals, "rates": rates, "rates_over_seconds": 60.0}
+    for found in (WatchFigures.of_last_minute(status, 1.0), WatchFigures.of_process(status, 60.0, 1.0)):
+        assert found.missing == []
+        assert found.dead_letters == pytest.approx(10)
