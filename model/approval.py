@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, Final
 
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.principal import Principal
 
 # A day is a night and the working hours after it; what still is wanted then is asked for again.
@@ -58,7 +58,7 @@ class Approval:
     decided_at: datetime | None = None
     reason: str | None = None
     outcome: Mapping[str, Any] | None = None
-    error: Fault | None = None
+    error: FaultRecord | None = None
 
     @property
     def why(self) -> str:

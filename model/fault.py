@@ -8,7 +8,7 @@ from model.failure import safe_message
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FaultRecord:
     """A stable code and sentences."""
 
     code: str

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from model.fault import Fault
+from model.fault import FaultRecord
 
 # The kind of a manifest that is one rollout; a schedule may begin rollouts too.
 ROLLOUT_KIND: Final = "Rollout"
@@ -134,7 +134,7 @@ class Rollout:
     generation: int | None = None
     update_id: str | None = None
     compared: Mapping[str, Any] | None = None
-    error: Fault | None = None
+    error: FaultRecord | None = None
     finished_at: datetime | None = None
 
     @property

@@ -7,7 +7,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.job import new_job_id
 from model.stream_options import StreamKind, StreamOptions, parse_options
 
@@ -87,7 +87,7 @@ class StreamRecord:
     is_held: bool
     home: StreamHome | None
     snapshot_id: str | None
-    error: Fault | None
+    error: FaultRecord | None
     created_by: str
     created_at: datetime
     launched_by: str

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from model.fault import Fault
+from model.fault import FaultRecord
 
 # "7 days - (age of oldest unacked message in the subscription)", as Pub/Sub answers it:
 # https://cloud.google.com/pubsub/docs/reference/rest/v1/projects.snapshots
@@ -76,7 +76,7 @@ class SnapshotRecord:
     known_messages: int | None = None
     place: SnapshotPlace | None = None
     finished_at: datetime | None = None
-    error: Fault | None = None
+    error: FaultRecord | None = None
 
     @property
     def expire_time(self) -> datetime | None:
@@ -128,7 +128,7 @@ class RestoreRecord:
     not_reverted: tuple[str, ...] = ()
     discard_staged: bool = False
     finished_at: datetime | None = None
-    error: Fault | None = None
+    error: FaultRecord | None = None
 
 
 def oldest_in_snapshot(expire_time: datetime) -> datetime:

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Self
 
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.stream_options import extend_mapping
 from model.stream_record import Wanted
 from model.typed import read_fields
@@ -121,7 +121,7 @@ class UpdateRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateFault(Fault):
+class UpdateFault(FaultRecord):
     """Why an update was refused, failed or went back.
 
     ``logs`` are the last lines of each release's log, by "old" and "new".

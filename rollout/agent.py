@@ -16,7 +16,7 @@ from jobs.lease_owner import LeaseOwner
 from jobs.store import JobStore
 from model.agent_report import AgentReport
 from model.errors import LeaseLostError, ProcessEndedError, RefeedError
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.stream_record import (
     StreamHome,
     StreamRecord,
@@ -250,7 +250,7 @@ class Agent:
             prepared = self._starter.prepare(record, instance_id)
         except RefeedError as exc:
             kept.start_at = self._now() + self._next_wait(kept)
-            self._report(record, StreamState.FAILED, Fault.of(exc))
+            self._report(record, StreamState.FAILED, FaultRecord.of(exc))
             return
         folder = prepared.folder
         home = StreamHome(gethostname(), str(folder.state))
@@ -318,7 +318,7 @@ class Agent:
         status = process.status()
         fault = _fault_of(status.get("error")) if status.get("state") in {"failed", "stopped"} else None
         code = ended.details.get("exit_code")
-        said = Fault(ended.code, f"{record.name} ended with code {code}; its log says why.")
+        said = FaultRecord(ended.code, f"{record.name} ended with code {code}; its log says why.")
         self._report(record, StreamState.FAILED, fault or said)
         self._say(f"{ended.message}\nstarting {record.name} again in {wait:.0f} s")
         return ended
@@ -328,7 +328,7 @@ class Agent:
         kept.deaths += 1
         return WAITS_SECONDS[min(kept.deaths, len(WAITS_SECONDS)) - 1]
 
-    def _report(self, record: StreamRecord, state: StreamState, error: Fault | None) -> None:
+    def _report(self, record: StreamRecord, state: StreamState, error: FaultRecord | None) -> None:
         if (record.state, record.error) != (state, error):
             self._store.report_stream(record.name, self.owner, state, error=error)
 
@@ -345,10 +345,10 @@ class Agent:
         return kept.pace
 
 
-def _fault_of(error: Any) -> Fault | None:
+def _fault_of(error: Any) -> FaultRecord | None:
     if not isinstance(error, dict):
         return None
-    return Fault(str(error.get("code", "")), str(error.get("message", "")))
+    return FaultRecord(str(error.get("code", "")), str(error.get("message", "")))
 
 
 def _remove_old(folder: StreamFolder) -> None:

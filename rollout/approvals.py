@@ -15,7 +15,7 @@ from model.errors import (
     ManifestNotFoundError,
     StreamChangedError,
 )
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.job import new_job_id
 from model.principal import READ, SCHEDULES_APPLY, STREAMS_OPERATE, STREAMS_READ, Principal
 
@@ -99,7 +99,7 @@ class ApprovalService:
                 decided = self._store.decide_approval(found.id, ApprovalState.APPROVED, actor=principal.name)
                 done = self._store.note_outcome(found.id, dict(self._act(decided)))
         except _CHANGED as exc:
-            self._store.expire_approval(found.id, Fault.of(exc))
+            self._store.expire_approval(found.id, FaultRecord.of(exc))
             raise
         _LOG.info("approval_approved", approval=done.id, what=done.asked.what, by=principal.name)
         return done

@@ -130,7 +130,7 @@ class Child:
             return
 
 
-class Found:
+class FoundProcess:
     """A process that another agent started and this one goes on with: no child, so nobody knows how it ended."""
 
     def __init__(self, name: str, process: Process) -> None:

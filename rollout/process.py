@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from model.errors import ProcessEndedError
 from model.process import Process
-from rollout.child import Child, Found
+from rollout.child import Child, FoundProcess
 from streams.control import BatchPace, ControlFile, Order, StreamControl
 from streams.folder import StreamFolder
 from streams.status import StatusFile
@@ -25,7 +25,7 @@ class StreamProcess:
     :meth:`find` finds it. How such a process ended, only its status file says.
     """
 
-    def __init__(self, folder: StreamFolder, runs: Child | Found) -> None:
+    def __init__(self, folder: StreamFolder, runs: Child | FoundProcess) -> None:
         self.folder = folder
         self._runs = runs
         path = folder.control
@@ -150,11 +150,11 @@ class HeldStream:
         return self.process if self.process is not None and self.process.is_running else None
 
 
-def find_instance(name: str, instance_id: str) -> Found | None:
+def find_instance(name: str, instance_id: str) -> FoundProcess | None:
     """Return the process of this machine whose command names the instance; an id is never used twice."""
     named = f"\0{INSTANCE_OPTION}\0{instance_id}\0".encode()
     for folder in _PROCESSES.glob("[0-9]*"):
         with suppress(OSError):
             if named in (folder / "cmdline").read_bytes() and (found := Process.of(int(folder.name))) is not None:
-                return Found(name, found)
+                return FoundProcess(name, found)
     return None

@@ -21,7 +21,7 @@ from model.errors import (
     WarehouseUnavailableError,
 )
 from model.failure import safe_message
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.stream_record import Wanted
 from model.stream_snapshot import RestoreRecord, RestoreStep, SnapshotRecord
 from pipeline.discard import discard_staged
@@ -77,7 +77,7 @@ class StreamRestorer:
         except _PASSING:
             raise
         except (RefeedError, OSError) as exc:
-            fault = Fault.of(exc, "The state can't be written: ")
+            fault = FaultRecord.of(exc, "The state can't be written: ")
             # First: after a crash the restore fails again.
             self._cancel_unborn(restore, str(fault))
             ended = self._store.end_restore(restore.id, error=fault.shown())

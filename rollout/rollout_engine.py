@@ -11,7 +11,7 @@ from jobs.store import JobStore
 from model import failpoint
 from model.errors import QueryError, RefeedError, RolloutStateError, StoreUnavailableError
 from model.failure import fixed_sentence
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.rollout_record import Rollout, RolloutState
 from model.stream_record import StreamEventType, StreamRecord, StreamState, Wanted
 from model.stream_update import StreamUpdate, UpdateFault, UpdateState
@@ -86,7 +86,7 @@ class RolloutEngine:
             self._follow_update(rollout, self._store.get_update(str(rollout.update_id)))
             return
         if rollout.state is not RolloutState.PENDING and (why := _abandoned(rollout, record)):
-            self._end(rollout, RolloutState.FAILED, error=Fault(_ABANDONED, why))
+            self._end(rollout, RolloutState.FAILED, error=FaultRecord(_ABANDONED, why))
             return
         match rollout.state:
             case RolloutState.PENDING:
@@ -114,7 +114,7 @@ class RolloutEngine:
         except (RolloutStateError, StoreUnavailableError):
             raise
         except RefeedError as exc:
-            self._end(rollout, RolloutState.REFUSED, error=Fault.of(exc))
+            self._end(rollout, RolloutState.REFUSED, error=FaultRecord.of(exc))
         failpoint.hit("rollout.begun")
 
     def _read_before(self, rollout: Rollout, record: StreamRecord) -> WatchFigures | None:
@@ -147,7 +147,7 @@ class RolloutEngine:
         except (RolloutStateError, StoreUnavailableError):
             raise
         except RefeedError as exc:
-            self._end(rollout, RolloutState.FAILED, error=Fault.of(exc))
+            self._end(rollout, RolloutState.FAILED, error=FaultRecord.of(exc))
         failpoint.hit("rollout.launched")
 
     def _await_start(self, rollout: Rollout, record: StreamRecord) -> None:
@@ -161,10 +161,10 @@ class RolloutEngine:
             fault = record.error
             why = f"It did not run within {_START_SECONDS:.0f} s." if fault is None else fault.message
             code = "start_failed" if fault is None else fault.code
-            self._fail(rollout, Fault(code, f"The new release of {record.name} did not start: {why}"))
+            self._fail(rollout, FaultRecord(code, f"The new release of {record.name} did not start: {why}"))
         elif is_late:
             why = f"The old release of {record.name} was started and does not run: it is {record.state}."
-            self._end(rollout, RolloutState.FAILED, error=Fault("no_way_back", why))
+            self._end(rollout, RolloutState.FAILED, error=FaultRecord("no_way_back", why))
 
     def _note_start(self, rollout: Rollout, record: StreamRecord) -> None:
         if rollout.state is RolloutState.STARTING_BACK:
@@ -182,7 +182,7 @@ class RolloutEngine:
             self._take_back(rollout, _unwanted(rollout))
             return
         if died := self._died(rollout):
-            self._fail(rollout, Fault("stream_died", f"The new release of {record.name} ended: {died}"))
+            self._fail(rollout, FaultRecord("stream_died", f"The new release of {record.name} ended: {died}"))
             return
         known = rollout.compared or {}
         if record.instance_id != known.get("instance_id"):
@@ -216,7 +216,7 @@ class RolloutEngine:
             self._pass(rollout, why=why, compared=compared)
         else:
             code = "rollout_failed" if verdict is WatchVerdict.FAILED else _INCONCLUSIVE
-            self._fail(rollout, Fault(code, why), compared=compared)
+            self._fail(rollout, FaultRecord(code, why), compared=compared)
 
     def _died(self, rollout: Rollout) -> str | None:
         """Return why a process of the launch that is watched has ended, None while none has."""
@@ -254,10 +254,10 @@ class RolloutEngine:
             _LOG.warning("rollout_query_failed", rollout=rollout.id, problem=exc.message)
             # An engine's own words may quote values of messages.
             why = f"The query of the validation was not answered: {exc.code}: {fixed_sentence(exc.code)}"
-            self._fail(asked, Fault(_INCONCLUSIVE, why))
+            self._fail(asked, FaultRecord(_INCONCLUSIVE, why))
             return
         if found.count:
-            self._fail(asked, Fault("rollout_failed", f"The query of the validation gave {found}."))
+            self._fail(asked, FaultRecord("rollout_failed", f"The query of the validation gave {found}."))
         else:
             self._end(asked, RolloutState.STABLE, why="The query gave no rows.")
 
@@ -280,7 +280,7 @@ class RolloutEngine:
             self._take_update_back(rollout, update)
 
     def _note_update_end(self, rollout: Rollout, update: StreamUpdate, *, is_back: bool) -> None:
-        fault = None if update.error is None else Fault(update.error.code, update.error.message)
+        fault = None if update.error is None else FaultRecord(update.error.code, update.error.message)
         compared = {
             **(rollout.compared or {}),
             # On the way back nothing is compared.
@@ -332,13 +332,13 @@ class RolloutEngine:
 
     # -- ends
 
-    def _fail(self, rollout: Rollout, fault: Fault, **changes: Any) -> None:
+    def _fail(self, rollout: Rollout, fault: FaultRecord, **changes: Any) -> None:
         if _spec_of(rollout).on_failure == "halt":
             self._end(rollout, RolloutState.HALTED, error=fault, **changes)
         else:
             self._take_back(rollout, fault, **changes)
 
-    def _take_back(self, rollout: Rollout, fault: Fault, **changes: Any) -> None:
+    def _take_back(self, rollout: Rollout, fault: FaultRecord, **changes: Any) -> None:
         try:
             if rollout.update_id is None:
                 self._store.drain_for_rollout(rollout, RolloutState.ROLLING_BACK, error=fault, **changes)
@@ -348,7 +348,7 @@ class RolloutEngine:
         except (RolloutStateError, StoreUnavailableError):
             raise
         except RefeedError as exc:
-            self._end(rollout, RolloutState.FAILED, error=Fault.of(exc))
+            self._end(rollout, RolloutState.FAILED, error=FaultRecord.of(exc))
         failpoint.hit("rollout.rolling_back")
 
     def _end(self, rollout: Rollout, state: RolloutState, **changes: Any) -> None:
@@ -363,8 +363,8 @@ def _spec_of(rollout: Rollout) -> RolloutManifest:
     return read_rollout(rollout.document)
 
 
-def _unwanted(rollout: Rollout) -> Fault:
-    return Fault(UNWANTED, f"{rollout.unwanted_by} cancelled it.")
+def _unwanted(rollout: Rollout) -> FaultRecord:
+    return FaultRecord(UNWANTED, f"{rollout.unwanted_by} cancelled it.")
 
 
 def _abandoned(rollout: Rollout, record: StreamRecord) -> str | None:

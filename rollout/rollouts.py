@@ -16,7 +16,7 @@ from model.errors import (
     RolloutStateError,
     StreamNotFoundError,
 )
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.naming import did_you_mean
 from model.principal import READ, ROLLOUTS_APPLY, STREAMS_READ, Principal
 from model.rollout_record import NewRollout, Rollout, RolloutSide, RolloutState
@@ -169,7 +169,7 @@ class RolloutService:
             message = f"{found.id} is {found.state}: it {what}."
             raise RolloutStateError(message, rollout=found.id, state=found.state.value)
         if found.state is RolloutState.PENDING:
-            fault = Fault(UNWANTED, f"{principal.name} cancelled it before it began.")
+            fault = FaultRecord(UNWANTED, f"{principal.name} cancelled it before it began.")
             ended = self._store.advance_rollout(found, RolloutState.CANCELLED, error=fault)
         elif found.unwanted_by is not None:
             # Somebody has cancelled it already; another change would only be in the way of its next step.

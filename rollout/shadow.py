@@ -11,7 +11,7 @@ from model.settings import read_settings
 from model.stream_options import PipelineStreamOptions
 from model.stream_record import StreamRecord
 from pipeline.shadow_report import ShadowFolder, ShadowReport, ShadowState
-from rollout.child import Child, Found
+from rollout.child import Child, FoundProcess
 from rollout.process import INSTANCE_OPTION, find_instance
 from rollout.releases import Releases
 
@@ -22,7 +22,7 @@ _POLL_SECONDS: Final = 0.05
 class ShadowRun:
     """One shadow: its process, which may be another agent's child, and what it reports."""
 
-    def __init__(self, folder: ShadowFolder, runs: Child | Found | None) -> None:
+    def __init__(self, folder: ShadowFolder, runs: Child | FoundProcess | None) -> None:
         self._folder = folder
         self._runs = runs
 

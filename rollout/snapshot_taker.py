@@ -15,7 +15,7 @@ from jobs.files import Files
 from jobs.store import JobStore
 from model import failpoint
 from model.errors import RefeedError, SnapshotRefusedError
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.message import backup_subscription_id, source_snapshot_id
 from model.stream_options import StreamKind
 from model.stream_snapshot import (
@@ -172,7 +172,7 @@ class SnapshotTaker:
         return store_state(captured, self._folder(snapshot), facts)
 
     def _fail(self, snapshot: SnapshotRecord, exc: RefeedError | OSError) -> SnapshotRecord:
-        fault = Fault.of(exc, "The snapshot can't be written: ")
+        fault = FaultRecord.of(exc, "The snapshot can't be written: ")
         self._remove_all(snapshot)
         failed = self._store.fail_snapshot(snapshot.id, fault.shown())
         _log.error(

@@ -16,11 +16,11 @@ from model.approval import (
     ApprovalState,
 )
 from model.errors import ApprovalNotFoundError, ApprovalStateError
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.job import new_job_id
 from model.principal import Principal
 
-_LATE: Final = Fault("approval_late", "Nobody decided in time.")
+_LATE: Final = FaultRecord("approval_late", "Nobody decided in time.")
 
 
 class Approvals:
@@ -112,7 +112,7 @@ class Approvals:
             _update(connection, approval_id, outcome=outcome)
             return _get(connection, approval_id, self._database.now(connection))
 
-    def expire_approval(self, approval_id: str, error: Fault) -> None:
+    def expire_approval(self, approval_id: str, error: FaultRecord) -> None:
         """Make a WAITING approval EXPIRED before its time; one that is decided meanwhile stays so."""
         columns = APPROVALS.c
         with self._database.write("approvals") as connection:

@@ -29,7 +29,7 @@ from model.errors import (
     StreamExistsError,
     StreamStateError,
 )
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.stream_options import StreamKind
 from model.stream_record import (
     DRAIN_TIMEOUT_SECONDS,
@@ -301,7 +301,7 @@ class ManagedStreams:
         *,
         instance_id: str | None = None,
         home: StreamHome | None = None,
-        error: Fault | None = None,
+        error: FaultRecord | None = None,
         why: str | None = None,
     ) -> StreamRecord:
         """Keep where a stream stands, in the words of the agent that holds it; no new version.

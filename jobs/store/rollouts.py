@@ -19,7 +19,7 @@ from model.errors import (
     RolloutStateError,
     StreamStateError,
 )
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.job import new_job_id
 from model.rollout_record import (
     NewRollout,
@@ -89,7 +89,7 @@ class Rollouts(ManagedStreams):
         state: RolloutState,
         *,
         why: str | None = None,
-        error: Fault | None = None,
+        error: FaultRecord | None = None,
         **changes: Any,
     ) -> Rollout:
         """Go from the step that the caller has ``seen`` to ``state``; ``changes`` are columns of the record.
@@ -101,7 +101,7 @@ class Rollouts(ManagedStreams):
             return _advance(connection, self._database.now(connection), seen, state, why, error, changes)
 
     def drain_for_rollout(
-        self, seen: Rollout, state: RolloutState, *, error: Fault | None = None, **changes: Any
+        self, seen: Rollout, state: RolloutState, *, error: FaultRecord | None = None, **changes: Any
     ) -> Rollout:
         """Take the step to ``state`` and want the stream DRAINED by it.
 
@@ -160,7 +160,7 @@ class Rollouts(ManagedStreams):
         state: RolloutState,
         request: UpdateRequest,
         *,
-        error: Fault | None = None,
+        error: FaultRecord | None = None,
         **changes: Any,
     ) -> Rollout:
         """Take the step to ``state`` and begin an update of the stream.
@@ -303,7 +303,7 @@ def _advance(  # noqa: PLR0917 - the parts of one step
     seen: Rollout,
     state: RolloutState,
     why: str | None,
-    error: Fault | None,
+    error: FaultRecord | None,
     changes: Mapping[str, Any],
 ) -> Rollout:
     _check_seen(connection, seen)

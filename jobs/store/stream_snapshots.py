@@ -14,7 +14,7 @@ from jobs.store.stream_rows import append_event, check_living, check_version, ge
 from jobs.store.stream_updates import check_not_rolling_out, check_not_updating
 from jobs.store.tables import STREAM_RESTORES, STREAM_SNAPSHOTS
 from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.job import new_job_id
 from model.stream_record import StreamEventType, Wanted
 from model.stream_snapshot import (
@@ -150,7 +150,7 @@ class StreamSnapshots:
             known_messages=known_messages,
         )
 
-    def fail_snapshot(self, snapshot_id: str, error: Fault) -> SnapshotRecord:
+    def fail_snapshot(self, snapshot_id: str, error: FaultRecord) -> SnapshotRecord:
         """Make a PENDING snapshot FAILED, of which nothing is left; one that is to be deleted stays so."""
         return self._change_snapshot(snapshot_id, SnapshotState.FAILED, error=error)
 
@@ -267,7 +267,7 @@ class StreamSnapshots:
             changes["not_reverted"] = list(not_reverted)
         return self._change_restore(restore_id, **changes)
 
-    def end_restore(self, restore_id: str, *, error: Fault | None = None) -> RestoreRecord:
+    def end_restore(self, restore_id: str, *, error: FaultRecord | None = None) -> RestoreRecord:
         """Make it SUCCEEDED, or FAILED with an ``error``; the stream starts either way."""
         state = RestoreState.SUCCEEDED if error is None else RestoreState.FAILED
         return self._change_restore(restore_id, state=state, error=error, finished_at=datetime.now(UTC))
@@ -323,7 +323,7 @@ def insert_restore(
 def end_old_restores(connection: Connection, stream: str, *, now: datetime) -> None:
     """Make every restore FAILED that a stream which ended left behind: its next generation is not put back."""
     columns = STREAM_RESTORES.c
-    error = Fault(StreamStateError.code, f"{stream} ended before it was put back.")
+    error = FaultRecord(StreamStateError.code, f"{stream} ended before it was put back.")
     connection.execute(
         STREAM_RESTORES.update()
         .where(columns.stream == stream, columns.state == RestoreState.RUNNING)

@@ -12,7 +12,7 @@ import pytest
 
 from jobs.store.tables import MANAGED_STREAMS, MANIFESTS, ROLLOUTS, STREAM_EVENTS, STREAM_UPDATES
 from model.errors import RolloutStateError
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_READ
 from model.rollout_record import RolloutState
 from model.stream_options import StreamKind
@@ -110,7 +110,7 @@ def wait_until_draining(api: Any, rollout_id: str) -> None:
     wait_for(api, rollout_id, "DRAINING")
 
 
-def fail(api: Any, rollout_id: str, fault: Fault) -> None:
+def fail(api: Any, rollout_id: str, fault: FaultRecord) -> None:
     """End a rollout, whichever step the service's engine has brought it to."""
     while api.store.get_rollout(rollout_id).state is not RolloutState.FAILED:
         with suppress(RolloutStateError):
@@ -219,7 +219,7 @@ def test_the_terminal_applies_shows_lists_reverses_and_cancels(api: Any, refeed:
     living = api.store.get_rollout(made.id)
     figures = {"seconds": 60.0, "messages": 6.0, "dead_letters": 0.0, "faults": None, "lag_seconds": 1.0}
     compared = {"before": figures, "after": figures, "paused_seconds": 1.5}
-    fault = Fault("rollout_failed", "Slow.")
+    fault = FaultRecord("rollout_failed", "Slow.")
     api.store.advance_rollout(living, RolloutState.HALTED, error=fault, compared=compared)
     code, printed, _ = refeed("inbox")
     assert (code, "refeed rollout show" in printed) == (0, False), "it was cancelled"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS, STREAM_RESTORES, STREAM_SNAPSHOTS
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.principal import STREAMS_OPERATE, STREAMS_READ
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
@@ -144,7 +144,7 @@ def test_the_body_of_a_snapshot_may_be_left_out_and_unknown_fields_are_refused(a
 
 def test_a_snapshot_that_failed_says_why(api: Any) -> None:
     made = ask(api)
-    api.store.fail_snapshot(made["id"], Fault("pubsub_unavailable", "Pub/Sub does not answer."))
+    api.store.fail_snapshot(made["id"], FaultRecord("pubsub_unavailable", "Pub/Sub does not answer."))
     with api.client() as client:
         shown = client.get(f"/snapshots/{made['id']}").json()
     assert shown["state"] == "FAILED"
@@ -269,7 +269,7 @@ def test_the_terminal_asks_for_lists_shows_and_deletes(api: Any, refeed: Refeed)
     assert refeed("stream", "rollback", "backup", made.id, "--yes")[0] == 0
     (restore,) = api.store.list_running_restores()
     assert restore.snapshot_id == made.id
-    api.store.end_restore(restore.id, error=Fault("snapshot_corrupt", "Damaged."))
+    api.store.end_restore(restore.id, error=FaultRecord("snapshot_corrupt", "Damaged."))
     assert refeed("snapshot", "delete", made.id, "--yes")[0] == 0
     assert api.store.get_snapshot(made.id).state is SnapshotState.DELETING
 

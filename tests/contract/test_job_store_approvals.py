@@ -11,7 +11,7 @@ from jobs.store import JobStore
 from jobs.store.tables import APPROVALS
 from model.approval import EXPIRES_AFTER, Approval, ApprovalRequest, ApprovalState
 from model.errors import ApprovalNotFoundError, ApprovalStateError, StreamNotFoundError
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.principal import STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind
 
@@ -84,14 +84,14 @@ def test_a_decision_is_made_once(store: JobStore) -> None:
     for state in (ApprovalState.APPROVED, ApprovalState.REJECTED):
         with pytest.raises(ApprovalStateError, match=r"REJECTED, decided by key:bob"):
             store.decide_approval(made.id, state, actor="key:eve")
-    store.expire_approval(made.id, Fault("stream_changed", "It has changed."))
+    store.expire_approval(made.id, FaultRecord("stream_changed", "It has changed."))
     assert store.get_approval(made.id) == decided
 
 
 def test_an_approval_that_nobody_decides_in_time_is_expired(store: JobStore) -> None:
     late, waits, overtaken = (store.create_approval(request(name=name)) for name in ("a", "b", "c"))
     age(store, late)
-    fault = Fault("stream_changed", "c is at version 4, not 3.")
+    fault = FaultRecord("stream_changed", "c is at version 4, not 3.")
     store.expire_approval(overtaken.id, fault)
     shown = store.get_approval(late.id)
     assert shown.state is ApprovalState.EXPIRED

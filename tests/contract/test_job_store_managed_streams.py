@@ -17,7 +17,7 @@ from model.errors import (
     StreamNotFoundError,
     StreamStateError,
 )
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.stream_options import StreamKind
 from model.stream_record import StreamHome, StreamRecord, StreamState, Wanted
 
@@ -121,7 +121,7 @@ def test_a_stream_that_ended_is_launched_again_as_its_next_generation(store: Job
     first = launch(options={"slots": 4}, snapshot_id=snapshot_of(store, "other"))
     run(store)
     store.end_stream("backup", Wanted.DRAINED, actor="bob")
-    store.report_stream("backup", "a", StreamState.DRAINED, error=Fault("drain_timed_out", "3 left."))
+    store.report_stream("backup", "a", StreamState.DRAINED, error=FaultRecord("drain_timed_out", "3 left."))
 
     again = launch(options={"slots": 2})
 
@@ -230,7 +230,7 @@ def test_a_stream_that_ended_needs_no_agent(store: JobStore, launch: Launch) -> 
 def test_what_an_agent_reports_is_kept_without_a_new_version(store: JobStore, launch: Launch) -> None:
     launch()
     running = run(store)
-    fault = Fault("storage_full", "The disk is full.")
+    fault = FaultRecord("storage_full", "The disk is full.")
     waiting = store.report_stream("backup", "a", StreamState.WAITING, instance_id="in_1", error=fault)
 
     assert (running.state, running.instance_id, running.home) == (

@@ -18,7 +18,7 @@ from model.errors import (
     StreamStateError,
     UpdateInProgressError,
 )
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.principal import ROLLOUTS_APPLY, Principal
 from model.rollout_record import NewRollout, Rollout, RolloutSide, RolloutState
 from model.stream_options import StreamKind
@@ -129,11 +129,11 @@ def test_a_restart_drains_launches_and_goes_back_each_with_its_step(store: JobSt
     store.take_streams(AGENT, limit=1, lease_seconds=60)
     store.report_stream("backup", AGENT, StreamState.RUNNING, instance_id="in_2")
     watching = store.advance_rollout(starting, RolloutState.WATCHING)
-    fault = Fault("stream_died", "It ended.")
+    fault = FaultRecord("stream_died", "It ended.")
     back = store.drain_for_rollout(watching, RolloutState.ROLLING_BACK, error=fault)
     drained(store)
     old = store.launch_for_rollout(back, RolloutState.STARTING_BACK, OLD)
-    ended = store.advance_rollout(old, RolloutState.ROLLED_BACK, error=Fault("other", "Later."))
+    ended = store.advance_rollout(old, RolloutState.ROLLED_BACK, error=FaultRecord("other", "Later."))
     assert (ended.error, ended.finished_at) == (fault, ended.changed_at)
     assert [(step.state, step.why) for step in ended.steps][-3:] == [
         (RolloutState.ROLLING_BACK, "stream_died: It ended."),
@@ -244,7 +244,7 @@ def test_of_replicas_that_take_a_step_at_once_one_takes_it(store: JobStore, url:
 def test_the_same_content_is_not_tried_again_until_it_changes_not_even_after_its_removal(store: JobStore) -> None:
     first = begin(store)
     assert apply(store) == first, "the same content, while it is in progress"
-    store.advance_rollout(first, RolloutState.ROLLED_BACK, error=Fault("rollout_failed", "Slow."))
+    store.advance_rollout(first, RolloutState.ROLLED_BACK, error=FaultRecord("rollout_failed", "Slow."))
     assert begin(store).id == first.id
     store.remove_manifest("faster", source="api")
     assert begin(store).id == first.id

@@ -13,7 +13,7 @@ from model.errors import (
     StreamSnapshotNotFoundError,
     StreamStateError,
 )
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.stream_options import StreamKind
 from model.stream_record import StreamState, Wanted
 from model.stream_snapshot import (
@@ -105,15 +105,15 @@ def test_snapshots_are_listed_newest_first_and_page_by_page(store: JobStore) -> 
 
 
 def test_a_snapshot_that_failed_says_why(store: JobStore) -> None:
-    failed = store.fail_snapshot(create(store).id, Fault("pubsub_error", "No."))
-    assert (failed.state, failed.error) == (SnapshotState.FAILED, Fault("pubsub_error", "No."))
+    failed = store.fail_snapshot(create(store).id, FaultRecord("pubsub_error", "No."))
+    assert (failed.state, failed.error) == (SnapshotState.FAILED, FaultRecord("pubsub_error", "No."))
 
 
 def test_a_snapshot_that_is_to_be_deleted_does_not_become_whole_or_failed(store: JobStore) -> None:
     made = create(store)
     assert store.delete_snapshot(made.id).state is SnapshotState.DELETING
     assert store.complete_snapshot(made.id, **COMPLETED).state is SnapshotState.DELETING
-    assert store.fail_snapshot(made.id, Fault("x", "y")).state is SnapshotState.DELETING
+    assert store.fail_snapshot(made.id, FaultRecord("x", "y")).state is SnapshotState.DELETING
     store.forget_snapshot(made.id)
     for call in (store.get_snapshot, store.delete_snapshot):
         with pytest.raises(StreamSnapshotNotFoundError):
@@ -134,8 +134,8 @@ def test_a_stream_is_put_back_step_by_step(store: JobStore) -> None:
     assert ended.finished_at is not None
     assert store.list_running_restores() == []
     again = store.create_restore("backup", snapshot.id, actor="bob")
-    failed = store.end_restore(again.id, error=Fault("snapshot_corrupt", "Damaged."))
-    assert (failed.state, failed.error) == (RestoreState.FAILED, Fault("snapshot_corrupt", "Damaged."))
+    failed = store.end_restore(again.id, error=FaultRecord("snapshot_corrupt", "Damaged."))
+    assert (failed.state, failed.error) == (RestoreState.FAILED, FaultRecord("snapshot_corrupt", "Damaged."))
     assert store.list_restores("backup") == [failed, ended]
 
 

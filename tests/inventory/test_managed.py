@@ -11,13 +11,13 @@ from connectors.pubsub.stats import SubscriptionStats
 from inventory.status import judge_streams, waiting_item
 from inventory.streams import StreamInfo, read_streams
 from jobs.lease_owner import LeaseOwner
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.stream import StoredReport, StreamReport
 from model.stream_options import StreamKind
 from model.stream_record import StreamHome, StreamRecord, StreamState, Wanted
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-FAULT = Fault("process_ended", "It ended with code 1.")
+FAULT = FaultRecord("process_ended", "It ended with code 1.")
 
 
 @pytest.fixture
@@ -135,7 +135,7 @@ def test_a_drain_that_took_too_long_says_how_many_messages_it_gave_back(record: 
         wanted=Wanted.DRAINED,
         state=StreamState.DRAINED,
         drain_timeout_seconds=5.0,
-        error=Fault("drain_timed_out", "3 messages were not committed."),
+        error=FaultRecord("drain_timed_out", "3 messages were not committed."),
     )
     found = show(drained, report(state="stopped", not_committed=3))
     assert (found.not_committed, found.drain_timeout_seconds) == (3, 5.0)

@@ -10,7 +10,7 @@ from model import failpoint
 from model.errors import (
     RolloutStateError,
 )
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.principal import STREAMS_READ, Principal
 from model.rollout_record import RolloutState
 from model.stream_options import StreamKind
@@ -123,7 +123,7 @@ def test_a_release_that_does_not_start_goes_back_or_halts(
         yard.run(StreamState.STARTING)
         yard.now += timedelta(seconds=300)
     else:
-        yard.run(StreamState.FAILED, error=Fault("release_not_found", "No such release."))
+        yard.run(StreamState.FAILED, error=FaultRecord("release_not_found", "No such release."))
     found = yard.tick()
     assert (found if halts else yard.go_back()) is state
     assert yard.rollout.error is not None
@@ -132,7 +132,7 @@ def test_a_release_that_does_not_start_goes_back_or_halts(
 
 def test_a_release_that_ends_while_it_is_watched_goes_back_even_when_it_runs_again(yard: Yard) -> None:
     yard.restart()
-    error = Fault("process_ended", "backup ended with code 1.")
+    error = FaultRecord("process_ended", "backup ended with code 1.")
     yard.store.report_stream("backup", AGENT, StreamState.FAILED, error=error)
     yard.run()
     assert yard.go_back() is RolloutState.ROLLED_BACK
@@ -165,7 +165,7 @@ def test_an_old_release_that_does_not_start_again_is_said_and_stays_wanted(yard:
     assert yard.tick(60) is RolloutState.ROLLING_BACK
     yard.drain()
     assert yard.tick() is RolloutState.STARTING_BACK
-    yard.run(StreamState.FAILED, error=Fault("process_ended", "It ended."))
+    yard.run(StreamState.FAILED, error=FaultRecord("process_ended", "It ended."))
     assert yard.tick(299) is RolloutState.STARTING_BACK
     assert yard.tick(1) is RolloutState.FAILED
     assert yard.rollout.error is not None

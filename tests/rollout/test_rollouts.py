@@ -11,7 +11,7 @@ from model.errors import (
     RolloutRefusedError,
     StreamNotFoundError,
 )
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.rollout_record import RolloutState
 from model.stream_record import StreamState
 from model.stream_update import UpdateFault, UpdateState
@@ -105,7 +105,7 @@ def test_the_same_content_again_says_what_became_of_it(yard: Yard) -> None:
     yard.tick()
     yard.drain()
     yard.tick()
-    yard.run(StreamState.FAILED, error=Fault("stream_died", "It ended."))
+    yard.run(StreamState.FAILED, error=FaultRecord("stream_died", "It ended."))
     assert yard.go_back() is RolloutState.ROLLED_BACK
     said = note("# again\n" + TEXT) or ""
     assert said.startswith(f"{made.id} was ROLLED_BACK at 2026-03-02T12:00:00Z: The new release of backup did not")

@@ -16,7 +16,7 @@ from model.errors import (
     RolloutRefusedError,
     StreamNotFoundError,
 )
-from model.fault import Fault
+from model.fault import FaultRecord
 from model.manifest_record import RunState, ScheduleRun
 from model.principal import ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, Principal
 from model.rollout_record import RolloutState
@@ -67,7 +67,7 @@ class Slots(Yard):
 
     def end(self, state: RolloutState, code: str = "rollout_failed") -> ScheduleRun:
         """Let the rollout end somehow, as its engine would."""
-        fault = None if state is RolloutState.STABLE else Fault(code, "Slow.")
+        fault = None if state is RolloutState.STABLE else FaultRecord(code, "Slow.")
         self.store.advance_rollout(self.rollout, state, error=fault)
         return self.look()
 
