@@ -266,7 +266,7 @@ def test_a_stream_that_was_killed_or_stopped_does_not_report_after_fifteen_secon
 def test_a_stream_whose_process_is_stopped_does_not_report_until_it_goes_on(
     tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("inventory.streams._SILENT_SECONDS", 1.0)
+    monkeypatch.setattr("inventory.streams.SILENT_SECONDS", 1.0)
     path = tmp_path / "streams" / "backup" / "status.json"
     path.parent.mkdir(parents=True)
     writes = (
