@@ -16,6 +16,7 @@ from connectors.bigquery.tables.specs import ATTEMPTS, DEAD_LETTERS, TableSpec, 
 from connectors.bigquery.writes.archive_writer import BigQueryArchiveWriter, WrittenPart
 from connectors.bigquery.writes.attempt_notes import AttemptNotes
 from connectors.bigquery.writes.attempts import Attempts
+from connectors.bigquery.writes.leases import BigQueryLeases
 from connectors.bigquery.writes.stream_commit import WriteStreamCommitter, document_of
 from connectors.bigquery.writes.volumes import NotedVolumes
 from model.archive import ID_COLUMNS, Attempt, Change, IdSpan
@@ -101,42 +102,27 @@ class BigQueryArchive:
         self.writer().drop(part)
 
     def take_lease(self, lease: str) -> int:
-        """Take the lease and return its new epoch: from now on nothing is committed under an older one.
-
-        What the stream before it had noted is driven to its end first.
-
-        Raises:
-            LeaseLostError: another one took it at the same moment.
-            CommitOutcomeUnknownError: the attempt before can't be settled now.
-        """
-        return self._attempts.take_lease(lease)
+        """Take the lease, as :meth:`BigQueryLeases.take_lease` does."""
+        return self._attempts.leases.take_lease(lease)
 
     def lease_epoch(self, lease: str) -> int:
         """Return how many times the lease has been taken."""
         return self._attempts.leases.epoch(lease)
 
-    def leases(self) -> "BigQueryArchive":
-        """Return itself: taking a lease is also settling what its last holder left."""
-        return self
-
-    def read_lease(self, name: str) -> bytes | None:
-        """Return what the lease's holder wrote last, None when nobody did."""
-        return self._attempts.leases.read_lease(name)
-
-    def write_lease(self, name: str, epoch: int, content: bytes) -> None:
-        """Replace what the holder of the lease's ``epoch`` wrote."""
-        self._attempts.leases.write_lease(name, epoch, content)
+    def leases(self) -> BigQueryLeases:
+        """Return the leases beside the archive; taking one also settles what its last holder left."""
+        return self._attempts.leases
 
     def committed_attempt(self, stream: str) -> int:
         """Return the number of the stream's newest attempt that was noted, 0 when there is none."""
         return self._attempts.last_noted(stream)
 
     def settle(self, attempt: Attempt) -> bool:
-        """Decide an attempt that a crash left open: say whether it is in the archive, for good.
+        """Return for good whether an attempt that a crash left open is in the archive.
 
         One that was noted is committed now if it was not; one that was not noted never will be.
         """
-        return bool(self._attempts.settle(attempt))
+        return self._attempts.settle(attempt.stream, attempt.number) is not None
 
     def read_ids(self, span: IdSpan) -> Iterator[pa.RecordBatch]:
         """Yield topic, message_id and publish_time of the rows in ``span``, and of every dead letter since then.
@@ -178,7 +164,7 @@ class BigQueryArchive:
             WarehouseError: nothing was added.
             CommitOutcomeUnknownError: it was noted and not yet seen to its end; :meth:`settle` goes on with it.
         """
-        if not self._attempts.commit(document_of(parts), attempt, ids):
+        if self._attempts.commit(document_of(parts), attempt, ids) is None:
             raise WarehouseUnavailableError("BigQuery dropped the batch's streams before they were committed.")
 
     def compact(self, *, max_small_files: int = 0) -> int:  # noqa: ARG002

@@ -1,6 +1,6 @@
 """Attempts: noted through a fence before their commit, completed by every start that finds them noted."""
 
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Protocol
 
 import pyarrow as pa
 import structlog
@@ -13,30 +13,22 @@ from connectors.bigquery.writes.leases import BigQueryLeases, LeaseState
 from connectors.bigquery.writes.write_streams import may_be_gone
 from model import failpoint
 from model.archive import Attempt
-from model.errors import (
-    CommitOutcomeUnknownError,
-    LeaseLostError,
-    WarehouseError,
-    WarehouseUnavailableError,
-)
+from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError, WarehouseUnavailableError
 
 _log = structlog.get_logger(__name__)
 
 # How long a commit is driven before the stream ends; the next start goes on with it.
 COMMIT_SECONDS: Final = 300.0
 
-Outcome = TypeVar("Outcome")
-DrivenOutcome_co = TypeVar("DrivenOutcome_co", covariant=True)
 
-
-class Driver(Protocol[DrivenOutcome_co]):
+class Driver(Protocol):
     """Commits the streams and rows that a note names; a repetition changes nothing."""
 
-    def drive(self, note: AttemptNote, *, seconds: float) -> DrivenOutcome_co:
-        """Return which of the rows are committed for good; a false value when none are and none ever will be."""
+    def drive(self, note: AttemptNote, *, seconds: float) -> frozenset[str] | None:
+        """Return the full names of the tables whose rows are committed for good; None when no row ever will be."""
 
 
-class Attempts(Generic[Outcome]):
+class Attempts:
     """The attempts of streams that write to ``anchor`` and tables beside it; one object per thread.
 
     A commit is two steps: a note through the lease's fence, then the commit itself. From the note on the
@@ -45,54 +37,49 @@ class Attempts(Generic[Outcome]):
     docs/decisions/0010-bigquery-append.md says why.
     """
 
-    def __init__(self, clients: Clients, anchor: TableId, notes: AttemptNotes, driver: Driver[Outcome]) -> None:
-        self.leases = BigQueryLeases(clients, anchor, notes)
+    def __init__(self, clients: Clients, anchor: TableId, notes: AttemptNotes, driver: Driver) -> None:
+        self.leases = BigQueryLeases(clients, anchor, notes, self._open_epoch)
         self._clients = clients
         self._notes = notes
         self._driver = driver
         self._fences: dict[str, tuple[LeaseState, StreamAppender]] = {}
 
-    def take_lease(self, lease: str) -> int:
-        """Take the lease and return its new epoch: from now on nothing is committed under an older one.
-
-        What the stream before it had noted is driven to its end first.
-
-        Raises:
-            LeaseLostError: another one took it at the same moment.
-            CommitOutcomeUnknownError: the attempt before can't be settled now.
-        """
-        state = self.leases.take_lease(lease)
+    def _open_epoch(self, lease: str, state: LeaseState) -> None:
+        """Begin to note attempts under a lease that was taken; what its last holder had noted is settled first."""
         self._fences[lease] = (state, StreamAppender(self._clients, state.fence))
         found = self._notes.newest(lease)
         if found is not None:
             self._settle(found)
-        return state.epoch
+
+    def epoch(self, lease: str) -> int:
+        """Return the epoch under which this object holds the lease, 0 before it was taken."""
+        return self._fences[lease][0].epoch if lease in self._fences else 0
 
     def last_noted(self, stream: str) -> int:
         """Return the number of the stream's newest attempt that was noted, 0 when there is none."""
         return self._notes.last_attempt(stream)
 
-    def settle(self, attempt: Attempt) -> Outcome | None:
-        """Settle an attempt that a crash left open, and return which of its rows are committed; None for none.
+    def settle(self, stream: str, number: int) -> frozenset[str] | None:
+        """Settle an attempt that a crash left open; return the tables that have its rows, None when none has.
 
         One that was noted is committed now if it was not; one that was not noted never will be.
         """
-        note = self._notes.find(attempt.stream, attempt.number)
-        return None if note is None else self._settle(note) or None
+        note = self._notes.find(stream, number)
+        return None if note is None else self._settle(note)
 
-    def commit(self, document: str, attempt: Attempt, ids: pa.Table | None) -> Outcome:
+    def commit(self, document: str, attempt: Attempt, ids: pa.Table | None) -> frozenset[str] | None:
         """Note ``document``, then commit the rows that it names, for as long as it takes to learn the outcome.
 
-        ``ids`` (topic, message_id, publish_time) are kept for an earlier Refeed that takes the lease over. A false
-        outcome means that BigQuery dropped the rows before they were committed.
+        Returned are the tables that have their rows, None when BigQuery dropped all rows before they were
+        committed. ``ids`` (topic, message_id, publish_time) are kept for an earlier Refeed that takes the lease
+        over.
 
         Raises:
             LeaseLostError: another stream holds the lease; nothing was added and nothing ever will be.
             WarehouseError: nothing was added.
             CommitOutcomeUnknownError: it was noted and not yet seen to its end; :meth:`settle` goes on with it.
         """
-        state, _ = self._fences.get(attempt.lease, (LeaseState(), None))
-        if state.epoch != attempt.lease_epoch:
+        if self.epoch(attempt.lease) != attempt.lease_epoch:
             raise LeaseLostError(lease=attempt.lease)
         failpoint.hit("commit.before")
         note = AttemptNote(attempt.lease, attempt.lease_epoch, attempt.stream, attempt.number, document)
@@ -105,7 +92,7 @@ class Attempts(Generic[Outcome]):
         except WarehouseError as exc:
             # It is noted and may still be committed: it must not be treated as undone.
             raise CommitOutcomeUnknownError(f"Noted, but not committed: {exc.message}") from exc
-        if not outcome:
+        if outcome is None:
             self._abandon(note)
         else:
             failpoint.hit("commit.after")
@@ -113,7 +100,7 @@ class Attempts(Generic[Outcome]):
 
     def _add_note(self, note: AttemptNote, ids: pa.Table | None) -> None:
         """Note the attempt; an error that may hide a note is an unknown outcome."""
-        _, appender = self._fences[note.lease]
+        state, appender = self._fences[note.lease]
         before = appender.offset
         try:
             try:
@@ -123,7 +110,7 @@ class Attempts(Generic[Outcome]):
                     raise
                 # The epoch is still ours (_append_note has looked), so that no successor has closed the fence:
                 # BigQuery has forgotten or finalized it, as it does with idle streams.
-                state = self.leases.replace_fence(note.lease)
+                state = self.leases.replace_fence(note.lease, state.epoch)
                 self._fences[note.lease] = (state, StreamAppender(self._clients, state.fence))
                 self._append_note(note, ids)
         except WarehouseUnavailableError as exc:
@@ -143,11 +130,11 @@ class Attempts(Generic[Outcome]):
                 raise CommitOutcomeUnknownError("The attempt was noted, then the lease was taken over.") from exc
             raise LeaseLostError(lease=note.lease) from exc
 
-    def _settle(self, note: AttemptNote) -> Outcome:
+    def _settle(self, note: AttemptNote) -> frozenset[str] | None:
         outcome = self._driver.drive(note, seconds=COMMIT_SECONDS)
-        if not outcome:
+        if outcome is None:
             self._abandon(note)
-        _log.info("attempt_settled", attempt=note.attempt, stream=note.stream, is_in=bool(outcome))
+        _log.info("attempt_settled", attempt=note.attempt, stream=note.stream, is_in=outcome is not None)
         return outcome
 
     def _abandon(self, note: AttemptNote) -> None:

@@ -35,14 +35,20 @@ class BigQueryLeases:
 
     A patch with If-Match is BigQuery's compare-and-set: it is free, takes one call, and an empty table has no
     other writers, so that its ETag changes with the lease alone. Google allows five such changes of a table in
-    ten seconds; a lease is renewed every ten.
+    ten seconds; a lease is renewed every ten. ``on_taken`` is called with each lease that was taken and its state.
     """
 
-    def __init__(self, clients: Clients, archive: TableId, notes: AttemptNotes) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        archive: TableId,
+        notes: AttemptNotes,
+        on_taken: Callable[[str, LeaseState], None],
+    ) -> None:
         self._clients = clients
         self._archive = archive
         self._notes = notes
-        self._taken: dict[str, LeaseState] = {}
+        self._on_taken = on_taken
 
     def read_lease(self, name: str) -> bytes | None:
         """Return what the holder wrote last, None when nobody did."""
@@ -63,11 +69,14 @@ class BigQueryLeases:
 
         self._change(name, change)
 
-    def take_lease(self, name: str) -> LeaseState:
-        """Take the lease: a new epoch with a fence of its own; every older fence is closed when this returns.
+    def take_lease(self, name: str) -> int:
+        """Take the lease and return its new epoch: from now on nothing is committed under an older one.
+
+        The epoch has a fence of its own; every older fence is closed before ``on_taken`` is called.
 
         Raises:
             LeaseLostError: another one took it at the same moment.
+            CommitOutcomeUnknownError: what the holder before had noted can't be settled now.
         """
         fence = self._notes.open_fence()
         seen: list[int] = []
@@ -82,27 +91,25 @@ class BigQueryLeases:
             return LeaseState(found.epoch + 1, fence, older, found.holder)
 
         taken = self._change(name, change)
-        self._taken[name] = taken
         for older in taken.open_fences:
             self._notes.close_fence(older)
-        return taken
+        self._on_taken(name, taken)
+        return taken.epoch
 
-    def replace_fence(self, name: str) -> LeaseState:
-        """Give this epoch a new fence, because BigQuery has forgotten the old one, as it does with idle streams.
+    def replace_fence(self, name: str, epoch: int) -> LeaseState:
+        """Give ``epoch`` a new fence, because BigQuery has forgotten the old one, as it does with idle streams.
 
         Raises:
             LeaseLostError: another stream took the lease.
         """
-        mine = self._taken[name]
         fence = self._notes.open_fence()
 
         def change(found: LeaseState) -> LeaseState:
-            if found.epoch != mine.epoch:
+            if found.epoch != epoch:
                 raise LeaseLostError(lease=name)
             return replace(found, fence=fence, open_fences=(*found.open_fences, found.fence))
 
-        self._taken[name] = self._change(name, change)
-        return self._taken[name]
+        return self._change(name, change)
 
     def epoch(self, name: str) -> int:
         """Return how many times the lease has been taken."""

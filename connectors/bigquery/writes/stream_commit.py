@@ -68,8 +68,8 @@ class WriteStreamCommitter:
     def __init__(self, clients: Clients) -> None:
         self._clients = clients
 
-    def drive(self, note: AttemptNote, *, seconds: float) -> bool:
-        """Commit what ``note`` says and return True; False when its rows are gone and never can be.
+    def drive(self, note: AttemptNote, *, seconds: float) -> frozenset[str] | None:
+        """Commit what ``note`` says and return its tables; None when its rows are gone and never can be.
 
         Raises:
             CommitOutcomeUnknownError: BigQuery did not say within the time; call it again.
@@ -83,11 +83,11 @@ class WriteStreamCommitter:
             column = "failed_at" if table.table.endswith(f"_{DEAD_LETTERS}") else "ingest_time"
             # A note of an earlier Refeed has no times: a message that comes twice is better than one that is lost.
             if not self.has_rows_of(table, column, entry.get("ingest_times", ()), use="backup"):
-                return False
+                return None
         failpoint.hit("bigquery.committed")
         for table, entry in tables.items():
             self.insert_large(note, table, entry["staged"], ends_at)
-        return True
+        return frozenset(map(str, tables))
 
     def insert_large(
         self, note: AttemptNote, table: TableId, staged: Sequence[Mapping[str, Any]], ends_at: float

@@ -20,6 +20,7 @@ from connectors.bigquery.tables.specs import ATTEMPTS, attempts_spec
 from connectors.bigquery.writes.attempt_notes import NOTED_IDS_SCHEMA, AttemptNote, AttemptNotes
 from connectors.bigquery.writes.attempts import Attempts
 from connectors.bigquery.writes.large_rows import drop_large_rows
+from connectors.bigquery.writes.leases import BigQueryLeases
 from connectors.bigquery.writes.row_table import BigQueryRowTable
 from connectors.bigquery.writes.row_writer import BigQueryRowPart
 from connectors.bigquery.writes.stream_commit import WriteStreamCommitter
@@ -54,8 +55,8 @@ class RowCommitter:
     def __init__(self, clients: Clients) -> None:
         self._committer = WriteStreamCommitter(clients)
 
-    def drive(self, note: AttemptNote, *, seconds: float) -> frozenset[str]:
-        """Commit what ``note`` says and return the full names of the tables that have their rows.
+    def drive(self, note: AttemptNote, *, seconds: float) -> frozenset[str] | None:
+        """Commit what ``note`` says and return the full names of the tables that have their rows, None for none.
 
         Raises:
             CommitOutcomeUnknownError, WarehouseError: for one table at least nobody can say; call it again.
@@ -64,7 +65,7 @@ class RowCommitter:
         entries: dict[str, dict[str, Any]] = json.loads(note.document)
         with ThreadPoolExecutor(min(_COMMITS_AT_ONCE, len(entries))) as pool:
             running = {name: pool.submit(self._commit, note, name, entries[name], ends_at) for name in entries}
-        return frozenset(name for name, future in running.items() if future.result())
+        return frozenset(name for name, future in running.items() if future.result()) or None
 
     def _commit(self, note: AttemptNote, name: str, entry: Mapping[str, Any], ends_at: float) -> bool:
         table = TableId.parse(name, "")
@@ -120,7 +121,6 @@ class BigQueryRowTables:
         self._run = uuid.uuid4().hex
         self._ends = StreamEnds()
         self._budget = StreamBudget(settings.streams_per_hour)
-        self._epoch = 0
         self._last_noted: int | None = None
 
     def create(self) -> None:
@@ -138,22 +138,9 @@ class BigQueryRowTables:
             run=self._run,
         )
 
-    def leases(self) -> "BigQueryRowTables":
-        """Return itself: taking a lease is also settling what its last holder left."""
-        return self
-
-    def read_lease(self, name: str) -> bytes | None:
-        """Return what the lease's holder wrote last, None when nobody did."""
-        return self._attempts.leases.read_lease(name)
-
-    def write_lease(self, name: str, epoch: int, content: bytes) -> None:
-        """Replace what the holder of the lease's ``epoch`` wrote."""
-        self._attempts.leases.write_lease(name, epoch, content)
-
-    def take_lease(self, name: str) -> int:
-        """Take the lease and return its new epoch; what its last holder noted is committed first."""
-        self._epoch = self._attempts.take_lease(name)
-        return self._epoch
+    def leases(self) -> BigQueryLeases:
+        """Return the leases beside the anchor; taking one also settles what its last holder left."""
+        return self._attempts.leases
 
     def take(self, name: str) -> int:  # noqa: ARG002  the lease is one for all tables
         """Return the number of the stream's newest attempt that was noted."""
@@ -163,7 +150,7 @@ class BigQueryRowTables:
 
     def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
         """Return which of ``names`` have the rows of the attempt ``number``, for good."""
-        return self._named(self._attempts.settle(self._attempt(self._stream, number)) or frozenset(), names)
+        return self._named(self._attempts.settle(self._stream, number), names)
 
     def read_since(
         self, name: str, columns: Sequence[str], publish_column: str, span: IdSpan
@@ -241,7 +228,7 @@ class BigQueryRowTables:
         part = replace(table.writer(schema), run=None).write_rows([batch])
         number = self._attempts.last_noted(stream) + 1
         document = json.dumps({str(self._id(name)): _entry([part])})
-        if not self._attempts.commit(document, self._attempt(stream, number), None):
+        if self._attempts.commit(document, self._attempt(stream, number), None) is None:
             raise WarehouseUnavailableError(f"BigQuery dropped the rows for {name} before their commit.")
 
     def parse_part(self, fields: Mapping[str, Any]) -> BigQueryRowPart:
@@ -282,10 +269,10 @@ class BigQueryRowTables:
         return TableId.parse(name, self._project)
 
     def _attempt(self, stream: str, number: int) -> Attempt:
-        return Attempt(stream, number, self._lease, self._epoch)
+        return Attempt(stream, number, self._lease, self._attempts.epoch(self._lease))
 
-    def _named(self, full_names: frozenset[str], names: Sequence[str]) -> frozenset[str]:
-        return frozenset(name for name in names if str(self._id(name)) in full_names)
+    def _named(self, full_names: frozenset[str] | None, names: Sequence[str]) -> frozenset[str]:
+        return frozenset(name for name in names if str(self._id(name)) in (full_names or ()))
 
 
 def _entry(parts: Sequence[BigQueryRowPart]) -> dict[str, Any]:

@@ -152,9 +152,9 @@ def test_somebody_elses_patch_of_the_lease_table_costs_a_renewal_nothing(world):
         return found
 
     world.archive._clients.rest().get_table = patch_in_between
-    world.archive.write_lease("l", world.epoch, b"mine")
+    world.archive.leases().write_lease("l", world.epoch, b"mine")
     assert patched
-    assert world.archive.read_lease("l") == b"mine"
+    assert world.archive.leases().read_lease("l") == b"mine"
 
 
 # "A committed stream has a TTL of four days if there is no traffic on the stream" (cited in

@@ -99,7 +99,7 @@ def test_an_attempt_whose_streams_were_dropped_never_counts(
 ) -> None:
     epoch = archive.take_lease("l")
     with monkeypatch.context() as patched:
-        patched.setattr(WriteStreamCommitter, "drive", lambda *_, **__: False)
+        patched.setattr(WriteStreamCommitter, "drive", lambda *_, **__: None)
         with pytest.raises(WarehouseUnavailableError):
             archive.commit([write(archive, "orders", 4)], Attempt("s", 1, "l", epoch))
     archive.commit([write(archive, "orders", 1)], Attempt("s", 2, "l", epoch))
