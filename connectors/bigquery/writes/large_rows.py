@@ -1,11 +1,15 @@
 """Rows too large for an append request: loaded beside the table, inserted when their attempt is committed."""
 
+import base64
 import io
-import time
+import json
+import math
+import time as clock
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,7 +22,6 @@ from connectors.bigquery.queries.job import QueryJob, find_job, wait_until_done
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import read_table
 from connectors.bigquery.writes.batches import RefusedRow
-from connectors.bigquery.writes.json_lines import encode_lines
 from model.errors import (
     CommitOutcomeUnknownError,
     TableNotFoundError,
@@ -44,6 +47,7 @@ _PASSING_REASONS: Final = frozenset(
         "tableUnavailable",
     }
 )
+_NOT_FINITE: Final[Mapping[float, str]] = {math.inf: "Infinity", -math.inf: "-Infinity"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ def insert_large_rows(clients: Clients, target: TableId, staged: LargeRows, *, j
         CommitOutcomeUnknownError: BigQuery did not say within the time; call it again.
         WarehouseError: the rows can't be inserted.
     """
-    ends_at = time.monotonic() + seconds
+    ends_at = clock.monotonic() + seconds
     for number in range(1, _MOST_TRIES + 1):
         failed = _run_insert(clients, target, staged, f"{job}-{number}", ends_at)
         if failed is None:
@@ -90,7 +94,7 @@ def insert_large_rows(clients: Clients, target: TableId, staged: LargeRows, *, j
             return
         if failed.details.get("reason") not in _PASSING_REASONS:
             raise failed
-        time.sleep(min(0.1 * 2**number, 10.0))
+        clock.sleep(min(0.1 * 2**number, 10.0))
     raise CommitOutcomeUnknownError(f"Inserting {staged.table} failed {_MOST_TRIES} times.")
 
 
@@ -138,7 +142,7 @@ def _run_load(
     """Return None when the rows are in, the error when BigQuery refuses them; what passes is tried again."""
     # Parquet can't fill a JSON column ("Work with JSON data in GoogleSQL", Limitations); a row of JSON may have
     # 100 MB ("Quotas and limits", Load jobs).
-    file = io.BytesIO(encode_lines(rows, fields))
+    file = io.BytesIO(_encode_lines(rows, fields))
     config = bigquery.LoadJobConfig(
         source_format="NEWLINE_DELIMITED_JSON",
         write_disposition="WRITE_APPEND",
@@ -193,7 +197,7 @@ def _run_insert(
         return WarehouseError(f"{what}: {message}", reason=reason)
 
     try:
-        return call_bigquery(call, what, seconds=max(0.0, ends_at - time.monotonic()), role=JOB_ROLE)
+        return call_bigquery(call, what, seconds=max(0.0, ends_at - clock.monotonic()), role=JOB_ROLE)
     except WarehouseUnavailableError as exc:
         raise CommitOutcomeUnknownError(exc.message) from exc
 
@@ -203,3 +207,50 @@ def _fields(clients: Clients, staged: str) -> Sequence[Any]:
     if found is None:
         raise WarehouseError(f"The large rows in {staged} are gone, and no job has inserted them.")
     return tuple(found.schema)
+
+
+def _encode_lines(rows: Iterable[pa.RecordBatch], fields: Sequence[Any]) -> bytes:
+    """Return ``rows`` as JSON lines for a table of these ``fields`` (Google's SchemaField).
+
+    The texts of JSON columns go in as they are, so that no number in them is rounded and no name left out.
+    """
+    lines = [_record(row, fields) for batch in rows for row in batch.to_pylist()]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _record(row: Mapping[str, Any], fields: Sequence[Any]) -> str:
+    known = {field.name.lower(): field for field in fields}
+    cells = (
+        f"{json.dumps(name)}:{_cell(cell, known[name.lower()])}" for name, cell in row.items() if cell is not None
+    )
+    return f"{{{','.join(cells)}}}"
+
+
+def _cell(cell: Any, field: Any) -> str:
+    if field.mode == "REPEATED":
+        return f"[{','.join(_single(element, field) for element in cell)}]"
+    return _single(cell, field)
+
+
+def _single(cell: Any, field: Any) -> str:
+    if cell is None:
+        return "null"
+    if field.field_type in ("RECORD", "STRUCT"):
+        return _record(cell, field.fields)
+    if field.field_type == "JSON":
+        # A line is a row; between the tokens of a JSON text any white space is the same.
+        return str(cell).replace("\n", " ").replace("\r", " ")
+    return json.dumps(_scalar(cell), ensure_ascii=False)
+
+
+def _scalar(cell: Any) -> Any:
+    """Return a cell as "Load JSON data from Cloud Storage" (Google) wants it."""
+    if isinstance(cell, bytes):
+        return base64.b64encode(cell).decode()
+    if isinstance(cell, date | datetime | time):
+        return cell.isoformat()
+    if isinstance(cell, Decimal):
+        return format(cell, "f")
+    if isinstance(cell, float) and not math.isfinite(cell):
+        return _NOT_FINITE.get(cell, "NaN")
+    return cell

@@ -15,8 +15,13 @@ from connectors.bigquery.writes.appender import StreamAppender
 from connectors.bigquery.writes.batches import RefusedRow, cut
 from connectors.bigquery.writes.kept_streams import KEPT
 from connectors.bigquery.writes.large_rows import LargeRows, load_large_rows
-from connectors.bigquery.writes.readiness import not_ready
-from connectors.bigquery.writes.write_streams import PENDING, create_stream, finalize_stream, may_be_gone
+from connectors.bigquery.writes.write_streams import (
+    PENDING,
+    create_stream,
+    finalize_stream,
+    may_be_gone,
+    not_ready,
+)
 from model import failpoint
 from model.errors import WarehouseError, WarehouseUnavailableError
 from model.format import Format
