@@ -1,9 +1,8 @@
 """Google's own BigQuery clients: where they connect, who asks, and how large an answer may be."""
 
-import json
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final, Self
 
 from model.settings import BigQuerySettings
@@ -40,24 +39,17 @@ class Connection:
     @classmethod
     def of(cls, project: str, settings: BigQuerySettings) -> Self:
         """Return the connection that ``settings`` describe."""
-        return cls(
-            project=project,
-            location=settings.location,
-            host=settings.host,
-            storage_host=settings.storage_host,
-            is_regional=settings.is_regional,
-            labels=settings.labels,
-            kms_key=settings.kms_key,
-        )
+        # All fields but the project have the settings' own names.
+        return cls(project, *(getattr(settings, field.name) for field in fields(cls) if field.name != "project"))
 
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
         return asdict(self)
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+    def from_json(cls, given: Mapping[str, Any]) -> Self:
         """Return the connection that :meth:`as_json` described."""
-        return cls(**{**fields, "labels": tuple((key, value) for key, value in fields["labels"])})
+        return cls(**{**given, "labels": tuple((key, value) for key, value in given["labels"])})
 
     def labels_for(self, use: str) -> dict[str, str]:
         """Return the labels of a job or table that exists for ``use``: a billing export tells uses apart."""
@@ -99,7 +91,7 @@ class Clients:
         """Return google-cloud-bigquery's client."""
         with self._lock:
             if self._rest is None:
-                from google.api_core.client_options import ClientOptions
+                from google.auth.credentials import AnonymousCredentials
                 from google.cloud import bigquery
 
                 connection = self.connection
@@ -107,8 +99,8 @@ class Clients:
                 self._rest = bigquery.Client(
                     project=connection.project,
                     location=connection.location,
-                    credentials=_no_credentials() if connection.host else None,
-                    client_options=ClientOptions(api_endpoint=endpoint) if endpoint else None,
+                    credentials=AnonymousCredentials() if connection.host else None,  # type: ignore[no-untyped-call]
+                    client_options={"api_endpoint": endpoint} if endpoint else None,
                 )
             return self._rest
 
@@ -117,11 +109,8 @@ class Clients:
         with self._lock:
             if self._write is None:
                 from google.cloud.bigquery_storage_v1 import BigQueryWriteClient
-                from google.cloud.bigquery_storage_v1.services.big_query_write.transports import (
-                    BigQueryWriteGrpcTransport as Transport,
-                )
 
-                self._write = BigQueryWriteClient(transport=Transport(channel=self._channel(Transport)))
+                self._write = self._connect(BigQueryWriteClient)
             return self._write
 
     def append_rows(self, requests: Iterator[bytes], *, stream: str, seconds: float) -> Any:
@@ -154,22 +143,21 @@ class Clients:
         with self._lock:
             if self._read is None:
                 from google.cloud.bigquery_storage_v1.services.big_query_read import BigQueryReadClient
-                from google.cloud.bigquery_storage_v1.services.big_query_read.transports import (
-                    BigQueryReadGrpcTransport as Transport,
-                )
 
-                self._read = BigQueryReadClient(transport=Transport(channel=self._channel(Transport)))
+                self._read = self._connect(BigQueryReadClient)
             return self._read
 
-    def _channel(self, transport: Any) -> Any:
-        host = self.connection.storage_host
-        if host is not None:
+    def _connect(self, kind: Any) -> Any:
+        """Return a client of a Storage API whose channel has our options."""
+        connection, transport = self.connection, kind.get_transport_class("grpc")
+        if connection.storage_host is not None:
             import grpc
 
-            return grpc.insecure_channel(host, options=_CHANNEL_OPTIONS)
-        return transport.create_channel(
-            self.connection.storage_endpoint or _STORAGE_ENDPOINT, options=_CHANNEL_OPTIONS
-        )
+            channel: Any = grpc.insecure_channel(connection.storage_host, options=_CHANNEL_OPTIONS)
+        else:
+            endpoint = connection.storage_endpoint or _STORAGE_ENDPOINT
+            channel = transport.create_channel(endpoint, options=_CHANNEL_OPTIONS)
+        return kind(transport=transport(channel=channel))
 
     def close(self) -> None:
         """End the connections; the next call makes new ones."""
@@ -183,16 +171,9 @@ class Clients:
 
 def process_clients(connection: Connection) -> Clients:
     """Return this process's clients for ``connection``: Spark uses a worker for one task after the other."""
-    key = json.dumps(connection.as_json(), sort_keys=True)
-    if key not in _CLIENTS:
-        _CLIENTS[key] = Clients(connection)
-    return _CLIENTS[key]
+    if connection not in _CLIENTS:
+        _CLIENTS[connection] = Clients(connection)
+    return _CLIENTS[connection]
 
 
-_CLIENTS: dict[str, Clients] = {}
-
-
-def _no_credentials() -> Any:
-    from google.auth.credentials import AnonymousCredentials
-
-    return AnonymousCredentials()  # type: ignore[no-untyped-call]
+_CLIENTS: dict[Connection, Clients] = {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from connectors.bigquery.queries.job import NamedParameter
+from connectors.bigquery.queries.job import typed
 from connectors.bigquery.queries.merge_steps import MergeJobs, MergeStep, Run
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.entity_table import BigQueryEntityTable, MergeState
@@ -102,10 +102,7 @@ class ChangeSearch:
 
     def _step(self, name: str, sql: str, since: datetime, *, is_first: bool = False) -> MergeStep:
         """Return a step that reads staging; the first one's moment holds for all, also when it is taken up."""
-        given = {
-            "partitions_from": NamedParameter("TIMESTAMP", since),
-            "until": NamedParameter("TIMESTAMP", self.until),
-        }
+        given = typed({"partitions_from": since, "until": self.until})
         return MergeStep(name, sql, given, moving=("until",) if is_first else ())
 
     def _use(self, **tables: str) -> None:

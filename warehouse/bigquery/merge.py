@@ -8,7 +8,7 @@ from datetime import date, datetime
 from typing import Any, Final
 
 from connectors.bigquery.client import Clients
-from connectors.bigquery.queries.job import NamedParameter
+from connectors.bigquery.queries.job import typed
 from connectors.bigquery.queries.merge_steps import MergeJobs, MergeStep
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.audits import BigQueryAudits
@@ -150,18 +150,17 @@ class BigQueryMerge:
         return MergeStep(
             "merge",
             found.queries.merge(found.days),
-            {
-                "source": NamedParameter("STRING", self._source.name),
-                "merge": NamedParameter("STRING", uuid.uuid4().hex),
-                "until": NamedParameter("TIMESTAMP", found.report.until),
-                "number": NamedParameter("INT64", state.number),
-                "rows_after": NamedParameter("INT64", found.rows_after),
-                "details": NamedParameter("STRING", json.dumps(dict(found.counts))),
-                **{
-                    name: NamedParameter("INT64", found.counts[name])
-                    for name in ("changed", "newer", "older", "newest_staged_us")
-                },
-            },
+            typed(
+                {
+                    "source": self._source.name,
+                    "merge": uuid.uuid4().hex,
+                    "until": found.report.until,
+                    "number": state.number,
+                    "rows_after": found.rows_after,
+                    "details": json.dumps(dict(found.counts)),
+                    **{name: found.counts[name] for name in ("changed", "newer", "older", "newest_staged_us")},
+                }
+            ),
             moving=("merge",),
         )
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from connectors.bigquery.client import Clients
-from connectors.bigquery.queries.job import NamedParameter, QueryJob
+from connectors.bigquery.queries.job import NamedParameter, QueryJob, typed
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import read_table
 from connectors.bigquery.tables.entity_table import BigQueryEntityTable, MergeState
@@ -65,7 +65,7 @@ class BigQueryStaging:
             return 0, True
         until = min(state.until, state.now)
         remembered = max(until, state.now - _PAST)
-        parameters = {**_parameters(backfill_id), "merged_until": NamedParameter("TIMESTAMP", remembered)}
+        parameters = {**_parameters(backfill_id), **typed({"merged_until": remembered})}
         # A table that was created again has nothing that was merged, and no past to ask.
         texts = [render_merged(str(table)) for table, created in self._existing() if created <= until]
         found = [int(row["merged"]) for text in texts for row in self._read(text, parameters, list)]
@@ -123,7 +123,4 @@ def _has_backfills(table: Any) -> bool:
 def _parameters(backfill_id: str) -> dict[str, NamedParameter]:
     first = (created_at(backfill_id) - _SKEW).astimezone(UTC)
     day = datetime(first.year, first.month, first.day, tzinfo=UTC)
-    return {
-        "backfill": NamedParameter("STRING", backfill_id),
-        "partitions_from": NamedParameter("TIMESTAMP", day),
-    }
+    return typed({"backfill": backfill_id, "partitions_from": day})

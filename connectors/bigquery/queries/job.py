@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
@@ -42,6 +43,7 @@ _MAX_POLL_SECONDS: Final = 1.0
 _TOO_LARGE: Final = frozenset(
     {"bytesBilledLimitExceeded", "billingTierLimitExceeded", "resourcesExceeded", "responseTooLarge", "timeout"}
 )
+_TYPES: Final[Mapping[type, str]] = {str: "STRING", int: "INT64", datetime: "TIMESTAMP"}
 _QUERY_FAULTS: Final = frozenset({"invalidQuery", "invalid", "notFound"})
 
 
@@ -58,6 +60,16 @@ class NamedParameter:
         if array:
             return bigquery.ArrayQueryParameter(name, array[1], list(self.value or ()))
         return bigquery.ScalarQueryParameter(name, self.type, self.value)
+
+
+def typed(values: Mapping[str, str | int | datetime]) -> dict[str, NamedParameter]:
+    """Return parameters of the types that their Python values have.
+
+    Example:
+        >>> typed({"topic": "orders"})
+        {'topic': NamedParameter(type='STRING', value='orders')}
+    """
+    return {name: NamedParameter(_TYPES[type(value)], value) for name, value in values.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,10 @@
 
 import queue
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Self
+from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 from google.api_core import exceptions as api
@@ -25,7 +25,7 @@ _LOOK_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ReadSession:
-    """One moment of a table, dealt out to streams; JSON-ready.
+    """One moment of a table, dealt out to streams.
 
     The same stream gives the same rows in the same order, so that (stream, offset) names a row for as long as
     the session lives, which is six hours at least.
@@ -35,17 +35,6 @@ class ReadSession:
     streams: tuple[str, ...]
     schema: bytes
     estimated_rows: int
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what :meth:`from_json` takes."""
-        return {**asdict(self), "schema": self.schema.hex()}
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the session that :meth:`as_json` described."""
-        return cls(
-            fields["name"], tuple(fields["streams"]), bytes.fromhex(fields["schema"]), fields["estimated_rows"]
-        )
 
     def arrow_schema(self) -> pa.Schema:
         """Return the schema of the batches."""

@@ -9,7 +9,7 @@ import structlog
 
 from connectors.bigquery.client import Clients
 from connectors.bigquery.errors import JOB_ROLE, PATIENCE_SECONDS, our_errors
-from connectors.bigquery.queries.job import NamedParameter, QueryJob, job_error, wait_until_done
+from connectors.bigquery.queries.job import QueryJob, job_error, typed, wait_until_done
 from connectors.bigquery.table_id import TableId
 from model.errors import QueryTooLargeError
 from model.read_budget import ReadBudget
@@ -20,6 +20,8 @@ _log = structlog.get_logger(__name__)
 _PAGE_ROWS: Final = 50_000
 # A partition begins before the rows in it came; a day is the longest one.
 _PARTITION: Final = timedelta(days=1)
+# The partitions that a time may be in, and the write buffer.
+_RECENT: Final = "(_PARTITIONTIME >= @first OR _PARTITIONTIME IS NULL)"
 _TOO_MUCH: Final = "Compare fewer hours, or raise REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED."
 _MOVED: Final = (
     "The stream has moved and has to read which messages may come again: raise "
@@ -44,33 +46,22 @@ def read_since(
         QueryTooLargeError: it would be billed for more than ``maximum_bytes_billed``; then it reads nothing.
         QueryError, WarehouseError: BigQuery refuses it, there being no such table among others, or failed.
     """
-    first = min(starts.values()) - _PARTITION
     condition = " OR ".join(f"`{name}` >= @start_{place}" for place, name in enumerate(starts))
-    sql = (
-        f"SELECT {', '.join(f'`{name}`' for name in columns)} FROM `{table}` "  # noqa: S608  our own names
-        f"WHERE (_PARTITIONTIME >= @first OR _PARTITIONTIME IS NULL) AND ({condition})"
-    )
-    parameters = {
-        f"start_{place}": NamedParameter("TIMESTAMP", start) for place, start in enumerate(starts.values())
+    names = ", ".join(f"`{name}`" for name in columns)
+    sql = f"SELECT {names} FROM `{table}` WHERE {_RECENT} AND ({condition})"  # noqa: S608  our own names
+    values = {
+        "first": min(starts.values()) - _PARTITION,
+        **{f"start_{place}": start for place, start in enumerate(starts.values())},
     }
-    query = QueryJob(
-        clients,
-        sql,
-        "learn",
-        {"first": NamedParameter("TIMESTAMP", first), **parameters},
-        options={"maximum_bytes_billed": maximum_bytes_billed},
-    )
-    job = _run(query, table)
+    limit = {"maximum_bytes_billed": maximum_bytes_billed}
+    job = _run(QueryJob(clients, sql, "learn", typed(values), options=limit), table)
     _log.info(
         "ids_queried",
         table=str(table),
         bytes_processed=int(job.total_bytes_processed or 0),
         bytes_billed=int(job.total_bytes_billed or 0),
     )
-    with our_errors(f"reading the ids of {table}", JOB_ROLE):
-        # The client's own retries: a page that is asked for again is the same page.
-        rows = job.result(page_size=_PAGE_ROWS)
-        yield from rows.to_arrow_iterable(bqstorage_client=None)
+    yield from _read_pages(job, f"reading the ids of {table}")
 
 
 def read_between(
@@ -95,25 +86,22 @@ def read_between(
     selected = ", ".join(f"{sql} AS `{name}`" for name, sql in columns.items())
     of_topics = " OR ".join(f"t.`topic` = @topic_{place}" for place in range(len(topics)))
     sql = (
-        f"SELECT {selected} FROM `{table}` AS t "  # noqa: S608  our own names
-        "WHERE (_PARTITIONTIME >= @first OR _PARTITIONTIME IS NULL) "
+        f"SELECT {selected} FROM `{table}` AS t WHERE {_RECENT} "  # noqa: S608  our own names
         f"AND t.`{column}` >= @start AND t.`{column}` < @end{f' AND ({of_topics})' if topics else ''}"
     )
-    parameters = {
-        "first": NamedParameter("TIMESTAMP", times.start - _PARTITION),
-        "start": NamedParameter("TIMESTAMP", times.start),
-        "end": NamedParameter("TIMESTAMP", times.end),
-        **{f"topic_{place}": NamedParameter("STRING", topic) for place, topic in enumerate(topics)},
+    values: dict[str, str | int | datetime] = {
+        "first": times.start - _PARTITION,
+        "start": times.start,
+        "end": times.end,
+        **{f"topic_{place}": topic for place, topic in enumerate(topics)},
     }
     # BigQuery takes no limit of 0; one of a byte refuses every query that is billed.
     limit = {"maximum_bytes_billed": max(1, budget.left_bytes)}
-    job = _run(QueryJob(clients, sql, "shadow", parameters, options=limit), table, _TOO_MUCH)
+    job = _run(QueryJob(clients, sql, "shadow", typed(values), options=limit), table, _TOO_MUCH)
     billed = int(job.total_bytes_billed or 0)
     budget.spend(billed)
     _log.info("rows_queried", table=str(table), bytes_billed=billed)
-    with our_errors(f"reading rows of {table}", JOB_ROLE):
-        rows = job.result(page_size=_PAGE_ROWS)
-        yield from rows.to_arrow_iterable(bqstorage_client=None)
+    yield from _read_pages(job, f"reading rows of {table}")
 
 
 def delete_since(clients: Clients, table: TableId, since: datetime, *, maximum_bytes_billed: int) -> int:
@@ -126,16 +114,10 @@ def delete_since(clients: Clients, table: TableId, since: datetime, *, maximum_b
         QueryTooLargeError: it would be billed for more than ``maximum_bytes_billed``; nothing is deleted.
         QueryError, WarehouseError: BigQuery refuses it, or failed; nothing is deleted.
     """
-    sql = (
-        f"DELETE FROM `{table}` "  # noqa: S608  our own name
-        "WHERE (_PARTITIONTIME >= @first OR _PARTITIONTIME IS NULL) AND ingest_time >= @since"
-    )
-    parameters = {
-        "first": NamedParameter("TIMESTAMP", since - _PARTITION),
-        "since": NamedParameter("TIMESTAMP", since),
-    }
+    sql = f"DELETE FROM `{table}` WHERE {_RECENT} AND ingest_time >= @since"  # noqa: S608  our own name
+    values = {"first": since - _PARTITION, "since": since}
     limit = {"maximum_bytes_billed": maximum_bytes_billed}
-    job = _run(QueryJob(clients, sql, "rollback", parameters, options=limit), table)
+    job = _run(QueryJob(clients, sql, "rollback", typed(values), options=limit), table)
     return int(job.num_dml_affected_rows or 0)
 
 
@@ -149,3 +131,9 @@ def _run(query: QueryJob, table: TableId, advice: str = _MOVED) -> Any:
             raise QueryTooLargeError(f"{failure.message} {advice}")
         raise failure
     return job
+
+
+def _read_pages(job: Any, what: str) -> Iterator[pa.RecordBatch]:
+    with our_errors(what, JOB_ROLE):
+        # The client's own retries: a page that is asked for again is the same page.
+        yield from job.result(page_size=_PAGE_ROWS).to_arrow_iterable(bqstorage_client=None)

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from connectors.bigquery.client import Clients
-from connectors.bigquery.queries.job import NamedParameter, QueryJob
+from connectors.bigquery.queries.job import NamedParameter, QueryJob, typed
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import apply
 from connectors.bigquery.tables.evolution import evolve_table
@@ -57,7 +57,7 @@ class BigQueryAudits:
         names = ", ".join(AUDIT_SCHEMA.names())
         found = self._query(
             f"SELECT {names} FROM `{self.id}` WHERE source = @source AND merge = @merge ORDER BY name",  # noqa: S608  a checked name
-            {"source": NamedParameter("STRING", source), "merge": NamedParameter("STRING", merge)},
+            typed({"source": source, "merge": merge}),
         )
         return [_row(row) for row in found]
 

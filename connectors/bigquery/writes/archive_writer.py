@@ -63,18 +63,12 @@ class BigQueryArchiveWriter:
 
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
-        return {
-            "connection": self.connection.as_json(),
-            "table": self.table,
-            "append_bytes": self.append_bytes,
-            "streams": self.streams,
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
         """Return the writer that :meth:`as_json` described."""
-        connection = Connection.from_json(fields["connection"])
-        return cls(connection, fields["table"], fields["append_bytes"], fields["streams"])
+        return cls(**{**fields, "connection": Connection.from_json(fields["connection"])})
 
     @property
     def is_by_topic(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from connectors.bigquery.client import Clients
-from connectors.bigquery.queries.job import NamedParameter, QueryJob
+from connectors.bigquery.queries.job import QueryJob, typed
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.writes.appender import StreamAppender
 from connectors.bigquery.writes.batches import encode_rows
@@ -132,7 +132,5 @@ class AttemptNotes:
         return None
 
     def _query(self, sql: str, parameters: dict[str, Any]) -> list[Any]:
-        kinds = {str: "STRING", int: "INT64"}
-        typed = {name: NamedParameter(kinds[type(value)], value) for name, value in parameters.items()}
-        query = QueryJob(self._clients, sql.format(table=f"`{self._table}`"), "attempts", typed)
+        query = QueryJob(self._clients, sql.format(table=f"`{self._table}`"), "attempts", typed(parameters))
         return query.rows(f"reading {self._table}")

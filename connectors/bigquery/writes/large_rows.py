@@ -4,12 +4,12 @@ import base64
 import io
 import json
 import math
-import time as clock
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
+from time import monotonic, sleep
 from typing import Any, Final
 
 import pyarrow as pa
@@ -86,7 +86,7 @@ def insert_large_rows(clients: Clients, target: TableId, staged: LargeRows, *, j
         CommitOutcomeUnknownError: BigQuery did not say within the time; call it again.
         WarehouseError: the rows can't be inserted.
     """
-    ends_at = clock.monotonic() + seconds
+    ends_at = monotonic() + seconds
     for number in range(1, _MOST_TRIES + 1):
         failed = _run_insert(clients, target, staged, f"{job}-{number}", ends_at)
         if failed is None:
@@ -94,7 +94,7 @@ def insert_large_rows(clients: Clients, target: TableId, staged: LargeRows, *, j
             return
         if failed.details.get("reason") not in _PASSING_REASONS:
             raise failed
-        clock.sleep(min(0.1 * 2**number, 10.0))
+        sleep(min(0.1 * 2**number, 10.0))
     raise CommitOutcomeUnknownError(f"Inserting {staged.table} failed {_MOST_TRIES} times.")
 
 
@@ -197,7 +197,7 @@ def _run_insert(
         return WarehouseError(f"{what}: {message}", reason=reason)
 
     try:
-        return call_bigquery(call, what, seconds=max(0.0, ends_at - clock.monotonic()), role=JOB_ROLE)
+        return call_bigquery(call, what, seconds=max(0.0, ends_at - monotonic()), role=JOB_ROLE)
     except WarehouseUnavailableError as exc:
         raise CommitOutcomeUnknownError(exc.message) from exc
 
@@ -247,7 +247,7 @@ def _scalar(cell: Any) -> Any:
     """Return a cell as "Load JSON data from Cloud Storage" (Google) wants it."""
     if isinstance(cell, bytes):
         return base64.b64encode(cell).decode()
-    if isinstance(cell, date | datetime | time):
+    if isinstance(cell, date | time):
         return cell.isoformat()
     if isinstance(cell, Decimal):
         return format(cell, "f")

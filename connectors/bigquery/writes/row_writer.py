@@ -62,14 +62,7 @@ class BigQueryRowWriter:
 
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
-        return {
-            "connection": self.connection.as_json(),
-            "table": self.table,
-            "append_bytes": self.append_bytes,
-            "times": list(self.times),
-            "successors": list(self.successors),
-            "run": self.run,
-        }
+        return asdict(self)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
