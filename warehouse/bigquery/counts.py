@@ -1,4 +1,4 @@
-"""An archive in BigQuery, counted by queries that are billed: capped, and remembered for minutes."""
+"""An archive in BigQuery, counted and browsed: queries are billed and capped, counts remembered for minutes."""
 
 import threading
 import time
@@ -8,14 +8,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from connectors.bigquery.client import Clients
-from connectors.bigquery.queries.job import NamedParameter, read_answer
+from connectors.bigquery.queries.job import NamedParameter, read_answer, typed
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.writes.volumes import NotedVolumes
 from model.errors import TableNotFoundError
 from model.volume import HourVolumes
 from model.window import Window
 from sql.template import fill
+from sql.validate import parse_parameters
+from warehouse.bigquery.runs import typed_as_given
 from warehouse.counts import Step, TopicVolume, floor
+from warehouse.queries import ArchiveQuery
 
 # Volumes are looked at all day long, and one query over a week is enough for all who look.
 _REMEMBERED_SECONDS: Final = 300.0
@@ -79,24 +82,44 @@ class BigQueryCounts:
         bounds = _bounds(window, "partitions_from", "partitions_to", "low", "high")
         found: Counter[datetime] = Counter()
         name = "minutes" if step == "minute" else "hours"
-        for row in self._ask(name, {**bounds, "topic": NamedParameter("STRING", topic)}):
+        for row in self._ask(name, {**bounds, **typed({"topic": topic})}):
             found[floor(row["start"], step)] += row["messages"]
         return dict(found)
 
     def _ask(self, name: str, parameters: Mapping[str, NamedParameter]) -> list[dict[str, Any]]:
-        try:
-            table, _ = read_answer(
-                self._clients,
-                fill(name, {"archive": self._archive}, {}),
-                parameters,
-                maximum_bytes_billed=_MAX_BYTES_BILLED,
-                max_rows=_MOST_ROWS,
-                seconds=_QUERY_SECONDS,
-            )
-        except TableNotFoundError:
-            return []
-        rows: list[dict[str, Any]] = table.to_pylist()
-        return rows
+        sql = fill(name, {"archive": self._archive}, {})
+        return _read(self._clients, sql, parameters, maximum_bytes_billed=_MAX_BYTES_BILLED, max_rows=_MOST_ROWS)
+
+
+class BigQueryMessages:
+    """An archive's rows as people browse them; a query is billed, and one over its cap fails unbilled."""
+
+    def __init__(self, archive: TableId, clients: Clients) -> None:
+        self.table = str(archive)
+        self._clients = clients
+
+    def read(self, query: ArchiveQuery) -> list[dict[str, Any]]:
+        """Return the query's rows, none without an archive; a query that is stopped is cancelled."""
+        return _read(
+            self._clients,
+            query.sql,
+            typed_as_given(parse_parameters(query.parameters)),
+            maximum_bytes_billed=query.max_bytes_billed,
+            max_rows=query.max_rows,
+            should_stop=query.should_stop,
+        )
+
+
+def _read(
+    clients: Clients, sql: str, parameters: Mapping[str, NamedParameter], **limits: Any
+) -> list[dict[str, Any]]:
+    """Return a query's rows as :func:`read_answer` does, none where there is no archive."""
+    try:
+        table, _ = read_answer(clients, sql, parameters, seconds=_QUERY_SECONDS, **limits)
+    except TableNotFoundError:
+        return []
+    rows: list[dict[str, Any]] = table.to_pylist()
+    return rows
 
 
 def _bounds(window: Window, *names: str) -> dict[str, NamedParameter]:
@@ -107,4 +130,4 @@ def _bounds(window: Window, *names: str) -> dict[str, NamedParameter]:
         "low": window.start,
         "high": window.end,
     }
-    return {name: NamedParameter("TIMESTAMP", every[name]) for name in names}
+    return typed({name: every[name] for name in names})

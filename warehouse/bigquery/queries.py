@@ -11,14 +11,15 @@ import pyarrow as pa
 
 from connectors.bigquery.client import Clients
 from connectors.bigquery.queries.selections import SelectedTable
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.catalog import read_table
 from connectors.lake.query import QueryLimits, open_rows_query
 from model import failpoint
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError, RefeedError
 from sql.ordering import render_in_key_order
 from sql.validate import Policy, ValidatedQuery, parse_parameters
-from warehouse.bigquery.counts import BigQueryCounts
+from warehouse.bigquery.counts import BigQueryCounts, BigQueryMessages
 from warehouse.bigquery.figures import dry_figures, read_figures
-from warehouse.bigquery.messages import BigQueryMessages
 from warehouse.bigquery.runs import QueryRuns, cap_of
 from warehouse.bigquery.views import BigQueryViews
 from warehouse.bigquery.warehouse import BigQueryWarehouse
@@ -66,12 +67,8 @@ class BigQueryQueries:
         """Do nothing: the gate speaks BigQuery's own language."""
 
     def has_table(self, name: str) -> bool:
-        """Return whether there is a table of this name, in the service's own project where it names none.
-
-        Raises:
-            WarehouseError: BigQuery does not say.
-        """
-        return self._runs.has_table(name)
+        """Whether there is a table of this name, in the service's own project where it names none."""
+        return read_table(self._clients, TableId.parse(name, self._place.project)) is not None
 
     def answer(
         self,
@@ -210,7 +207,7 @@ class BigQueryQueries:
     def _with_buffer(self, query: ValidatedQuery) -> tuple[ValidatedQuery, list[QueryNote]]:
         if not query.leaves_out_buffer:
             return query, []
-        return _with_write_buffer(query, self._runs.describe_archive(), datetime.now(UTC))
+        return _with_write_buffer(query, read_table(self._clients, self._place.archive), datetime.now(UTC))
 
     def _materialise(self, name: str, query: ValidatedQuery, cap: int) -> SelectedTable:
         ends_at = time.monotonic() + _EXACT_SECONDS

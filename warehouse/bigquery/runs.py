@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -11,7 +11,6 @@ from connectors.bigquery.queries.job import NamedParameter, read_answer
 from connectors.bigquery.queries.reader import open_session, read_session
 from connectors.bigquery.queries.selections import SelectedTable, SelectionJobs
 from connectors.bigquery.table_id import TableId
-from connectors.bigquery.tables.catalog import read_table
 from model.errors import (
     JobNotFoundError,
     QueryTooLargeError,
@@ -39,7 +38,6 @@ class QueryRuns:
     """
 
     def __init__(self, archive: TableId, clients: Clients) -> None:
-        self._archive = archive
         self._project = clients.connection.project
         self._clients = clients
         self._jobs = SelectionJobs(clients, archive)
@@ -53,17 +51,9 @@ class QueryRuns:
             QueryError: BigQuery refuses it.
             QueryDisagreesError: BigQuery understands it otherwise than the gate.
         """
-        answer = self._jobs.dry_run(query.text, _typed(query.parameters))
+        answer = self._jobs.dry_run(query.text, typed_as_given(query.parameters))
         check_agreement(query, parse_dry_run(answer.job), project=self._project, behind=behind)
         return answer.bytes_scanned
-
-    def describe_archive(self) -> Any:
-        """Return the archive's table as BigQuery describes it, None when there is none."""
-        return read_table(self._clients, self._archive)
-
-    def has_table(self, name: str) -> bool:
-        """Return whether there is a table of this name, in the service's own project where it names none."""
-        return read_table(self._clients, TableId.parse(name, self._project)) is not None
 
     def answer(
         self,
@@ -88,7 +78,7 @@ class QueryRuns:
         return read_answer(
             self._clients,
             query.text,
-            _typed(query.parameters),
+            typed_as_given(query.parameters),
             maximum_bytes_billed=cap_of(scanned, max_bytes),
             max_rows=max_rows,
             seconds=seconds,
@@ -104,7 +94,7 @@ class QueryRuns:
         """
         # Starting a run creates its table: one that had expired would be empty, and the query not run again.
         if not self._jobs.is_started(name):
-            typed = _typed(parameters)
+            typed = typed_as_given(parameters)
             self._jobs.start(name, text, typed, maximum_bytes_billed=maximum_bytes_billed, keep=_KEEP)
 
     def wait(self, name: str, should_stop: Callable[[], bool]) -> SelectedTable:
@@ -160,7 +150,8 @@ def cap_of(bytes_scanned: int, max_bytes_billed: int | None) -> int:
     return max_bytes_billed or max(_GROWTH * bytes_scanned, _LEAST_BYTES_BILLED)
 
 
-def _typed(parameters: Mapping[str, Parameter]) -> dict[str, NamedParameter]:
+def typed_as_given(parameters: Mapping[str, Parameter]) -> dict[str, NamedParameter]:
+    """Return a request's parameters as a query job takes them."""
     return {name: NamedParameter(given.type, given.value) for name, given in parameters.items()}
 
 

@@ -9,6 +9,7 @@ from google.cloud import bigquery
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.schema import to_bigquery
 from model.audit import AUDIT_SCHEMA, AUDITS_TABLE
+from model.schema import Field, RowSchema
 from model.settings import BigQuerySettings
 from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
 
@@ -18,6 +19,32 @@ ATTEMPTS_DAYS: Final = 30
 DEAD_LETTERS: Final = "dead_letters"
 ATTEMPTS: Final = "attempts"
 _ATTRIBUTES: Final[ColumnType] = "ATTRIBUTES"
+DEAD_LETTER_ROWS: Final = RowSchema(
+    (
+        Field("topic", "STRING", description="The id of the topic it was published to."),
+        Field("subscription", "STRING", description="The id of the backup subscription it came through."),
+        Field("message_id", "STRING", description="Pub/Sub's id; unique within its topic only."),
+        Field("reason", "STRING", description="What BigQuery said against the row."),
+        Field("row", "BYTES", description="The archive's row as an Arrow IPC stream, bit for bit."),
+        Field("failed_at", "TIMESTAMP", description="When it was refused."),
+    ),
+    "Messages that BigQuery refused for good, whole, with the reason.",
+)
+ATTEMPT_ROWS: Final = RowSchema(
+    (
+        Field("lease", "STRING", description="The lease that the attempt was made under."),
+        Field("epoch", "INT64", description="How many times that lease had been taken."),
+        Field("stream", "STRING", description="The stream whose attempt it is."),
+        Field("attempt", "INT64", description="The attempt's number in its stream."),
+        Field("kind", "STRING", description="attempt, ids (a piece of its message ids) or abandoned."),
+        Field("document", "STRING", description="What has to be committed, JSON."),
+        Field(
+            "ids", "BYTES", description="Topic, message_id and publish_time of its messages, an Arrow IPC stream."
+        ),
+        Field("noted_at", "TIMESTAMP", description="When it was noted."),
+    ),
+    "What each attempt of a stream wrote, noted before its commit.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +78,8 @@ def archive_specs(archive: TableId, partitioning: Partitioning, settings: BigQue
         ),
         TableSpec(
             archive.companion(DEAD_LETTERS),
-            "Messages that BigQuery refused for good, whole, with the reason.",
-            tuple(_fields(_DEAD_LETTER_COLUMNS)),
+            DEAD_LETTER_ROWS.description,
+            tuple(_fields(DEAD_LETTER_ROWS)),
             "day",
             clustering=("topic",),
             **common,
@@ -65,8 +92,8 @@ def attempts_spec(anchor: TableId, settings: BigQuerySettings) -> TableSpec:
     """Return the record of the attempts of streams that write to ``anchor`` and what lies beside it."""
     return TableSpec(
         anchor.companion(ATTEMPTS),
-        "What each attempt of a stream wrote, noted before its commit.",
-        tuple(_fields(_ATTEMPT_COLUMNS)),
+        ATTEMPT_ROWS.description,
+        tuple(_fields(ATTEMPT_ROWS)),
         "day",
         clustering=("lease",),
         expiration_days=ATTEMPTS_DAYS,
@@ -94,26 +121,6 @@ def rows_spec(
 def _common(settings: BigQuerySettings) -> dict[str, Any]:
     labels = {"app": "refeed", **dict(settings.labels)}
     return {"labels": tuple(sorted(labels.items())), "kms_key": settings.kms_key}
-
-
-_DEAD_LETTER_COLUMNS: Final = (
-    ("topic", "STRING", "The id of the topic it was published to."),
-    ("subscription", "STRING", "The id of the backup subscription it came through."),
-    ("message_id", "STRING", "Pub/Sub's id; unique within its topic only."),
-    ("reason", "STRING", "What BigQuery said against the row."),
-    ("row", "BYTES", "The archive's row as an Arrow IPC stream, bit for bit."),
-    ("failed_at", "TIMESTAMP", "When it was refused."),
-)
-_ATTEMPT_COLUMNS: Final = (
-    ("lease", "STRING", "The lease that the attempt was made under."),
-    ("epoch", "INT64", "How many times that lease had been taken."),
-    ("stream", "STRING", "The stream whose attempt it is."),
-    ("attempt", "INT64", "The attempt's number in its stream."),
-    ("kind", "STRING", "attempt, ids (a piece of its message ids) or abandoned."),
-    ("document", "STRING", "What has to be committed, JSON."),
-    ("ids", "BYTES", "Topic, message_id and publish_time of its messages, an Arrow IPC stream."),
-    ("noted_at", "TIMESTAMP", "When it was noted."),
-)
 
 
 def with_expiration(partitioning: Any, expiration_ms: int | None) -> Any:
@@ -148,6 +155,6 @@ def _archive_fields() -> Iterator[Any]:
             yield bigquery.SchemaField(column.name, column.type, description=column.description)
 
 
-def _fields(columns: Sequence[tuple[str, str, str]]) -> Iterator[Any]:
-    for name, kind, description in columns:
-        yield bigquery.SchemaField(name, kind, description=description)
+def _fields(schema: RowSchema) -> Iterator[Any]:
+    for field in schema.fields:
+        yield bigquery.SchemaField(field.name, field.type, description=field.description)

@@ -9,9 +9,11 @@ import pyarrow as pa
 from connectors.bigquery.client import Clients
 from connectors.bigquery.queries.job import QueryJob, typed
 from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.specs import ATTEMPT_ROWS
 from connectors.bigquery.writes.appender import StreamAppender
 from connectors.bigquery.writes.batches import encode_rows
 from connectors.bigquery.writes.write_streams import create_fence_stream, finalize_stream
+from connectors.columns import arrow_schema
 from model.format import Format
 
 # Of the table of attempts, and of the document in a note: of the archive (document_of in stream_commit.py) and of
@@ -20,19 +22,7 @@ ATTEMPT_NOTES_FORMAT: Final = Format(1)
 # Ids of a batch are cut into rows of this size, far below an append request's.
 _IDS_BYTES: Final = 4_000_000
 
-_SCHEMA: Final = pa.schema(
-    [
-        ("lease", pa.string()),
-        ("epoch", pa.int64()),
-        ("stream", pa.string()),
-        ("attempt", pa.int64()),
-        ("kind", pa.string()),
-        ("document", pa.string()),
-        ("ids", pa.binary()),
-        ("noted_at", pa.timestamp("us", tz="UTC")),
-    ]
-)
-
+_SCHEMA: Final = arrow_schema(ATTEMPT_ROWS)
 NOTED_IDS_SCHEMA: Final = pa.schema(
     [("topic", pa.string()), ("message_id", pa.string()), ("publish_time", pa.timestamp("us", tz="UTC"))]
 )
@@ -73,13 +63,7 @@ class AttemptNotes:
     def add(self, appender: StreamAppender, note: AttemptNote, ids: pa.Table | None) -> None:
         """Note ``note`` durably, its ids first; a note that is there is whole."""
         rows: list[dict[str, Any]] = []
-        common = {
-            "lease": note.lease,
-            "epoch": note.epoch,
-            "stream": note.stream,
-            "attempt": note.attempt,
-            "noted_at": datetime.now(UTC),
-        }
+        common = _row(note)
         if ids is not None and ids.num_rows:
             kept = ids.select(self.ids_schema.names).cast(self.ids_schema).combine_chunks()
             step = max(1, int(kept.num_rows * _IDS_BYTES / max(kept.nbytes, 1)))
@@ -93,14 +77,7 @@ class AttemptNotes:
 
     def abandon(self, appender: StreamAppender, note: AttemptNote) -> None:
         """Note that the attempt's rows are gone and will never be committed."""
-        row = {
-            "lease": note.lease,
-            "epoch": note.epoch,
-            "stream": note.stream,
-            "attempt": note.attempt,
-            "kind": "abandoned",
-            "noted_at": datetime.now(UTC),
-        }
+        row = {**_row(note), "kind": "abandoned"}
         appender.append([pa.RecordBatch.from_pylist([row], schema=_SCHEMA)])
 
     def newest(self, lease: str) -> AttemptNote | None:
@@ -134,3 +111,13 @@ class AttemptNotes:
     def _query(self, sql: str, parameters: dict[str, Any]) -> list[Any]:
         query = QueryJob(self._clients, sql.format(table=f"`{self._table}`"), "attempts", typed(parameters))
         return query.rows(f"reading {self._table}")
+
+
+def _row(note: AttemptNote) -> dict[str, Any]:
+    return {
+        "lease": note.lease,
+        "epoch": note.epoch,
+        "stream": note.stream,
+        "attempt": note.attempt,
+        "noted_at": datetime.now(UTC),
+    }

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from connectors.bigquery.tables.specs import DEAD_LETTER_ROWS
+from connectors.columns import arrow_schema
 from model.table import ARCHIVE_COLUMNS, ColumnType
 
 _ARROW_TYPES: Final[Mapping[ColumnType, pa.DataType]] = {
@@ -18,16 +20,7 @@ _ARROW_TYPES: Final[Mapping[ColumnType, pa.DataType]] = {
 
 ARCHIVE_SCHEMA: Final = pa.schema([(column.name, _ARROW_TYPES[column.type]) for column in ARCHIVE_COLUMNS])
 
-DEAD_LETTER_SCHEMA: Final = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("subscription", pa.string()),
-        ("message_id", pa.string()),
-        ("reason", pa.string()),
-        ("row", pa.binary()),
-        ("failed_at", pa.timestamp("us", tz="UTC")),
-    ]
-)
+DEAD_LETTER_SCHEMA: Final = arrow_schema(DEAD_LETTER_ROWS)
 
 # Google's "Storage Write API best practices": a request of a megabyte or more is worth its round trip.
 _GROUP_BYTES: Final = 2 * 1024 * 1024
