@@ -21,6 +21,7 @@ from connectors.bigquery.tables.schema import to_bigquery
 from connectors.bigquery.writes.appender import StreamAppender
 from connectors.bigquery.writes.row_writer import BigQueryRowWriter
 from connectors.bigquery.writes.write_streams import PENDING, finalize_stream
+from connectors.columns import arrow_schema
 from model.schema import Field, RowSchema
 
 # What a killed process leaves behind goes by itself.
@@ -240,20 +241,20 @@ def _seconds(found: float | None) -> str:
 
 def _row_of_every_type() -> pa.RecordBatch:
     now = datetime.now(UTC)
-    values: dict[str, pa.Array] = {
-        "text": pa.array(["ключ"]),
-        "raw": pa.array([b"\x00\xff"], pa.binary()),
-        "whole": pa.array([-(2**63)], pa.int64()),
-        "real": pa.array([0.1], pa.float64()),
-        "exact": pa.array([Decimal("1.000000001")], pa.decimal128(38, 9)),
-        "truth": pa.array([True]),
-        "moment": pa.array([now], pa.timestamp("us", tz="UTC")),
-        "day": pa.array([date(2026, 1, 2)], pa.date32()),
-        "clock": pa.array(["12:30:00.500000"]),
-        "local": pa.array([now.replace(tzinfo=None)], pa.timestamp("us")),
-        "place": pa.array(["POINT(18.1 59.3)"]),
-        "document": pa.array(['{"a": [1, null]}']),
-        "lines": pa.array([[{"sku": "a", "count": 1}, {"sku": "b", "count": 2}]]),
-        "ingest_time": pa.array([now], pa.timestamp("us", tz="UTC")),
+    row = {
+        "text": "ключ",
+        "raw": b"\x00\xff",
+        "whole": -(2**63),
+        "real": 0.1,
+        "exact": Decimal("1.000000001"),
+        "truth": True,
+        "moment": now,
+        "day": date(2026, 1, 2),
+        "clock": "12:30:00.500000",
+        "local": now.replace(tzinfo=None),
+        "place": "POINT(18.1 59.3)",
+        "document": '{"a": [1, null]}',
+        "lines": [{"sku": "a", "count": 1}, {"sku": "b", "count": 2}],
+        "ingest_time": now,
     }
-    return pa.RecordBatch.from_pydict(values)
+    return pa.RecordBatch.from_pylist([row], schema=arrow_schema(_EVERY_TYPE))

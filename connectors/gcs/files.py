@@ -77,6 +77,11 @@ def _retry() -> Any:
 class BucketFiles:
     """Objects below a prefix: what :class:`jobs.files.Files` promises, for a request or two a call."""
 
+    # Tasks and drivers look again after it, and nothing is written more often under one name.
+    sight_seconds = SIGHT_SECONDS
+    # It lies on no disk.
+    path = None
+
     def __init__(self, bucket: Any, prefix: str) -> None:
         self._bucket = bucket
         self._prefix = prefix
@@ -93,16 +98,6 @@ class BucketFiles:
         """The folder's own name."""
         return str(self).rpartition("/")[2]
 
-    @property
-    def sight_seconds(self) -> float:
-        """A second: tasks and drivers look again after it, and nothing is written more often under one name."""
-        return SIGHT_SECONDS
-
-    @property
-    def path(self) -> None:
-        """None: it lies on no disk."""
-        return
-
     def folder(self, name: str) -> "BucketFiles":
         """Return the folder ``name`` in this one."""
         return BucketFiles(self._bucket, f"{self._prefix}{name}/")
@@ -111,7 +106,7 @@ class BucketFiles:
         """Do nothing: a folder is there with its first object, and the bucket says who may read it."""
 
     def exists(self) -> bool:
-        """Say whether there is any object below the prefix."""
+        """Whether there is any object below the prefix."""
         return any(True for _ in self._list(self._prefix, max_results=1))
 
     def list(self) -> list[str]:
@@ -213,7 +208,7 @@ class BucketFiles:
             raise FileExistsError(f"{self} has been made by somebody else.")
 
     def is_made(self, name: str) -> bool:
-        """Say whether the last file of the folder is there."""
+        """Whether the last file of the folder is there."""
         with our_errors(self._where(name)):
             return bool(self._blob(name).exists(**self._again))
 
@@ -313,7 +308,7 @@ class BucketFiles:
         return [name for name in names if (found := _PIECE.fullmatch(name)) is not None and found["log"] == log]
 
     def _upload(self, name: str, content: bytes, generation: int) -> bool:
-        """Write an object if it is still of this generation, 0 is not there; say whether."""
+        """Write an object if it is still of this generation (0: not there), and return whether it was."""
         from google.api_core.exceptions import PreconditionFailed
 
         try:

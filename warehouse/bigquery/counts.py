@@ -33,8 +33,8 @@ _MAX_BYTES_BILLED: Final = 200 * 10**9
 class BigQueryCounts:
     """Counts what lies in BigQuery; safe to use from many threads.
 
-    Topics' volumes are asked for once in five minutes at most. A query that would read more than 200 GB fails
-    unbilled.
+    Topics' volumes are queried once in five minutes at most. A query that would read more than 200 GB fails
+    unbilled, with QueryTooLargeError.
     """
 
     def __init__(self, archive: TableId, clients: Clients, *, expiration_days: int = 0) -> None:
@@ -47,21 +47,12 @@ class BigQueryCounts:
         self._read_at: float | None = None
 
     def hours(self, window: Window) -> HourVolumes:
-        """Return what came in by hour and topic, from the notes of the backup's attempts: nothing is billed.
-
-        Raises:
-            WarehouseError: BigQuery does not answer.
-        """
+        """Return what came in by hour and topic, from the notes of the backup's attempts: nothing is billed."""
         with self._hours_lock:
             return self._hours.read(window)
 
     def volumes(self, window: Window) -> dict[str, TopicVolume]:
-        """Return what has come in by topic since the window's start, as it was five minutes ago at most.
-
-        Raises:
-            QueryTooLargeError: the query would be billed for more than its cap.
-            WarehouseError, QueryError: BigQuery can't be asked.
-        """
+        """Return what has come in by topic since the window's start, as it was five minutes ago at most."""
         with self._lock:
             if self._read_at is None or time.monotonic() - self._read_at > _REMEMBERED_SECONDS:
                 rows = self._ask("volumes", _bounds(window, "partitions_from", "low"))
@@ -73,12 +64,7 @@ class BigQueryCounts:
             return dict(self._volumes)
 
     def histogram(self, topic: str, window: Window, step: Step) -> dict[datetime, int]:
-        """Return the topic's messages by step; the query reads two columns of the window's partitions.
-
-        Raises:
-            QueryTooLargeError: the query would be billed for more than its cap.
-            WarehouseError, QueryError: BigQuery can't be asked.
-        """
+        """Return the topic's messages by step; the query reads two columns of the window's partitions."""
         bounds = _bounds(window, "partitions_from", "partitions_to", "low", "high")
         found: Counter[datetime] = Counter()
         name = "minutes" if step == "minute" else "hours"

@@ -62,12 +62,7 @@ class BigQueryMerger:
     def create_view(self, source: MergeSource) -> str | None:
         """Make the union view of ``source`` and return its name, None while nothing was ever staged.
 
-        Each merge does so too; it is for a source that has not been merged yet.
-
-        Raises:
-            RulesUnfitError: staging lacks what the source's rules name.
-            EvolutionRefusedError: reporting can't be widened to what staging has become.
-            WarehouseError: BigQuery failed.
+        Each merge does so too; it is for a source that has not been merged yet, and fails as a merge does.
         """
         columns = self._staging_columns(source)
         if columns is None:

@@ -82,9 +82,7 @@ class BigQueryQueries:
         """Return up to ``max_rows`` rows of the query; it is billed and capped.
 
         Raises:
-            QueryTooLargeError: it would be billed for more than ``max_bytes``.
-            QueryError: BigQuery refuses it, or it takes too long.
-            QueryDisagreesError: BigQuery understands it otherwise than the gate.
+            QueryTooLargeError, QueryError, QueryDisagreesError: as :meth:`QueryRuns.answer` raises them.
         """
         assert views is None or isinstance(views, BigQueryViews), "views are of the warehouse that opened them"
         behind = frozenset[str]() if views is None else views.tables_behind()
@@ -132,13 +130,7 @@ class BigQueryQueries:
 
     @contextmanager
     def select(self, source: Mapping[str, Any], run: SelectionRun) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Run the query, or find it run, and give its rows as they come.
-
-        Raises:
-            QueryStoppedError: the attempt is to stop; then the query is cancelled.
-            SelectionGoneError: the rows were kept by a plan and have expired.
-            QueryError, WarehouseError: the query failed.
-        """
+        """Run the query, or find it run, and give its rows as they come; an attempt that stops cancels it."""
         table = self._run(source, run)
         run.check_size(table.rows, table.bytes)
         failpoint.hit("bigquery.selection.made")

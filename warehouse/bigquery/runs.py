@@ -87,11 +87,7 @@ class QueryRuns:
     def start(
         self, name: str, text: str, parameters: Mapping[str, Parameter], *, maximum_bytes_billed: int
     ) -> None:
-        """Start the run ``name`` of a query unless it has been.
-
-        Raises:
-            QueryError: BigQuery refuses the query.
-        """
+        """Start the run ``name`` of a query unless it has been started."""
         # Starting a run creates its table: one that had expired would be empty, and the query not run again.
         if not self._jobs.is_started(name):
             typed = typed_as_given(parameters)
@@ -126,17 +122,10 @@ class QueryRuns:
     def read(self, table: str, columns: Sequence[str] = ()) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """Return a table's schema and its rows as they come, several streams at once.
 
-        Without ``columns`` all are sent.
-
-        Raises:
-            WarehouseError: while it is read, too.
+        Without ``columns`` all are sent. Errors may come while it is read, too.
         """
-        session = open_session(
-            self._clients,
-            TableId.parse(table, self._project),
-            max_streams=_STREAMS,
-            columns=columns,
-        )
+        target = TableId.parse(table, self._project)
+        session = open_session(self._clients, target, max_streams=_STREAMS, columns=columns)
         return session.arrow_schema(), read_session(self._clients, session)
 
 

@@ -38,11 +38,7 @@ class BigQueryStaging:
         self._reporting = reporting
 
     def landed_rows(self, backfill_id: str) -> Iterator[Any]:
-        """Yield arrays of the ``refeed_row`` of every row that landed, each once a table.
-
-        Raises:
-            WarehouseError: BigQuery failed.
-        """
+        """Yield arrays of the ``refeed_row`` of every row that landed, each once a table."""
         for table, _ in self._existing():
             found = self._read(render_landed(str(table)), _parameters(backfill_id), lambda rows: rows)
             for batch in found.to_arrow_iterable():
@@ -116,7 +112,7 @@ class BigQueryStaging:
 
 
 def _has_backfills(table: Any) -> bool:
-    """Say whether there is a table, and one of rows that may be a backfill's."""
+    """Whether there is a table, and one of rows that may be a backfill's."""
     return table is not None and any(field.name == _ROW for field in table.schema)
 
 

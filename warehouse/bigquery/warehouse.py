@@ -39,14 +39,14 @@ class BigQueryWarehouse:
     archive_table: str
     dead_letter_table: str
     partitioning: Partitioning
+    name = NAME
+    is_embedded = False
+    # BigQuery merges by itself.
+    has_merge_tasks = False
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
-        """Return the BigQuery that ``settings`` name.
-
-        Raises:
-            SettingsError: they name half of a stand-in.
-        """
+        """Return the BigQuery that ``settings`` name; half of a stand-in is a SettingsError."""
         settings.bigquery.check_hosts()
         return cls(
             settings.project,
@@ -60,16 +60,6 @@ class BigQueryWarehouse:
     def formats(cls) -> Mapping[str, Format]:
         """Return the formats of what a stream keeps of its attempts there."""
         return {"parts": BIGQUERY_PART_FORMAT, "attempts": ATTEMPT_NOTES_FORMAT}
-
-    @property
-    def name(self) -> str:
-        """``bigquery``."""
-        return NAME
-
-    @property
-    def is_embedded(self) -> bool:
-        """False: it is Google's, or a stand-in."""
-        return False
 
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
@@ -88,15 +78,8 @@ class BigQueryWarehouse:
     def from_place(cls, place: Mapping[str, Any]) -> Self:
         """Return the BigQuery that a specification of an earlier Refeed names: a connection, and the archive."""
         connection = Connection.from_json(place["connection"])
-        settings = replace(
-            read_settings({}, home=Path()).bigquery,
-            location=connection.location,
-            host=connection.host,
-            storage_host=connection.storage_host,
-            is_regional=connection.is_regional,
-            labels=connection.labels,
-            kms_key=connection.kms_key,
-        )
+        given = {name: value for name, value in asdict(connection).items() if name != "project"}
+        settings = replace(read_settings({}, home=Path()).bigquery, **given)
         return cls(connection.project, settings, place["table"], DEFAULT_DEAD_LETTER_TABLE, "day")
 
     @property
@@ -142,11 +125,6 @@ class BigQueryWarehouse:
         clients = process_clients(self.connection)
         ids = [TableId.parse(name, self.project) for name in tables]
         return BigQueryStaging(clients, ids, BigQueryEntityTable(clients, reporting, self.settings))
-
-    @property
-    def has_merge_tasks(self) -> bool:
-        """No: BigQuery merges by itself."""
-        return False
 
     def open_merger(self, folder: Path, spark: Any = None) -> "BigQueryMerger":  # noqa: ARG002  needs neither
         """Return the reporting tables."""

@@ -35,11 +35,11 @@ class AppendQueue:
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
-        self._changed = threading.Condition()
+        self.changed = threading.Condition()
         self._max_bytes = max_bytes
-        self._requests: deque[Request] = deque()
-        self._bytes = 0
-        self._is_closed = False
+        self.requests: deque[Request] = deque()
+        self.waiting_bytes = 0
+        self.is_closed = False
         self._failure: BaseException | None = None
         self._turn: ConnectionTurn | None = None
 
@@ -49,45 +49,45 @@ class AppendQueue:
         Raises:
             Exception: what :meth:`fail` was given; nothing is sent any more.
         """
-        with self._changed:
-            while self._failure is None and self._requests and self._is_too_much(rows.nbytes):
-                self._changed.wait()
+        with self.changed:
+            while self._failure is None and self.requests and self._is_too_much(rows.nbytes):
+                self.changed.wait()
             if self._failure is not None:
                 raise self._failure
-            self._requests.append(Request(rows))
-            self._bytes += rows.nbytes
-            self._changed.notify_all()
+            self.requests.append(Request(rows))
+            self.waiting_bytes += rows.nbytes
+            self.changed.notify_all()
 
     def close(self) -> None:
         """Say that nothing more will be put."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
+        with self.changed:
+            self.is_closed = True
+            self.changed.notify_all()
 
     def fail(self, failure: BaseException) -> None:
         """Make every ``put`` raise: nothing is sent any more."""
-        with self._changed:
+        with self.changed:
             self._failure = failure
-            self._changed.notify_all()
+            self.changed.notify_all()
 
     def wait(self) -> bool:
         """Wait for rows to send; False says that all were answered and no more will come."""
-        with self._changed:
-            while not self._requests and not self._is_closed:
-                self._changed.wait()
-            return bool(self._requests)
+        with self.changed:
+            while not self.requests and not self.is_closed:
+                self.changed.wait()
+            return bool(self.requests)
 
     def begin_turn(self, offset: int, *, seconds: float) -> "ConnectionTurn":
         """Begin a connection's turn, ``offset`` being where the oldest rows belong; the one before it is over."""
-        with self._changed:
+        with self.changed:
             if self._turn is not None:
                 self._turn.is_stopped = True
             self._turn = ConnectionTurn(self, offset, time.monotonic() + seconds)
-            self._changed.notify_all()
+            self.changed.notify_all()
             return self._turn
 
     def _is_too_much(self, more_bytes: int) -> bool:
-        return self._max_bytes is not None and self._bytes + more_bytes > self._max_bytes
+        return self._max_bytes is not None and self.waiting_bytes + more_bytes > self._max_bytes
 
 
 class ConnectionTurn:
@@ -99,7 +99,10 @@ class ConnectionTurn:
 
     def __init__(self, outbox: AppendQueue, offset: int, ends_at: float) -> None:
         self.is_stopped = False
+        # The two are one thing with two lifetimes: everything here happens under the outbox's condition.
         self._outbox = outbox
+        self._changed = outbox.changed
+        self._requests = outbox.requests
         self._offset = offset
         self._ends_at = ends_at
         # Of the outbox's oldest requests: how many were sent, and how many of those were answered and stay.
@@ -112,19 +115,18 @@ class ConnectionTurn:
             yield request
 
     def _next(self) -> Request | None:
-        outbox = self._outbox
-        with outbox._changed:  # noqa: SLF001 the two are one thing with two lifetimes
+        with self._changed:
             while not self.is_stopped:
-                if self._sent < len(outbox._requests):  # noqa: SLF001
-                    request = self._place(outbox._requests[self._sent])  # noqa: SLF001
-                    outbox._changed.notify_all()  # noqa: SLF001
+                if self._sent < len(self._requests):
+                    request = self._place(self._requests[self._sent])
+                    self._changed.notify_all()
                     return request
                 left_seconds = self._ends_at - time.monotonic()
-                if outbox._is_closed or left_seconds <= 0:  # noqa: SLF001
+                if self._outbox.is_closed or left_seconds <= 0:
                     self.is_stopped = True
-                    outbox._changed.notify_all()  # noqa: SLF001
+                    self._changed.notify_all()
                 else:
-                    outbox._changed.wait(left_seconds)  # noqa: SLF001
+                    self._changed.wait(left_seconds)
             return None
 
     def _place(self, request: Request) -> Request:
@@ -138,14 +140,13 @@ class ConnectionTurn:
 
     def wait(self, is_alive: Callable[[], bool]) -> bool:
         """Wait until an answer is due, or the connection is dead; False says that the turn is over."""
-        outbox = self._outbox
-        with outbox._changed:  # noqa: SLF001
+        with self._changed:
             while self._kept == self._sent:
                 if self.is_over():
                     return False
                 if not is_alive():
                     return True
-                outbox._changed.wait(_ALIVE_SECONDS)  # noqa: SLF001
+                self._changed.wait(_ALIVE_SECONDS)
             return True
 
     def answered(self) -> Request:
@@ -154,42 +155,40 @@ class ConnectionTurn:
         Raises:
             WarehouseError: there is none.
         """
-        with self._outbox._changed:  # noqa: SLF001
+        with self._changed:
             if self._kept >= self._sent:
                 raise WarehouseError("BigQuery answered a request that was never sent.")
-            return self._outbox._requests[self._kept]  # noqa: SLF001
+            return self._requests[self._kept]
 
     def confirm(self) -> None:
         """Take the answered request out of the outbox: its rows are durable."""
-        outbox = self._outbox
-        with outbox._changed:  # noqa: SLF001
-            outbox._bytes -= outbox._requests.popleft().rows.nbytes  # noqa: SLF001
+        with self._changed:
+            self._outbox.waiting_bytes -= self._requests.popleft().rows.nbytes
             self._sent -= 1
-            outbox._changed.notify_all()  # noqa: SLF001
+            self._changed.notify_all()
 
     def keep(self, fitting: pa.RecordBatch | None = None) -> None:
         """Keep the answered request for the next turn, with the ``fitting`` of its rows where some are refused."""
-        outbox = self._outbox
-        with outbox._changed:  # noqa: SLF001
-            request = outbox._requests[self._kept]  # noqa: SLF001
+        with self._changed:
+            request = self._requests[self._kept]
             if fitting is not None:
-                outbox._bytes -= request.rows.nbytes - fitting.nbytes  # noqa: SLF001
+                self._outbox.waiting_bytes -= request.rows.nbytes - fitting.nbytes
                 request.rows, request.is_sent = fitting, False
             self._kept += 1
             self.is_stopped = True
-            outbox._changed.notify_all()  # noqa: SLF001
+            self._changed.notify_all()
 
     def is_over(self) -> bool:
-        """Say whether nothing more will be sent and everything that was is answered."""
-        outbox = self._outbox
-        with outbox._changed:  # noqa: SLF001
-            is_all = outbox._is_closed and self._sent == len(outbox._requests)  # noqa: SLF001
+        """Whether nothing more will be sent and everything that was is answered."""
+        with self._changed:
+            is_all = self._outbox.is_closed and self._sent == len(self._requests)
             return (self.is_stopped or is_all) and self._kept == self._sent
 
     def stop(self) -> None:
         """End the turn; requests of which no row is left are forgotten."""
-        outbox = self._outbox
-        with outbox._changed:  # noqa: SLF001
+        with self._changed:
             self.is_stopped = True
-            outbox._requests = deque(r for r in outbox._requests if r.rows.num_rows)  # noqa: SLF001
-            outbox._changed.notify_all()  # noqa: SLF001
+            left = [request for request in self._requests if request.rows.num_rows]
+            self._requests.clear()
+            self._requests.extend(left)
+            self._changed.notify_all()

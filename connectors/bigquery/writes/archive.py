@@ -35,7 +35,8 @@ _EVERY_PARTITION: Final = "_PARTITIONTIME IS NOT NULL"
 class BigQueryArchive:
     """The archive as an ingestion-time partitioned table; one object per thread.
 
-    :mod:`connectors.bigquery.writes.attempts` says how a commit happens once.
+    It keeps what :class:`warehouse.archive.Archive` promises. How a commit happens once is explained in
+    :mod:`connectors.bigquery.writes.attempts`.
     """
 
     def __init__(
@@ -69,11 +70,7 @@ class BigQueryArchive:
         return differences(self._clients, self._specs())
 
     def check(self) -> None:
-        """Say what is missing or wrong, and change nothing.
-
-        Raises:
-            TableNotFoundError, TableMismatchError: 'refeed init' is the next thing to do.
-        """
+        """Raise TableNotFoundError or TableMismatchError where 'refeed init' is the next thing to do."""
         check_tables(self._clients, archive_specs(self.table, self.partitioning, self._settings))
 
     def _specs(self) -> list[TableSpec]:
@@ -127,8 +124,7 @@ class BigQueryArchive:
     def read_ids(self, span: IdSpan) -> Iterator[pa.RecordBatch]:
         """Yield topic, message_id and publish_time of the rows in ``span``, and of every dead letter since then.
 
-        Raises:
-            QueryTooLargeError: a query would be billed for more than REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED.
+        Each of the two queries may be billed for REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED.
         """
         starts = {"publish_time": span.published_since, "ingest_time": span.ingested_since}
         yield from self._read_since(self.table, ID_COLUMNS, starts)
@@ -139,11 +135,7 @@ class BigQueryArchive:
                     yield row.select(list(ID_COLUMNS))
 
     def read_messages(self, topics: Sequence[str], window: Window, budget: ReadBudget) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of ``topics`` that were ingested in ``window``; the query's bytes are of ``budget``.
-
-        Raises:
-            QueryTooLargeError: it would be billed for more than is left; then it reads nothing.
-        """
+        """Yield the messages of ``topics`` that were ingested in ``window``; ``budget`` pays for the query."""
         columns = {column.name: f"t.`{column.name}`" for column in ARCHIVE_COLUMNS}
         during = ("ingest_time", window)
         yield from read_between(self._clients, self.table, columns, during, budget, topics=topics)

@@ -60,6 +60,8 @@ class BigQueryArchiveWriter:
     table: str
     append_bytes: int
     streams: int = 1
+    # Rows are appended as they come; BigQuery clusters them by itself.
+    is_by_topic = False
 
     def as_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
@@ -70,11 +72,6 @@ class BigQueryArchiveWriter:
         """Return the writer that :meth:`as_json` described."""
         return cls(**{**fields, "connection": Connection.from_json(fields["connection"])})
 
-    @property
-    def is_by_topic(self) -> bool:
-        """False: rows are appended as they come, BigQuery clusters them by itself."""
-        return False
-
     def write(self, parts: Iterable[tuple[str, str, pa.RecordBatch]]) -> WrittenPart:
         """Append the rows of ``parts`` durably while they come, and return what a commit needs of them.
 
@@ -82,10 +79,6 @@ class BigQueryArchiveWriter:
         out). ``ingest_time`` is the time of the call, the same for every row. Nobody sees the rows before they
         are committed; BigQuery drops what never is. A row that BigQuery refuses for good waits for the dead
         letters with its reason, and the others go on.
-
-        Raises:
-            WarehouseUnavailableError, QuotaExceededError: not now; nothing will be visible.
-            WarehouseError: not at all; nothing will be visible.
         """
         now = datetime.now(UTC)
         clients = process_clients(self.connection)

@@ -75,7 +75,7 @@ class PartWriter:
         self._streams = streams
         self._run = run
         self._appenders: list[StreamAppender] = []
-        # Of kept streams: where the part's rows begin, and those that take no more rows.
+        # Where the part's rows begin in each stream, and the kept streams that take no more rows.
         self._firsts: dict[str, int] = {}
         self._spent: set[str] = set()
         self._large: list[pa.RecordBatch] = []
@@ -118,7 +118,8 @@ class PartWriter:
         try:
             if outbox.wait():
                 if self._run is None:
-                    self._append(create_stream(self._clients, self._table, PENDING), outbox)
+                    stream = create_stream(self._clients, self._table, PENDING)
+                    self._drain(StreamAppender(self._clients, stream), outbox)
                 else:
                     self._append_kept(self._run, outbox)
         except WarehouseError as exc:
@@ -129,18 +130,13 @@ class PartWriter:
             outbox.fail(exc)
             raise
 
-    def _append(self, stream: str, outbox: AppendQueue) -> None:
-        appender = StreamAppender(self._clients, stream)
-        self._appenders.append(appender)
-        appender.drain(outbox)
-
     def _append_kept(self, run: str, outbox: AppendQueue) -> None:
         """Append to a kept stream; the driver may have given it up meanwhile, BigQuery may have forgotten it."""
         assert self._schema is not None
         appender = KEPT.take(self._clients, self._table, run, self._schema)
         first = appender.offset
         try:
-            self._drain_kept(appender, outbox)
+            self._drain(appender, outbox)
         except WarehouseError as exc:
             if not first or not may_be_gone(exc):
                 raise
@@ -149,18 +145,16 @@ class PartWriter:
             if appender.offset > first:
                 # The driver will give up the whole part because of these rows, and the other stream with it.
                 self._spent.add(another.stream)
-            self._drain_kept(another, outbox)
+            self._drain(another, outbox)
 
-    def _drain_kept(self, appender: StreamAppender, outbox: AppendQueue) -> None:
+    def _drain(self, appender: StreamAppender, outbox: AppendQueue) -> None:
         self._firsts[appender.stream] = appender.offset
         self._appenders.append(appender)
-        is_over = False
         try:
             appender.drain(outbox)
-            is_over = True
-        finally:
-            if not is_over:
-                appender.disconnect()
+        except BaseException:
+            appender.disconnect()
+            raise
 
     def finish(self) -> tuple[list[PendingRows], list[RefusedRow]]:
         """Let nothing more in; return what there is to commit, and the rows that BigQuery refused."""
@@ -184,7 +178,7 @@ class PartWriter:
 
     def _part_of(self, appender: StreamAppender) -> PendingRows | None:
         table, stream = str(self._table), appender.stream
-        if stream in self._firsts:
+        if self._run is not None:
             first = self._firsts[stream]
             return PendingRows(table, stream, None, first, appender.offset) if appender.offset > first else None
         found = finalize_stream(self._clients, stream)

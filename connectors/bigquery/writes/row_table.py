@@ -46,7 +46,7 @@ class BigQueryRowTable:
         self._run = run
 
     def exists(self) -> bool:
-        """Say whether the table has been created."""
+        """Whether the table has been created."""
         return read_table(self._clients, self.id) is not None
 
     def schema(self) -> RowSchema | None:
@@ -79,12 +79,7 @@ class BigQueryRowTable:
         return plan_table(read_table(self._clients, self.id), wanted)
 
     def evolve(self, wanted: RowSchema) -> Evolution:
-        """Create the table, or change it so that it holds rows of ``wanted``, and return what was done.
-
-        Raises:
-            EvolutionRefusedError: it can't; ``details["differences"]`` says why, and nothing was changed.
-            WarehouseError: BigQuery failed, or others changed the table all the time.
-        """
+        """Create the table, or change it so that it holds rows of ``wanted``; see :func:`evolve_table`."""
         return self._evolve(wanted, may_widen=False)
 
     def widen(self, wanted: RowSchema) -> None:
@@ -107,11 +102,7 @@ class BigQueryRowTable:
         self._evolve(wanted, may_widen=True)
 
     def read_rows(self, columns: list[str] | None = None) -> list[dict[str, Any]]:
-        """Return every row, with some of its columns or all, JSON as text; for small tables only.
-
-        Raises:
-            TableNotFoundError: there is no table.
-        """
+        """Return every row, with some of its columns or all, JSON as text; for small tables only."""
         found = self.columns()
         if found is None:
             raise TableNotFoundError(f"There is no table {self.name}.")

@@ -80,8 +80,7 @@ class BigQueryRowWriter:
 
         Raises:
             TableNotReadyError: the table, or a column, is too new to be written; nothing will be visible.
-            WarehouseUnavailableError, QuotaExceededError: not now; nothing will be visible.
-            WarehouseError: not at all; nothing will be visible.
+            WarehouseError: not now, or not at all; nothing will be visible.
         """
         now = datetime.now(UTC)
         table = pa.Table.from_batches(batches)

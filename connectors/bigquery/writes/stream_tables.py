@@ -90,6 +90,8 @@ class RowCommitter:
 class BigQueryRowTables:
     """The tables that the stream ``stream`` writes under the lease ``lease``.
 
+    They keep what :class:`warehouse.rows.RowTables` promises.
+
     ``anchor`` is the table beside which attempts and lease are kept. One note stands for an attempt over all of
     its tables, so that a batch over many tables costs one more append and not one a table.
     """
@@ -130,12 +132,7 @@ class BigQueryRowTables:
     def open(self, name: str) -> BigQueryRowTable:
         """Return the table ``name``, which need not exist yet."""
         return BigQueryRowTable(
-            self._schema_clients,
-            name,
-            self._settings,
-            self._partitioning,
-            known=self._known,
-            run=self._run,
+            self._schema_clients, name, self._settings, self._partitioning, known=self._known, run=self._run
         )
 
     def leases(self) -> BigQueryLeases:
@@ -155,11 +152,7 @@ class BigQueryRowTables:
     def read_since(
         self, name: str, columns: Sequence[str], publish_column: str, span: IdSpan
     ) -> Iterator[pa.RecordBatch]:
-        """Yield ``columns`` of the rows of the table ``name`` that are in ``span``; none while there is no table.
-
-        Raises:
-            QueryTooLargeError: it would be billed for more than REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED.
-        """
+        """Yield ``columns`` of the rows in ``span``; REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED caps the query."""
         starts = {publish_column: span.published_since, "ingest_time": span.ingested_since}
         if self.open(name).exists():
             limit = self._settings.merge_max_bytes_billed
@@ -170,11 +163,7 @@ class BigQueryRowTables:
     def read_published(
         self, name: str, columns: Sequence[str], publish_column: str, window: Window, budget: ReadBudget
     ) -> Iterator[pa.RecordBatch]:
-        """Yield ``columns`` of the rows whose messages were published in ``window``; none without a table.
-
-        Raises:
-            QueryTooLargeError: it would be billed for more than ``budget`` has left; then it reads nothing.
-        """
+        """Yield ``columns`` of the rows published in ``window``; ``budget`` pays for the query."""
         found = self.open(name).columns()
         if found is not None:
             cells = read_columns(found, "t")
@@ -183,7 +172,7 @@ class BigQueryRowTables:
             yield from read_between(self._schema_clients, self._id(name), selected, during, budget)
 
     def delete_since(self, name: str, since: datetime) -> int:
-        """Delete the rows of the table ``name`` that came in at or after ``since``; return how many there were.
+        """Delete the rows that came in at or after ``since``, by one statement, and return how many there were.
 
         Raises:
             QueryTooLargeError: it would be billed for more than REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED.
