@@ -65,7 +65,7 @@ def make_server_config(
         lifespan="on",
         log_config=None,
         access_log=False,
-        # What stands before it, such as a proxy, is said to nobody.
+        # uvicorn's own header; ours below names the release.
         server_header=False,
         headers=[("Server", f"refeed/{version('refeed').split('.')[0]}")],
         **options,

@@ -1,4 +1,4 @@
-"""Google's own BigQuery clients: where they connect, who asks, and how large an answer may be."""
+"""Google's own BigQuery clients: endpoints, credentials and channel options."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ _CHANNEL_OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
 _STORAGE_ENDPOINT: Final = "bigquerystorage.googleapis.com"
-# A call that is answered at all is answered within this; what lasts longer is asked again.
+# A call that is answered at all is answered within this; one that takes longer is repeated.
 CALL_SECONDS: Final = 60.0
 # Google's REST client tries again by itself, for ten minutes and without a word: a wrong host would look like a
 # slow one. Calls are made once, and tried again by connectors.bigquery.errors, in the caller's own time.
@@ -26,7 +26,7 @@ ONCE: Final[Mapping[str, Any]] = {"retry": None, "timeout": CALL_SECONDS}
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """What it takes to reach BigQuery from any process; picklable, and JSON-ready."""
+    """The endpoints, labels and key with which any process reaches BigQuery; picklable, and JSON-ready."""
 
     project: str
     location: str
@@ -52,7 +52,7 @@ class Connection:
         return cls(**{**given, "labels": tuple((key, value) for key, value in given["labels"])})
 
     def labels_for(self, use: str) -> dict[str, str]:
-        """Return the labels of a job or table that exists for ``use``: a billing export tells uses apart."""
+        """Return the labels of a job or table that exists for ``use``, by which a billing export groups."""
         return {"app": "refeed", "refeed_use": use, **dict(self.labels)}
 
     @property

@@ -55,7 +55,7 @@ _STORAGE_ERROR: Final = "/google.cloud.bigquery.storage.v1.StorageError"
 _FIRST_PAUSE_SECONDS: Final = 0.1
 _FIRST_QUOTA_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 10.0
-# For how long a call that fails in passing is repeated, where nobody waits for its answer.
+# How long a call that fails in passing is repeated, where no person waits for its answer.
 PATIENCE_SECONDS: Final = 120.0
 # What the clients let through of a fault, their own and their transports'.
 SDK_ERRORS: Final = (

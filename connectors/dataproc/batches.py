@@ -13,7 +13,7 @@ from model.errors import LaunchCredentialsError, LaunchError, SettingsError
 EDITOR_ROLE: Final = "roles/dataproc.editor"
 ACCOUNT_ROLE: Final = "roles/iam.serviceAccountUser"
 _CALL_SECONDS: Final = 20.0
-# A create that is not answered is sent again under the same request id for so long.
+# How long a create that is not answered is sent again, under the same request id.
 _RETRY_SECONDS: Final = 60.0
 
 Result = TypeVar("Result")

@@ -26,7 +26,7 @@ _TRIES: Final = 3
 def decrypt(key: str, ciphertext: bytes, *, endpoint: str | None = None) -> bytes:
     """Return what was encrypted with ``key``, a resource name ``projects/.../cryptoKeys/...``.
 
-    An answer whose checksum does not fit is asked for again, as is a service that does not answer. ``endpoint`` is
+    A call whose answer's checksum does not fit, or that is not answered, is repeated. ``endpoint`` is
     REFEED_KMS_ENDPOINT or Google's; only one on this machine is called without credentials.
 
     Raises:

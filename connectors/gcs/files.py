@@ -20,7 +20,7 @@ from model.file_version import FileVersion
 
 # What a task does not see of an order, a second after it was given, it does not obey: see docs/deploy.md.
 SIGHT_SECONDS: Final = 1.0
-# A call that is answered at all is answered within this; what lasts longer is asked again.
+# A call that is answered at all is answered within this; one that takes longer is repeated.
 _CALL_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 60.0
 _TRIES: Final = 20

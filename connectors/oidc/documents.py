@@ -43,7 +43,7 @@ def read_json(client: httpx.Client, url: str) -> dict[str, Any]:
     """Return the JSON object at ``url``, of 512 KiB at most.
 
     Raises:
-        httpx.HTTPError, httpx.InvalidURL: nobody answers.
+        httpx.HTTPError, httpx.InvalidURL: there is no answer.
         ValueError: the answer is an error, or no JSON object.
     """
     with client.stream("GET", url) as response:

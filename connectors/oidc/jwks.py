@@ -17,7 +17,7 @@ _LOG: Final = structlog.get_logger()
 _FRESH_SECONDS: Final = 600.0
 # While the issuer can't be reached, the keys that are known count for this long.
 _STALE_SECONDS: Final = 86_400.0
-# A kid that nobody knows may be a new key, or made up: asking the issuer about each would let callers flood it.
+# A kid that nobody knows may be a new key, or made up: a fetch for each would let callers flood the issuer.
 _PAUSE_SECONDS: Final = 30.0
 
 
@@ -33,7 +33,7 @@ class SigningKeys:
         self._issuer = issuer
         self._jwks_url = jwks_url
         self._clock = clock
-        # Held while the issuer is asked; a caller with a key that still counts does not wait for it.
+        # Held while keys are fetched; a caller with a key that still counts does not wait for it.
         self._asking = threading.Lock()
         self._keys: dict[str | None, Mapping[str, Any]] = {}
         self._fetched_at: float | None = None
@@ -64,7 +64,7 @@ class SigningKeys:
         return math.inf if self._fetched_at is None else self._clock() - self._fetched_at
 
     def _refresh(self, kid: str | None) -> None:
-        """Ask the issuer, unless it was asked a moment ago or somebody has just brought the key."""
+        """Fetch the keys, unless that was tried a moment ago or another thread has just fetched the key."""
         if self._pick(kid) is not None and self._age() < _FRESH_SECONDS:
             return
         now = self._clock()

@@ -17,7 +17,7 @@ from model.errors import IdentityUnavailableError, SignInRefusedError
 
 _LOG: Final = structlog.get_logger()
 _FRESH_SECONDS: Final = 600.0
-# A provider that is away is asked again after this long, however many people try to sign in.
+# A provider that does not answer is called again after this long, however many people try to sign in.
 _PAUSE_SECONDS: Final = 5.0
 _OK: Final = 200
 _BAD_REQUEST: Final = 400

@@ -25,7 +25,7 @@ _ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
 
 
 class TokenVerifier:
-    """Tells the tokens of one issuer that are meant for one of ``audience`` from all others."""
+    """Accepts the tokens of one issuer that are meant for one of ``audience``, and no others."""
 
     def __init__(self, issuer: str, audience: Sequence[str], keys: SigningKeys) -> None:
         self._issuer = issuer

@@ -19,7 +19,7 @@ from connectors.spark.java import find_java_home
 
 _DUMP_SECONDS: Final = 300
 _MODULE: Final = "connectors.spark.classes"
-# Java says on stdout which classes can't be kept; nobody can do anything about it.
+# Java prints on stdout which classes can't be kept, and nothing can be done about it.
 _QUIET: Final = "-Xlog:disable -Xlog:all=error:stderr"
 
 

@@ -129,7 +129,7 @@ def _read_version(home: Path) -> int | None:
 
 
 def _has_vector_module(home: Path) -> bool:
-    """Say whether the Java in ``home`` has the module; one that doesn't list its modules is a full one."""
+    """Whether the Java in ``home`` has the module; one that doesn't list its modules is a full one."""
     modules = _read_release(home).get("MODULES", "").split()
     return not modules or _VECTOR_MODULE in modules
 

@@ -39,7 +39,7 @@ _LOOPBACK: Final[Mapping[str, str]] = {
 
 
 def is_local(master: str) -> bool:
-    """Say whether tasks run in the driver's own process, so that nobody else need reach it.
+    """Whether tasks run in the driver's own process, so that no other process has to reach it.
 
     Example:
         >>> is_local("local[2]"), is_local("spark://host:7077")

@@ -222,8 +222,8 @@ def _until_stopped(rows: Iterator[pa.RecordBatch], run: SelectionRun) -> Iterato
 def _with_write_buffer(query: ValidatedQuery, table: Any, now: datetime) -> tuple[ValidatedQuery, list[QueryNote]]:
     """Return the query that is to run, and the notes about the write buffer.
 
-    ``table`` is the archive as BigQuery describes it. Rows in the buffer have a NULL _PARTITIONTIME, for how long
-    nobody promises: a query whose window reaches them is run as the gate has written it with them.
+    ``table`` is the archive as BigQuery describes it. Rows in the buffer have a NULL _PARTITIONTIME, for a time
+    that is not documented: a query whose window reaches them is run as the gate has written it with them.
     """
     if query.unbuffered_until is None or not _is_reached(query.unbuffered_until, table, now):
         return query, []

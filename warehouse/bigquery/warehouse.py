@@ -84,7 +84,7 @@ class BigQueryWarehouse:
 
     @property
     def connection(self) -> Connection:
-        """What it takes to reach BigQuery."""
+        """The connection of every client."""
         return Connection.of(self.project, self.settings)
 
     @property

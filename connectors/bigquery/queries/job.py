@@ -34,7 +34,7 @@ from model.errors import (
     WarehouseUnavailableError,
 )
 
-# The label that tells a job's query from any other.
+# The label that identifies a job's query.
 FINGERPRINT: Final = "refeed_fingerprint"
 _ANSWER_RETRY_SECONDS: Final = 60.0
 _MIN_POLL_SECONDS: Final = 0.05
@@ -74,7 +74,7 @@ def typed(values: Mapping[str, str | int | datetime]) -> dict[str, NamedParamete
 
 @dataclass(frozen=True, slots=True)
 class QueryJob:
-    """A statement as BigQuery runs it; ``use`` labels it, so that a bill tells uses apart.
+    """A statement as BigQuery runs it; ``use`` labels it, so that a bill can be grouped by use.
 
     With an ``id`` it runs once, however many processes begin it, because BigQuery runs an id once. ``options`` are
     further properties of Google's QueryJobConfig. BigQuery's cache is not used unless they say so.
@@ -203,7 +203,7 @@ def read_answer(
 
     Raises:
         QueryTooLargeError: it would read more, or takes longer than ``seconds``; then it is cancelled.
-        QueryStoppedError: ``should_stop``, which is asked every second; then it is cancelled too.
+        QueryStoppedError: ``should_stop``, which is called every second, returned True; then it is cancelled too.
         QueryError, WarehouseError: as :func:`query_errors` raises them.
     """
     patience = _ANSWER_RETRY_SECONDS

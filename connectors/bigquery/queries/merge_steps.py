@@ -22,7 +22,7 @@ from connectors.bigquery.table_id import TableId
 from model.errors import AuditFailedError, MergeOvertakenError, QueryStoppedError, RefeedError
 
 _USE: Final = "merge"
-# So often a step of one state is looked for under its own ids; a state that fails more often begins without.
+# A step of one state is looked for under this many ids of its own; one that fails more often gets a random id.
 _MAX_RUNS: Final = 20
 # What sql/queries/merge.sql says when it ends, and BigQuery of two transactions that change one table.
 _OVERTAKEN: Final = re.compile(r"refeed_overtaken|concurrent update", re.IGNORECASE)
@@ -141,7 +141,7 @@ class MergeJobs:
     def _error(self, job: Any, step: MergeStep) -> RefeedError:
         message = str(job.error_result.get("message"))
         if failed := _AUDITS.search(message):
-            # Whatever BigQuery writes behind it, such as the place in the script.
+            # BigQuery may write more after it, such as the place in the script.
             rows, _ = json.JSONDecoder().raw_decode(failed[1])
             return AuditFailedError(f"The merge of {self._source} does not add up.", audits=rows)
         if _OVERTAKEN.search(message):

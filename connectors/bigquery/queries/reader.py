@@ -81,7 +81,7 @@ def read_stream(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (offset of its first row, batch) of one stream from ``offset`` on, every row once.
 
-    A connection that breaks is opened again behind the last row that came.
+    A connection that breaks is opened again after the last row that came.
 
     Raises:
         WarehouseUnavailableError: it did not come back within two minutes without a row.
@@ -135,7 +135,7 @@ class _Arrivals:
         self._is_over = threading.Event()
 
     def bring(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Put all ``batches``, and the error that ends them, until nobody takes them any more."""
+        """Put all ``batches``, and the error that ends them, until the consumer has ended."""
         try:
             for batch in batches:
                 if not self._put(batch):

@@ -40,7 +40,7 @@ def read_since(
     """Yield ``columns`` of the rows where a column of ``starts`` is at or after its time, a page at a time.
 
     One query reads these columns of the partitions since the earliest start, and of the write buffer. It runs when
-    the first row is asked for, and its bytes stand in the log.
+    the first row is read, and its bytes are logged.
 
     Raises:
         QueryTooLargeError: it would be billed for more than ``maximum_bytes_billed``; then it reads nothing.
@@ -76,7 +76,7 @@ def read_between(
     """Yield ``columns``, names with their expressions over ``t``, of the rows whose time column lies in a window.
 
     ``window`` is the column's name and the window. Only partitions that began a day before it or later are read,
-    and the write buffer. With ``topics`` only their rows are given. It runs when the first row is asked for.
+    and the write buffer. With ``topics`` only their rows are given. The query runs when the first row is read.
 
     Raises:
         QueryTooLargeError: it would be billed for more than ``budget`` has left; then it reads nothing.
@@ -135,5 +135,5 @@ def _run(query: QueryJob, table: TableId, advice: str = _MOVED) -> Any:
 
 def _read_pages(job: Any, what: str) -> Iterator[pa.RecordBatch]:
     with our_errors(what, JOB_ROLE):
-        # The client's own retries: a page that is asked for again is the same page.
+        # The client's own retries: a page that is fetched again is the same page.
         yield from job.result(page_size=_PAGE_ROWS).to_arrow_iterable(bqstorage_client=None)

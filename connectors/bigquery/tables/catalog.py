@@ -82,7 +82,7 @@ def read_table(clients: Clients, table: TableId) -> Any:
 
 
 def check_tables(clients: Clients, specs: Sequence[TableSpec]) -> None:
-    """Say which table a stream would miss before it begins.
+    """Check that a stream finds its tables as they should be.
 
     Raises:
         TableNotFoundError: one is missing; 'refeed init' creates it.

@@ -14,7 +14,7 @@ from model.settings import BigQuerySettings
 from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
 
 DAY_MS: Final = 86_400_000
-# Long after Pub/Sub itself has forgotten a message nobody asks what became of its attempt.
+# Nobody needs the outcome of an attempt long after Pub/Sub itself has forgotten its messages.
 ATTEMPTS_DAYS: Final = 30
 DEAD_LETTERS: Final = "dead_letters"
 ATTEMPTS: Final = "attempts"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from model.errors import WarehouseError
 
-# How often it is asked whether a connection lives on which there is nothing to wait for.
+# How often a connection on which no answer is due is checked for life.
 _ALIVE_SECONDS: Final = 1.0
 
 
@@ -19,7 +19,7 @@ _ALIVE_SECONDS: Final = 1.0
 class Request:
     """Rows of one append request, and where in the stream they belong.
 
-    ``is_sent_before`` says that these very rows went to this very offset over a connection that broke.
+    ``is_sent_before``: these very rows went to this very offset over a connection that broke.
     """
 
     rows: pa.RecordBatch
@@ -31,7 +31,7 @@ class Request:
 class AppendQueue:
     """A queue between the threads that have rows and the one thread that sends them.
 
-    ``max_bytes`` of rows may wait for their answers; who puts more waits too.
+    ``max_bytes`` of rows may wait for their answers; :meth:`put` blocks until more fit.
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
@@ -59,7 +59,7 @@ class AppendQueue:
             self.changed.notify_all()
 
     def close(self) -> None:
-        """Say that nothing more will be put."""
+        """Close the queue: nothing more will be put."""
         with self.changed:
             self.is_closed = True
             self.changed.notify_all()
@@ -71,7 +71,7 @@ class AppendQueue:
             self.changed.notify_all()
 
     def wait(self) -> bool:
-        """Wait for rows to send; False says that all were answered and no more will come."""
+        """Wait for rows to send; False when all were answered and no more will come."""
         with self.changed:
             while not self.requests and not self.is_closed:
                 self.changed.wait()
@@ -93,7 +93,7 @@ class AppendQueue:
 class ConnectionTurn:
     """What one connection sends of an outbox, and what of it was answered; iterated by gRPC's own thread.
 
-    Answers come in the order of the requests. Once a request's rows are refused nothing behind it fits its
+    Answers come in the order of the requests. Once a request's rows are refused nothing after it fits its
     offset: the turn sends no more, and what it has sent since stays in the outbox, whatever the answer.
     """
 
@@ -110,7 +110,7 @@ class ConnectionTurn:
         self._kept = 0
 
     def __iter__(self) -> Iterator[Request]:
-        """Yield requests, placed behind each other, until the turn is stopped, has lasted, or all are sent."""
+        """Yield requests, placed one after the other, until the turn is stopped, has lasted, or all are sent."""
         while (request := self._next()) is not None:
             yield request
 
@@ -139,7 +139,7 @@ class ConnectionTurn:
         return request
 
     def wait(self, is_alive: Callable[[], bool]) -> bool:
-        """Wait until an answer is due, or the connection is dead; False says that the turn is over."""
+        """Wait until an answer is due, or the connection is dead; False when the turn is over."""
         with self._changed:
             while self._kept == self._sent:
                 if self.is_over():

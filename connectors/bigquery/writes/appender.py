@@ -19,7 +19,7 @@ from connectors.bigquery.writes.write_streams import APPEND_SECONDS
 from connectors.wire import field_head
 from model.errors import WarehouseError, WarehouseUnavailableError
 
-# A connection takes new requests for so long; what it took is answered well within a call's time then.
+# A turn takes new requests for this long; they are answered well within a call's time then.
 _TURN_SECONDS: Final = 20.0
 # A connection that is kept is replaced before this is over.
 _CONNECTION_SECONDS: Final = 600.0
@@ -81,12 +81,11 @@ class StreamAppender:
         clients: Clients,
         stream: str,
         *,
-        offset: int = 0,
         seconds: float = APPEND_SECONDS,
         is_kept: bool = False,
     ) -> None:
         self.stream = stream
-        self.offset = offset
+        self.offset = 0
         self.refusals: list[RefusedRow] = []
         self._clients = clients
         self._seconds = seconds

@@ -1,4 +1,4 @@
-"""The record of attempts: what a stream is about to commit, noted first, and the fence that closes behind it."""
+"""The record of attempts: a stream notes what it is about to commit, through a fence that its successor closes."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -15,7 +15,7 @@ from connectors.bigquery.writes.batches import RefusedRow
 from connectors.bigquery.writes.part_writer import PartWriter, PendingRows
 from model.errors import WarehouseError
 
-# What tells the row of one message from that of another; a replay has its original's id.
+# The columns that identify a message's row; a replay has its original's id.
 _IDENTITY: Final = ("_topic", "_message_id", "_backfill_id", "_backfill_row", "topic", "message_id")
 
 

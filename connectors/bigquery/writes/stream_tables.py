@@ -59,7 +59,7 @@ class RowCommitter:
         """Commit what ``note`` says and return the full names of the tables that have their rows, None for none.
 
         Raises:
-            CommitOutcomeUnknownError, WarehouseError: for one table at least nobody can say; call it again.
+            CommitOutcomeUnknownError, WarehouseError: the outcome of one table at least is unknown; call it again.
         """
         ends_at = time.monotonic() + seconds
         entries: dict[str, dict[str, Any]] = json.loads(note.document)
@@ -236,7 +236,7 @@ class BigQueryRowTables:
     def drop(self, name: str, part: BigQueryRowPart) -> None:  # noqa: ARG002  its tables say where it is
         """Give up a part that will not be committed: its stream vanishes by itself, staged rows now.
 
-        A stream that a task keeps is finalized, which tells the task to take another one.
+        A stream that a task keeps is finalized, so that the task takes another one.
         """
         for table in part.tables:
             if table.stream is not None and table.first is not None:

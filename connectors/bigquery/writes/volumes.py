@@ -19,7 +19,7 @@ from model.window import Window
 
 # A read session takes a second or two, and people look all day long.
 REMEMBERED_SECONDS: Final = 30.0
-# A note is read again for so long: what it says of itself and when it can be read differ by clocks and buffers.
+# Notes of this time are read again: by clocks and buffers a note may be readable later than its own time.
 _OVERLAP: Final = timedelta(hours=2)
 _COLUMNS: Final = ("lease", "epoch", "stream", "attempt", "kind", "document", "noted_at")
 _BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)

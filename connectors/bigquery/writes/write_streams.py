@@ -88,7 +88,7 @@ def is_committed(clients: Clients, streams: Sequence[str]) -> bool | None:
 def may_be_gone(refusal: WarehouseError) -> bool:
     """Whether an append may have been refused because its stream is gone, or takes nothing more.
 
-    "A committed stream has a TTL of four days if there is no traffic" (Storage Write API). Which code tells so is
+    "A committed stream has a TTL of four days if there is no traffic" (Storage Write API). Which code it has is
     not documented: Beam takes NOT_FOUND, INVALID_ARGUMENT and FAILED_PRECONDITION for it
     (https://github.com/apache/beam/pull/16906). A refusal for another reason is refused again.
     """
@@ -98,7 +98,7 @@ def may_be_gone(refusal: WarehouseError) -> bool:
 def flush_stream(clients: Clients, stream: str, end: int) -> bool:
     """Make the rows of the BUFFERED ``stream`` before ``end`` visible, and return True; again is fine.
 
-    False says that they can't be made visible any more, if they were not before: the stream is finalized,
+    False means that they can't be made visible any more, if they were not before: the stream is finalized,
     forgotten, or shorter. A stream's rows become visible in their order: none before ``end`` can be left out.
 
     Raises:
