@@ -77,10 +77,10 @@ class NotedVolumes:
 
     def _refresh(self, now: datetime) -> None:
         since = max(self._newest - _OVERLAP, _oldest(now) - _OVERLAP)
-        notes, abandoned = dict(self._open), set()
+        notes, abandoned, read_until = dict(self._open), set(), self._newest
         for row in self._rows(since):
             key = (row["stream"], row["attempt"])
-            self._newest = max(self._newest, row["noted_at"])
+            read_until = max(read_until, row["noted_at"])
             if row["kind"] == "abandoned":
                 abandoned.add(key)
             elif key not in self._decided and (note := _parse(row, str(self._archive))) is not None:
@@ -97,6 +97,8 @@ class NotedVolumes:
                 self._decide(note, is_in=True)
             else:
                 self._open[key] = note
+        # Only now: notes of a read, or a look-up, that broke are read again.
+        self._newest = read_until
         self._decided = {key: at for key, at in self._decided.items() if at >= self._newest - 2 * _OVERLAP}
 
     def _decide(self, note: _Note, *, is_in: bool) -> None:

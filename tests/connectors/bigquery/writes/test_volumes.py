@@ -2,8 +2,10 @@
 
 import json
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
+from typing import Any
 
 import pytest
 
@@ -104,6 +106,26 @@ def test_an_attempt_whose_streams_were_dropped_never_counts(
             archive.commit([write(archive, "orders", 4)], Attempt("s", 1, "l", epoch))
     archive.commit([write(archive, "orders", 1)], Attempt("s", 2, "l", epoch))
     assert messages(archive) == {"orders": 1}
+
+
+def test_notes_that_came_before_a_read_broke_are_counted_by_the_next_one(
+    archive: BigQueryArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(volumes, "_OVERLAP", timedelta(0))
+    epoch = archive.take_lease("l")
+    for number in (1, 2):
+        archive.commit([write(archive, "orders", number)], Attempt("s", number, "l", epoch))
+    looker, rows = archive.another(), volumes.NotedVolumes._rows
+
+    def break_after_the_newest(noted: volumes.NotedVolumes, since: datetime) -> Iterator[Mapping[str, Any]]:
+        yield max(rows(noted, since), key=itemgetter("noted_at"))
+        raise WarehouseUnavailableError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(volumes.NotedVolumes, "_rows", break_after_the_newest)
+        with pytest.raises(WarehouseUnavailableError):
+            read(looker)
+    assert summed(read(looker)) == {"orders": 3}
 
 
 def test_two_streams_with_leases_of_their_own_are_summed(archive: BigQueryArchive) -> None:
