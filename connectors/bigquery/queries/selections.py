@@ -41,7 +41,6 @@ class SelectedTable:
     table: str
     rows: int
     bytes: int
-    bytes_billed: int
     expires_at: datetime
 
 
@@ -138,7 +137,6 @@ class SelectionJobs:
             name,
             int(table.num_rows),
             int(table.num_bytes or 0),
-            int(job.total_bytes_billed or 0),
             table.expires,
         )
 
