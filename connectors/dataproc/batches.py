@@ -3,7 +3,7 @@
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, TypeVar
@@ -99,15 +99,9 @@ class Batches:
             "batch": self._batch(main_file, arguments, properties),
         }
 
-        def create() -> None:
-            try:
-                self._client().create_batch(request, timeout=_CALL_SECONDS, retry=None)
-            except AlreadyExists:
-                # An earlier try, whose answer was lost.
-                return
-
-        with _our_errors(f"creating the batch {batch_id}", self._place):
-            _retry_passing(create)
+        # An earlier try, whose answer was lost, may have made it.
+        with _our_errors(f"creating the batch {batch_id}", self._place), suppress(AlreadyExists):
+            _retry_passing(lambda: self._client().create_batch(request, timeout=_CALL_SECONDS, retry=None))
         return name
 
     def read(self, name: str) -> BatchView | None:
@@ -131,13 +125,10 @@ class Batches:
         """Have a batch end; one that has ended, or that nobody knows, is no error."""
         from google.api_core.exceptions import FailedPrecondition, NotFound
 
-        with _our_errors(f"cancelling {name}", self._place):
-            try:
-                found = self._client().get_batch({"name": name}, timeout=_CALL_SECONDS, retry=None)
-                if found.operation and found.state.name in {"PENDING", "RUNNING"}:
-                    self._client().cancel_operation({"name": found.operation}, timeout=_CALL_SECONDS)
-            except (FailedPrecondition, NotFound):
-                return
+        with _our_errors(f"cancelling {name}", self._place), suppress(FailedPrecondition, NotFound):
+            found = self._client().get_batch({"name": name}, timeout=_CALL_SECONDS, retry=None)
+            if found.operation and found.state.name in {"PENDING", "RUNNING"}:
+                self._client().cancel_operation({"name": found.operation}, timeout=_CALL_SECONDS)
 
     def _batch(self, main_file: str, arguments: Sequence[str], properties: Mapping[str, str]) -> dict[str, Any]:
         place = self._place

@@ -11,12 +11,7 @@ from connectors.bigquery.queries.job import NamedParameter, read_answer
 from connectors.bigquery.queries.reader import open_session, read_session
 from connectors.bigquery.queries.selections import SelectedTable, SelectionJobs
 from connectors.bigquery.table_id import TableId
-from model.errors import (
-    JobNotFoundError,
-    QueryTooLargeError,
-    SelectionGoneError,
-    TableNotFoundError,
-)
+from model.errors import JobNotFoundError, QueryTooLargeError, SelectionGoneError, TableNotFoundError
 from sql.agreement import check_agreement, parse_dry_run
 from sql.parameters import Parameter
 from sql.validate import ValidatedQuery

@@ -10,7 +10,6 @@ from connectors.bigquery.queries.job import NamedParameter, QueryJob, typed
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import apply
 from connectors.bigquery.tables.evolution import evolve_table
-from connectors.bigquery.tables.schema import to_bigquery
 from connectors.bigquery.tables.specs import rows_spec
 from model.audit import AUDIT_SCHEMA, Audit
 from model.schema import RowSchema
@@ -62,8 +61,7 @@ class BigQueryAudits:
         return [_row(row) for row in found]
 
     def _create(self, schema: RowSchema) -> None:
-        columns = to_bigquery(schema)
-        apply(self._clients, [rows_spec(self.id, schema.description, columns, "day", self._settings)])
+        apply(self._clients, [rows_spec(self.id, schema, "day", self._settings)])
 
     def _query(self, sql: str, parameters: Mapping[str, NamedParameter], job_id: str | None = None) -> list[Any]:
         return QueryJob(self._clients, sql, "merge", parameters, id=job_id).rows(f"asking {self.id}")

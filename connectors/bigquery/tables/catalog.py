@@ -25,19 +25,12 @@ def differences(clients: Clients, specs: Sequence[TableSpec]) -> list[Change]:
     """Return what is missing or differs; nothing is changed."""
     found: list[Change] = []
     first = specs[0].id
+    name, location = f"{first.project}.{first.dataset}", clients.connection.location
     dataset = _read_dataset(clients, first)
     if dataset is None:
-        found.append(Change(f"{first.project}.{first.dataset}", "dataset", "missing", clients.connection.location))
-    elif dataset.location.lower() != clients.connection.location.lower():
-        found.append(
-            Change(
-                f"{first.project}.{first.dataset}",
-                "location",
-                dataset.location,
-                clients.connection.location,
-                is_compatible=False,
-            )
-        )
+        found.append(Change(name, "dataset", "missing", location))
+    elif dataset.location.lower() != location.lower():
+        found.append(Change(name, "location", dataset.location, location, is_compatible=False))
     for spec in specs:
         table = None if dataset is None else read_table(clients, spec.id)
         found += [Change(str(spec.id), "table", "missing", "created")] if table is None else _compare(spec, table)

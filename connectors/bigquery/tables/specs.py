@@ -1,6 +1,6 @@
 """How Refeed's tables have to look."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -103,19 +103,14 @@ def attempts_spec(anchor: TableId, settings: BigQuerySettings) -> TableSpec:
 
 def audits_spec(archive: TableId, settings: BigQuerySettings) -> TableSpec:
     """Return the table of what merges checked, in the archive's dataset."""
-    table = TableId(archive.project, archive.dataset, AUDITS_TABLE)
-    return rows_spec(table, AUDIT_SCHEMA.description, to_bigquery(AUDIT_SCHEMA), "day", settings)
+    return rows_spec(TableId(archive.project, archive.dataset, AUDITS_TABLE), AUDIT_SCHEMA, "day", settings)
 
 
 def rows_spec(
-    table: TableId,
-    description: str,
-    columns: Sequence[Any],
-    partitioning: Partitioning,
-    settings: BigQuerySettings,
+    table: TableId, schema: RowSchema, partitioning: Partitioning, settings: BigQuerySettings
 ) -> TableSpec:
-    """Return a table of rows that the pipeline writes; it is kept for ever and asks for no filter."""
-    return TableSpec(table, description, tuple(columns), partitioning, **_common(settings))
+    """Return a table of rows of ``schema``; it is kept for ever and requires no filter."""
+    return TableSpec(table, schema.description, tuple(to_bigquery(schema)), partitioning, **_common(settings))
 
 
 def _common(settings: BigQuerySettings) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.specs import DEAD_LETTERS
 from connectors.bigquery.writes.batches import RefusedRow, archive_batch, dead_letter_batch
 from connectors.bigquery.writes.large_rows import drop_large_rows
-from connectors.bigquery.writes.part_writer import PartWriter, PendingRows
+from connectors.bigquery.writes.part_writer import JsonPart, PartWriter, PendingRows
 from model.errors import WarehouseError
 from model.volume import HourCounts, hour_key
 
@@ -23,7 +23,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class WrittenPart:
+class WrittenPart(JsonPart):
     """What one task wrote; small, and JSON-ready. ``dead_letters`` of its ``rows`` wait for the dead letters.
 
     ``ingest_time`` is the same in all of them, ``failed_at`` of a dead letter. ``volumes`` are those of the rows
@@ -36,20 +36,6 @@ class WrittenPart:
     ingest_time: str
     tables: tuple[PendingRows, ...]
     volumes: HourCounts = field(default_factory=dict)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what :meth:`from_json` takes."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the part that :meth:`as_json` described."""
-        tables = tuple(map(PendingRows.from_json, fields["tables"]))
-        volumes = {
-            hour: {topic: (messages, size) for topic, (messages, size) in topics.items()}
-            for hour, topics in fields["volumes"].items()
-        }
-        return cls(**{**fields, "tables": tables, "volumes": volumes})
 
 
 @dataclass(frozen=True, slots=True)

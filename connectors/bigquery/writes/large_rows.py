@@ -22,12 +22,7 @@ from connectors.bigquery.queries.job import QueryJob, find_job, wait_until_done
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import read_table
 from connectors.bigquery.writes.batches import RefusedRow
-from model.errors import (
-    CommitOutcomeUnknownError,
-    TableNotFoundError,
-    WarehouseError,
-    WarehouseUnavailableError,
-)
+from model.errors import CommitOutcomeUnknownError, TableNotFoundError, WarehouseError, WarehouseUnavailableError
 
 # Longer than an attempt can wait for its commit: BigQuery itself drops pending streams after a day.
 _KEEP: Final = timedelta(days=2)

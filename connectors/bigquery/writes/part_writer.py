@@ -3,8 +3,9 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Any, Final, Self
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any, Final, Self, cast
 
 import pyarrow as pa
 
@@ -34,6 +35,29 @@ _GROUP_BYTES: Final = 2 * 1024 * 1024
 _UNANSWERED_BYTES: Final = 32 * 1024 * 1024
 
 
+@cache
+def _adapter(kind: type) -> Any:
+    # Tasks only describe parts: the driver alone pays for the import.
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(kind)
+
+
+class JsonPart:
+    """A dataclass that a task describes in JSON to the driver."""
+
+    __slots__ = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what :meth:`from_json` takes."""
+        return asdict(cast("Any", self))
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the part that :meth:`as_json` described."""
+        return cast("Self", _adapter(cast("Any", cls)).validate_python(fields))
+
+
 @dataclass(frozen=True, slots=True)
 class PendingRows:
     """Rows for one table that wait for their commit: in a stream, staged, or both.
@@ -47,12 +71,6 @@ class PendingRows:
     staged: LargeRows | None
     first: int | None = None
     end: int | None = None
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the part whose fields, JSON-ready, are these."""
-        staged = LargeRows(**fields["staged"]) if fields["staged"] else None
-        return cls(fields["table"], fields["stream"], staged, fields["first"], fields["end"])
 
 
 class PartWriter:

@@ -9,7 +9,7 @@ from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import apply, read_table
 from connectors.bigquery.tables.cells import read_columns
 from connectors.bigquery.tables.evolution import evolve_table, plan_table
-from connectors.bigquery.tables.schema import from_bigquery, time_paths, to_bigquery
+from connectors.bigquery.tables.schema import from_bigquery, time_paths
 from connectors.bigquery.tables.specs import rows_spec
 from connectors.bigquery.tables.successors import read_schema, successor_paths
 from connectors.bigquery.tables.widening import alter_columns
@@ -121,8 +121,7 @@ class BigQueryRowTable:
         return evolution
 
     def _create(self, schema: RowSchema) -> None:
-        columns = to_bigquery(schema)
-        apply(self._clients, [rows_spec(self.id, schema.description, columns, self._partitioning, self._settings)])
+        apply(self._clients, [rows_spec(self.id, schema, self._partitioning, self._settings)])
 
 
 def _cells(rows: Any) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.schema import with_times
 from connectors.bigquery.tables.successors import to_successors
 from connectors.bigquery.writes.batches import RefusedRow
-from connectors.bigquery.writes.part_writer import PartWriter, PendingRows
+from connectors.bigquery.writes.part_writer import JsonPart, PartWriter, PendingRows
 from model.errors import WarehouseError
 
 # The columns that identify a message's row; a replay has its original's id.
@@ -20,7 +20,7 @@ _IDENTITY: Final = ("_topic", "_message_id", "_backfill_id", "_backfill_row", "t
 
 
 @dataclass(frozen=True, slots=True)
-class BigQueryRowPart:
+class BigQueryRowPart(JsonPart):
     """Rows of one table that wait for their commit; small, and JSON-ready.
 
     ``refused`` are rows that BigQuery refuses for good: their places in what was written, and why; ``rows`` are
@@ -31,17 +31,6 @@ class BigQueryRowPart:
     ingest_time: str
     tables: tuple[PendingRows, ...]
     refused: tuple[tuple[int, str], ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Return what :meth:`from_json` takes."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the part that :meth:`as_json` described."""
-        tables = tuple(map(PendingRows.from_json, fields["tables"]))
-        refused = tuple((int(place), str(reason)) for place, reason in fields["refused"])
-        return cls(fields["rows"], fields["ingest_time"], tables, refused)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,12 +18,7 @@ from connectors.bigquery.writes.attempt_notes import AttemptNote
 from connectors.bigquery.writes.large_rows import LargeRows, insert_large_rows
 from connectors.bigquery.writes.write_streams import flush_stream, is_committed
 from model import failpoint
-from model.errors import (
-    CommitOutcomeUnknownError,
-    TableNotFoundError,
-    WarehouseError,
-    WarehouseUnavailableError,
-)
+from model.errors import CommitOutcomeUnknownError, TableNotFoundError, WarehouseError, WarehouseUnavailableError
 from model.volume import add_counts
 
 _COMMITTED: Final = types.StorageError.StorageErrorCode.STREAM_ALREADY_COMMITTED

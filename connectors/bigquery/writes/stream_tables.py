@@ -28,11 +28,7 @@ from connectors.bigquery.writes.stream_ends import StreamBudget, StreamEnds, cre
 from connectors.bigquery.writes.write_streams import finalize_stream
 from model import failpoint
 from model.archive import Attempt, IdSpan
-from model.errors import (
-    RefeedError,
-    TableNotFoundError,
-    WarehouseUnavailableError,
-)
+from model.errors import RefeedError, TableNotFoundError, WarehouseUnavailableError
 from model.read_budget import ReadBudget
 from model.schema import RowSchema
 from model.settings import BigQuerySettings
