@@ -29,7 +29,11 @@ class TableId:
             >>> str(TableId("shop", "backup", "messages").companion("attempts"))
             'shop.backup.messages_attempts'
         """
-        return TableId(self.project, self.dataset, f"{self.table}_{name}")
+        return self.beside(f"{self.table}_{name}")
+
+    def beside(self, name: str) -> "TableId":
+        """Return the table of this name in the same dataset."""
+        return TableId(self.project, self.dataset, name)
 
     @property
     def path(self) -> str:

@@ -113,7 +113,7 @@ class ChangeSearch:
 
         def table_of(number: str) -> TableId:
             name = f"refeed_merge_{self._state.id}_{step.name}_{number}"
-            return self._reporting.beside(name.replace("-", "_"))
+            return self._reporting.id.beside(name.replace("-", "_"))
 
         def prepare(number: str) -> TableId:
             columns = None if self._tags is None else self._tags.put_on(self.jobs.columns_of(step))

@@ -48,43 +48,40 @@ class MergeFindings:
         return self.counts["rows_before"] - self.counts["replaced"] + self.counts["newer"]
 
 
+@dataclass(frozen=True, slots=True)
 class BigQueryMerge:
     """One merge under way; ``table`` is compared with, ``reporting``'s own unless it is only tried.
 
     ``schema`` are the columns of reporting, ``staging`` those that staging has for them.
     """
 
-    def __init__(
-        self,
-        source: MergeSource,
-        reporting: BigQueryEntityTable,
-        *,
-        table: TableId,
-        schema: RowSchema,
-        staging: RowSchema,
-        clients: Clients,
-        audits: BigQueryAudits,
-        maximum_bytes_billed: int,
-    ) -> None:
-        self._source = source
-        self._maximum_bytes_billed = maximum_bytes_billed
-        self._reporting = reporting
-        self._clients = clients
-        self._audits = audits
+    source: MergeSource
+    reporting: BigQueryEntityTable
+    table: TableId
+    schema: RowSchema
+    staging: RowSchema
+    clients: Clients
+    audits: BigQueryAudits
+    maximum_bytes_billed: int
+
+    def _queries(self) -> MergeQueries:
+        source, project = self.source, self.clients.connection.project
         tables = MergeTables(
-            staging=str(TableId.parse(source.staging, clients.connection.project)),
-            reporting=str(table),
-            changes=str(table),
-            audits=str(audits.id),
-            watermark=str(reporting.watermark),
-            view=str(TableId.parse(source.view, clients.connection.project)),
+            staging=str(TableId.parse(source.staging, project)),
+            reporting=str(self.table),
+            changes=str(self.table),
+            audits=str(self.audits.id),
+            watermark=str(self.reporting.watermark),
+            view=str(TableId.parse(source.view, project)),
         )
-        types = {field.name: field.type for field in schema.fields if field.mode != "REPEATED"}
+        types = {field.name: field.type for field in self.schema.fields if field.mode != "REPEATED"}
         field = source.rules.partition_field
         kind = None if field is None else _PARTITION_TYPES.get(types.get(field, ""))
-        columns = tuple(field.name for field in schema.fields if field.name != DELETED)
-        self._queries = MergeQueries(tables, columns, source.rules, kind, _staged(staging))
-        self._schema = schema
+        columns = tuple(field.name for field in self.schema.fields if field.name != DELETED)
+        # Those columns of staging that are several, or whose type within changed, are read by an expression.
+        cells = read_columns(self.staging, "s").items()
+        staged = {name: sql for name, sql in cells if sql != f"s.`{name}`"}
+        return MergeQueries(tables, columns, source.rules, kind, staged)
 
     def run(self, state: MergeState, since: datetime | None) -> MergeReport:
         """Merge all or nothing.
@@ -104,12 +101,12 @@ class BigQueryMerge:
             jobs.wait(script, run)
         except AuditFailedError as exc:
             audits = tuple(_audit({**row, "details": found.counts}) for row in exc.details["audits"])
-            self._audits.append(self._source.name, merge, found.report.until, audits)
-            check_audits(self._source.name, audits)
+            self.audits.append(self.source.name, merge, found.report.until, audits)
+            check_audits(self.source.name, audits)
             raise
         failpoint.hit("merge.committed")
         self.drop(found)
-        rows = self._audits.read_merge(self._source.name, merge)
+        rows = self.audits.read_merge(self.source.name, merge)
         return replace(
             found.report,
             rows_before=found.counts["rows_before"],
@@ -122,12 +119,12 @@ class BigQueryMerge:
         # One that a Refeed of old wrote may be of a clock that was ahead.
         merged = None if state.until is None else min(state.until, state.now)
         begin = merged if since is None else earlier(since, merged)
-        tags = PassingTags.of(self._schema, self._source.rules.key)
-        search = ChangeSearch(state, self._jobs(state), self._reporting, self._queries, tags=tags)
+        tags = PassingTags.of(self.schema, self.source.rules.key)
+        search = ChangeSearch(state, self._jobs(state), self.reporting, self._queries(), tags=tags)
         search.run(begin)
         days, counts, changed_days = self._count(search)
         report = MergeReport(
-            self._source.name,
+            self.source.name,
             begin,
             search.until,
             changed=counts["changed"],
@@ -139,11 +136,11 @@ class BigQueryMerge:
     def drop(self, found: MergeFindings) -> None:
         """Delete what was kept on the way."""
         for table in found.passing:
-            self._reporting.drop(table)
+            self.reporting.drop(table)
 
     def create_view(self, merged: datetime | None) -> None:
         """Replace the union view, which is over all of staging since the last merge."""
-        self._reporting.define_view(self._queries.view(None if merged is None else merged - OVERLAP))
+        self.reporting.define_view(self._queries().view(None if merged is None else merged - OVERLAP))
 
     def _script(self, found: MergeFindings, state: MergeState) -> MergeStep:
         """Return the step that makes the changes ``found``, as long as no other merge was first."""
@@ -152,7 +149,7 @@ class BigQueryMerge:
             found.queries.merge(found.days),
             typed(
                 {
-                    "source": self._source.name,
+                    "source": self.source.name,
                     "merge": uuid.uuid4().hex,
                     "until": found.report.until,
                     "number": state.number,
@@ -181,14 +178,7 @@ class BigQueryMerge:
         return days, {name: int(row[name]) for name in _COUNTS}, sorted(changed, key=_day_order)
 
     def _jobs(self, state: MergeState) -> MergeJobs:
-        return MergeJobs(
-            self._clients, self._source.name, state.id, maximum_bytes_billed=self._maximum_bytes_billed
-        )
-
-
-def _staged(staging: RowSchema) -> dict[str, str]:
-    """Return how those columns of staging are read that are several, or whose type within changed."""
-    return {name: sql for name, sql in read_columns(staging, "s").items() if sql != f"s.`{name}`"}
+        return MergeJobs(self.clients, self.source.name, state.id, maximum_bytes_billed=self.maximum_bytes_billed)
 
 
 def _audit(row: Mapping[str, Any]) -> Audit:

@@ -92,16 +92,7 @@ class BigQueryMerger:
         staging: RowSchema,
     ) -> BigQueryMerge:
         limit = self._settings.merge_max_bytes_billed
-        return BigQueryMerge(
-            source,
-            reporting,
-            table=table,
-            schema=schema,
-            staging=staging,
-            clients=self._clients,
-            audits=self._audits,
-            maximum_bytes_billed=limit,
-        )
+        return BigQueryMerge(source, reporting, table, schema, staging, self._clients, self._audits, limit)
 
     def _reporting(self, source: MergeSource) -> BigQueryEntityTable:
         return BigQueryEntityTable(self._clients, source.reporting, self._settings)
@@ -115,7 +106,7 @@ def _tried(reporting: BigQueryEntityTable, staging: RowSchema) -> Iterator[tuple
     if reporting.schema() is not None:
         yield reporting.id, state
         return
-    empty = reporting.beside(f"refeed_merge_{state.id}_empty".replace("-", "_"))
+    empty = reporting.id.beside(f"refeed_merge_{state.id}_empty".replace("-", "_"))
     reporting.create_passing(empty, to_bigquery(reporting_schema(staging)), datetime.now(UTC) + KEEP)
     try:
         yield empty, state

@@ -48,14 +48,14 @@ class Run:
     parameters: Mapping[str, Any]
 
 
+@dataclass(frozen=True, slots=True)
 class MergeJobs:
     """The jobs of the merges of one source; ``state`` is the id of the reporting table's state."""
 
-    def __init__(self, clients: Clients, source: str, state: str, *, maximum_bytes_billed: int) -> None:
-        self._clients = clients
-        self._source = source
-        self._state = state
-        self._maximum_bytes_billed = maximum_bytes_billed
+    clients: Clients
+    source: str
+    state: str
+    maximum_bytes_billed: int
 
     def run(
         self,
@@ -84,31 +84,31 @@ class MergeJobs:
 
     def columns_of(self, step: MergeStep) -> list[Any]:
         """Return the columns that a step's query gives, by a dry run, as Google's client has them."""
-        query = QueryJob(self._clients, step.sql, _USE, step.parameters)
-        return list(query.dry_run(f"trying to merge {self._source} ({step.name})").schema)
+        query = QueryJob(self.clients, step.sql, _USE, step.parameters)
+        return list(query.dry_run(f"trying to merge {self.source} ({step.name})").schema)
 
     def _start(
         self, step: MergeStep, number: str, prepare: Callable[[str], TableId] | None, *, is_shaped: bool
     ) -> Run:
-        options: dict[str, Any] = {"maximum_bytes_billed": self._maximum_bytes_billed}
+        options: dict[str, Any] = {"maximum_bytes_billed": self.maximum_bytes_billed}
         if prepare is not None:
             # WRITE_TRUNCATE takes the table's policy tags away, WRITE_APPEND keeps them:
             # https://github.com/GoogleCloudPlatform/cloud-foundation-fabric/issues/1532
             disposition = "WRITE_APPEND" if is_shaped else "WRITE_TRUNCATE"
             options |= {"destination": str(prepare(number)), "write_disposition": disposition}
             options["create_disposition"] = "CREATE_NEVER"
-        merge = re.sub(r"[^a-z0-9_-]", "_", self._source.lower())[:63]
+        merge = re.sub(r"[^a-z0-9_-]", "_", self.source.lower())[:63]
         job = QueryJob(
-            self._clients,
+            self.clients,
             step.sql,
             _USE,
             step.parameters,
             id=self._job_id(step, number),
             labels={"refeed_merge": merge, FINGERPRINT: _mark(step)},
             options=options,
-        ).start(f"starting to merge {self._source} ({step.name})")
+        ).start(f"starting to merge {self.source} ({step.name})")
         if (job.labels or {}).get(FINGERPRINT) != _mark(step):
-            raise MergeOvertakenError(f"Another merge of {self._source} began at this moment.")
+            raise MergeOvertakenError(f"Another merge of {self.source} began at this moment.")
         return _run(job, number)
 
     def wait(self, step: MergeStep, run: Run) -> Any:
@@ -143,16 +143,16 @@ class MergeJobs:
         if failed := _AUDITS.search(message):
             # BigQuery may write more after it, such as the place in the script.
             rows, _ = json.JSONDecoder().raw_decode(failed[1])
-            return AuditFailedError(f"The merge of {self._source} does not add up.", audits=rows)
+            return AuditFailedError(f"The merge of {self.source} does not add up.", audits=rows)
         if _OVERTAKEN.search(message):
-            return MergeOvertakenError(f"Another merge of {self._source} was first.")
-        return job_error(job, f"The merge of {self._source} failed ({step.name})")
+            return MergeOvertakenError(f"Another merge of {self.source} was first.")
+        return job_error(job, f"The merge of {self.source} failed ({step.name})")
 
     def _get(self, job_id: str) -> Any | None:
-        return find_job(self._clients, job_id, f"asking for {job_id}")
+        return find_job(self.clients, job_id, f"asking for {job_id}")
 
     def _job_id(self, step: MergeStep, number: str) -> str:
-        return f"refeed-merge-{self._state}-{step.name}-{number}"
+        return f"refeed-merge-{self.state}-{step.name}-{number}"
 
 
 def _run(job: Any, number: str) -> Run:

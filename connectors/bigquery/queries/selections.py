@@ -168,7 +168,7 @@ class SelectionJobs:
 
     def table_of(self, backfill: str) -> TableId:
         """Return where the backfill's selection is kept."""
-        return TableId(self._dataset.project, self._dataset.dataset, f"refeed_selection_{_name(backfill)}")
+        return self._dataset.beside(f"refeed_selection_{_name(backfill)}")
 
     def _create_table(self, backfill: str, expires: datetime) -> None:
         """Create the table empty, with its expiry: a job that dies leaves nothing for ever."""

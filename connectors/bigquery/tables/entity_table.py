@@ -119,10 +119,6 @@ class BigQueryEntityTable:
         self._query(f"UPDATE `{self.watermark}` SET number = number + 1 WHERE TRUE")  # noqa: S608  a checked name
         return self.read_state()
 
-    def beside(self, name: str) -> TableId:
-        """Return the name of another table in the same dataset."""
-        return TableId(self.id.project, self.id.dataset, name)
-
     def create_passing(self, table: TableId, columns: Sequence[Any] | None, expires: datetime) -> TableId:
         """Make a table that a merge needs for a while, and return it; without columns its query gives it some."""
         made = bigquery.Table(str(table), schema=columns)

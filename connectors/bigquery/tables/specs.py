@@ -103,7 +103,7 @@ def attempts_spec(anchor: TableId, settings: BigQuerySettings) -> TableSpec:
 
 def audits_spec(archive: TableId, settings: BigQuerySettings) -> TableSpec:
     """Return the table of what merges checked, in the archive's dataset."""
-    return rows_spec(TableId(archive.project, archive.dataset, AUDITS_TABLE), AUDIT_SCHEMA, "day", settings)
+    return rows_spec(archive.beside(AUDITS_TABLE), AUDIT_SCHEMA, "day", settings)
 
 
 def rows_spec(
