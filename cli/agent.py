@@ -5,8 +5,8 @@ import signal
 import threading
 from typing import Final
 
-from cli.invocation import command_settings, make_home
-from cli.services import configure_logging
+from cli.invocation import make_home, open_deployment
+from cli.services import service_settings
 from model.errors import StoreUnavailableError
 
 _LOOK_SECONDS: Final = 0.5
@@ -21,19 +21,17 @@ def agent() -> None:
     """
     import structlog
 
-    from app.deployment import Deployment
     from rollout.agent import Agent
     from rollout.probe import beat
 
     say = structlog.get_logger(__name__)
-    settings = command_settings()
+    settings = service_settings()
     make_home(settings.home)
-    configure_logging()
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stopping.set())
     environment = {**os.environ, "REFEED_HOME": str(settings.home.absolute()), "PYTHONSAFEPATH": "1"}
-    with Deployment(settings) as deployment:
+    with open_deployment(settings) as deployment:
         keeper = Agent(
             deployment.store,
             environment=environment,

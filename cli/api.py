@@ -1,16 +1,20 @@
 """Which API a command calls, and with which key: from the environment, or from the ``refeed up`` of this home."""
 
 import os
-from typing import Final
+import time
+from collections.abc import Callable, Iterable
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from cli.running import find_running
+from cli.terminal import Found, print_found
 from client.api import RefeedApi
 from connectors.gcp_kms.decrypt import decrypt
 from model.errors import SettingsError
 from model.secret import is_reference, read_secret
 
 DEFAULT_API_URL: Final = "http://127.0.0.1:8080"
+POLL_SECONDS: Final = 0.5
 
 
 def open_api() -> RefeedApi:
@@ -28,6 +32,26 @@ def open_api() -> RefeedApi:
         except ValueError as exc:
             raise SettingsError(f"REFEED_API_KEY: {exc}") from exc
     return RefeedApi(find_api_url(), key or None)
+
+
+def print_answer(
+    call: Callable[[RefeedApi], Found], lines: Callable[[Found], Iterable[str]], *, as_json: bool
+) -> None:
+    """Print what ``call`` gets from the API, as one JSON value or as the lines that a person reads."""
+    with open_api() as api:
+        found = call(api)
+    print_found(found, lines, as_json=as_json)
+
+
+def poll(
+    found: dict[str, Any], look: Callable[[], dict[str, Any]], is_done: Callable[[Any], bool], *, seconds: float
+) -> dict[str, Any]:
+    """Return what ``look`` returns once it is done, looking twice a second for ``seconds`` at most."""
+    deadline = time.monotonic() + seconds
+    while not is_done(found) and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+        found = look()
+    return found
 
 
 def find_api_url() -> str:

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cli.api import open_api
+from cli.api import print_answer
 from cli.invocation import HomeGroup
-from cli.jobs import JsonOption, PageSizeOption
 from cli.moments import render_minute
-from cli.terminal import ExitCode, err, out, print_json, print_table
+from cli.options import JsonOption, PageSizeOption
+from cli.terminal import ExitCode, err, print_found, render_table
 from model.approval import ApprovalState
 
 EXIT_CODES: Final = (
@@ -37,11 +37,49 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List the newest actions that wait for a second person, and those that did."""
-    with open_api() as api:
-        found = api.list_approvals(state=None if state is None else state.value, page_size=page_size)
-    if as_json:
-        print_json(found)
+    print_answer(lambda api: api.list_approvals(state=state, page_size=page_size), _table, as_json=as_json)
+
+
+@app.command("show", epilog=EXIT_CODES)
+def show(approval: IdArgument, as_json: JsonOption = False) -> None:
+    """Show an action: what it would do, who asked for it, and what became of it."""
+    print_answer(lambda api: api.read_approval(approval), _lines, as_json=as_json)
+
+
+@app.command("approve", epilog=EXIT_CODES)
+def approve(approval: IdArgument, as_json: JsonOption = False) -> None:
+    """Have an action carried out that somebody else asked for; it needs the action's own scope."""
+    print_answer(lambda api: api.decide_approval(approval, "approve"), _lines, as_json=as_json)
+
+
+@app.command("reject", epilog=EXIT_CODES)
+def reject(
+    approval: IdArgument,
+    *,
+    reason: Annotated[str | None, typer.Option(help="Why, for the requester.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Decide that an action is not carried out; who asked for it takes it back so."""
+    print_answer(lambda api: api.decide_approval(approval, "reject", {"reason": reason}), _lines, as_json=as_json)
+
+
+def end_if_held(found: Mapping[str, Any], *, waits: bool, as_json: bool) -> None:
+    """End the command when the API answered with an approval: somebody else has to approve the action first.
+
+    Raises:
+        typer.Exit: it did; with exit code 1 where the caller ``waits`` for the action's end.
+    """
+    if "requested_by" not in found:
         return
+    said = (f"{found['id']}  {found['state']}: nothing has happened yet.", f"  {found['what']}")
+    print_found(found, lambda _: said, as_json=as_json)
+    who = f"Somebody other than {found['requested_by']} has to approve it"
+    until = f"{render_minute(found['expires_at'])} UTC"
+    err.print(f"{who} until {until}: refeed approval approve {found['id']}")
+    raise typer.Exit(ExitCode.FAILED if waits else ExitCode.OK)
+
+
+def _table(found: Mapping[str, Any]) -> list[str]:
     rows = [
         (
             each["id"],
@@ -53,61 +91,13 @@ def list_(
         )
         for each in found["approvals"]
     ]
-    print_table(("id", "state", "action", "asked for by", "at", "decided by"), rows)
+    return render_table(("id", "state", "action", "asked for by", "at", "decided by"), rows)
 
 
-@app.command("show", epilog=EXIT_CODES)
-def show(approval: IdArgument, as_json: JsonOption = False) -> None:
-    """Show an action: what it would do, who asked for it, and what became of it."""
-    with open_api() as api:
-        _print_approval(api.read_approval(approval), as_json=as_json)
-
-
-@app.command("approve", epilog=EXIT_CODES)
-def approve(approval: IdArgument, as_json: JsonOption = False) -> None:
-    """Have an action carried out that somebody else asked for; it needs the action's own scope."""
-    with open_api() as api:
-        _print_approval(api.decide_approval(approval, "approve"), as_json=as_json)
-
-
-@app.command("reject", epilog=EXIT_CODES)
-def reject(
-    approval: IdArgument,
-    *,
-    reason: Annotated[str | None, typer.Option(help="Why, for the requester.")] = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Decide that an action is not carried out; who asked for it takes it back so."""
-    with open_api() as api:
-        _print_approval(api.decide_approval(approval, "reject", {"reason": reason}), as_json=as_json)
-
-
-def end_if_held(found: Mapping[str, Any], *, waits: bool, as_json: bool) -> None:
-    """End the command when the API answered with an approval: somebody else has to approve the action first.
-
-    Raises:
-        typer.Exit: it did; with exit code 1 where the caller ``waits`` for the action's end.
-    """
-    if "requested_by" not in found:
-        return
-    if as_json:
-        print_json(found)
-    else:
-        out.print(f"{found['id']}  {found['state']}: nothing has happened yet.", markup=False)
-        out.print(f"  {found['what']}", markup=False, soft_wrap=True)
-    who = f"Somebody other than {found['requested_by']} has to approve it"
-    until = f"{render_minute(found['expires_at'])} UTC"
-    err.print(f"{who} until {until}: refeed approval approve {found['id']}", markup=False, soft_wrap=True)
-    raise typer.Exit(ExitCode.FAILED if waits else ExitCode.OK)
-
-
-def _print_approval(found: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    out.print(f"{found['id']}  {found['state']}", markup=False)
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['id']}  {found['state']}"
     for label, text in _details(found):
-        out.print(f"  {label:<9} {text}", markup=False, soft_wrap=True)
+        yield f"  {label:<9} {text}"
 
 
 def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.invocation import command_settings
+from cli.invocation import command_settings, open_deployment
+from cli.options import JsonArrayOption, YesOption
 from cli.parameters import parse_label
-from cli.terminal import err, out, print_json
+from cli.terminal import err, out, print_found, print_json
 from model.errors import InputError, TopicNotFoundError
 from model.message import backup_subscription_id, parse_resource_id, replay_filter, replay_token
 from model.settings import Settings
@@ -19,7 +20,6 @@ TopicsArgument = Annotated[list[str] | None, typer.Argument(metavar="TOPIC", hel
 LabelOption = Annotated[
     str | None, typer.Option("--label", metavar="KEY=VALUE", help="All topics that carry this label.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
 
 
 def attach(
@@ -39,7 +39,7 @@ def attach(
             "--update", help="Change settings of the subscription that differ, if Pub/Sub can change them."
         ),
     ] = False,
-    as_json: JsonOption = False,
+    as_json: JsonArrayOption = False,
 ) -> None:
     """Back up topics from now on: create a backup subscription for each.
 
@@ -66,9 +66,9 @@ def attach(
             }
         )
         if not as_json:
-            out.print(f"{subscription.topic} is backed up through {subscription.id}", markup=False)
+            out.print(f"{subscription.topic} is backed up through {subscription.id}")
             for difference in attached.differences:
-                err.print(f"  {difference}; --update changes it", markup=False)
+                err.print(f"  {difference}; --update changes it")
     if as_json:
         print_json(found)
 
@@ -83,12 +83,11 @@ def attach_topics(
         TopicNotFoundError: one does not exist and Pub/Sub is the real one.
         SubscriptionMismatchError: one is attached with another deployment's secret.
     """
-    from app.deployment import Deployment
     from inventory.backups import attach_topic
 
     for topic in topics:
         parse_resource_id(topic)
-    with Deployment(settings).pubsub as pubsub:
+    with open_deployment(settings).pubsub as pubsub:
         for topic in topics:
             if settings.is_embedded:
                 pubsub.create_topic(topic)
@@ -106,18 +105,16 @@ def detach(
     topics: TopicsArgument = None,
     *,
     label: LabelOption = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: JsonOption = False,
+    yes: YesOption = False,
+    as_json: JsonArrayOption = False,
 ) -> None:
     """Stop backing up topics: delete their backup subscriptions, with all messages that still wait in them.
 
     Archived messages stay. A stream with REFEED_BACKUP_LABEL attaches a topic that carries it again.
     """
-    from app.deployment import Deployment
-
     settings = command_settings()
     wanted = _chosen_topics(settings, topics, label)
-    with Deployment(settings).pubsub as pubsub:
+    with open_deployment(settings).pubsub as pubsub:
         # All are there before one is gone.
         ids = [pubsub.get_subscription(backup_subscription_id(parse_resource_id(topic))).id for topic in wanted]
         if ids and not yes:
@@ -128,22 +125,21 @@ def detach(
             )
         for subscription in ids:
             pubsub.delete_subscription(subscription)
-    if as_json:
-        print_json([{"topic": t, "subscription": s} for t, s in zip(wanted, ids, strict=True)])
-        return
-    for topic in wanted:
-        out.print(f"{topic} is backed up no longer", markup=False)
+    print_found(
+        [{"topic": topic, "subscription": subscription} for topic, subscription in zip(wanted, ids, strict=True)],
+        lambda found: [f"{each['topic']} is backed up no longer" for each in found],
+        as_json=as_json,
+    )
 
 
 def _chosen_topics(settings: Settings, topics: Sequence[str] | None, label: str | None) -> list[str]:
-    from app.deployment import Deployment
 
     if label is None:
         if not topics:
             raise InputError("Name a topic, or choose some with --label key=value.")
         return list(topics)
     pair = parse_label(label)
-    with Deployment(settings).pubsub as pubsub:
+    with open_deployment(settings).pubsub as pubsub:
         found = pubsub.list_topics(label=pair)
     if not found and not topics:
         raise TopicNotFoundError(f"No topic of project {settings.project} carries the label {label}.", label=label)

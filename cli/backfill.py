@@ -1,6 +1,7 @@
 """``refeed backfill``: plan, create, watch and steer backfills through the HTTP API."""
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final
 from uuid import uuid4
@@ -8,13 +9,14 @@ from uuid import uuid4
 import typer
 
 from backfill.plan.request import CHANGEABLE, BackfillRequest
-from cli.api import open_api
-from cli.backfill_view import print_backfill, print_plan
+from cli.api import open_api, print_answer
+from cli.backfill_view import backfill_lines, plan_lines, whole_backfill_lines
 from cli.backfill_watch import watch_live
 from cli.flags import flag_of, read_given, takes_fields
 from cli.invocation import HomeGroup
-from cli.job_commands import JobCommands
-from cli.jobs import (
+from cli.jobs import JobCommands, print_page
+from cli.moments import parse_moment
+from cli.options import (
     EXIT_CODES,
     CreatedSinceOption,
     JsonOption,
@@ -22,15 +24,11 @@ from cli.jobs import (
     PageTokenOption,
     StateOption,
     WatchOption,
-    print_more,
 )
-from cli.moments import parse_moment
 from cli.parameters import parse_label
-from cli.terminal import ExitCode, print_json, print_table
-from client.api import RefeedApi
+from cli.terminal import ExitCode, print_found, render_table
 from model.declaration import declared_fields
 from model.errors import InputError
-from model.job import JobState
 
 _RATES: Final = ("published", "rate_messages_per_second", "rate_limit_messages_per_second")
 
@@ -60,16 +58,14 @@ _RATE: Final = "rate_limit_messages_per_second"
 _CHANGE_FLAGS: Final = tuple(dict.fromkeys((_RATE, *CHANGEABLE)))
 
 
-def finish(api: RefeedApi, found: dict[str, Any], *, watch: bool, as_json: bool) -> None:
-    """Print a backfill, with ``watch`` at its end; exit 1 if that is not SUCCEEDED."""
-    if watch:
-        found = watch_live(api, found["id"])
-    print_backfill(found, as_json=as_json)
-    if watch and found["state"] != JobState.SUCCEEDED:
-        raise typer.Exit(ExitCode.FAILED)
-
-
-_commands = JobCommands(app=app, noun="backfill", id_prefix="bf", calls=lambda api: api.backfills, finish=finish)
+commands: Final = JobCommands(
+    app=app,
+    noun="backfill",
+    id_prefix="bf",
+    calls=lambda api: api.backfills,
+    lines=backfill_lines,
+    watch=lambda api, found: watch_live(api, found["id"]),
+)
 
 
 @app.command("plan", epilog=EXIT_CODES)
@@ -94,7 +90,7 @@ def plan(
     request = {"query": read_query(query), **read_given(BackfillRequest, given)}
     with open_api() as api:
         found = api.plan_backfill(request, exact=exact)
-    print_plan(found, as_json=as_json)
+    print_found(found, plan_lines, as_json=as_json)
     if given["fail_if_empty"] and found["rows"] == 0:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -118,7 +114,7 @@ def create(
     request = {"query": read_query(query), **read_given(BackfillRequest, given)}
     with open_api() as api:
         backfill = api.backfills.create(request, idempotency_key=idempotency_key or str(uuid4()))
-        finish(api, backfill, watch=watch, as_json=as_json)
+        commands.finish(api, backfill, watch=watch, as_json=as_json)
 
 
 @app.command("list", epilog=EXIT_CODES)
@@ -148,38 +144,27 @@ def list_(
             label=[":".join(parse_label(text)) for text in label or ()],
             since=begin,
         )
-    if as_json:
-        print_json(page)
-        return
-    rows = []
-    for backfill in page["backfills"]:
-        progress = backfill.get("progress") or {}
-        counts = [progress.get(key) or 0 for key in ("published", "selected")]
-        rows.append(
-            [
-                backfill["id"],
-                backfill["state"],
-                backfill["topic"],
-                f"{counts[0]} / {counts[1]}",
-                backfill["created_at"],
-            ]
-        )
-    print_table(["id", "state", "topic", "published / selected", "created"], rows)
-    print_more(page, since=begin)
+    columns = ["id", "state", "topic", "published / selected", "created"]
+    print_page(page, "backfills", columns, _list_cells, as_json=as_json, since=begin)
+
+
+def _list_cells(backfill: Mapping[str, Any]) -> list[str]:
+    progress = backfill.get("progress") or {}
+    counts = f"{progress.get('published') or 0} / {progress.get('selected') or 0}"
+    return [backfill["id"], backfill["state"], backfill["topic"], counts, backfill["created_at"]]
 
 
 @app.command("show", epilog=EXIT_CODES)
 def show(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Show one backfill: state, figures, the request with its author and reason, and the next command."""
-    with open_api() as api:
-        print_backfill(api.backfills.read(backfill_id), as_json=as_json, in_full=True)
+    print_answer(lambda api: api.backfills.read(backfill_id), whole_backfill_lines, as_json=as_json)
 
 
 @app.command("watch", epilog=EXIT_CODES)
 def watch(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Watch a backfill until it has ended; exit 0 only if it SUCCEEDED."""
     with open_api() as api:
-        finish(api, {"id": backfill_id}, watch=True, as_json=as_json)
+        commands.finish(api, api.backfills.read(backfill_id), watch=True, as_json=as_json)
 
 
 @app.command("change", epilog=EXIT_CODES)
@@ -196,13 +181,12 @@ def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any
         raise InputError(f"Nothing is to change: give {', '.join(flags)} or {last}.")
     if changes.get(_RATE) == 0:
         changes[_RATE] = None
-    with open_api() as api:
-        print_backfill(api.backfills.change(backfill_id, changes), as_json=as_json)
+    print_answer(lambda api: api.backfills.change(backfill_id, changes), backfill_lines, as_json=as_json)
 
 
-_commands.add_action("pause", "Pause it until a resume; prints how many messages are still under way.")
-_commands.add_action("resume", "Resume a paused backfill, also after its canary.", can_watch=True)
-_commands.add_action("cancel", "Cancel a backfill; published messages stay published.")
+commands.add_action("pause", "Pause it until a resume; prints how many messages are still under way.")
+commands.add_action("resume", "Resume a paused backfill, also after its canary.", can_watch=True)
+commands.add_action("cancel", "Cancel a backfill; published messages stay published.")
 
 
 @app.command("retry", epilog=EXIT_CODES)
@@ -229,25 +213,24 @@ def retry(
     """Continue a backfill that has ended where it stopped, with the same selection."""
     body = {"only": only, **({"code": code} if code else {}), **({"rows": row} if row else {})}
     with open_api() as api:
-        finish(api, api.backfills.act(backfill_id, "retry", body), watch=watch, as_json=as_json)
+        commands.finish(api, api.backfills.act(backfill_id, "retry", body), watch=watch, as_json=as_json)
 
 
-_commands.add_action("approve", "Approve somebody else's backfill that has many rows.", can_watch=True)
-_commands.add_action(
+commands.add_action("approve", "Approve somebody else's backfill that has many rows.", can_watch=True)
+commands.add_action(
     "revert", "Delete its rows from the target's staging table, unless a merge has already taken them."
 )
-_commands.add_logs()
-_commands.add_events()
+commands.add_logs()
+commands.add_events()
 
 
 @app.command("rates", epilog=EXIT_CODES)
 def rates(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     """Show what was published in each minute against the limit, with the event time that was reached."""
-    with open_api() as api:
-        found = api.backfills.read_part(backfill_id, "rates")
-    if as_json:
-        print_json(found)
-        return
+    print_answer(lambda api: api.backfills.read_part(backfill_id, "rates"), _rates_lines, as_json=as_json)
+
+
+def _rates_lines(found: Mapping[str, Any]) -> list[str]:
     rows = [
         [
             one["end"],
@@ -257,7 +240,7 @@ def rates(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
         ]
         for one in found["intervals"]
     ]
-    print_table(["until", "published", "msgs/s", "limit", "event time"], rows)
+    return render_table(["until", "published", "msgs/s", "limit", "event time"], rows)
 
 
 @app.command("dead-letters", epilog=EXIT_CODES)
@@ -274,31 +257,28 @@ def dead_letters(
 
     'refeed backfill retry ID --only failed' sends them again; --code or --row chooses some.
     """
+    if by not in {None, "reason"}:
+        raise InputError(f"--by {by!r} is not reason.")
     if by is not None:
-        _print_reasons(backfill_id, by, as_json=as_json)
+        part = "dead-letters/reasons"
+        print_answer(lambda api: api.backfills.read_part(backfill_id, part), _reason_lines, as_json=as_json)
         return
     page = _page(backfill_id, "dead-letters", page_size, page_token)
-    if as_json:
-        print_json(page)
-        return
-    rows = [[str(d["row"]), d["message_id"] or "", d["code"], d["reason"]] for d in page["dead_letters"]]
-    print_table(["row", "message_id", "code", "reason"], rows)
-    print_more(page)
+    print_page(
+        page,
+        "dead_letters",
+        ["row", "message_id", "code", "reason"],
+        lambda one: [str(one["row"]), one["message_id"] or "", one["code"], one["reason"]],
+        as_json=as_json,
+    )
 
 
-def _print_reasons(backfill_id: str, by: str, *, as_json: bool) -> None:
-    if by != "reason":
-        raise InputError(f"--by {by!r} is not reason.")
-    with open_api() as api:
-        found = api.backfills.read_part(backfill_id, "dead-letters/reasons")
-    if as_json:
-        print_json(found)
-        return
+def _reason_lines(found: Mapping[str, Any]) -> list[str]:
     rows = [
         [one["code"], str(one["messages"]), str(one["example_row"]), one["example_reason"]]
         for one in found["reasons"]
     ]
-    print_table(["code", "messages", "first row", "its reason"], rows)
+    return render_table(["code", "messages", "first row", "its reason"], rows)
 
 
 @app.command("missing", epilog=EXIT_CODES)
@@ -310,14 +290,13 @@ def missing(
 ) -> None:
     """List selected messages that have not landed in the target's staging table."""
     page = _page(backfill_id, "missing", page_size, page_token)
-    if as_json:
-        print_json(page)
-        return
-    rows = [
-        [str(m["row"]), m["message_id"] or "", m["topic"] or "", m["publish_time"] or ""] for m in page["messages"]
-    ]
-    print_table(["row", "message_id", "topic", "published"], rows)
-    print_more(page)
+    print_page(
+        page,
+        "messages",
+        ["row", "message_id", "topic", "published"],
+        lambda one: [str(one["row"]), *(one[name] or "" for name in ("message_id", "topic", "publish_time"))],
+        as_json=as_json,
+    )
 
 
 def read_query(text: str) -> str:

@@ -5,7 +5,6 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from cli.terminal import out, print_json
 from model.job import JobState
 
 # A retry runs on the same selection, which these failures are about.
@@ -21,31 +20,39 @@ _MAX_SAMPLES: Final = 3
 _SAMPLE_CHARACTERS: Final = 120
 
 
-def print_backfill(backfill: Mapping[str, Any], *, as_json: bool, in_full: bool = False) -> None:
-    """Print one backfill: its state and figures, ``in_full`` what was asked for too, and the next command."""
-    if as_json:
-        print_json(backfill)
-        return
-    out.print(f"{backfill['id']}  {backfill['state']}  -> {backfill['topic']}", markup=False)
-    for line in _lines(backfill):
-        out.print(f"  {line}", markup=False)
-    for name, text in _details(backfill) if in_full else ():
+def backfill_lines(backfill: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what is to be read of one backfill: its state and figures, and the next command."""
+    yield from _head_lines(backfill)
+    yield from _next_lines(backfill)
+
+
+def whole_backfill_lines(backfill: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what :func:`backfill_lines` does, with what was asked for before the next command."""
+    yield from _head_lines(backfill)
+    for name, text in _details(backfill):
         # The lines of a query stand below each other.
         for number, line in enumerate(text.splitlines() or [""]):
-            out.print(f"  {'' if number else name:<10} {line}".rstrip(), markup=False)
-    if command := next_command(backfill):
-        out.print(f"  {'next':<10} {command}", markup=False)
+            yield f"  {'' if number else name:<10} {line}".rstrip()
+    yield from _next_lines(backfill)
 
 
-def print_plan(plan: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print what a backfill would do, and the id that a create may quote."""
-    if as_json:
-        print_json(plan)
-        return
+def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a backfill would do, and the id that a create may quote."""
     rows = "unknown" if plan["rows"] is None else f"{plan['rows']:,}"
-    out.print(f"{plan['plan_id']}  {rows} messages -> {plan['topic']}", markup=False)
+    yield f"{plan['plan_id']}  {rows} messages -> {plan['topic']}"
     for line in _plan_lines(plan):
-        out.print(f"  {line}", markup=False)
+        yield f"  {line}"
+
+
+def _head_lines(backfill: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{backfill['id']}  {backfill['state']}  -> {backfill['topic']}"
+    for line in _lines(backfill):
+        yield f"  {line}"
+
+
+def _next_lines(backfill: Mapping[str, Any]) -> Iterator[str]:
+    if command := next_command(backfill):
+        yield f"  {'next':<10} {command}"
 
 
 def render_count(backfill: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cli.backfill_view import render_count, render_pace, render_pause, render_warning
+from cli.jobs import render_leaving
 from cli.terminal import err
 from client.api import RefeedApi
 from model.job import JobState
@@ -54,7 +55,7 @@ def watch_live(api: RefeedApi, backfill_id: str) -> dict[str, Any]:
                 was_paused = is_paused
     except KeyboardInterrupt:
         if found and not JobState(found["state"]).is_final:
-            err.print(_leaving(found), markup=False)
+            err.print(_leaving(found))
         raise
     return found
 
@@ -64,11 +65,7 @@ def _leaving(backfill: Mapping[str, Any]) -> str:
     backfill_id = backfill["id"]
     if backfill["state"] == JobState.PAUSED:
         return f"{backfill_id} stays PAUSED.\n{render_pause(backfill)}"
-    return (
-        f"{backfill_id} goes on without this command. To watch it again, or to stop it:\n"
-        f"  refeed backfill watch {backfill_id}\n"
-        f"  refeed backfill cancel {backfill_id}"
-    )
+    return render_leaving("backfill", backfill_id)
 
 
 @contextmanager
@@ -154,7 +151,7 @@ class _Lines:
 
     def note(self, line: str) -> None:
         """Print a line."""
-        err.print(line, markup=False)
+        err.print(line)
 
     def _run(self) -> None:
         while not self._ended.wait(_LINE_SECONDS):
@@ -164,5 +161,5 @@ class _Lines:
                     self._print()
 
     def _print(self) -> None:
-        err.print(self._latest, markup=False)
+        err.print(self._latest)
         self._printed, self._printed_at = self._latest, time.monotonic()

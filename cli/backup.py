@@ -5,16 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cli.invocation import HomeGroup, command_settings
+from cli.invocation import HomeGroup, command_settings, open_deployment
 from cli.leaving import run_stream
-from cli.services import InstanceOption, NameOption, configure_logging
-from cli.terminal import err, out, print_json, print_table
+from cli.options import JsonArrayOption, YesOption
+from cli.services import InstanceOption, NameOption, service_settings
+from cli.terminal import err, out, print_found, render_table
 from model.errors import InputError, SnapshotNotFoundError, StreamStateError, SubscriptionNotFoundError
-from model.message import (
-    BACKUP_SNAPSHOT_PREFIX,
-    backup_snapshot_id,
-    backup_subscription_id,
-)
+from model.message import BACKUP_SNAPSHOT_PREFIX, backup_snapshot_id, backup_subscription_id
 from model.stream import BACKUP_STREAM
 from model.stream_options import BackupStreamOptions, StreamKind
 from model.stream_snapshot import oldest_in_snapshot
@@ -34,7 +31,6 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
 NameArgument = Annotated[
     str, typer.Argument(metavar="NAME", help="Up to 40 lower-case letters, digits and -.", show_default=False)
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
 
 
 @app.callback()
@@ -44,20 +40,19 @@ def backup(context: typer.Context, name: NameOption = None, instance: InstanceOp
         return
     from app.streams import run_backup
 
-    settings = command_settings()
-    configure_logging()
+    settings = service_settings()
     run_stream(lambda: run_backup(settings, name=name, instance_id=instance))
 
 
 @app.command("snapshot")
-def snapshot(name: NameArgument, as_json: JsonOption = False) -> None:
+def snapshot(name: NameArgument, as_json: JsonArrayOption = False) -> None:
     """Save the acknowledgement state of every backup subscription, for up to seven days, without an agent.
 
     A restore delivers again what came later: the way back when an archive was lost or damaged. A backup that an
     agent runs has 'refeed stream snapshot'.
     """
     _check_name(name)
-    with _deployment() as deployment:
+    with open_deployment() as deployment:
         _refuse_managed(deployment, "snapshot {} --with-source")
         made = [
             deployment.pubsub.create_snapshot(backup_snapshot_id(subscription.topic, name), subscription.id)
@@ -70,9 +65,9 @@ def snapshot(name: NameArgument, as_json: JsonOption = False) -> None:
 
 
 @app.command("snapshots")
-def snapshots(as_json: JsonOption = False) -> None:
+def snapshots(as_json: JsonArrayOption = False) -> None:
     """List the snapshots of backup subscriptions."""
-    with _deployment() as deployment:
+    with open_deployment() as deployment:
         found = [s for s in deployment.pubsub.list_snapshots() if s.id.startswith(BACKUP_SNAPSHOT_PREFIX)]
     _print_snapshots(found, as_json=as_json)
 
@@ -80,8 +75,8 @@ def snapshots(as_json: JsonOption = False) -> None:
 @app.command("restore")
 def restore(
     name: NameArgument,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: JsonOption = False,
+    yes: YesOption = False,
+    as_json: JsonArrayOption = False,
 ) -> None:
     """Deliver to a backup that does not run again all messages that were not acknowledged at the snapshot.
 
@@ -93,11 +88,11 @@ def restore(
     from streams.snapshot import forget_ids
 
     _check_name(name)
-    with _deployment() as deployment:
+    with open_deployment() as deployment:
         _refuse_managed(deployment, "rollback {} SNAPSHOT")
         found = _find(deployment.pubsub, name)
         if not yes:
-            err.print(f"{len(found)} backup subscriptions go back to {name}.", markup=False)
+            err.print(f"{len(found)} backup subscriptions go back to {name}.")
             typer.confirm("All messages since then come again. Go on?", abort=True, err=True)
         state = StreamFolder.of(command_settings().home, BACKUP_STREAM).state
         with deployment.stream_fence.hold(state, BackupStreamOptions()):
@@ -111,7 +106,7 @@ def restore(
 def forget(name: NameArgument) -> None:
     """Delete a snapshot of the backup subscriptions."""
     _check_name(name)
-    with _deployment() as deployment:
+    with open_deployment() as deployment:
         found = _find(deployment.pubsub, name)
         for each in found:
             deployment.pubsub.delete_snapshot(each.id)
@@ -128,12 +123,6 @@ def _find(pubsub: "PubSub", name: str) -> "list[SnapshotInfo]":
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
         raise InputError(f"{name!r} is no name of a snapshot: up to 40 lower-case letters, digits and -.")
-
-
-def _deployment() -> "Deployment":
-    from app.deployment import Deployment
-
-    return Deployment(command_settings())
 
 
 def _refuse_managed(deployment: "Deployment", instead: str) -> None:
@@ -159,7 +148,5 @@ def _print_snapshots(found: "list[SnapshotInfo]", *, as_json: bool) -> None:
         }
         for s in found
     ]
-    if as_json:
-        print_json(rows)
-    else:
-        print_table(("name", "topic", "expires at"), [tuple(row.values()) for row in rows])
+    names = ("name", "topic", "expires at")
+    print_found(rows, lambda _: render_table(names, [tuple(row.values()) for row in rows]), as_json=as_json)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.invocation import command_settings
 from cli.processes import check_port_free
-from cli.services import configure_logging
+from cli.services import service_settings
 from model.settings import Settings
 
 if TYPE_CHECKING:
@@ -33,8 +32,7 @@ def collector(
     """Take events with POST /TOPIC until Ctrl-C; each is answered once Pub/Sub has it."""
     from collector.server import serve
 
-    settings = command_settings()
-    configure_logging()
+    settings = service_settings()
     named = settings.collector_topics
     if topics is not None:
         named = tuple(each.strip() for each in topics.split(",") if each.strip())

@@ -1,17 +1,15 @@
 """``refeed compaction``: compactions that schedules create, as jobs of the service."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import typer
 
 from cli.invocation import HomeGroup
-from cli.job_commands import JobCommands
-from cli.jobs import EXIT_CODES, finish
-from cli.terminal import out, print_json, print_table
-from client.api import RefeedApi
+from cli.jobs import JobCommands, watch_job
+from cli.options import EXIT_CODES
+from cli.terminal import render_table
 
-_NOUN: Final = "compaction"
 _PENDING: Final = "-"
 
 app = typer.Typer(
@@ -22,29 +20,26 @@ app = typer.Typer(
 )
 
 
-def _finish(api: RefeedApi, found: dict[str, Any], *, watch: bool, as_json: bool) -> None:
-    def show(found: Mapping[str, Any]) -> None:
-        _print_compaction(found, as_json=as_json)
-
-    finish(api.compactions, found, noun=_NOUN, watch=watch, describe=_progress, show=show)
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['id']}  {found['state']}"
+    rows = [[table, str(found["files_removed"].get(table, _PENDING))] for table in found["tables"]]
+    yield from render_table(["table", "files fewer"], rows)
+    if found["error"]:
+        yield f"  {found['error']['code']}: {found['error']['message']}"
 
 
 def _progress(found: Mapping[str, Any]) -> str:
     return f"{len(found['files_removed'])} of {len(found['tables'])} tables"
 
 
-def _print_compaction(found: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    out.print(f"{found['id']}  {found['state']}", markup=False)
-    rows = [[table, str(found["files_removed"].get(table, _PENDING))] for table in found["tables"]]
-    print_table(["table", "files fewer"], rows)
-    if found["error"]:
-        out.print(f"  {found['error']['code']}: {found['error']['message']}", markup=False)
-
-
-_commands = JobCommands(app=app, noun=_NOUN, id_prefix="cp", calls=lambda api: api.compactions, finish=_finish)
+_commands = JobCommands(
+    app=app,
+    noun="compaction",
+    id_prefix="cp",
+    calls=lambda api: api.compactions,
+    lines=_lines,
+    watch=lambda api, found: watch_job(api.compactions, found, noun="compaction", progress=_progress),
+)
 _commands.add_list(
     ("compacted / tables", "files fewer"),
     lambda found: (

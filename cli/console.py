@@ -5,9 +5,8 @@ from typing import Annotated
 import typer
 
 from cli.api import check_api_url, find_api_url
-from cli.invocation import command_settings
 from cli.processes import check_port_free
-from cli.services import configure_logging
+from cli.services import service_settings
 
 
 def console(
@@ -24,8 +23,7 @@ def console(
     from api.server import serve_until_told
     from app.console import LoneConsole
 
-    settings = command_settings()
-    configure_logging()
+    settings = service_settings()
     url = find_api_url() if api_url is None else check_api_url(api_url, "--api-url")
     check_port_free(port, "--port")
     alone = LoneConsole(url)

@@ -7,14 +7,14 @@ from uuid import uuid4
 import typer
 
 from backfill.plan.request import BackfillRequest
-from cli.api import open_api
-from cli.backfill import finish
-from cli.backfill_view import print_plan
+from cli.api import open_api, print_answer
+from cli.backfill import commands
+from cli.backfill_view import plan_lines
 from cli.flags import read_given, takes_fields
 from cli.invocation import HomeGroup
-from cli.jobs import EXIT_CODES, JsonOption, WatchOption
 from cli.moments import FromOption, parse_moment, render_count, render_minute
-from cli.terminal import COLUMNS, out, print_json, render_figures
+from cli.options import EXIT_CODES, JsonOption, WatchOption
+from cli.terminal import COLUMNS, render_figures
 from client.api import RefeedApi
 from model.errors import InputError
 
@@ -48,13 +48,8 @@ def count(context: typer.Context, *, start: FromOption = None, as_json: JsonOpti
     """
     if context.invoked_subcommand is not None:
         return
-    with open_api() as api:
-        found = api.count_dead_letters(parse_moment(start, "--from"))
-    if as_json:
-        print_json(found)
-        return
-    for line in _lines(found["reasons"]):
-        out.print(line, markup=False)
+    begin = parse_moment(start, "--from")
+    print_answer(lambda api: api.count_dead_letters(begin), lambda it: _lines(it["reasons"]), as_json=as_json)
 
 
 @app.command("plan", epilog=EXIT_CODES)
@@ -68,8 +63,10 @@ def plan(
     as_json: JsonOption = False,
 ) -> None:
     """Show what a redrive would send; nothing is published."""
-    with open_api() as api:
-        print_plan(api.plan_backfill(_request(api, source, (code, path, message_id), start)), as_json=as_json)
+    chosen_by = (code, path, message_id)
+    print_answer(
+        lambda api: api.plan_backfill(_request(api, source, chosen_by, start)), plan_lines, as_json=as_json
+    )
 
 
 @app.command("redrive", epilog=EXIT_CODES)
@@ -93,7 +90,8 @@ def redrive(
     with open_api() as api:
         request = _request(api, source, (code, path, message_id), start)
         request |= {**read_given(BackfillRequest, given), "description": f"Dead letters of {source}."}
-        finish(api, api.backfills.create(request, idempotency_key=str(uuid4())), watch=watch, as_json=as_json)
+        made = api.backfills.create(request, idempotency_key=str(uuid4()))
+        commands.finish(api, made, watch=watch, as_json=as_json)
 
 
 def _request(

@@ -15,7 +15,8 @@ import typer
 from rich.text import Text
 
 from cli.api import open_api
-from cli.invocation import command_settings
+from cli.invocation import command_settings, open_deployment
+from cli.options import JsonObjectOption
 from cli.processes import is_listening
 from cli.terminal import ExitCode, out, print_json
 from jobs.files import open_files
@@ -59,7 +60,7 @@ class Finding:
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonObjectOption = False,
     live: Annotated[
         bool,
         typer.Option("--live", help="Test behaviour that Google's documentation leaves open, in a real project."),
@@ -147,7 +148,6 @@ def _examine_disk(home: Path) -> Finding:
 
 
 def _examine_pubsub(settings: Settings) -> Finding:
-    from app.deployment import Deployment
 
     host = settings.pubsub_emulator_host
     if host and not is_listening(host, seconds=_PUBSUB_SECONDS):
@@ -156,7 +156,7 @@ def _examine_pubsub(settings: Settings) -> Finding:
     at = f" at {settings.pubsub_endpoint}" if settings.pubsub_endpoint else ""
     name = f"local Pub/Sub at {host}" if host else f"Google Cloud Pub/Sub{at}, project {settings.project}"
     try:
-        with Deployment(settings).pubsub as pubsub:
+        with open_deployment(settings).pubsub as pubsub:
             topics = pubsub.list_topics()
     except RefeedError as exc:
         is_local = settings.project == DEFAULT_PROJECT
@@ -166,7 +166,6 @@ def _examine_pubsub(settings: Settings) -> Finding:
 
 
 def _examine_streams(settings: Settings) -> Iterator[Finding]:
-    from app.deployment import Deployment
     from connectors.pubsub.stats import read_stats
     from inventory.retention import retentions_of
     from inventory.status import count_attached, judge_streams
@@ -176,7 +175,7 @@ def _examine_streams(settings: Settings) -> Iterator[Finding]:
     with suppress(RefeedError):
         host = settings.pubsub_emulator_host
         if host is None or is_listening(host, seconds=_PUBSUB_SECONDS):
-            with Deployment(settings).pubsub as pubsub:
+            with open_deployment(settings).pubsub as pubsub:
                 stats, subscriptions = read_stats(pubsub.channel, pubsub.project), pubsub.list_subscriptions()
                 attached, retentions = count_attached(subscriptions), retentions_of(subscriptions)
     streams = read_streams(settings.home, stats, records=_read_records(settings), retentions=retentions)
@@ -194,21 +193,17 @@ def _examine_streams(settings: Settings) -> Iterator[Finding]:
 
 def _read_records(settings: Settings) -> "list[StreamRecord]":
     """Return the streams that were launched; a home without a job store gets none by being looked at."""
-    from app.deployment import Deployment
-
     if not settings.has_own_store and not (settings.home / "jobs.db").exists():
         return []
-    with suppress(RefeedError), Deployment(settings) as deployment:
+    with suppress(RefeedError), open_deployment(settings) as deployment:
         return deployment.store.list_streams()
     return []
 
 
 def _examine_warehouse(settings: Settings) -> Iterator[Finding]:
     """Yield whether a warehouse that is a service is there; an embedded one is a folder of the home."""
-    from app.deployment import Deployment
-
     try:
-        warehouse = Deployment(settings).warehouse
+        warehouse = open_deployment(settings).warehouse
         if warehouse.is_embedded:
             return
         archive = warehouse.open_archive()

@@ -42,9 +42,9 @@ _FORMS: Final[Mapping[Any, _Form]] = {
 
 
 def takes_fields(
-    declaration: type, names: Iterable[str], *, help_texts: Mapping[str, str] | None = None
+    declaration: type, names: Iterable[str] | None = None, *, help_texts: Mapping[str, str] | None = None
 ) -> Callable[[_Command], _Command]:
-    """Give a command the flags of these fields, in this order; it gets their values as ``**given``.
+    """Give a command the flags of these fields, in this order, or of all; it gets their values as ``**given``.
 
     A name that is not a field's is a parameter of the command's own; those that are not named come before the
     flags where they are positional, else after them. ``help_texts`` go before the declaration's own.
@@ -55,7 +55,10 @@ def takes_fields(
         own = dict(inspect.signature(command, eval_str=True).parameters)
         own.popitem()
         first = [own.pop(name) for name, each in list(own.items()) if each.kind is each.POSITIONAL_OR_KEYWORD]
-        named = [own.pop(name) if name in own else _parameter(fields[name], help_texts or {}) for name in names]
+        named = [
+            own.pop(name) if name in own else _parameter(fields[name], help_texts or {})
+            for name in (fields if names is None else names)
+        ]
         signature = inspect.Signature([*first, *named, *own.values()])
         command.__signature__ = signature  # type: ignore[attr-defined]
         return command

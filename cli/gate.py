@@ -11,6 +11,7 @@ import typer
 
 from cli.backfill import read_query
 from cli.invocation import HomeGroup, command_settings
+from cli.options import JsonObjectOption
 from cli.parameters import ParameterOption, parse_parameters
 from cli.query import gate_policy
 from cli.terminal import out, print_json
@@ -48,7 +49,7 @@ def check(
         bool,
         typer.Option("--rewrite", help="Print the query with every edit that mends a fault; exit 0 if it passes."),
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonObjectOption = False,
 ) -> None:
     """Check whether a query may run, with every reason if not; exit 0 if it may, 2 if it may not.
 
@@ -77,7 +78,7 @@ def check(
     if as_json:
         print_json(report.to_json())
     else:
-        out.print(report.to_text(), markup=False, highlight=False, soft_wrap=True)
+        out.print(report.to_text())
     raise typer.Exit(report.exit_code)
 
 

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from cli.invocation import command_settings, make_home
+from cli.invocation import command_settings, make_home, open_deployment
+from cli.options import JsonObjectOption
 from cli.terminal import ExitCode, out, print_json
 from model.archive import Change
 from model.errors import InputError
@@ -22,17 +23,15 @@ def init(
         str | None, typer.Option(help="The dataset's location; else REFEED_BIGQUERY_LOCATION.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would change.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonObjectOption = False,
 ) -> None:
     """Create the archive and its other tables in the warehouse of REFEED_WAREHOUSE.
 
     What exists is compared: new columns, descriptions, labels, clustering, expiration and keys are changed in
     place; a difference that can't be is shown, and then nothing is changed at all. Running it again is fine.
     """
-    from app.deployment import Deployment
-
     settings = _choose(command_settings(), project, dataset, location)
-    warehouse = Deployment(settings).warehouse
+    warehouse = open_deployment(settings).warehouse
     if warehouse.is_embedded and not dry_run:
         make_home(settings.home)
     with closing(warehouse.open_archive()) as archive:
@@ -45,7 +44,7 @@ def init(
     if as_json:
         print_json({"archive": archive.uri, "dry_run": dry_run, "changes": [asdict(change) for change in changes]})
     elif not changes:
-        out.print(f"{archive.uri} is as it should be", markup=False)
+        out.print(f"{archive.uri} is as it should be")
     else:
         out.print(f"{len(changes)} differences; {'nothing was changed' if dry_run else 'all are mended'}")
     if not warehouse.is_embedded and not dry_run and not as_json:
@@ -55,9 +54,7 @@ def init(
 
 def _choose(settings: Settings, project: str | None, dataset: str | None, location: str | None) -> Settings:
     """Return ``settings`` with what the command line names, checked by the rules of the variables."""
-    from app.deployment import Deployment
-
-    if (dataset or location) and Deployment(settings).warehouse.is_embedded:
+    if (dataset or location) and open_deployment(settings).warehouse.is_embedded:
         raise InputError("--dataset and --location are BigQuery's: export REFEED_WAREHOUSE=bigquery first.")
     checked = read_settings(
         {
@@ -82,7 +79,7 @@ def _print_changes(changes: list[Change]) -> None:
         mark = "+" if change.found == "missing" else "~"
         mark = mark if change.is_compatible else "!"
         text = f"{mark} {change.resource}  {change.field}: {change.found or 'none'} -> {change.wanted or 'none'}"
-        out.print(text if change.is_compatible else f"{text}  (can't be changed)", markup=False)
+        out.print(text if change.is_compatible else f"{text}  (can't be changed)")
 
 
 def _print_exports(settings: Settings) -> None:
@@ -93,4 +90,4 @@ def _print_exports(settings: Settings) -> None:
         ("REFEED_ARCHIVE_TABLE", settings.archive_table),
         ("REFEED_BIGQUERY_LOCATION", settings.bigquery.location),
     ):
-        out.print(f"export {name}={value}", markup=False)
+        out.print(f"export {name}={value}")

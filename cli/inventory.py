@@ -7,18 +7,10 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from cli.api import open_api
-from cli.jobs import JsonOption
-from cli.moments import (
-    UNKNOWN,
-    FromOption,
-    ToOption,
-    parse_moment,
-    render_count,
-    render_minute,
-    render_seconds,
-)
-from cli.terminal import out, print_figures, print_json, render_figures
+from cli.api import open_api, print_answer
+from cli.moments import UNKNOWN, FromOption, ToOption, parse_moment, render_count, render_minute, render_seconds
+from cli.options import JsonOption
+from cli.terminal import print_found, render_figures
 from model.moment import render_moment
 
 EXIT_CODES: Final = "Exit codes: 0 done; 2 wrong usage; 3 the API does not answer; 4 the API refused."
@@ -35,34 +27,7 @@ Step = Literal["minute", "hour", "day"]
 
 def topics(as_json: JsonOption = False) -> None:
     """List topics: whether each is backed up, the backup's lag, and the volume of the last seven days."""
-    with open_api() as api:
-        found = api.list_topics()
-    if as_json:
-        print_json(found)
-        return
-    if not found["topics"]:
-        out.print("There are no topics. 'refeed attach TOPIC' backs one up, 'refeed publish FILE' makes some.")
-        return
-    rows = [
-        [
-            each["topic"],
-            _render_backup(each),
-            render_seconds(each["lag_seconds"]) if each["is_attached"] else "-",
-            render_count(each["backlog_messages"]) if each["is_attached"] else "-",
-            _render_age(each["freshness_seconds"], has_some=each["messages"] != 0),
-            render_count(each["messages"]),
-        ]
-        for each in found["topics"]
-    ]
-    print_figures(["topic", "backed up", "lag", "backlog", "newest", "in 7 days"], rows)
-    loose = [each["topic"] for each in found["topics"] if not each["is_attached"]]
-    if loose:
-        out.print(f"\nNot backed up: refeed attach {' '.join(loose)}", markup=False)
-    for each in found["topics"]:
-        if each["excludes_replays"] is False:
-            said = "its backup subscription lets replays through, so a backfill to it is refused"
-            out.print(f"\n{each['topic']}: {said}; see 'refeed attach --help'", markup=False)
-    out.print(f"\nWhen they came in: refeed topic {found['topics'][0]['topic']}", markup=False)
+    print_answer(lambda api: api.list_topics(), _topics_lines, as_json=as_json)
 
 
 def topic(
@@ -81,24 +46,44 @@ def topic(
     window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}
     with open_api() as api:
         found = api.read_histogram(name, step=step, **window)
-        if as_json:
-            print_json(found)
-            return
-        known = [each for each in api.list_topics()["topics"] if each["topic"] == name]
-    for line in (*_topic_lines(name, known), *render_histogram(found)):
-        out.print(line, markup=False)
+        topics = [] if as_json else api.list_topics()["topics"]
+    known = [each for each in topics if each["topic"] == name]
+    print_found(found, lambda it: (*_topic_lines(name, known), *render_histogram(it)), as_json=as_json)
 
 
 def streams(as_json: JsonOption = False) -> None:
     """List streams: state, last report, rate, lag and backlog."""
-    with open_api() as api:
-        found = api.list_streams()
-    if as_json:
-        print_json(found)
+    print_answer(
+        lambda api: api.list_streams(),
+        lambda found: (*render_streams(found["streams"]), "\nEverything that runs: refeed status"),
+        as_json=as_json,
+    )
+
+
+def _topics_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    if not found["topics"]:
+        yield "There are no topics. 'refeed attach TOPIC' backs one up, 'refeed publish FILE' makes some."
         return
-    for line in render_streams(found["streams"]):
-        out.print(line, markup=False)
-    out.print("\nEverything that runs: refeed status")
+    rows = [
+        [
+            each["topic"],
+            _render_backup(each),
+            render_seconds(each["lag_seconds"]) if each["is_attached"] else "-",
+            render_count(each["backlog_messages"]) if each["is_attached"] else "-",
+            _render_age(each["freshness_seconds"], has_some=each["messages"] != 0),
+            render_count(each["messages"]),
+        ]
+        for each in found["topics"]
+    ]
+    yield from render_figures(["topic", "backed up", "lag", "backlog", "newest", "in 7 days"], rows)
+    loose = [each["topic"] for each in found["topics"] if not each["is_attached"]]
+    if loose:
+        yield f"\nNot backed up: refeed attach {' '.join(loose)}"
+    for each in found["topics"]:
+        if each["excludes_replays"] is False:
+            said = "its backup subscription lets replays through, so a backfill to it is refused"
+            yield f"\n{each['topic']}: {said}; see 'refeed attach --help'"
+    yield f"\nWhen they came in: refeed topic {found['topics'][0]['topic']}"
 
 
 def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -5,7 +5,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -14,6 +14,9 @@ from cli.running import find_running
 from connectors.gcp_kms.decrypt import decrypt
 from model.errors import HomeUnwritableError
 from model.settings import Settings, find_home, read_settings
+
+if TYPE_CHECKING:
+    from app.deployment import Deployment
 
 _UNWRITABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 HOME_HELP: Final = "Folder of all state; REFEED_HOME, else ~/.refeed."
@@ -41,6 +44,13 @@ def command_settings() -> Settings:
     if running is None or running.project != settings.project:
         return settings
     return replace(settings, pubsub_emulator_host=running.pubsub_emulator_host)
+
+
+def open_deployment(settings: Settings | None = None) -> "Deployment":
+    """Return the deployment of these settings, or of this process's own; what it needs is opened as it is used."""
+    from app.deployment import Deployment
+
+    return Deployment(settings or command_settings())
 
 
 def make_home(home: Path) -> None:

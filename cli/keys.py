@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.invocation import HomeGroup, command_settings
-from cli.terminal import err, out, print_json, print_table
+from cli.invocation import HomeGroup, open_deployment
+from cli.options import JsonOption
+from cli.terminal import err, out, print_found, print_json, render_table
 from model.moment import render_moment
 from model.principal import SCOPES
 
 if TYPE_CHECKING:
-    from app.deployment import Deployment
     from jobs.store import ApiKey
 
 app = typer.Typer(
@@ -28,8 +28,6 @@ def _short(scope: str) -> str:
 
 
 _SCOPE_HELP = f"A scope: {', '.join(_short(scope) for scope in SCOPES)}; may be repeated."
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 @app.command("create")
@@ -49,7 +47,7 @@ def create(
     """Create a key and print it once; only a digest of it is stored."""
     scopes = [text if text in SCOPES else f"backfills.{text}" for text in scope]
     expires_at = None if days == 0 else datetime.now(UTC) + timedelta(days=days)
-    with _open() as deployment:
+    with open_deployment() as deployment:
         was_open = deployment.keyring.is_empty()
         key, token = deployment.keyring.create(name, scopes, topics=topic, expires_at=expires_at)
         deployment.store.append_audit(
@@ -59,8 +57,8 @@ def create(
         print_json({**_to_json(key), "key": token})
         return
     ends = "never expires" if expires_at is None else f"expires {expires_at:%Y-%m-%d}"
-    err.print(f"{key.id}, {ends}. Keep it now, it can't be shown again:", markup=False)
-    out.print(token, markup=False)
+    err.print(f"{key.id}, {ends}. Keep it now, it can't be shown again:")
+    out.print(token)
     if was_open:
         err.print("It is the first one: from now on the API answers to nobody without a key.")
 
@@ -68,11 +66,8 @@ def create(
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
     """List all keys, also revoked ones, without their secrets."""
-    with _open() as deployment:
+    with open_deployment() as deployment:
         keys = deployment.keyring.list_keys()
-    if as_json:
-        print_json([_to_json(key) for key in keys])
-        return
     rows = [
         [
             key.id,
@@ -86,7 +81,8 @@ def list_(as_json: JsonOption = False) -> None:
         ]
         for key in keys
     ]
-    print_table(["id", "name", "prefix", "state", "scopes", "topics", "expires", "last used"], rows)
+    names = ["id", "name", "prefix", "state", "scopes", "topics", "expires", "last used"]
+    print_found([_to_json(key) for key in keys], lambda _: render_table(names, rows), as_json=as_json)
 
 
 @app.command("revoke")
@@ -95,19 +91,10 @@ def revoke(
     as_json: JsonOption = False,
 ) -> None:
     """Revoke a key: the next call with it is refused."""
-    with _open() as deployment:
+    with open_deployment() as deployment:
         key = deployment.keyring.revoke(key_id)
         deployment.store.append_audit(_actor(), "revokeKey", key.id, "done", key.name)
-    if as_json:
-        print_json(_to_json(key))
-    else:
-        out.print(f"{key.id} ({key.name}) is revoked", markup=False)
-
-
-def _open() -> "Deployment":
-    from app.deployment import Deployment
-
-    return Deployment(command_settings())
+    print_found(_to_json(key), lambda _: [f"{key.id} ({key.name}) is revoked"], as_json=as_json)
 
 
 def _actor() -> str:

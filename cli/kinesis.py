@@ -6,10 +6,9 @@ from typing import Any
 import typer
 
 from cli.flags import read_given, takes_fields
-from cli.invocation import HomeGroup, command_settings
+from cli.invocation import HomeGroup
 from cli.leaving import run_stream
-from cli.services import InstanceOption, NameOption, configure_logging
-from model.declaration import declared_fields
+from cli.services import InstanceOption, NameOption, service_settings
 from model.errors import InputError
 from model.stream_options import KinesisStreamOptions, StreamKind, option_errors
 
@@ -17,7 +16,7 @@ app = typer.Typer(cls=HomeGroup, no_args_is_help=True, help="Publish the records
 
 
 @app.command("run")
-@takes_fields(KinesisStreamOptions, (field.name for field in declared_fields(KinesisStreamOptions)))
+@takes_fields(KinesisStreamOptions)
 def run(name: NameOption = None, instance: InstanceOption = None, **given: Any) -> None:
     """Publish the records of one Kinesis stream until Ctrl-C or SIGTERM, which drains it.
 
@@ -29,6 +28,5 @@ def run(name: NameOption = None, instance: InstanceOption = None, **given: Any) 
     if errors := option_errors(StreamKind.KINESIS, options):
         raise InputError(" ".join(error["message"] for error in errors))
     os.environ.update(KinesisStreamOptions(**options).environment())
-    settings = command_settings()
-    configure_logging()
+    settings = service_settings()
     run_stream(lambda: run_kinesis(settings, name=name, instance_id=instance))

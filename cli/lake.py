@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.invocation import HomeGroup, command_settings
-from cli.terminal import out, print_json
+from cli.invocation import HomeGroup, open_deployment
+from cli.options import JsonObjectOption, YesOption
+from cli.terminal import print_found
 from model.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -20,20 +21,17 @@ TableOption = Annotated[
     str | None,
     typer.Option("--table", help="A table of rows, dataset.table, instead of the archive.", show_default=False),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command("compact")
-def compact(table: TableOption = None, as_json: JsonOption = False) -> None:
+def compact(table: TableOption = None, as_json: JsonObjectOption = False) -> None:
     """Merge small files into large ones; a running backup and running queries go on.
 
     The streams do this by themselves when small files pile up.
     """
     removed = _open(table).compact()
-    if as_json:
-        print_json({"files_removed": removed})
-    else:
-        out.print(f"{removed} files fewer; 'refeed lake vacuum' frees their space later")
+    said = f"{removed} files fewer; 'refeed lake vacuum' frees their space later"
+    print_found({"files_removed": removed}, lambda _: [said], as_json=as_json)
 
 
 @app.command("vacuum")
@@ -45,14 +43,12 @@ def vacuum(
         bool, typer.Option("--dry-run", help="Delete nothing; print what would be deleted.")
     ] = False,
     table: TableOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonObjectOption = False,
 ) -> None:
     """Delete files that no snapshot of the last hours names."""
     paths = _open(table).vacuum(keep_hours=keep_hours, dry_run=dry_run)
-    if as_json:
-        print_json({"files": paths, "dry_run": dry_run})
-    else:
-        out.print(f"{len(paths)} files {'would be' if dry_run else 'were'} deleted")
+    said = f"{len(paths)} files {'would be' if dry_run else 'were'} deleted"
+    print_found({"files": paths, "dry_run": dry_run}, lambda _: [said], as_json=as_json)
 
 
 @app.command("expire")
@@ -60,9 +56,9 @@ def expire(
     before: Annotated[
         datetime, typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="First day to keep (UTC).")
     ],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: YesOption = False,
     table: TableOption = None,
-    as_json: JsonOption = False,
+    as_json: JsonObjectOption = False,
 ) -> None:
     """Delete every message ingested before a day from the archive; vacuum then frees the space.
 
@@ -76,16 +72,14 @@ def expire(
             err=True,
         )
     removed = found.expire(before=before.date())
-    if as_json:
-        print_json({"files_removed": removed})
-    else:
-        out.print(f"{removed} files taken out; 'refeed lake vacuum' frees their space later")
+    said = f"{removed} files taken out; 'refeed lake vacuum' frees their space later"
+    print_found({"files_removed": removed}, lambda _: [said], as_json=as_json)
 
 
 @app.command("count")
 def count(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count nothing; print what would be read.")] = False,
-    as_json: JsonOption = False,
+    as_json: JsonObjectOption = False,
 ) -> None:
     """Count files that an earlier Refeed wrote, for 'refeed volumes'; each is read once, and none is changed.
 
@@ -95,10 +89,8 @@ def count(
     files, size = found.uncounted()
     if not dry_run:
         files = found.count()
-    if as_json:
-        print_json({"files": files, "bytes": size, "dry_run": dry_run})
-    else:
-        out.print(f"{files} files {'would be' if dry_run else 'were'} read, {size:,} bytes")
+    said = f"{files} files {'would be' if dry_run else 'were'} read, {size:,} bytes"
+    print_found({"files": files, "bytes": size, "dry_run": dry_run}, lambda _: [said], as_json=as_json)
 
 
 def _open(table: str | None) -> "Upkeep":
@@ -108,9 +100,7 @@ def _open(table: str | None) -> "Upkeep":
         SettingsError: the archive is not in a lake.
         TableNotFoundError: there is no such table.
     """
-    from app.deployment import Deployment
-
-    warehouse = Deployment(command_settings()).warehouse
+    warehouse = open_deployment().warehouse
     found = warehouse.open_upkeep(table)
     if found is None:
         raise SettingsError(f"'refeed lake' works over a lake only, and REFEED_WAREHOUSE is {warehouse.name}.")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import typer
 
+from cli.invocation import open_deployment
 from cli.terminal import ExitCode, err, out, print_json
 from jobs.launcher import Launch
 from model.errors import RefeedError, SettingsError
@@ -45,18 +46,15 @@ def examine_live(
     Raises:
         SettingsError: the warehouse is not BigQuery.
     """
-    from app.deployment import Deployment
-
     name = f"refeed_doctor_{secrets.token_hex(4)}"
-    probes = Deployment(settings).warehouse.open_probes(name, patience_seconds=patience_seconds)
+    probes = open_deployment(settings).warehouse.open_probes(name, patience_seconds=patience_seconds)
     if probes is None:
         raise SettingsError(f"--live asks BigQuery, and REFEED_WAREHOUSE is {settings.warehouse}.")
     err.print(
         f"In project {settings.project}, location {settings.bigquery.location}, this makes the dataset {name} and "
         f"the topic {name} with a subscription, and deletes them at the end. It writes 12 MB to BigQuery, runs a "
         f"query a second while it waits, each billed as 10 MB at least, and publishes 5 MB: less than 0.10 USD at "
-        f"list prices. {_batch_text(settings)} It takes up to {patience_seconds / 60:.0f} minutes a question.",
-        markup=False,
+        f"list prices. {_batch_text(settings)} It takes up to {patience_seconds / 60:.0f} minutes a question."
     )
     if not is_confirmed:
         typer.confirm("Go on?", abort=True, err=True)
@@ -70,7 +68,7 @@ def examine_live(
         if as_json:
             print_json({"project": settings.project, "answers": [asdict(answer) for answer in answers]})
         else:
-            out.print(render(answers), markup=False, soft_wrap=True, highlight=False)
+            out.print(render(answers))
     is_whole = all(answer.state != "failed" for answer in answers)
     raise typer.Exit(ExitCode.OK if is_whole else ExitCode.FAILED)
 
@@ -91,7 +89,6 @@ def render(answers: list[ProbeAnswer]) -> str:
 def _ask_all(
     settings: Settings, warehouse: "Probes", name: str, patience_seconds: float, answers: list[ProbeAnswer]
 ) -> None:
-    from app.deployment import Deployment
     from connectors.pubsub.probes import PubSubProbes
 
     def ask(question: str, find: Callable[[], str]) -> None:
@@ -100,7 +97,7 @@ def _ask_all(
     with warehouse.open():
         for question, find in warehouse.questions():
             ask(question, find)
-    with Deployment(settings).pubsub as pubsub:
+    with open_deployment(settings).pubsub as pubsub:
         probes = PubSubProbes(pubsub, name, patience_seconds=min(_PULL_SECONDS, patience_seconds))
         with probes.open():
             ask("sizes of unary Pulls with a backlog", probes.pull_sizes)
@@ -111,7 +108,7 @@ def _ask_all(
 
 
 def _ask(question: str, find: Callable[[], str]) -> ProbeAnswer:
-    err.print(f"{question} ...", markup=False)
+    err.print(f"{question} ...")
     began = time.monotonic()
     try:
         state, answer = "answered", find()
@@ -122,9 +119,7 @@ def _ask(question: str, find: Callable[[], str]) -> ProbeAnswer:
 
 def _run_batch(settings: Settings, name: str) -> str:
     """Run ``connectors.spark.trial`` as a batch, to its end; one that is cut short is cancelled."""
-    from app.deployment import Deployment
-
-    launcher = Deployment(settings).launcher
+    launcher = open_deployment(settings).launcher
     batch = launcher.launch(Launch(name, "connectors.spark.trial", name, settings.home / "logs" / f"{name}.log"))
     began = time.monotonic()
     try:

@@ -9,11 +9,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cli.api import open_api
+from cli.api import open_api, print_answer
 from cli.invocation import HomeGroup
-from cli.jobs import EXIT_CODES as LIST_CODES
-from cli.jobs import JsonOption
-from cli.terminal import ExitCode, err, out, print_json, print_table
+from cli.options import EXIT_CODES as LIST_CODES
+from cli.options import JsonOption, YesOption
+from cli.terminal import ExitCode, err, out, print_found, print_json, render_table
 from model.errors import InputError, ManifestInvalidError
 
 CHECK_CODES: Final = "Exit codes: 0 done; 1 'check' found faults; 2 wrong usage; 130 interrupted."
@@ -64,21 +64,13 @@ def check(
 ) -> None:
     """Name every fault of manifests with its line and column; nothing is applied."""
     for file in _read_files(paths):
-        out.print(f"{file.path}: good", markup=False, soft_wrap=True)
+        out.print(f"{file.path}: good")
 
 
 @app.command("list", epilog=LIST_CODES)
 def list_(as_json: JsonOption = False) -> None:
     """List what was applied and by whom, and the uploaded files that are not, each with its fault."""
-    with open_api() as api:
-        found = api.list_manifests()
-    if as_json:
-        print_json(found)
-        return
-    rows = [(each["name"], each["kind"], str(each["version"]), each["source"]) for each in found["manifests"]]
-    print_table(("manifest", "kind", "version", "source"), rows)
-    for line in _upload_lines(found):
-        out.print(line, markup=False, soft_wrap=True)
+    print_answer(lambda api: api.list_manifests(), _list_lines, as_json=as_json)
 
 
 def plan(files: FilesOption, as_json: JsonOption = False) -> None:
@@ -107,7 +99,7 @@ def delete(
     files: FilesOption,
     plan: PlanOption = None,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Remove what manifests describe; what runs ends by itself, and of a rollout nothing that runs changes."""
@@ -122,7 +114,9 @@ def delete(
     _print_plans(plans, as_json=as_json)
 
 
-def _upload_lines(found: Mapping[str, Any]) -> Iterator[str]:
+def _list_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    rows = [(each["name"], each["kind"], str(each["version"]), each["source"]) for each in found["manifests"]]
+    yield from render_table(("manifest", "kind", "version", "source"), rows)
     source = found["upload_source"]
     if source is not None and source["problem"] is not None:
         yield f"{source['source']}: {source['problem']}"
@@ -155,7 +149,7 @@ def _read_files(paths: Sequence[Path]) -> list[_ManifestFile]:
             for error in exc.details["errors"]:
                 faults += 1
                 place = f"{path}:{error['line']}:{error['column']}"
-                err.print(f"{place}: {error['message']}", markup=False, soft_wrap=True)
+                err.print(f"{place}: {error['message']}")
     if faults:
         raise typer.Exit(ExitCode.FAILED)
     names = [file.name for file in found]
@@ -183,22 +177,23 @@ def _hash_of(plans: Sequence[dict[str, Any]]) -> str:
 
 def _check_hash(plans: Sequence[dict[str, Any]], given: str | None) -> None:
     if given is not None and given != _hash_of(plans):
-        err.print("The plan is another one by now: 'refeed plan' shows it. Nothing was changed.", markup=False)
+        err.print("The plan is another one by now: 'refeed plan' shows it. Nothing was changed.")
         raise typer.Exit(ExitCode.FAILED)
 
 
 def _print_plans(plans: Sequence[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"plans": list(plans), "hash": _hash_of(plans)})
-        return
-    for each in plans:
-        out.print(f"{each['action']}: {each['kind']} {each['name']}", markup=False)
+    print_found({"plans": list(plans), "hash": _hash_of(plans)}, _plan_lines, as_json=as_json)
+
+
+def _plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    for each in found["plans"]:
+        yield f"{each['action']}: {each['kind']} {each['name']}"
         for change in each["differences"]:
             before, after = (_shown(change[key]) for key in ("before", "after"))
-            out.print(f"  {change['pointer']}: {before} -> {after}", markup=False, soft_wrap=True)
+            yield f"  {change['pointer']}: {before} -> {after}"
         if each["note"] is not None:
-            out.print(f"  {each['note']}", markup=False, soft_wrap=True)
-    out.print(f"plan {_hash_of(plans)}", markup=False, soft_wrap=True)
+            yield f"  {each['note']}"
+    yield f"plan {found['hash']}"
 
 
 def _shown(value: Any) -> str:

@@ -1,6 +1,6 @@
 """``refeed merge``: make reporting tables what staging says by now, here or as a job of the service."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -9,16 +9,14 @@ from uuid import uuid4
 
 import typer
 
-from cli.api import open_api
+from cli.api import open_api, print_answer
 from cli.flags import read_given, takes_fields
-from cli.invocation import HomeGroup, command_settings
-from cli.job_commands import JobCommands
-from cli.jobs import EXIT_CODES, CreatedSinceOption, JsonOption, WatchOption, finish
+from cli.invocation import HomeGroup, open_deployment
+from cli.jobs import JobCommands, watch_job
 from cli.moments import parse_moment, render_minute
-from cli.services import configure_logging
-from cli.terminal import out, print_json, print_table
-from client.api import RefeedApi
-from model.declaration import declared_fields
+from cli.options import EXIT_CODES, CreatedSinceOption, JsonArrayOption, JsonOption, WatchOption
+from cli.services import service_settings
+from cli.terminal import print_found, render_table
 from model.errors import InputError
 from model.moment import render_moment
 from reporting.request import MergeCreate
@@ -26,7 +24,6 @@ from reporting.request import MergeCreate
 if TYPE_CHECKING:
     from warehouse.merges import MergeReport
 
-_NOUN: Final = "merge"
 _COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
 
 app = typer.Typer(
@@ -38,36 +35,33 @@ app = typer.Typer(
 )
 
 
-def _finish(api: RefeedApi, found: dict[str, Any], *, watch: bool, as_json: bool) -> None:
-    def show(found: Mapping[str, Any]) -> None:
-        _print_merge(found, as_json=as_json)
-
-    finish(api.merges, found, noun=_NOUN, watch=watch, describe=_progress, show=show)
-
-
 def _progress(found: Mapping[str, Any]) -> str:
     return f"{found['progress']['merged']} of {found['progress']['sources']} sources"
 
 
-def _print_merge(found: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     dry = ", a dry run" if found["dry_run"] else ""
-    out.print(f"{found['id']}  {found['state']}{dry}", markup=False)
+    yield f"{found['id']}  {found['state']}{dry}"
     rows = [
         [each["source"], each["state"], str(each["changed"]), str(each["newer"]), str(len(each["partitions"]))]
         for each in found["sources"]
     ]
-    print_table([_COLUMNS[0], "state", *_COLUMNS[1:]], rows)
+    yield from render_table([_COLUMNS[0], "state", *_COLUMNS[1:]], rows)
     for each in found["sources"]:
         if each["error"]:
-            out.print(f"  {each['source']}  {each['error']['code']}: {each['error']['message']}", markup=False)
+            yield f"  {each['source']}  {each['error']['code']}: {each['error']['message']}"
     if found["error"] and not any(each["error"] for each in found["sources"]):
-        out.print(f"  {found['error']['code']}: {found['error']['message']}", markup=False)
+        yield f"  {found['error']['code']}: {found['error']['message']}"
 
 
-_commands = JobCommands(app=app, noun=_NOUN, id_prefix="mg", calls=lambda api: api.merges, finish=_finish)
+_commands = JobCommands(
+    app=app,
+    noun="merge",
+    id_prefix="mg",
+    calls=lambda api: api.merges,
+    lines=_lines,
+    watch=lambda api, found: watch_job(api.merges, found, noun="merge", progress=_progress),
+)
 
 
 @app.callback()
@@ -78,7 +72,7 @@ def merge(
     source: Annotated[
         list[str] | None, typer.Option(help="A source of the registry; again for another one. Default: all.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON array.")] = False,
+    as_json: JsonArrayOption = False,
     **given: Any,
 ) -> None:
     """Merge what staging tables have since their last merge into reporting, one source after the other.
@@ -91,29 +85,26 @@ def merge(
         if source or as_json or any(given.values()):
             raise InputError(f"Options stand behind the command: refeed merge {context.invoked_subcommand} ...")
         return
-    from app.deployment import Deployment
     from pipeline.registry import Registry
     from reporting.request import choose_sources
 
-    settings = command_settings()
-    configure_logging()
+    settings = service_settings()
     wanted = MergeCreate(**read_given(MergeCreate, given)).parse()
     sources = choose_sources(source, Registry(settings.registry).read_valid().merge_sources())
-    with closing(Deployment(settings).warehouse.open_merger(settings.home / "merges")) as merger:
+    with closing(open_deployment(settings).warehouse.open_merger(settings.home / "merges")) as merger:
         reports = [
             merger.merge(found, now=datetime.now(UTC), is_dry_run=wanted.is_dry_run, since=wanted.since)
             for found in sources
         ]
-    if as_json:
-        print_json([_to_json(report) for report in reports])
-        return
-    print_table(_COLUMNS, [[r.source, str(r.changed), str(r.newer), str(len(r.partitions))] for r in reports])
-    if wanted.is_dry_run:
-        out.print("nothing was changed")
+    rows = [[r.source, str(r.changed), str(r.newer), str(len(r.partitions))] for r in reports]
+    note = ["nothing was changed"] if wanted.is_dry_run else []
+    print_found(
+        [_to_json(report) for report in reports], lambda _: render_table(_COLUMNS, rows) + note, as_json=as_json
+    )
 
 
 @app.command("create", epilog=EXIT_CODES)
-@takes_fields(MergeCreate, [field.name for field in declared_fields(MergeCreate)])
+@takes_fields(MergeCreate)
 def create(
     *,
     idempotency_key: Annotated[
@@ -127,7 +118,7 @@ def create(
     request = read_given(MergeCreate, given)
     with open_api() as api:
         made = api.merges.create(request, idempotency_key=idempotency_key or str(uuid4()))
-        _finish(api, made, watch=watch, as_json=as_json)
+        _commands.finish(api, made, watch=watch, as_json=as_json)
 
 
 _commands.add_list(
@@ -149,11 +140,20 @@ def audits(
     as_json: JsonOption = False,
 ) -> None:
     """Show what each merge found, source by source: keys, rows and audits; without --since of 14 days."""
-    with open_api() as api:
-        found = api.list_merge_audits(source, parse_moment(since, "--since"))
-    if as_json:
-        print_json(found)
-        return
+    begin = parse_moment(since, "--since")
+    print_answer(lambda api: api.list_merge_audits(source, begin), _audit_lines, as_json=as_json)
+
+
+_commands.add_watch()
+_commands.add_action("cancel", "Cancel a merge; sources that are merged stay merged.")
+_commands.add_action(
+    "retry", "Continue a failed or cancelled merge with the sources that are not merged.", can_watch=True
+)
+_commands.add_events()
+_commands.add_logs()
+
+
+def _audit_lines(found: Mapping[str, Any]) -> list[str]:
     rows = [
         [
             render_minute(night["finished_at"]),
@@ -166,16 +166,7 @@ def audits(
         ]
         for night in found["nights"]
     ]
-    print_table(["ended (UTC)", "source", "state", "keys", "newer", "rows", "failed audits"], rows)
-
-
-_commands.add_watch()
-_commands.add_action("cancel", "Cancel a merge; sources that are merged stay merged.")
-_commands.add_action(
-    "retry", "Continue a failed or cancelled merge with the sources that are not merged.", can_watch=True
-)
-_commands.add_events()
-_commands.add_logs()
+    return render_table(["ended (UTC)", "source", "state", "keys", "newer", "rows", "failed audits"], rows)
 
 
 def _to_json(report: "MergeReport") -> dict[str, Any]:

@@ -6,12 +6,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cli.api import open_api
+from cli.api import print_answer
 from cli.inventory import TopicArgument
-from cli.jobs import JsonOption, PageTokenOption
 from cli.moments import FromOption, ToOption, parse_moment, render_minute
+from cli.options import JsonOption, PageTokenOption
 from cli.parameters import parse_pairs
-from cli.terminal import COLUMNS, out, print_json
+from cli.terminal import COLUMNS
 from client.api import RefeedApi
 
 _DEFAULT_LIMIT: Final = 20
@@ -56,13 +56,11 @@ def messages(
         "full": "true" if full else None,
         "max_bytes_billed": max_bytes_billed,
     }
-    with open_api() as api:
-        page = _read(api, topic, wanted, limit=limit, page_token=page_token)
-    if as_json:
-        print_json(page)
-        return
-    for line in _lines(topic, page, is_full=full):
-        out.print(_printable(line), markup=False)
+    print_answer(
+        lambda api: _read(api, topic, wanted, limit=limit, page_token=page_token),
+        lambda page: map(_printable, _lines(topic, page, is_full=full)),
+        as_json=as_json,
+    )
 
 
 def _read(

@@ -71,11 +71,11 @@ def parse_label(text: str) -> tuple[str, str]:
         raise InputError(f"--label {text!r} {exc}") from exc
 
 
-def parse_pairs(texts: Iterable[str] | None, option: str) -> dict[str, str] | None:
-    """Return what ``KEY=VALUE`` texts say, None when there are none.
+def parse_pairs(texts: Iterable[str] | None, option: str, form: str = "KEY=VALUE") -> dict[str, str] | None:
+    """Return the pairs that ``KEY=VALUE`` texts are, None when there are none; ``form`` is for the error's words.
 
     Raises:
-        InputError: a text has no ``=``, or a key comes twice.
+        InputError: a text has no ``=`` or nothing before it, or a key comes twice.
 
     Example:
         >>> parse_pairs(["team=shop", "why=a=b"], "--label")
@@ -86,8 +86,8 @@ def parse_pairs(texts: Iterable[str] | None, option: str) -> dict[str, str] | No
     pairs: dict[str, str] = {}
     for text in texts:
         key, sign, value = text.partition("=")
-        if not sign:
-            raise InputError(f"{option} {text!r} is not KEY=VALUE")
+        if not (key and sign):
+            raise InputError(f"{option} {text!r} is not {form}")
         if key in pairs:
             raise InputError(f"{option} {key} is given twice")
         pairs[key] = value

@@ -4,10 +4,10 @@ from typing import Annotated
 
 import typer
 
-from cli.invocation import HomeGroup, command_settings
+from cli.invocation import HomeGroup
 from cli.leaving import run_stream
 from cli.parameters import parse_pairs
-from cli.services import InstanceOption, NameOption, configure_logging
+from cli.services import InstanceOption, NameOption, service_settings
 
 app = typer.Typer(
     cls=HomeGroup, no_args_is_help=True, help="Turn messages into rows, following the schemas in the registry."
@@ -30,8 +30,7 @@ def run(
     """
     from app.streams import run_pipeline
 
-    settings = command_settings()
-    configure_logging()
+    settings = service_settings()
     renamed = parse_pairs(mapping, "--mapping") or {}
     run_stream(lambda: run_pipeline(settings, group, mapping=renamed, name=name, instance_id=instance))
 
@@ -47,8 +46,7 @@ def shadow(
     """Compare what this release makes of archived messages with what the running one has staged."""
     from app.streams import run_shadow
 
-    settings = command_settings()
-    configure_logging()
+    settings = service_settings()
     renamed = parse_pairs(mapping, "--mapping") or {}
     differs = may_differ or ()
     run_stream(lambda: run_shadow(settings, name, instance, mapping=renamed, may_differ=differs, hours=hours))

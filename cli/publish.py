@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cli.invocation import command_settings
+from cli.invocation import command_settings, open_deployment
 from cli.lines import check_input, read_messages
+from cli.options import JsonObjectOption
 from cli.terminal import err, print_json
 from model.errors import LineError
 from model.message import Message, parse_resource_id
@@ -25,7 +26,7 @@ def publish(
     topic: Annotated[
         str | None, typer.Option(help="Publish all messages to this topic, instead of the lines' topics.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: JsonObjectOption = False,
 ) -> None:
     """Publish the messages of FILE, one JSON object a line.
 
@@ -65,12 +66,11 @@ def publish_all(settings: Settings, messages: Iterable[tuple[str, Message]]) -> 
         MessageRefusedError: Pub/Sub does not take a message.
         PubSubUnavailableError: nobody answers.
     """
-    from app.deployment import Deployment
     from connectors.pubsub.publish import Publisher
 
     waiting: dict[str, list[Message]] = {}
     publishers: dict[str, Any] = {}
-    with Deployment(settings).pubsub as admin:
+    with open_deployment(settings).pubsub as admin:
 
         def send(topic: str) -> PublishedBatch:
             if topic not in publishers:

@@ -13,7 +13,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from cli.invocation import command_settings
+from cli.invocation import command_settings, open_deployment
 from cli.parameters import ParameterOption, parse_parameters
 from cli.terminal import err, out, print_json
 from model.entity import VIEW_SUFFIX
@@ -90,7 +90,6 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
         raise InputError("Give a SELECT, or --view SOURCE for all rows of its union view.")
     if source is None and (sql is None or VIEW_SUFFIX not in sql.lower()):
         return sql or "", None
-    from app.deployment import Deployment
     from pipeline.registry import Registry
     from reporting.request import choose_sources
 
@@ -105,7 +104,7 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
     text = sql or f"SELECT * FROM {sources[0].view}"  # noqa: S608 - the gate judges it
     # A view is named by its last part at least, in backticks or not.
     read = [source for source in sources if source.view.rpartition(".")[2].lower() in text.lower()]
-    return text, Deployment(settings).warehouse.open_views(read)
+    return text, open_deployment(settings).warehouse.open_views(read)
 
 
 def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSchema]" = ()) -> "Policy":
@@ -151,10 +150,9 @@ def run(
 
 
 def _open_queries(settings: Settings) -> "Queries":
-    from app.deployment import Deployment
     from warehouse.queries import QuerySpace
 
-    return Deployment(settings).warehouse.open_queries(
+    return open_deployment(settings).warehouse.open_queries(
         QuerySpace(settings.query_memory, settings.home / "run" / "spill")
     )
 

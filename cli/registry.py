@@ -1,13 +1,15 @@
 """``refeed registry``: check, compare and publish what the pipeline's sources look like."""
 
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.invocation import HomeGroup, command_settings
-from cli.terminal import ExitCode, out, print_json, print_table
+from cli.invocation import HomeGroup, command_settings, open_deployment
+from cli.options import JsonObjectOption
+from cli.terminal import ExitCode, out, print_found, render_table
 from model.errors import EvolutionRefusedError, InputError
 from model.settings import Settings
 
@@ -27,33 +29,33 @@ FilesArgument = Annotated[
         show_default=False,
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 @app.command("check")
-def check(files: FilesArgument = None, as_json: JsonOption = False) -> None:
+def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
     """Check the registry, with FILES added; every fault is printed with its place."""
     settings = command_settings()
     snapshot = _open(settings).read(_read_files(files))
-    if as_json:
-        print_json({"version": snapshot.version, "sources": [_to_json(source) for source in snapshot.sources]})
-        return
     rows = [
         [s.name, s.topic, s.group, s.staging, s.publish, f"{s.message} {s.version}".strip() or "inferred"]
         for s in snapshot.sources
     ]
-    print_table(["source", "topic", "group", "staging", "publish", "schema"], rows)
+    print_found(
+        {"version": snapshot.version, "sources": [_to_json(source) for source in snapshot.sources]},
+        lambda _: render_table(["source", "topic", "group", "staging", "publish", "schema"], rows),
+        as_json=as_json,
+    )
 
 
 @app.command("diff")
-def diff(files: FilesArgument = None, as_json: JsonOption = False) -> None:
+def diff(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
     """Show how the registry, with FILES added, would change the tables; nothing is changed.
 
     The exit code is 1 when a change is refused: a dropped column, a changed type.
     """
     settings = command_settings()
     found = _differences(settings, _open(settings).read(_read_files(files)))
-    _show(found, as_json=as_json)
+    print_found({"sources": found}, _lines, as_json=as_json)
     if any(entry["refused"] for entry in found):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -61,7 +63,7 @@ def diff(files: FilesArgument = None, as_json: JsonOption = False) -> None:
 @app.command("publish")
 def publish(
     files: Annotated[list[Path], typer.Argument(help="Descriptor sets and sources.yaml.", show_default=False)],
-    as_json: JsonOption = False,
+    as_json: JsonObjectOption = False,
 ) -> None:
     """Put FILES into the registry; running pipelines use them within seconds.
 
@@ -85,9 +87,9 @@ def publish(
             ],
         )
     registry.publish(overlay)
-    _show(found, as_json=as_json)
+    print_found({"sources": found}, _lines, as_json=as_json)
     if not as_json:
-        out.print(f"published {', '.join(overlay)} to {registry.url}", markup=False)
+        out.print(f"published {', '.join(overlay)} to {registry.url}")
 
 
 def _open(settings: Settings) -> "Registry":
@@ -118,11 +120,9 @@ def _read_files(files: list[Path] | None) -> dict[str, bytes]:
 
 def _differences(settings: Settings, snapshot: "RegistrySnapshot") -> list[dict[str, Any]]:
     """Return for each source what would change in its table, and what is refused."""
-    from app.deployment import Deployment
-
     found = []
     # Nothing is written: there is no stream and no lease.
-    with closing(Deployment(settings).warehouse.open_row_tables(stream="", lease="")) as tables:
+    with closing(open_deployment(settings).warehouse.open_row_tables(stream="", lease="")) as tables:
         for source in snapshot.sources:
             if source.is_inferred:
                 continue
@@ -138,17 +138,14 @@ def _differences(settings: Settings, snapshot: "RegistrySnapshot") -> list[dict[
     return found
 
 
-def _show(found: list[dict[str, Any]], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"sources": found})
-        return
-    for entry in found:
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    for entry in found["sources"]:
         lines = [("  ", change) for change in entry["changes"]] + [
             ("  refused: ", fault) for fault in entry["refused"]
         ]
-        out.print(f"{entry['source']} -> {entry['table']}" + ("" if lines else ": no change"), markup=False)
+        yield f"{entry['source']} -> {entry['table']}" + ("" if lines else ": no change")
         for mark, line in lines:
-            out.print(f"{mark}{line['path']} {line['text']}", markup=False)
+            yield f"{mark}{line['path']} {line['text']}"
 
 
 def _to_json(source: Any) -> dict[str, Any]:

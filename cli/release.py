@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.invocation import HomeGroup, command_settings
-from cli.terminal import err, out, print_json, print_table
+from cli.invocation import HomeGroup, open_deployment
+from cli.options import JsonOption
+from cli.terminal import err, out, print_found, render_table
 
 if TYPE_CHECKING:
-    from app.deployment import Deployment
     from rollout.releases import Release
 
 app = typer.Typer(
@@ -19,7 +19,6 @@ app = typer.Typer(
 )
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A release's name.", show_default=False)]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 
 
 @app.command("add")
@@ -40,30 +39,30 @@ def add(
     environment that all releases with the same lock share.
     """
     if not as_json:
-        err.print(f"installing {wheel.name} ...", markup=False)
-    with _open() as deployment:
+        err.print(f"installing {wheel.name} ...")
+    with open_deployment() as deployment:
         release = deployment.releases.add(wheel, name=name)
-    if as_json:
-        print_json(release.to_json())
-    else:
-        out.print(f"{release.name}: Refeed {release.version}, sha256 {release.sha256}", markup=False)
+    said = f"{release.name}: Refeed {release.version}, sha256 {release.sha256}"
+    print_found(release.to_json(), lambda _: [said], as_json=as_json)
 
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
     """List the releases of this home."""
-    with _open() as deployment:
+    with open_deployment() as deployment:
         releases = deployment.releases.list_releases()
-    if as_json:
-        print_json([release.to_json() for release in releases])
-    else:
-        print_table(("release", "version", "sha256", "added"), [_row(release) for release in releases])
+    rows = [_row(release) for release in releases]
+    print_found(
+        [release.to_json() for release in releases],
+        lambda _: render_table(("release", "version", "sha256", "added"), rows),
+        as_json=as_json,
+    )
 
 
 @app.command("remove")
 def remove(name: NameArgument) -> None:
     """Remove a release that no stream is of."""
-    with _open() as deployment:
+    with open_deployment() as deployment:
         records = deployment.store.list_streams()
         used_by = [record.name for record in records if record.is_living and record.release == name]
         for update in deployment.store.list_updates(living=True):
@@ -71,7 +70,7 @@ def remove(name: NameArgument) -> None:
             if name in {update.request.release, update.from_release} and update.stream not in used_by:
                 used_by.append(update.stream)
         deployment.releases.remove(name, used_by=used_by)
-    out.print(f"{name} is removed", markup=False)
+    out.print(f"{name} is removed")
 
 
 @app.command("formats")
@@ -80,22 +79,14 @@ def formats(as_json: JsonOption = False) -> None:
     from rollout.formats import own_formats
 
     found = own_formats()
-    if as_json:
-        print_json(found.to_json())
-        return
     groups = {"state": found.state, **found.warehouses}
     rows = [
         (group, name, str(each.writes), " ".join(map(str, each.reads)))
         for group, formats in groups.items()
         for name, each in formats.items()
     ]
-    print_table(("of", "format", "writes", "reads"), rows)
-
-
-def _open() -> "Deployment":
-    from app.deployment import Deployment
-
-    return Deployment(command_settings())
+    names = ("of", "format", "writes", "reads")
+    print_found(found.to_json(), lambda _: render_table(names, rows), as_json=as_json)
 
 
 def _row(release: "Release") -> tuple[str, ...]:

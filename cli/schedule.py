@@ -1,14 +1,15 @@
 """``refeed schedule``: schedules with their next slots and last runs, through the HTTP API."""
 
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from cli.api import open_api
+from cli.api import print_answer
 from cli.invocation import HomeGroup
-from cli.jobs import EXIT_CODES, JsonOption
 from cli.moments import render_minute
-from cli.terminal import out, print_json, print_table
+from cli.options import EXIT_CODES, JsonOption
+from cli.terminal import render_table
 
 app = typer.Typer(
     cls=HomeGroup,
@@ -23,11 +24,28 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule'
 @app.command("list", epilog=EXIT_CODES)
 def list_(as_json: JsonOption = False) -> None:
     """List all schedules, each with its next slot and how its last run went."""
-    with open_api() as api:
-        found = api.list_schedules()
-    if as_json:
-        print_json(found)
-        return
+    print_answer(lambda api: api.list_schedules(), _table, as_json=as_json)
+
+
+@app.command("show", epilog=EXIT_CODES)
+def show(name: NameArgument, as_json: JsonOption = False) -> None:
+    """Show a schedule: its next slots, and its last runs with their jobs."""
+    print_answer(lambda api: api.read_schedule(name), _lines, as_json=as_json)
+
+
+@app.command("pause", epilog=EXIT_CODES)
+def pause(name: NameArgument, as_json: JsonOption = False) -> None:
+    """Let no slot be due until it is resumed; what runs goes on."""
+    print_answer(lambda api: api.act_on_schedule(name, "pause"), _lines, as_json=as_json)
+
+
+@app.command("resume", epilog=EXIT_CODES)
+def resume(name: NameArgument, as_json: JsonOption = False) -> None:
+    """Let slots be due from now on; those of the pause are not made up for."""
+    print_answer(lambda api: api.act_on_schedule(name, "resume"), _lines, as_json=as_json)
+
+
+def _table(found: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = []
     for each in found:
         last = each["runs"][0] if each["runs"] else None
@@ -40,42 +58,18 @@ def list_(as_json: JsonOption = False) -> None:
                 "" if last is None else f"{last['state']} {_minute(last['slot'])}",
             )
         )
-    print_table(("schedule", "job", "cron", "next", "last"), rows)
+    return render_table(("schedule", "job", "cron", "next", "last"), rows)
 
 
-@app.command("show", epilog=EXIT_CODES)
-def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show a schedule: its next slots, and its last runs with their jobs."""
-    with open_api() as api:
-        _print_schedule(api.read_schedule(name), as_json=as_json)
-
-
-@app.command("pause", epilog=EXIT_CODES)
-def pause(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Let no slot be due until it is resumed; what runs goes on."""
-    with open_api() as api:
-        _print_schedule(api.act_on_schedule(name, "pause"), as_json=as_json)
-
-
-@app.command("resume", epilog=EXIT_CODES)
-def resume(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Let slots be due from now on; those of the pause are not made up for."""
-    with open_api() as api:
-        _print_schedule(api.act_on_schedule(name, "resume"), as_json=as_json)
-
-
-def _print_schedule(found: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    out.print(f"{found['name']}, a {found['job']} at {found['cron']} {found['time_zone']}", markup=False)
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['name']}, a {found['job']} at {found['cron']} {found['time_zone']}"
     if found["paused"]:
-        out.print(f"  paused: {found['paused']}", markup=False, soft_wrap=True)
+        yield f"  paused: {found['paused']}"
     for slot in found["next_slots"]:
-        out.print(f"  next: {_minute(slot)}", markup=False)
+        yield f"  next: {_minute(slot)}"
     rows = [(_minute(run["slot"]), run["state"], run["job_id"] or "", run["why"] or "") for run in found["runs"]]
     if rows:
-        print_table(("slot", "state", "job", "why"), rows)
+        yield from render_table(("slot", "state", "job", "why"), rows)
 
 
 def _minute(moment: str | None) -> str:

@@ -10,6 +10,7 @@ import typer
 
 from cli.invocation import command_settings
 from cli.processes import check_port_free
+from model.settings import Settings
 
 # What an agent passes to the streams that it starts.
 NameOption = Annotated[str | None, typer.Option("--name", hidden=True, help="Name of the stream and its folder.")]
@@ -34,8 +35,7 @@ def pubsub(
     """Run the local Pub/Sub server until Ctrl-C; point clients at it with PUBSUB_EMULATOR_HOST."""
     from local.server import serve
 
-    settings = command_settings()
-    configure_logging()
+    settings = service_settings()
     serve(port, data_dir or settings.home / "pubsub", host, fsync=fsync, health_port=health_port)
 
 
@@ -58,8 +58,7 @@ def api(
     from app.deployment import Deployment
     from app.service import create_app
 
-    settings = command_settings()
-    configure_logging()
+    settings = service_settings()
     with Deployment(settings, interrupt_at_exit=interrupt) as deployment:
         held = settings.approve_streams
         check_admission(host, has_callers=deployment.has_callers, is_open=is_open, held=held)
@@ -68,6 +67,17 @@ def api(
         deployment.open()
         app = create_app(settings, deployment=deployment)
         serve(app, host=host, port=port, head_seconds=settings.body_timeout_seconds)
+
+
+def service_settings() -> Settings:
+    """Return the settings of a process whose work is watched by its log, which goes to stderr from now on.
+
+    Raises:
+        SettingsError: one or more variables are wrong; the message names them all.
+    """
+    settings = command_settings()
+    configure_logging()
+    return settings
 
 
 def configure_logging() -> None:

@@ -1,24 +1,22 @@
 """``refeed snapshot``, ``refeed stream snapshot`` and ``rollback``: snapshots of streams through the HTTP API."""
 
-import time
-from collections.abc import Callable, Collection
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Final
 from uuid import uuid4
 
 import typer
 
-from cli.api import open_api
+from cli.api import open_api, poll, print_answer
 from cli.approval import end_if_held
 from cli.invocation import HomeGroup
-from cli.jobs import JsonOption
 from cli.moments import render_minute
-from cli.terminal import ExitCode, err, out, print_json, print_table
+from cli.options import JsonOption, YesOption
+from cli.terminal import ExitCode, err, print_found, render_table
 
 EXIT_CODES: Final = (
     "Exit codes: 0 done, and with --wait the snapshot is whole or the stream is back; 1 with --wait: it is not, "
     "or needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
 )
-_POLL_SECONDS: Final = 0.5
 _WAIT_SECONDS: Final = 600.0
 
 app = typer.Typer(
@@ -56,8 +54,9 @@ def create(
         key = idempotency_key or str(uuid4())
         made = api.create_snapshot(name, with_source=with_source, idempotency_key=key)
         if wait:
-            made = _wait(made, lambda: api.read_snapshot(made["id"]), {"PENDING"})
-    _print_snapshot(made, as_json=as_json)
+            snapshot = made["id"]
+            made = poll(made, lambda: api.read_snapshot(snapshot), _has_ended, seconds=_WAIT_SECONDS)
+    print_found(made, _lines, as_json=as_json)
     _exit_failed(made)
 
 
@@ -69,7 +68,7 @@ def rollback(
         bool,
         typer.Option("--discard-staged", help="Delete the rows that it staged since; they are staged again."),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: YesOption = False,
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -83,9 +82,7 @@ def rollback(
         # One that nobody can go back to is refused without a question.
         if not yes and found["taken_at"] is not None and found["stream"] == name:
             subscriptions = len(found["subscriptions"])
-            err.print(
-                f"{name} goes back to {found['taken_at']}, with {subscriptions} subscriptions.", markup=False
-            )
+            err.print(f"{name} goes back to {found['taken_at']}, with {subscriptions} subscriptions.")
             typer.confirm("It is drained for that and started again. Go on?", abort=True, err=True)
         asked = api.act_on_stream(name, "rollback", {"snapshot": snapshot, "discard_staged": discard_staged})
         end_if_held(asked, waits=wait, as_json=as_json)
@@ -95,13 +92,8 @@ def rollback(
                 done = api.list_rollbacks(name)["rollbacks"]
                 return next((each for each in done if each["id"] == asked["id"]), asked)
 
-            asked = _wait(asked, look, {"RUNNING"})
-    if as_json:
-        print_json(asked)
-    else:
-        out.print(f"{asked['id']}: {name} goes back to {snapshot}, {asked['state']}", markup=False)
-        for sentence in asked["not_reverted"]:
-            out.print(f"stays: {sentence}", markup=False)
+            asked = poll(asked, look, _has_ended, seconds=_WAIT_SECONDS)
+    print_found(asked, _rollback_lines, as_json=as_json)
     _exit_failed(asked)
 
 
@@ -111,11 +103,50 @@ def list_(
     as_json: JsonOption = False,
 ) -> None:
     """List snapshots, newest first."""
+    print_answer(lambda api: api.list_snapshots(stream=stream), _table, as_json=as_json)
+
+
+@app.command("show", epilog=EXIT_CODES)
+def show(snapshot: IdArgument, as_json: JsonOption = False) -> None:
+    """Show a snapshot: its state, its subscriptions and when Pub/Sub drops them."""
+    print_answer(lambda api: api.read_snapshot(snapshot), _lines, as_json=as_json)
+
+
+@app.command("delete", epilog=EXIT_CODES)
+def delete(
+    snapshot: IdArgument,
+    *,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete a snapshot, its files and its Pub/Sub snapshots; an agent does it within seconds."""
     with open_api() as api:
-        found = api.list_snapshots(stream=stream)
-    if as_json:
-        print_json(found)
-        return
+        if not yes:
+            # A mistyped id is refused without a question.
+            found = api.read_snapshot(snapshot)
+            what = f"{found['stream']} can't go back to {snapshot} of {found['created_at']} after this."
+            typer.confirm(f"{what} Go on?", abort=True, err=True)
+        print_found(api.delete_snapshot(snapshot), _lines, as_json=as_json)
+
+
+def _has_ended(found: Mapping[str, Any]) -> bool:
+    return found["state"] not in {"PENDING", "RUNNING"}
+
+
+def _exit_failed(found: dict[str, Any]) -> None:
+    error = found["error"]
+    if error is not None:
+        err.print(f"{error['code']}: {error['message']}")
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def _rollback_lines(asked: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{asked['id']}: {asked['stream']} goes back to {asked['snapshot']}, {asked['state']}"
+    for sentence in asked["not_reverted"]:
+        yield f"stays: {sentence}"
+
+
+def _table(found: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = [
         (
             each["id"],
@@ -128,53 +159,11 @@ def list_(
         )
         for each in found
     ]
-    print_table(("id", "stream", "state", "reason", "made", "holds", "source expires"), rows)
+    return render_table(("id", "stream", "state", "reason", "made", "holds", "source expires"), rows)
 
 
-@app.command("show", epilog=EXIT_CODES)
-def show(snapshot: IdArgument, as_json: JsonOption = False) -> None:
-    """Show a snapshot: its state, its subscriptions and when Pub/Sub drops them."""
-    with open_api() as api:
-        _print_snapshot(api.read_snapshot(snapshot), as_json=as_json)
-
-
-@app.command("delete", epilog=EXIT_CODES)
-def delete(
-    snapshot: IdArgument,
-    *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Delete a snapshot, its files and its Pub/Sub snapshots; an agent does it within seconds."""
-    with open_api() as api:
-        if not yes:
-            # A mistyped id is refused without a question.
-            found = api.read_snapshot(snapshot)
-            what = f"{found['stream']} can't go back to {snapshot} of {found['created_at']} after this."
-            typer.confirm(f"{what} Go on?", abort=True, err=True)
-        _print_snapshot(api.delete_snapshot(snapshot), as_json=as_json)
-
-
-def _wait(found: dict[str, Any], look: Callable[[], dict[str, Any]], under_way: Collection[str]) -> dict[str, Any]:
-    deadline = time.monotonic() + _WAIT_SECONDS
-    while found["state"] in under_way and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
-        found = look()
-    return found
-
-
-def _exit_failed(found: dict[str, Any]) -> None:
-    error = found["error"]
-    if error is not None:
-        err.print(f"{error['code']}: {error['message']}", markup=False)
-        raise typer.Exit(ExitCode.FAILED)
-
-
-def _print_snapshot(found: dict[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    out.print(f"{found['id']} of {found['stream']}: {found['state']}", markup=False)
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['id']} of {found['stream']}: {found['state']}"
     for label, key in (
         ("made", "created_at"),
         ("by", "created_by"),
@@ -184,6 +173,6 @@ def _print_snapshot(found: dict[str, Any], *, as_json: bool) -> None:
         ("source expires", "expire_time"),
     ):
         if found[key] is not None:
-            out.print(f"  {label}: {found[key]}", markup=False)
+            yield f"  {label}: {found[key]}"
     for source in found["subscriptions"]:
-        out.print(f"  {source['subscription']}: {source['snapshot']}", markup=False)
+        yield f"  {source['subscription']}: {source['snapshot']}"

@@ -5,11 +5,11 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from cli.api import open_api
+from cli.api import open_api, print_answer
 from cli.inventory import render_streams
-from cli.jobs import JsonOption, PageSizeOption
 from cli.moments import UNKNOWN, parse_moment, render_count, render_minute, render_seconds
-from cli.terminal import ExitCode, out, print_json, print_table, render_figures
+from cli.options import JsonOption, PageSizeOption
+from cli.terminal import ExitCode, print_found, render_figures, render_table
 
 EXIT_CODES: Final = (
     "Exit codes: 0 nothing is wrong; 1 something is; 2 wrong usage; 3 the API does not answer; 4 the API refused."
@@ -50,23 +50,17 @@ def status(as_json: JsonOption = False) -> None:
     """
     with open_api() as api:
         found = api.read_status()
-    if as_json:
-        print_json(found)
-    else:
-        for line in _status_lines(found):
-            out.print(line, markup=False)
+    print_found(found, _status_lines, as_json=as_json)
     raise typer.Exit(ExitCode.OK if found["is_ok"] else ExitCode.FAILED)
 
 
 def inbox(as_json: JsonOption = False) -> None:
     """Show what waits for a person: canaries, approvals, pauses, failures, backfills that did not land whole."""
-    with open_api() as api:
-        found = api.read_inbox()
-    if as_json:
-        print_json(found)
-        return
-    for line in _inbox_lines(found["items"]) if found["items"] else ("Nothing waits for anybody.",):
-        out.print(line, markup=False)
+    print_answer(
+        lambda api: api.read_inbox(),
+        lambda found: _inbox_lines(found["items"]) if found["items"] else ["Nothing waits for anybody."],
+        as_json=as_json,
+    )
 
 
 def changes(
@@ -77,16 +71,16 @@ def changes(
     as_json: JsonOption = False,
 ) -> None:
     """Show what changed, newest first: jobs, streams, manifests and, for an administrator's key, keys."""
-    with open_api() as api:
-        found = api.list_changes(parse_moment(since, "--since"), page_size=page_size)
-    if as_json:
-        print_json(found)
-        return
+    begin = parse_moment(since, "--since")
+    print_answer(lambda api: api.list_changes(begin, page_size=page_size), _change_lines, as_json=as_json)
+
+
+def _change_lines(found: Mapping[str, Any]) -> list[str]:
     rows = [
         [each["at"][:19], each["actor"] or "", f"{each['resource']} {each['id']}", each["what"], each["why"] or ""]
         for each in found["changes"]
     ]
-    print_table(["at (UTC)", "who", "which", "what", "why"], rows)
+    return render_table(["at (UTC)", "who", "which", "what", "why"], rows)
 
 
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -99,25 +93,12 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"    {_MENDS[problem['code']]}"
     yield ""
     yield from render_streams(found["streams"])
-    if found["backfills"]:
-        yield ""
-        rows = [_backfill_row(each) for each in found["backfills"]]
-        yield from render_figures(["backfill", "state", "published", "of", "messages/s", "left"], rows, left=2)
-    if found["merges"]:
-        yield ""
-        rows = [
-            [each["id"], each["state"], str(each["progress"]["merged"]), str(each["progress"]["sources"])]
-            for each in found["merges"]
-        ]
-        yield from render_figures(["merge", "state", "merged", "of sources"], rows, left=2)
-    if found["compactions"]:
-        yield ""
-        rows = [
-            [each["id"], each["state"], str(len(each["files_removed"])), str(len(each["tables"]))]
-            for each in found["compactions"]
-        ]
-        yield from render_figures(["compaction", "state", "compacted", "of tables"], rows, left=2)
-    if not found["backfills"] and not found["merges"] and not found["compactions"]:
+    for noun, columns, cells in _JOBS:
+        if jobs := found[f"{noun}s"]:
+            yield ""
+            rows = [[each["id"], each["state"], *cells(each)] for each in jobs]
+            yield from render_figures([noun, "state", *columns], rows, left=2)
+    if not any(found[f"{noun}s"] for noun, _, _ in _JOBS):
         yield "No backfill, merge or compaction runs."
     if found["inbox"]:
         yield ""
@@ -125,18 +106,31 @@ def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield from _inbox_lines(found["inbox"])
 
 
-def _backfill_row(found: Mapping[str, Any]) -> list[str]:
+def _backfill_cells(found: Mapping[str, Any]) -> list[str]:
     progress = found["progress"]
     rate, left = progress.get("rate_messages_per_second"), progress.get("eta_seconds")
     is_running = found["state"] == "RUNNING"
     return [
-        found["id"],
-        found["state"],
         render_count(progress["published"]),
         render_count(progress["selected"]),
         "-" if not is_running else UNKNOWN if rate is None else f"{rate:,.1f}",
         render_seconds(left) if is_running else "-",
     ]
+
+
+def _merge_cells(found: Mapping[str, Any]) -> list[str]:
+    return [str(found["progress"]["merged"]), str(found["progress"]["sources"])]
+
+
+def _compaction_cells(found: Mapping[str, Any]) -> list[str]:
+    return [str(len(found["files_removed"])), str(len(found["tables"]))]
+
+
+_JOBS: Final = (
+    ("backfill", ("published", "of", "messages/s", "left"), _backfill_cells),
+    ("merge", ("merged", "of sources"), _merge_cells),
+    ("compaction", ("compacted", "of tables"), _compaction_cells),
+)
 
 
 def _inbox_lines(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -1,6 +1,5 @@
 """``refeed stream``: launch, change, drain and cancel streams through the HTTP API."""
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
@@ -8,14 +7,16 @@ from uuid import uuid4
 
 import typer
 
-from cli.api import open_api
+from cli.api import open_api, poll, print_answer
 from cli.approval import end_if_held
 from cli.flags import flag_of, read_given, takes_fields
 from cli.inventory import streams
 from cli.invocation import HomeGroup
-from cli.jobs import DEFAULT_TAIL_BYTES, AfterOption, JsonOption, TailOption, print_log
+from cli.jobs import print_log
 from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
-from cli.terminal import ExitCode, err, out, print_json, print_table, render_figures
+from cli.options import DEFAULT_TAIL_BYTES, AfterOption, JsonOption, TailOption
+from cli.parameters import parse_pairs
+from cli.terminal import ExitCode, err, print_found, render_figures, render_table
 from client.api import RefeedApi
 from model.declaration import declared_fields
 from model.errors import InputError
@@ -27,7 +28,6 @@ EXIT_CODES: Final = (
     "Exit codes: 0 done, and with --wait it runs or has ended; 1 with --wait: it does not, or needs an approval; "
     "2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
 )
-_POLL_SECONDS: Final = 0.5
 # Spark starts within a minute, also on a busy machine.
 _WAIT_SECONDS: Final = 120.0
 _ENDED: Final = frozenset(state.value for state in ENDED_STATES)
@@ -70,7 +70,7 @@ app.command("list", epilog=EXIT_CODES)(streams)
 
 
 @app.command("launch", epilog=EXIT_CODES)
-@takes_fields(_Launch, (field.name for field in declared_fields(_Launch)))
+@takes_fields(_Launch)
 def launch(
     name: NameArgument,
     *,
@@ -104,8 +104,7 @@ def launch(
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
     """Show a stream that was launched: what is wanted of it, who runs it, and how it last reported."""
-    with open_api() as api:
-        _print_stream(api.read_stream(name), as_json=as_json)
+    print_answer(lambda api: api.read_stream(name), _lines, as_json=as_json)
 
 
 @app.command("drain", epilog=EXIT_CODES)
@@ -149,8 +148,7 @@ def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> 
         raise InputError(
             f"Nothing is to change: give {' or '.join(flag_of(_Options, each) for each in _CHANGEABLE)}."
         )
-    with open_api() as api:
-        _print_stream(api.change_stream(name, {"options": options}), as_json=as_json)
+    print_answer(lambda api: api.change_stream(name, {"options": options}), _lines, as_json=as_json)
 
 
 @app.command(
@@ -178,15 +176,11 @@ def check(
 
     Nothing is touched.
     """
-    pairs = read_mapping("--map", mapping or ())
+    pairs = parse_mapping(mapping, "--map")
     wanted = {"release": release, "options": read_given(_Options, given), "mapping": pairs}
     with open_api() as api:
         found = api.check_stream(name, wanted)
-    if as_json:
-        print_json(found)
-    else:
-        for line in _check_lines(found):
-            out.print(line, markup=False)
+    print_found(found, _check_lines, as_json=as_json)
     if not found["passes"]:
         raise typer.Exit(ExitCode.FAILED)
 
@@ -203,36 +197,20 @@ def _check_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {why}"
 
 
-def read_mapping(flag: str, texts: Sequence[str]) -> dict[str, str | None]:
+def parse_mapping(texts: Sequence[str] | None, flag: str) -> dict[str, str | None]:
     """Return the mapping of sources that ``flag`` was given, None for one that is to end.
 
     Raises:
         InputError: a text is no pair, or a source comes twice.
     """
-    found: dict[str, str | None] = {}
-    for text in texts:
-        old, sign, new = text.partition("=")
-        if not (old and sign):
-            raise InputError(f"{flag} {text!r} is not OLD=NEW, such as orders=sales, or orders= if it is to end")
-        if old in found:
-            raise InputError(f"{flag} {old} is given twice")
-        found[old] = new or None
-    return found
+    pairs = parse_pairs(texts, flag, "OLD=NEW, such as orders=sales, or orders= if it is to end") or {}
+    return {old: new or None for old, new in pairs.items()}
 
 
 @app.command("events", epilog=EXIT_CODES)
 def events(name: NameArgument, after: AfterOption = 0, as_json: JsonOption = False) -> None:
     """List what happened to a stream, who did it and why, over all its generations."""
-    with open_api() as api:
-        found = api.list_stream_events(name, after=after)
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        [str(each["number"]), each["at"], str(each["generation"]), each["actor"], each["what"], each["why"] or ""]
-        for each in found["events"]
-    ]
-    print_table(["number", "at", "generation", "who", "what", "why"], rows)
+    print_answer(lambda api: api.list_stream_events(name, after=after), _event_lines, as_json=as_json)
 
 
 @app.command("logs", epilog=EXIT_CODES)
@@ -251,11 +229,18 @@ def history(
     as_json: JsonOption = False,
 ) -> None:
     """Show a stream's state, rate, lag and backlog as they were; a step that nobody recorded is unknown."""
-    with open_api() as api:
-        found = api.list_stream_histories(over, name)
-    if as_json:
-        print_json(found)
-        return
+    print_answer(lambda api: api.list_stream_histories(over, name), _history_lines, as_json=as_json)
+
+
+def _event_lines(found: Mapping[str, Any]) -> list[str]:
+    rows = [
+        [str(each["number"]), each["at"], str(each["generation"]), each["actor"], each["what"], each["why"] or ""]
+        for each in found["events"]
+    ]
+    return render_table(["number", "at", "generation", "who", "what", "why"], rows)
+
+
+def _history_lines(found: Mapping[str, Any]) -> list[str]:
     rows = [
         [
             render_minute(point["start"]),
@@ -266,13 +251,12 @@ def history(
         ]
         for point in found["streams"][0]["points"]
     ]
-    for line in render_figures(["from (UTC)", "state", "msgs/s", "lag", "backlog"], rows, left=2):
-        out.print(line, markup=False)
+    return render_figures(["from (UTC)", "state", "msgs/s", "lag", "backlog"], rows, left=2)
 
 
 def _finish(
     api: RefeedApi,
-    found: Mapping[str, Any],
+    found: dict[str, Any],
     states: frozenset[str],
     *,
     wait: bool,
@@ -285,13 +269,12 @@ def _finish(
         typer.Exit: it was not within two minutes and ``extra_seconds``.
     """
     seconds = _WAIT_SECONDS + extra_seconds
-    deadline = time.monotonic() + seconds
-    while wait and found["state"] not in states and time.monotonic() < deadline:
-        time.sleep(_POLL_SECONDS)
-        found = api.read_stream(found["name"])
-    _print_stream(found, as_json=as_json)
+    if wait:
+        name = found["name"]
+        found = poll(found, lambda: api.read_stream(name), lambda it: it["state"] in states, seconds=seconds)
+    print_found(found, _lines, as_json=as_json)
     if wait and found["state"] not in states:
-        err.print(f"{found['name']} is still {found['state']} after {seconds:.0f} s.", markup=False)
+        err.print(f"{found['name']} is still {found['state']} after {seconds:.0f} s.")
         raise typer.Exit(ExitCode.FAILED)
     return found
 
@@ -300,16 +283,13 @@ def _print_refusal(rollbacks: Sequence[Mapping[str, Any]]) -> None:
     """Print why the newest of ``rollbacks`` failed, and with it the launch from its snapshot."""
     error = rollbacks[0]["error"] if rollbacks else None
     if error is not None:
-        err.print(f"{error['code']}: {error['message']}", markup=False)
+        err.print(f"{error['code']}: {error['message']}")
 
 
-def _print_stream(found: Mapping[str, Any], *, as_json: bool) -> None:
-    if as_json:
-        print_json(found)
-        return
-    out.print(f"{found['name']}  {found['state']}", markup=False)
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['name']}  {found['state']}"
     for name, text in _details(found):
-        out.print(f"  {name:<11} {text}", markup=False)
+        yield f"  {name:<11} {text}"
 
 
 def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -1,17 +1,18 @@
 """``refeed template``: list, show and launch templates through the HTTP API."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 from uuid import uuid4
 
 import typer
 
-from cli.api import open_api
+from cli.api import print_answer
 from cli.invocation import HomeGroup
-from cli.jobs import EXIT_CODES, JsonOption
-from cli.terminal import out, print_json, print_table
-from model.errors import InputError
+from cli.options import EXIT_CODES, JsonOption
+from cli.parameters import parse_pairs
+from cli.terminal import render_table
+from client.api import RefeedApi
 
 app = typer.Typer(
     cls=HomeGroup,
@@ -26,34 +27,13 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A template's 
 @app.command("list", epilog=EXIT_CODES)
 def list_(as_json: JsonOption = False) -> None:
     """List all templates, also those with faults."""
-    with open_api() as api:
-        found = api.list_templates()
-    if as_json:
-        print_json(found)
-        return
-    rows = [
-        (each["name"], each["kind"] or "", each["description"] or "; ".join(_messages(each)))
-        for each in found["templates"]
-    ]
-    print_table(("template", "kind", "description"), rows)
+    print_answer(lambda api: api.list_templates(), _table, as_json=as_json)
 
 
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
     """Show one template: its parameters, and the request that they go into."""
-    with open_api() as api:
-        found = api.read_template(name)
-    if as_json:
-        print_json(found)
-        return
-    about = f": {found['description']}" if found["description"] else ""
-    out.print(f"{found['name']}, a {found['kind']}{about}\n", markup=False)
-    rows = [
-        (each["name"], each["type"], "required" if each["required"] else _shown(each["default"]), each["help"])
-        for each in found["parameters"]
-    ]
-    print_table(("parameter", "type", "default", "help"), rows)
-    out.print(f"\n{json.dumps(found['request'], indent=2, ensure_ascii=False)}", markup=False)
+    print_answer(lambda api: api.read_template(name), _lines, as_json=as_json)
 
 
 @app.command("launch", epilog=EXIT_CODES)
@@ -70,28 +50,38 @@ def launch(
     as_json: JsonOption = False,
 ) -> None:
     """Launch a template with these parameters; the commands of its kind watch what it made."""
-    given = _read_params(param or ())
-    with open_api() as api:
+    given = parse_pairs(param, "--param", "NAME=VALUE, such as topic=orders") or {}
+
+    def launch_it(api: RefeedApi) -> dict[str, Any]:
         types = {each["name"]: each["type"] for each in api.read_template(name)["parameters"]}
         values = {key: _typed(types.get(key, "STRING"), text) for key, text in given.items()}
-        made = api.launch_template(name, values, idempotency_key=idempotency_key or str(uuid4()))
-    if as_json:
-        print_json(made)
-    else:
-        next_ = f"{made['kind']} watch" if made["kind"] in {"backfill", "merge"} else "stream show"
-        out.print(f"{made['kind']} {made['id']}; refeed {next_} {made['id']}", markup=False)
+        return api.launch_template(name, values, idempotency_key=idempotency_key or str(uuid4()))
+
+    print_answer(launch_it, _made_lines, as_json=as_json)
 
 
-def _read_params(texts: Iterable[str]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign or not name:
-            raise InputError(f"--param {text!r} is not NAME=VALUE, such as topic=orders")
-        if name in found:
-            raise InputError(f"--param {name} is given twice")
-        found[name] = value
-    return found
+def _table(found: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for each in found["templates"]:
+        faults = "; ".join(str(error["message"]) for error in each["errors"])
+        rows.append((each["name"], each["kind"] or "", each["description"] or faults))
+    return render_table(("template", "kind", "description"), rows)
+
+
+def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+    about = f": {found['description']}" if found["description"] else ""
+    yield f"{found['name']}, a {found['kind']}{about}\n"
+    rows = [
+        (each["name"], each["type"], "required" if each["required"] else _shown(each["default"]), each["help"])
+        for each in found["parameters"]
+    ]
+    yield from render_table(("parameter", "type", "default", "help"), rows)
+    yield f"\n{json.dumps(found['request'], indent=2, ensure_ascii=False)}"
+
+
+def _made_lines(made: Mapping[str, Any]) -> Iterator[str]:
+    next_ = f"{made['kind']} watch" if made["kind"] in {"backfill", "merge"} else "stream show"
+    yield f"{made['kind']} {made['id']}; refeed {next_} {made['id']}"
 
 
 def _typed(kind: str, text: str) -> Any:
@@ -102,10 +92,6 @@ def _typed(kind: str, text: str) -> Any:
         except (ValueError, RecursionError):
             return text
     return text
-
-
-def _messages(template: Mapping[str, Any]) -> list[str]:
-    return [str(error["message"]) for error in template["errors"]]
 
 
 def _shown(value: Any) -> str:

@@ -2,9 +2,10 @@
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from rich.console import Console
 from rich.text import Text
@@ -23,6 +24,7 @@ from model.errors import (
     WarehouseUnavailableError,
 )
 
+Found = TypeVar("Found", bound=Mapping[str, Any] | Sequence[Any])
 # What a terminal has unless somebody made it wider; longer lines are hard to read at 3 a.m.
 COLUMNS: Final = 80
 
@@ -40,8 +42,10 @@ class ExitCode(IntEnum):
 
 # What a command was asked for goes to stdout, what a person watches meanwhile to stderr: a pipe gets the first.
 # A pipe has no width of its own, and rich would take 80 characters for one.
-out = Console(soft_wrap=True, highlight=False, emoji=False, width=None if sys.stdout.isatty() else 160)
-err = Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+# What is printed has names and texts of others in it: brackets are no markup.
+_plain: Final = partial(Console, soft_wrap=True, highlight=False, emoji=False, markup=False)
+out = _plain(width=None if sys.stdout.isatty() else 160)
+err = _plain(stderr=True)
 
 
 _WRONG_USAGE: Final = (SettingsError, HomeUnwritableError, InputError, InvalidNameError, RequestInvalidError)
@@ -100,19 +104,27 @@ def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
     sys.stdout.flush()
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print rows below their columns' names, aligned and never cut: ids in them are there to be copied."""
+def print_found(found: Found, lines: Callable[[Found], Iterable[str]], *, as_json: bool) -> None:
+    """Print what was found, as one JSON value or as the lines that a person reads."""
+    if as_json:
+        print_json(found)
+        return
+    for line in lines(found):
+        out.print(line)
+
+
+def render_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return rows below their columns' names, aligned and never cut: ids in them are there to be copied.
+
+    Example:
+        >>> render_table(["id", "state"], [["bf_1", "RUNNING"]])
+        ['ID    STATE', 'bf_1  RUNNING']
+    """
     lines = [[name.upper() for name in columns], *rows]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
-    for line in lines:
-        cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        out.print("  ".join(cells).rstrip(), markup=False)
-
-
-def print_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
-    """Print what :func:`render_figures` returns."""
-    for line in render_figures(columns, rows, left=left):
-        out.print(line, markup=False)
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    ]
 
 
 def render_figures(columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> list[str]:

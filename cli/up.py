@@ -160,7 +160,7 @@ class _Streams:
 
 
 def _say(text: str) -> None:
-    err.print(text, markup=False)
+    err.print(text)
 
 
 def _run(stack: Stack, children: Children, streams: _Streams, record: Path) -> None:
@@ -185,7 +185,7 @@ def _run(stack: Stack, children: Children, streams: _Streams, record: Path) -> N
 def _restart(child: Child, restarted_at: list[float]) -> None:
     ended = child.ended_error()
     _count_death(ended, restarted_at)
-    err.print(f"{ended.message}\nstarting {child.name} again", markup=False)
+    err.print(f"{ended.message}\nstarting {child.name} again")
     # What it started and left behind would hold its locks.
     child.kill()
     child.start()
@@ -274,16 +274,16 @@ def _end_leftovers(record: Path) -> None:
 
 
 def _print_addresses(stack: Stack) -> None:
-    out.print(f"API      {stack.api_url}/docs", markup=False)
-    out.print(f"console  {stack.api_url}/console", markup=False)
+    out.print(f"API      {stack.api_url}/docs")
+    out.print(f"console  {stack.api_url}/console")
     if stack.collector_address is not None:
         topics = ", ".join(stack.settings.collector_topics)
-        out.print(f"events   http://{stack.collector_address}/TOPIC, topics {topics}", markup=False)
-    out.print(f"Pub/Sub  {stack.emulator_host}, project {stack.settings.project}", markup=False)
-    out.print(f"logs     {stack.home / 'logs'}\n", markup=False)
+        out.print(f"events   http://{stack.collector_address}/TOPIC, topics {topics}")
+    out.print(f"Pub/Sub  {stack.emulator_host}, project {stack.settings.project}")
+    out.print(f"logs     {stack.home / 'logs'}\n")
     out.print(
         "'refeed' commands on this home find both by themselves; publishers and other homes need these lines."
     )
     out.print("Ctrl-C here stops and drains.\n")
-    out.print(f"export PUBSUB_EMULATOR_HOST={stack.emulator_host}", markup=False)
-    out.print(f"export REFEED_HOME={stack.home} REFEED_API_URL={stack.api_url}\n", markup=False)
+    out.print(f"export PUBSUB_EMULATOR_HOST={stack.emulator_host}")
+    out.print(f"export REFEED_HOME={stack.home} REFEED_API_URL={stack.api_url}\n")

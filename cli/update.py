@@ -8,12 +8,13 @@ from uuid import uuid4
 
 import typer
 
-from cli.api import open_api
+from cli.api import POLL_SECONDS, open_api, print_answer
 from cli.approval import end_if_held
-from cli.jobs import JsonOption
 from cli.moments import render_minute, render_seconds
-from cli.stream import NameArgument, read_mapping
-from cli.terminal import ExitCode, err, out, print_json, print_table
+from cli.options import JsonOption
+from cli.parameters import parse_pairs
+from cli.stream import NameArgument, parse_mapping
+from cli.terminal import ExitCode, err, out, print_json, render_table
 from client.api import RefeedApi
 from model.errors import InputError
 from model.stream_update import (
@@ -28,7 +29,6 @@ EXIT_CODES: Final = (
     "Exit codes: 0 done, and with --watch the update is STABLE, or taken back by --roll-back; 1 with --watch: it "
     "is not, or needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
 )
-_POLL_SECONDS: Final = 0.5
 _ENDED: Final = frozenset(state.value for state in ENDED_UPDATES)
 _WAITS: Final = UpdateState.INCONCLUSIVE.value
 
@@ -94,8 +94,8 @@ def update(
         raise InputError("--may-differ is for --shadow.")
     request = {
         "release": release,
-        "options": _read_options(options or ()),
-        "mapping": read_mapping("--mapping", mapping or ()),
+        "options": _parse_options(options),
+        "mapping": parse_mapping(mapping, "--mapping"),
         "validate_seconds": validate_seconds,
         "min_messages": min_messages,
         "reason": reason,
@@ -120,11 +120,17 @@ def update(
 
 def updates(name: NameArgument, as_json: JsonOption = False) -> None:
     """List every update of a stream, newest first."""
-    with open_api() as api:
-        found = api.list_updates(name)
-    if as_json:
-        print_json(found)
-        return
+    print_answer(lambda api: api.list_updates(name), _table, as_json=as_json)
+
+
+def _living(api: RefeedApi, name: str) -> str:
+    for each in api.list_updates(name)["updates"]:
+        if each["state"] not in _ENDED:
+            return str(each["id"])
+    raise InputError(f"{name} is not being updated.")
+
+
+def _table(found: Mapping[str, Any]) -> list[str]:
     rows = [
         (
             each["id"],
@@ -138,25 +144,13 @@ def updates(name: NameArgument, as_json: JsonOption = False) -> None:
         )
         for each in found["updates"]
     ]
-    print_table(("id", "state", "from", "to", "asked for", "by", "paused", "why"), rows)
+    return render_table(("id", "state", "from", "to", "asked for", "by", "paused", "why"), rows)
 
 
-def _living(api: RefeedApi, name: str) -> str:
-    for each in api.list_updates(name)["updates"]:
-        if each["state"] not in _ENDED:
-            return str(each["id"])
-    raise InputError(f"{name} is not being updated.")
-
-
-def _read_options(texts: Sequence[str]) -> dict[str, Any]:
+def _parse_options(texts: Sequence[str] | None) -> dict[str, Any]:
     """Return the options; a value is JSON where it can be read as such, and a text otherwise."""
     found: dict[str, Any] = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not (name and sign):
-            raise InputError(f"--set {text!r} is not OPTION=VALUE, such as slots=8")
-        if name in found:
-            raise InputError(f"--set {name} is given twice")
+    for name, value in (parse_pairs(texts, "--set", "OPTION=VALUE, such as slots=8") or {}).items():
         try:
             found[name] = None if value == "" else json.loads(value)
         except (ValueError, RecursionError):
@@ -169,21 +163,21 @@ def _watch(api: RefeedApi, found: dict[str, Any], *, is_quiet: bool) -> dict[str
     state = ""
     while True:
         if found["state"] != state and not is_quiet:
-            out.print(f"{found['id']}  {found['state']}", markup=False)
+            out.print(f"{found['id']}  {found['state']}")
         state = found["state"]
         if state in _ENDED or state == _WAITS:
             return found
-        time.sleep(_POLL_SECONDS)
+        time.sleep(POLL_SECONDS)
         found = api.read_update(found["id"])
 
 
 def _print_update(found: Mapping[str, Any]) -> None:
-    out.print(f"{found['id']} of {found['stream']}: {found['state']}", markup=False)
+    out.print(f"{found['id']} of {found['stream']}: {found['state']}")
     for label, text in _details(found):
-        out.print(f"  {label:<9} {text}", markup=False)
+        out.print(f"  {label:<9} {text}")
     error = found["error"]
     for release, end in ({} if error is None else error["logs"]).items():
-        err.print(f"the end of the {release} release's log:\n{end}", markup=False)
+        err.print(f"the end of the {release} release's log:\n{end}")
 
 
 def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

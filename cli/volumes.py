@@ -5,10 +5,10 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from cli.api import open_api
-from cli.jobs import JsonOption
+from cli.api import print_answer
 from cli.moments import UNKNOWN, FromOption, ToOption, parse_moment, render_count, render_minute
-from cli.terminal import out, print_json, render_figures
+from cli.options import JsonOption
+from cli.terminal import render_figures
 
 # Of a step against the largest of its topic: nothing, then eighths.
 _LEVELS: Final = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
@@ -37,13 +37,9 @@ def volumes(
     same hour of the other days has. Nothing is scanned, and with BigQuery nothing is billed. --json has each step.
     """
     window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}
-    with open_api() as api:
-        found = api.read_volumes(step=step, topics=topics or (), **window)
-    if as_json:
-        print_json(found)
-        return
-    for line in render_volumes(found):
-        out.print(line, markup=False)
+    print_answer(
+        lambda api: api.read_volumes(step=step, topics=topics or (), **window), render_volumes, as_json=as_json
+    )
 
 
 def render_volumes(found: Mapping[str, Any]) -> Iterator[str]:

@@ -97,7 +97,7 @@ def demo(
             collector_port=free_port() if collect else None,
             environment=environment,
         )
-        err.print(f"home {home}, API {stack.api_url}, Pub/Sub {stack.emulator_host}", markup=False)
+        err.print(f"home {home}, API {stack.api_url}, Pub/Sub {stack.emulator_host}")
         with Children() as children:
             try:
                 verdict = Demo(stack, children, lines).run()
@@ -115,14 +115,14 @@ def demo(
         raise
     finally:
         if is_kept:
-            err.print(f"kept: {home} (logs in {home / 'logs'})", markup=False)
+            err.print(f"kept: {home} (logs in {home / 'logs'})")
         else:
             shutil.rmtree(home, ignore_errors=True)
     raise typer.Exit(ExitCode.OK if verdict.is_clean else ExitCode.FAILED)
 
 
 def _say(text: str) -> None:
-    err.print(text, markup=False, soft_wrap=True)
+    err.print(text)
 
 
 def _own_environment(warehouse: str) -> dict[str, str]:

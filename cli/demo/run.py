@@ -186,7 +186,7 @@ class Demo:
         self._wait_for_growth(ask, lambda _: JobState(found["state"]).is_final)
         if found["state"] != JobState.SUCCEEDED:
             fault = found.get("error") or {"message": "it has not ended in time"}
-            err.print(f"backfill {found['id']} is {found['state']}: {fault['message']}", markup=False)
+            err.print(f"backfill {found['id']} is {found['state']}: {fault['message']}")
         return found
 
     def _verify(self, topic: str) -> None:

@@ -318,10 +318,11 @@ def test_the_terminal_says_what_is_wrong_with_its_exit_code(api: Any, refeed: Re
 def test_waiting_for_a_stream_that_nobody_starts_ends_with_one(
     api: Any, refeed: Refeed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from cli import api as cli_api
     from cli import stream
 
     monkeypatch.setattr(stream, "_WAIT_SECONDS", 0.1)
-    monkeypatch.setattr(stream, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(cli_api, "POLL_SECONDS", 0.01)
     code, text, said = refeed("stream", "launch", "backup", "--kind", "backup", "--wait")
     assert (code, text.splitlines()[0], "still STARTING" in said) == (1, "backup  STARTING", True)
 

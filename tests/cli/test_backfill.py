@@ -36,6 +36,7 @@ def answer_watch(monkeypatch: pytest.MonkeyPatch, *shown: dict[str, Any]) -> Non
         assert backfill_id == "bf_1"
         yield from shown
 
+    monkeypatch.setattr(JobCalls, "read", lambda self, backfill_id: shown[0])
     monkeypatch.setattr(JobCalls, "watch", watch)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli import inventory, terminal
+from cli import terminal
 from cli.inventory import render_histogram, render_streams
 from cli.moments import parse_moment
 from cli.terminal import COLUMNS, render_figures
@@ -220,8 +220,7 @@ def test_a_terminal_of_80_columns_gets_what_a_pipe_gets_without_colour(
     piped = "".join(refeed(*command).out for command in commands)
     screen = io.StringIO()
     options: dict[str, Any] = {"force_terminal": True, "width": COLUMNS, "soft_wrap": True, "highlight": False}
-    monkeypatch.setattr(inventory, "out", Console(file=screen, _environ=environment, **options))
-    monkeypatch.setattr(terminal, "out", inventory.out)
+    monkeypatch.setattr(terminal, "out", Console(file=screen, _environ=environment, **options))
     assert [refeed(*command).code for command in commands] == [0, 0, 0]
     assert screen.getvalue() == piped
     # A command to copy and a sentence are as long as they are; every table fits.

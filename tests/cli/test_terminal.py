@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from cli.terminal import ExitCode, exit_code_of, print_error, print_json, print_problem, print_table
+from cli.terminal import ExitCode, exit_code_of, print_error, print_found, print_json, print_problem, render_table
 from model.errors import (
     ApiUnavailableError,
     InputError,
@@ -72,7 +72,8 @@ def test_json_is_one_line_that_reads_back(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_table_never_cuts_what_is_there_to_be_copied(capsys: pytest.CaptureFixture[str]) -> None:
-    print_table(["id", "state"], [["bf_" + "X" * 300, "[red]"], ["b", "RUNNING"], ["day:DATE:2026", "x"]])
+    rows = [["bf_" + "X" * 300, "[red]"], ["b", "RUNNING"], ["day:DATE:2026", "x"]]
+    print_found(rows, lambda found: render_table(["id", "state"], found), as_json=False)
     assert capsys.readouterr().out.splitlines() == [
         "ID" + " " * 303 + "STATE",
         "bf_" + "X" * 300 + "  [red]",

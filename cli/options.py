@@ -1,0 +1,34 @@
+"""Options that several commands have, and what their exit codes mean."""
+
+from typing import Annotated, Final
+
+import typer
+
+from model.job import JobState
+
+EXIT_CODES: Final = (
+    "Exit codes: 0 done, and with --watch SUCCEEDED; 1 it FAILED or was CANCELLED; 2 wrong usage; 3 the API does "
+    "not answer; 4 the API refused; 130 interrupted."
+)
+DEFAULT_TAIL_BYTES: Final = 100_000
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+JsonArrayOption = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Watch it until it has ended.")]
+PageSizeOption = Annotated[int, typer.Option(min=1, max=1000, help="How many.")]
+PageTokenOption = Annotated[str | None, typer.Option(help="next_page_token of the page before.")]
+StateOption = Annotated[
+    list[JobState] | None,
+    typer.Option("--state", case_sensitive=False, help="Only those in this state; again for another one."),
+]
+CreatedSinceOption = Annotated[
+    str | None,
+    typer.Option(
+        "--since", metavar="TIME", help="Only those created since: RFC 3339, a day, or an age such as 2h; UTC."
+    ),
+]
+AfterOption = Annotated[int, typer.Option(min=0, help="Only events after this number.")]
+TailOption = Annotated[int, typer.Option(min=0, max=10_000_000, help="Bytes from the end.")]
+FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the job has ended.")]
