@@ -27,9 +27,15 @@ from model.errors import (
 from model.message import backup_subscription_id, parse_resource_id, replay_filter
 
 _RETENTION_SECONDS: Final = 7 * 86400
-# What is compared when a subscription exists, and what of it Pub/Sub never changes.
+# The settings that are compared when a subscription exists: those that Pub/Sub never changes, and the others with
+# Pub/Sub's names of them.
 _FIXED: Final = ("topic", "filter", "ordering", "detached")
-_COMPARED: Final = (*_FIXED, "ack_deadline_seconds", "retention_seconds", "expires", "exactly_once")
+_CHANGEABLE: Final = {
+    "ack_deadline_seconds": "ack_deadline_seconds",
+    "retention_seconds": "message_retention_duration",
+    "expires": "expiration_policy",
+    "exactly_once": "enable_exactly_once_delivery",
+}
 # One try: a stream that asks again by itself must not hang in the client's own minute of retries.
 _CALL: Final[dict[str, Any]] = {"timeout": 20.0, "retry": None}
 
@@ -221,14 +227,9 @@ class PubSub:
             enable_exactly_once_delivery=wanted.exactly_once,
             expiration_policy=ExpirationPolicy(),
         )
-        differs = {
-            "ack_deadline_seconds": found.ack_deadline_seconds != wanted.ack_deadline_seconds,
-            "message_retention_duration": found.retention_seconds != wanted.retention_seconds,
-            "enable_exactly_once_delivery": found.exactly_once != wanted.exactly_once,
-            # What is set here never expires.
-            "expiration_policy": found.expires,
-        }
-        paths = [path for path, does in differs.items() if does]
+        # A subscription that is set here never expires.
+        differences = _differences(found, replace(wanted, expires=False))
+        paths = [_CHANGEABLE[difference.field] for difference in differences if difference.can_change]
         if not paths:
             return found
         with _our_errors(SubscriptionNotFoundError, f"subscription {wanted.id}"):
@@ -352,8 +353,8 @@ def find_differences(
 
 def _differences(found: SubscriptionInfo, wanted: SubscriptionInfo) -> list[SettingDifference]:
     return [
-        SettingDifference(name, repr(getattr(found, name)), repr(getattr(wanted, name)), name not in _FIXED)
-        for name in _COMPARED
+        SettingDifference(name, repr(getattr(found, name)), repr(getattr(wanted, name)), name in _CHANGEABLE)
+        for name in (*_FIXED, *_CHANGEABLE)
         if getattr(found, name) != getattr(wanted, name)
     ]
 
