@@ -41,7 +41,8 @@ class LabelledTopics:
 
     def attach_new(self, pubsub: PubSub) -> list[str]:
         """Attach the topics that carry the label and are not attached yet; return them."""
-        attached = {s.topic for s in pubsub.list_subscriptions() if s.id == backup_subscription_id(s.topic)}
+        backups = [s for s in pubsub.list_subscriptions() if s.id == backup_subscription_id(s.topic)]
+        attached = {s.topic for s in backups if not s.detached}
         new = []
         for topic in pubsub.list_topics(label=self._settings.backup_label):
             if topic in attached:

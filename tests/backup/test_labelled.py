@@ -1,5 +1,6 @@
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -45,6 +46,22 @@ def test_a_subscription_of_another_deployment_does_not_stop_the_others(
         label_topic(pubsub, topic, backup="yes")
     pubsub.create_subscription("refeed-backup.members", "orders")
     assert LabelledTopics(settings_with("backup=yes")).attach_new(pubsub) == ["orders"]
+
+
+def test_a_backup_that_was_detached_is_named_and_not_taken_for_one(
+    pubsub: PubSub, settings_with: Callable[[str], Settings], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pubsub.create_topic("orders")
+    label_topic(pubsub, "orders", backup="yes")
+    labelled = LabelledTopics(settings_with("backup=yes"))
+    assert labelled.attach_new(pubsub) == ["orders"]
+    path = pubsub.subscription_path("refeed-backup.orders")
+    pubsub._publisher.detach_subscription(request={"subscription": path})
+    log = MagicMock()
+    monkeypatch.setattr("backup.labelled._log", log)
+    assert labelled.attach_new(pubsub) == []
+    ((event,), fields), *_ = log.warning.call_args_list
+    assert (event, fields["topic"], fields["code"]) == ("topic_not_attached", "orders", "subscription_mismatch")
 
 
 def test_without_a_label_nothing_runs(settings_with: Callable[[str], Settings]) -> None:
