@@ -34,6 +34,8 @@ from warehouse.rows import RowTables
 
 _log = structlog.get_logger(__name__)
 
+# What an alert is about where the plan can't be written; no source has this name.
+_PLAN: Final = "plan.json"
 # They go along with every batch.
 _MAX_REFUSED: Final = 1000
 
@@ -134,11 +136,7 @@ class Group:
         return True
 
     def follow(self, keeper: TableKeeper) -> None:
-        """Look at the registry, and where it changed, or a fault stands, bring tables and plan in step with it.
-
-        Raises:
-            StorageFullError: the plan can't be written; it is at the next call.
-        """
+        """Look at the registry, and where it changed, or a fault stands, bring tables and plan in step with it."""
         with self._lock:
             self._follow(keeper)
 
@@ -253,20 +251,28 @@ class Group:
         older = [] if before is None else [found for found in before.types if found.name in refused]
         return self._inferred_plan(source, [*(found for found in types if found.name not in refused), *older])
 
-    def _follow(self, keeper: TableKeeper) -> None:
+    def _read_registry(self) -> tuple[str, RegistrySnapshot] | None:
+        """Return the registry's fingerprint and sources; None without a reason to look, or with a fault."""
         try:
             fingerprint = self._registry.fingerprint()
             is_planned = self._accepted == self._planned
             if fingerprint == self._fingerprint and is_planned and not self._alerts:
-                return
+                return None
             snapshot = self._registry.read_valid()
         except RefeedError as exc:
             self._alert("registry", exc)
-            return
+            return None
         if snapshot.error is None:
             self._mend("registry")
         else:
             self._alert("registry", snapshot.error)
+        return fingerprint, snapshot
+
+    def _follow(self, keeper: TableKeeper) -> None:
+        found = self._read_registry()
+        if found is None:
+            return
+        fingerprint, snapshot = found
         is_first = self._fingerprint == ""
         sources = snapshot.of_group(self.name)
         before = dict(self._accepted)
@@ -274,18 +280,24 @@ class Group:
         if not sources and not accepted:
             _log.warning("group_without_sources", group=self.name)
         for source in sources:
-            found = self._accept(source, before.get(source.name), keeper, accepted, is_first=is_first)
-            if found is not None:
-                accepted[source.name] = found
+            plan = self._accept(source, before.get(source.name), keeper, accepted, is_first=is_first)
+            if plan is not None:
+                accepted[source.name] = plan
         for name in before.keys() - accepted.keys():
             _log.info("source_removed", source=name)
-        listed = {source.name for source in sources} | {broken.name for broken in snapshot.broken} | {"registry"}
+        listed = {source.name for source in sources} | {broken.name for broken in snapshot.broken}
+        listed |= {"registry", _PLAN}
         for about in [about for about in self._alerts if about.split(" ")[0] not in listed]:
             self._mend(about)
         self._accepted = accepted
         self._fingerprint = fingerprint
         if accepted != self._planned or is_first:
-            self._write_plan()
+            try:
+                self._write_plan()
+            except StorageFullError as exc:
+                self._alert(_PLAN, exc)
+                return
+            self._mend(_PLAN)
             _log.info("plan_changed", group=self.name, sources=len(accepted))
         self._report()
 
