@@ -13,8 +13,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from model.errors import DescriptorError
 
-# What people import, as docs/pipeline.md shows, compiled: the options' names and numbers.
-_DESCRIPTORS: Final = Path(__file__).parent / "proto" / "refeed" / "options.desc"
+# What people import, as docs/pipeline.md shows; its descriptor set beside it has the options' names and numbers.
+OPTIONS_PROTO: Final = Path(__file__).parent / "proto" / "refeed" / "options.proto"
+_DESCRIPTORS: Final = OPTIONS_PROTO.with_suffix(".desc")
 # google.api.field_behavior, a repeated enum in which REQUIRED is 2.
 _FIELD_BEHAVIOR: Final = 1052
 _REQUIRED: Final = 2
