@@ -2,8 +2,9 @@
 
 import asyncio
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Final, Protocol
+from typing import ClassVar, Final
 
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.sending import Sender, outcome_of
@@ -15,28 +16,31 @@ _MISSING_SECONDS: Final = 5.0
 _MAX_KNOWN: Final = 10_000
 
 
-class Delivery(Protocol):
-    """Takes events and returns once they are durable."""
+class Delivery(ABC):
+    """Takes events and returns once they are durable; ``status`` is what they are answered with."""
 
-    status: int
+    status: ClassVar[int]
 
-    async def start(self) -> None:
+    async def start(self) -> None:  # noqa: B027 - not every delivery has something to begin
         """Begin, on the loop that :meth:`deliver` is called on."""
 
-    async def stop(self) -> None:
+    async def stop(self) -> None:  # noqa: B027 - nor to end
         """End; what was taken stays durable."""
 
+    @abstractmethod
     async def deliver(self, topic: str, messages: Sequence[bytes]) -> list[RefeedError | None]:
         """Take encoded messages and return what became of each: None once it is durable, else why not."""
 
+    @abstractmethod
     def problems(self) -> Mapping[str, str]:
-        """Return what is wrong now, by topic."""
+        """Return the last error of each topic that has published nothing since."""
 
     def waiting_events(self) -> Mapping[str, int]:
         """Return how many durable events of each topic Pub/Sub does not have yet."""
+        return {}
 
 
-class DirectDelivery:
+class DirectDelivery(Delivery):
     """Publishes each event before it is answered.
 
     An event whose publish has no outcome within ``give_up_seconds`` is answered as not taken; it may have arrived,
@@ -49,12 +53,6 @@ class DirectDelivery:
         self._pubsub = pubsub
         self._give_up_seconds = give_up_seconds
         self._senders: dict[str, Sender] = {}
-
-    async def start(self) -> None:
-        """Begin."""
-
-    async def stop(self) -> None:
-        """End."""
 
     async def deliver(self, topic: str, messages: Sequence[bytes]) -> list[RefeedError | None]:
         """Publish ``messages`` and return what became of each."""
@@ -71,10 +69,6 @@ class DirectDelivery:
         return {
             name: each.last_error.message for name, each in self._senders.items() if each.last_error is not None
         }
-
-    def waiting_events(self) -> Mapping[str, int]:
-        """Return nothing: what is durable here is published."""
-        return {}
 
 
 class TopicDirectory:

@@ -11,7 +11,7 @@ from collector.request import CollectorRequest
 from collector.settings import CollectorSettings, KeySection, SignatureSection, TopicSection, matches
 from model.errors import ForbiddenError, ProxyWithoutKeyError, RateLimitedError, UnauthenticatedError
 from model.limits import TokenBuckets
-from model.variables import is_loopback_host
+from model.variables import is_loopback_host, is_loopback_name
 
 _PROXY_HEADERS: Final = frozenset({b"forwarded", b"via", b"x-real-ip", b"x-forwarded-for"})
 # What a browser says of a request that no page of another origin made.
@@ -179,14 +179,5 @@ def _find_proxy(request: CollectorRequest) -> str | None:
     return next(name.decode() for name in sorted(_PROXY_HEADERS) if request.count(name))
 
 
-@lru_cache(maxsize=256)
-def _is_loopback(address: str) -> bool:
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False
-
-
-@lru_cache(maxsize=256)
-def _is_own_name(host: str) -> bool:
-    return is_loopback_host(host)
+_is_loopback: Final = lru_cache(maxsize=256)(is_loopback_name)
+_is_own_name: Final = lru_cache(maxsize=256)(is_loopback_host)

@@ -1,6 +1,5 @@
 """Bounds the bytes that all requests of a collector hold together."""
 
-from types import TracebackType
 from typing import Self
 
 from model.errors import QueueFullError
@@ -22,7 +21,7 @@ class HeldBytes:
         return Hold(self, size)
 
     def take(self, size: int) -> None:
-        """Count more bytes.
+        """Count more bytes, or fewer when ``size`` is negative.
 
         Raises:
             QueueFullError: they would be too many; none is counted.
@@ -30,10 +29,6 @@ class HeldBytes:
         if size > 0 and self._held + size > self._most:
             raise QueueFullError("Too many events wait for Pub/Sub; nothing of this request was taken.")
         self._held += size
-
-    def give_back(self, size: int) -> None:
-        """Count fewer."""
-        self._held -= size
 
 
 class Hold:
@@ -58,7 +53,5 @@ class Hold:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._all.give_back(self._size)
+    def __exit__(self, *_: object) -> None:
+        self._all.take(-self._size)

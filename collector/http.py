@@ -193,8 +193,9 @@ class Collector:
         if request.method not in ("GET", "POST"):
             return _not_allowed(request, _METHODS)
         self._door.admit(request, topic, section)
-        if topic not in self._listed:
-            await self._check_topic(topic)
+        # What only a pattern lets in may not exist.
+        if topic not in self._listed and not await self._directory.has(topic):
+            raise _unknown(topic)
         if request.method == "GET":
             return await self._take_query(request, topic, section)
         shared = self._shared_attributes(request, topic, section)
@@ -245,16 +246,6 @@ class Collector:
             raise max(errors, key=status_of)
         body = b'{"taken":%d}' % len(events)
         return Answer(self._delivery.status, body, (_JSON,)), topic
-
-    async def _check_topic(self, topic: str) -> None:
-        """Raise unless a topic is there that only a pattern lets in.
-
-        Raises:
-            TopicUnknownError: Pub/Sub has no such topic.
-            PubSubError: Pub/Sub can't be asked.
-        """
-        if not await self._directory.has(topic):
-            raise _unknown(topic)
 
     def _unpack(self, request: CollectorRequest, body: bytes) -> bytes:
         encoding = request.header(b"content-encoding").strip().lower()
@@ -340,18 +331,15 @@ class Collector:
         events, faults = _sort(items, shared)
         outcomes = await self._deliver(topic, list(events.values()))
         faults |= {at: error for at, error in zip(events, outcomes, strict=True) if error is not None}
-        return self._answer_batch(events, faults)
-
-    def _answer_batch(self, events: Mapping[int, Event], faults: Mapping[int, RefeedError]) -> Answer:
         taken = self._delivery.status
-        items: list[dict[str, Any]] = [
+        answers: list[dict[str, Any]] = [
             render_fault(faults[at])
             if at in faults
             else {"status": taken, "uuid": events[at].uuid, "timestamp": events[at].timestamp}
             for at in sorted(events.keys() | faults.keys())
         ]
-        statuses: set[int] = {item["status"] for item in items}
-        body = {"taken": len(items) - len(faults), "refused": len(faults), "items": items}
+        statuses: set[int] = {answer["status"] for answer in answers}
+        body = {"taken": len(answers) - len(faults), "refused": len(faults), "items": answers}
         status = statuses.pop() if len(statuses) == 1 else HTTPStatus.MULTI_STATUS
         more = retry_after() if HTTPStatus.SERVICE_UNAVAILABLE in (status, *statuses) else ()
         return Answer(status, json.dumps(body, separators=(",", ":")).encode(), (_JSON, *more))

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import structlog
 
+from collector.delivery import Delivery
 from collector.refused import MAX_REFUSED_BYTES, RefusedFile
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.sending import Sender, decode_message, outcome_of
@@ -47,7 +48,7 @@ _FAULT_SECONDS: Final = 5.0
 _RECORD_BYTES: Final = 100
 
 
-class QueueDelivery:
+class QueueDelivery(Delivery):
     """Answers for an event once it is on disk, and publishes it after that.
 
     Every event goes through the disk, so those of a topic are published in the order in which they were answered,

@@ -42,7 +42,7 @@ def open_collector(settings: Settings, collector: CollectorSettings, pubsub: Pub
             pubsub,
             folder,
             max_bytes=settings.collector_queue_bytes,
-            is_shared=len(collector.topics) > 1 or not collector.exact_topics,
+            is_shared=len(collector.allowed) > 1 or not collector.exact_topics,
         )
     else:
         delivery = DirectDelivery(pubsub, give_up_seconds=collector.publish_timeout_seconds)
@@ -74,7 +74,7 @@ def serve(settings: Settings, collector: CollectorSettings, *, host: str, port: 
     """
     with PubSub(settings.project, settings.pubsub_address) as pubsub:
         app = open_collector(settings, collector, pubsub, host=host)
-        _LOG.info("listening", host=host, port=port, topics=collector.topics)
+        _LOG.info("listening", host=host, port=port, topics=collector.allowed)
         uvicorn.Server(make_config(app, host=host, port=port, head_seconds=settings.body_timeout_seconds)).run()
 
 

@@ -2,8 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from fnmatch import translate
 from functools import cached_property
 from pathlib import Path
@@ -173,6 +172,12 @@ class SnsSection(_Section):
 
 
 class _File(_Section):
+    """A collector's settings file.
+
+    ``proxies`` is how many proxies stand between callers and the collector; ``publish_timeout_seconds`` how long
+    an event may wait for Pub/Sub.
+    """
+
     topics: dict[Pattern, TopicSection] = Field(default_factory=dict)
     keys: tuple[KeySection, ...] = ()
     facts: tuple[Literal["path", "query", "user_agent", "referer", "client_address"], ...] = FACTS
@@ -183,41 +188,34 @@ class _File(_Section):
     publish_timeout_seconds: float = Field(default=10.0, ge=0.1, le=600)
 
 
-@dataclass(frozen=True, slots=True)
-class CollectorSettings:
-    """A collector's settings.
+class CollectorSettings(_File):
+    """A collector's settings: those of its file, and the allow-list of topics and patterns.
 
-    ``proxies`` is how many proxies stand between callers and the collector; ``publish_timeout_seconds`` how long
-    an event may wait for Pub/Sub; ``held_bytes`` how much all requests together may hold in memory.
+    ``held_bytes`` is how much all requests together may hold in memory.
     """
 
-    topics: tuple[str, ...]
-    sections: Mapping[str, TopicSection] = field(default_factory=dict)
-    keys: tuple[KeySection, ...] = ()
-    facts: tuple[str, ...] = FACTS
-    proxies: int = 0
-    rate_limits: LimitSection = field(default_factory=LimitSection)
-    sns: SnsSection = field(default_factory=SnsSection)
-    max_body_bytes: int = 10_000_000
+    allowed: tuple[str, ...]
     body_timeout_seconds: float = 10.0
-    publish_timeout_seconds: float = 10.0
     held_bytes: int = 256 * _MEBIBYTE
 
     @property
     def exact_topics(self) -> tuple[str, ...]:
         """The topics that are listed by name."""
-        return tuple(topic for topic in self.topics if "*" not in topic)
+        return tuple(topic for topic in self.allowed if "*" not in topic)
 
     def section(self, topic: str) -> TopicSection | None:
         """Return how events of ``topic`` are taken, None when it is not on the list.
 
         A topic's own section wins over a pattern's; of patterns the first that fits.
         """
-        if not matches(self.topics, topic):
+        if not matches(self.allowed, topic):
             return None
-        if (own := self.sections.get(topic)) is not None:
+        return self._find_section(topic) or TopicSection()
+
+    def _find_section(self, topic: str) -> TopicSection | None:
+        if (own := self.topics.get(topic)) is not None:
             return own
-        return next((each for name, each in self.sections.items() if matches([name], topic)), TopicSection())
+        return next((each for name, each in self.topics.items() if matches([name], topic)), None)
 
     def check_host(self, host: str) -> None:
         """Raise when anybody who reaches ``host`` could send events that nobody meant to be public.
@@ -227,7 +225,7 @@ class CollectorSettings:
         """
         if is_loopback_name(host) or self.keys:
             return
-        closed = [name for name in self.topics if not self._is_public(name)]
+        closed = [name for name in self.allowed if not self._is_public(name)]
         if closed:
             raise SettingsError(
                 f"--host {host} would let anybody who reaches this machine send events to {', '.join(closed)}: "
@@ -238,8 +236,7 @@ class CollectorSettings:
         if any(matches([name], topic) for topic in self.sns.pubsub_topics):
             # SNS signs what it sends; without a key nobody else can send to the topic.
             return True
-        own = self.sections.get(name)
-        found = own or next((each for key, each in self.sections.items() if matches([key], name)), None)
+        found = self._find_section(name)
         return found is not None and (found.public or found.signature is not None)
 
 
@@ -282,18 +279,7 @@ def read_collector_settings(
         faults.append("keys: two have the same secret")
     if faults:
         raise SettingsError(f"Wrong collector settings: {'; '.join(faults)}", faults=faults)
-    return CollectorSettings(
-        topics=tuple(topics),
-        sections=found.topics,
-        keys=found.keys,
-        facts=found.facts,
-        proxies=found.proxies,
-        rate_limits=found.rate_limits,
-        sns=found.sns,
-        max_body_bytes=found.max_body_bytes,
-        body_timeout_seconds=body_timeout_seconds,
-        publish_timeout_seconds=found.publish_timeout_seconds,
-    )
+    return CollectorSettings(**vars(found), allowed=tuple(topics), body_timeout_seconds=body_timeout_seconds)
 
 
 def _topic_faults(topics: Sequence[str]) -> list[str]:

@@ -3,7 +3,7 @@
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -15,9 +15,9 @@ from collector.event import caller_attributes, cut_attributes
 from collector.payload import check_json
 from collector.request import CollectorRequest
 from collector.settings import SnsSection, SnsTopicSection
-from collector.unsubscribed import UnsubscribedTopics
 from connectors.sns.client import SnsClient
 from connectors.sns.signature import is_signed
+from local.files import replace_file, sync_folder
 from model.errors import ForbiddenError, RequestInvalidError, SnsUncheckedError, TopicUnknownError
 
 _LOG: Final = structlog.get_logger()
@@ -174,6 +174,50 @@ class SnsRoute:
         await self._client.confirm(arn, message["SubscribeURL"])
         self.unsubscribed.remove(arn)
         _LOG.info("subscription to an SNS topic confirmed", topic_arn=arn)
+
+
+class UnsubscribedTopics:
+    """When SNS ended a subscription, by topic ARN; those that are not on the map any more are forgotten.
+
+    Only a warning to operators, so a file that can't be read or written is logged and stops nothing.
+    """
+
+    def __init__(self, path: Path, known: Container[str]) -> None:
+        self._path = path
+        self._by_arn = {arn: at for arn, at in self._read().items() if arn in known}
+
+    @property
+    def by_arn(self) -> Mapping[str, str]:
+        """The time of each end as SNS wrote it."""
+        return self._by_arn
+
+    def add(self, arn: str, timestamp: str) -> None:
+        """Note that a subscription ended."""
+        self._by_arn[arn] = timestamp
+        self._write()
+
+    def remove(self, arn: str) -> None:
+        """Note that there is a subscription again."""
+        if self._by_arn.pop(arn, None) is not None:
+            self._write()
+
+    def _read(self) -> dict[str, str]:
+        try:
+            found = json.loads(self._path.read_bytes())
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError) as exc:
+            _LOG.warning("which subscriptions SNS ended can't be read", path=str(self._path), reason=str(exc))
+            return {}
+        return {str(arn): str(at) for arn, at in found.items()} if isinstance(found, dict) else {}
+
+    def _write(self) -> None:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(self._path, json.dumps(self._by_arn).encode())
+            sync_folder(self._path.parent)
+        except OSError as exc:
+            _LOG.warning("which subscriptions SNS ended can't be kept", path=str(self._path), reason=str(exc))
 
 
 def _read_envelope(body: bytes) -> dict[str, Any]:

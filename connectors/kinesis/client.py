@@ -126,10 +126,6 @@ class KinesisStream:
         """Return the time by Kinesis's clock, cut to the second; ours may be ahead of it."""
         return self._list(most=1)[1]
 
-    def open_shard(self, shard: str, start: ShardStart) -> "ShardReader":
-        """Return what reads a shard from ``start`` on."""
-        return ShardReader(self, shard, start)
-
     def find_iterator(self, shard: str, start: ShardStart) -> str:
         """Return an iterator that begins at ``start``; it lives for five minutes."""
         wanted: dict[str, Any] = {"ShardIteratorType": "TRIM_HORIZON"}

@@ -65,8 +65,8 @@ class Everywhere:
 
 
 SETTINGS = CollectorSettings(
-    ("orders", "raw", "shop.*"),
-    sections={"raw": TopicSection(format="raw"), "shop.one": TopicSection(arrays="event")},
+    allowed=("orders", "raw", "shop.*"),
+    topics={"raw": TopicSection(format="raw"), "shop.one": TopicSection(arrays="event")},
     rate_limits=LimitSection(),
     max_body_bytes=20_000,
     sns=SnsSection(topics={ARN: SnsTopicSection(topics=("orders",))}),

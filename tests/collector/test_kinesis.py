@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from collector.kinesis import Relay, RelayQuery, find_ready, run_kinesis, usual_name
+from collector.kinesis import run_kinesis, usual_name
 from collector.records import ChunkPublisher, RecordReader
 from collector.refused import RefusedFile
+from collector.relay import Relay, RelayQuery, find_ready
 from connectors.kinesis.client import AwsKey, KinesisStream, Shard
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
@@ -190,7 +191,7 @@ def test_a_key_keeps_its_order_over_splits_and_a_merge(site: Site) -> None:
 def test_throttling_failures_and_expired_iterators_cost_time_and_no_record(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("collector.kinesis._FIRST_BACKOFF_SECONDS", 0.02)
+    monkeypatch.setattr("collector.relay._FIRST_BACKOFF_SECONDS", 0.02)
     site.put(500)
     throttled = "ProvisionedThroughputExceededException"
     site.kinesis.fail("ListShards", "LimitExceededException")
@@ -272,7 +273,7 @@ def test_while_pubsub_is_away_nothing_is_noted_and_it_is_an_error_that_passes(si
 
 @pytest.mark.cloud
 def test_a_kinesis_that_stays_away_is_an_error_that_passes(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("collector.kinesis._FIRST_BACKOFF_SECONDS", 0.01)
+    monkeypatch.setattr("collector.relay._FIRST_BACKOFF_SECONDS", 0.01)
     site.kinesis.fail("ListShards", *["drop"] * 5)
     with pytest.raises(KinesisUnavailableError), site.relay() as relay:
         site.wait(lambda: relay.failure is not None, "it gives up")

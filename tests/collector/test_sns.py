@@ -1,7 +1,6 @@
 import asyncio
 import base64
 import uuid
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,7 @@ import httpx
 import pytest
 
 from collector.http import Collector
-from collector.sns import SnsRoute
-from collector.unsubscribed import UnsubscribedTopics
+from collector.sns import SnsRoute, UnsubscribedTopics
 from connectors.sns.client import SnsClient
 from tests.collector.conftest import Yard, problem_of
 from tests.collector.snsworld import ARN, CERTIFICATE_URL, HOST, SUBSCRIBE_URL, SnsWorld, body_of, timestamp
@@ -298,7 +296,7 @@ def test_a_topic_that_pubsub_has_not_is_a_fault_of_ours(post: Post) -> None:
 
 
 def test_a_slow_body_is_tried_again(post: Post) -> None:
-    post.app._settings = replace(post.app._settings, body_timeout_seconds=0.05)
+    post.app._settings = post.app._settings.model_copy(update={"body_timeout_seconds": 0.05})
 
     async def slow() -> Any:
         yield b"{"

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from connectors.kinesis.client import AwsKey, KinesisStream, ShardRecord, ShardStart
+from connectors.kinesis.client import AwsKey, KinesisStream, ShardReader, ShardRecord, ShardStart
 from model.errors import KinesisError, KinesisStreamNotFoundError, KinesisThrottledError, KinesisUnavailableError
 from tests.standin.kinesis import Kinesis
 
@@ -32,7 +32,7 @@ def stream(kinesis: Kinesis, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kinesi
 
 
 def read_all(stream: KinesisStream, start: ShardStart, *, limit: int = 10_000) -> list[ShardRecord]:
-    reader = stream.open_shard(FIRST, start)
+    reader = ShardReader(stream, FIRST, start)
     found: list[ShardRecord] = []
     while batch := reader.read(limit).records:
         found += batch
@@ -61,7 +61,7 @@ def test_an_iterator_that_expires_is_replaced_and_no_record_is_lost_or_read_twic
 ) -> None:
     sent = [("k", b"%d" % number) for number in range(30)]
     kinesis.put(stream.name, sent)
-    reader = stream.open_shard(FIRST, ShardStart())
+    reader = ShardReader(stream, FIRST, ShardStart())
     found: list[bytes] = []
     # The first read too, which has no record to go on after.
     for _ in range(3):
@@ -87,7 +87,7 @@ def test_a_failed_read_is_an_error_of_ours_and_the_next_one_goes_on(
     kinesis: Kinesis, stream: KinesisStream, fault: str, error: type[KinesisError]
 ) -> None:
     kinesis.put(stream.name, [("k", b"1")])
-    reader = stream.open_shard(FIRST, ShardStart())
+    reader = ShardReader(stream, FIRST, ShardStart())
     for action in ("GetShardIterator", "GetRecords"):
         kinesis.fail(action, fault)
         with pytest.raises(KinesisError) as caught:
@@ -103,7 +103,7 @@ def test_shards_name_their_parents_after_a_split_and_a_merge(kinesis: Kinesis, s
     kinesis.merge(stream.name)
     parents = {shard.id[-1]: tuple(parent[-1] for parent in shard.parents) for shard in stream.list_shards()}
     assert parents == {"0": (), "1": ("0",), "2": ("0",), "3": ("1", "2")}
-    reader = stream.open_shard(FIRST, ShardStart())
+    reader = ShardReader(stream, FIRST, ShardStart())
     first, second = reader.read(), reader.read()
     assert [record.data for record in first.records] == [b"1"]
     assert second.is_end
@@ -112,7 +112,7 @@ def test_shards_name_their_parents_after_a_split_and_a_merge(kinesis: Kinesis, s
 
 def test_a_stream_that_is_not_there_is_said_so(kinesis: Kinesis, stream: KinesisStream) -> None:
     with closing(KinesisStream("not-there", region="us-east-1", key=KEY)) as other:
-        for call in (other.list_shards, other.open_shard(FIRST, ShardStart()).read):
+        for call in (other.list_shards, ShardReader(other, FIRST, ShardStart()).read):
             with pytest.raises(KinesisStreamNotFoundError):
                 call()
 

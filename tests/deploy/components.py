@@ -177,7 +177,7 @@ def run_pipeline(world: World) -> None:
 
 def run_collector(world: World, pubsub: PubSub) -> None:
     """Do what a collector does at Google: look for the topics that a pattern lets in, and publish."""
-    settings = CollectorSettings(("orders", "ord*"))
+    settings = CollectorSettings(allowed=("orders", "ord*"))
 
     async def work() -> None:
         directory, door = TopicDirectory(pubsub), Door(settings, is_open=True)
