@@ -33,10 +33,10 @@ def pubsub(
     ] = False,
 ) -> None:
     """Run the local Pub/Sub server until Ctrl-C; point clients at it with PUBSUB_EMULATOR_HOST."""
-    from local.server import serve
+    from local.server import PubSubServer, serve
 
-    settings = service_settings()
-    serve(port, data_dir or settings.home / "pubsub", host, fsync=fsync, health_port=health_port)
+    folder = data_dir or service_settings().home / "pubsub"
+    serve(PubSubServer(folder, host, port, fsync=fsync, health_port=health_port))
 
 
 def api(

@@ -96,7 +96,8 @@ class AckLog:
         self._stored_floor = self.acked.floor
         for start, end in runs:
             self.acked.add(start, end)
-        if self._size > _COMPACT_BYTES and self._size > _COMPACT_FACTOR * len(_render_entry(0, self.acked.runs())):
+        whole_bytes = _ENTRY.size + _RUN_BYTES * self.acked.run_count
+        if self._size > _COMPACT_BYTES and self._size > _COMPACT_FACTOR * whole_bytes:
             # A full disk only postpones it.
             with contextlib.suppress(OSError):
                 self._rewrite(self.acked)

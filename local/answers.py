@@ -1,7 +1,7 @@
 """How a gRPC method is put together: bytes or protobuf in and out, StatusError to status."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc
@@ -13,12 +13,12 @@ Handler = Any
 
 
 def answer_bytes(call: Callable[[bytes, grpc.ServicerContext], bytes]) -> Handler:
-    """Return a handler for ``call``, which takes and gives the messages' bytes as they are."""
+    """Return a handler for ``call``, which takes and returns the messages' bytes as they are."""
     return grpc.unary_unary_rpc_method_handler(_with_status(call))
 
 
 def answer(request_type: Any, call: Callable[[Any], Any]) -> Handler:
-    """Return a handler for ``call``, which takes a protobuf message and gives one."""
+    """Return a handler for ``call``, which takes a protobuf message and returns one, or None for an empty one."""
 
     def run(request: Any, _context: grpc.ServicerContext) -> Any:
         return call(request)
@@ -26,7 +26,7 @@ def answer(request_type: Any, call: Callable[[Any], Any]) -> Handler:
     return grpc.unary_unary_rpc_method_handler(
         _with_status(run),
         request_deserializer=request_type.FromString,
-        response_serializer=lambda response: response.SerializeToString(),
+        response_serializer=lambda response: b"" if response is None else response.SerializeToString(),
     )
 
 
@@ -48,11 +48,17 @@ def abort(context: grpc.ServicerContext, error: StatusError) -> None:
     context.abort(error.code, error.text)
 
 
-def cut_page(items: list[Any], page_size: int, page_token: str) -> tuple[list[Any], str]:
-    """Return the page of name-sorted ``items`` behind ``page_token`` and the next page's token, empty at the end.
+def render_page(
+    request: Any, response_type: Any, field: str, configs: Iterable[Any], *, names: bool = False
+) -> Any:
+    """Return the page of name-sorted ``configs`` that a list's ``request`` asks for, or of their names.
 
-    A token is the last name of its page, so that it stays good when resources come and go.
+    A page token is the last name of its page, so that it stays good when resources come and go.
     """
-    behind = sorted((item for item in items if item.name > page_token), key=lambda item: str(item.name))
-    page = behind[: page_size or None]
-    return page, page[-1].name if len(page) < len(behind) else ""
+    following = sorted(
+        (each for each in configs if each.name > request.page_token), key=lambda each: str(each.name)
+    )
+    page = following[: request.page_size or None]
+    shown = [each.name for each in page] if names else page
+    token = page[-1].name if len(page) < len(following) else ""
+    return response_type(**{field: shown}, next_page_token=token)

@@ -6,14 +6,13 @@ from typing import Final, Protocol
 import numpy as np
 
 from local.segments import MessageLog
-from local.seqset import Run, Seqs, SeqSet
+from local.seqset import NOTHING, Run, Seqs, SeqSet
 from local.wire import read_attributes
 from model.filters import Filter
 
 # How much of the log a filter looks at in one step, and how long one pull may go on looking.
 SCAN_MESSAGES: Final = 1000
 SCAN_SECONDS: Final = 0.2
-NOTHING: Final[Seqs] = np.empty(0, dtype=np.int64)
 
 
 class AckState(Protocol):

@@ -71,12 +71,7 @@ def complete_topic(config: Any) -> Any:
     validate_name(config.name, "topics")
     config = _copy_known(config, _TOPIC_FIELDS)
     if config.HasField("message_retention_duration"):
-        _validate_duration(
-            "message_retention_duration",
-            config.message_retention_duration,
-            _MIN_RETENTION_SECONDS,
-            _MAX_RETENTION_SECONDS,
-        )
+        _validate_retention(config)
     return config
 
 
@@ -114,12 +109,7 @@ def _validate_subscription(config: Any) -> None:
             f"Invalid ack deadline given (ack_deadline_seconds={config.ack_deadline_seconds}). "
             f"The deadline must be between {_MIN_ACK_DEADLINE_SECONDS} and {MAX_ACK_DEADLINE_SECONDS} seconds."
         )
-    _validate_duration(
-        "message_retention_duration",
-        config.message_retention_duration,
-        _MIN_RETENTION_SECONDS,
-        _MAX_RETENTION_SECONDS,
-    )
+    _validate_retention(config)
     if config.expiration_policy.HasField("ttl"):
         _validate_duration("expiration_policy.ttl", config.expiration_policy.ttl, _MIN_EXPIRATION_SECONDS, None)
         if config.expiration_policy.ttl.seconds < config.message_retention_duration.seconds:
@@ -160,20 +150,13 @@ def update_snapshot(config: Any, update: Any, paths: Iterable[str]) -> Any:
     return _merge(config, update, paths, _SNAPSHOT_UPDATES)
 
 
-def detach_topic(config: Any) -> Any:
-    """Return a copy of a subscription's or snapshot's configuration whose topic was deleted."""
-    detached = type(config)()
-    detached.CopyFrom(config)
-    detached.topic = DELETED_TOPIC
-    return detached
-
-
-def mark_detached(config: Any) -> Any:
-    """Return a copy of a subscription's configuration that says it was detached from its topic."""
-    detached = type(config)()
-    detached.CopyFrom(config)
-    detached.detached = True
-    return detached
+def change(config: Any, **fields: Any) -> Any:
+    """Return a copy of ``config`` with other values in some fields."""
+    changed = type(config)()
+    changed.CopyFrom(config)
+    for name, value in fields.items():
+        setattr(changed, name, value)
+    return changed
 
 
 def _merge(config: Any, update: Any, paths: Iterable[str], allowed: frozenset[str]) -> Any:
@@ -181,8 +164,7 @@ def _merge(config: Any, update: Any, paths: Iterable[str], allowed: frozenset[st
     if not names:
         raise StatusError.invalid("The update_mask in the request must name at least one field.")
     known = {field.name for field in config.DESCRIPTOR.fields}
-    merged = type(config)()
-    merged.CopyFrom(config)
+    merged = change(config)
     for name in names:
         if name not in known:
             raise StatusError.invalid(f"Invalid update_mask provided in the request: no field {name}.")
@@ -191,8 +173,7 @@ def _merge(config: Any, update: Any, paths: Iterable[str], allowed: frozenset[st
                 f"Invalid update_mask provided in the request: the field {name} can't be updated."
             )
         merged.ClearField(name)
-    picked = type(config)()
-    picked.CopyFrom(update)
+    picked = change(update)
     for field, _ in update.ListFields():
         if field.name not in names:
             picked.ClearField(field.name)
@@ -207,12 +188,16 @@ def _copy_known(config: Any, known: frozenset[str]) -> Any:
             continue
         if field.name not in known:
             raise StatusError.unimplemented(field.name)
-    copy = type(config)()
-    copy.CopyFrom(config)
+    copy = change(config)
     for field, _ in config.ListFields():
         if field.name not in known:
             copy.ClearField(field.name)
     return copy
+
+
+def _validate_retention(config: Any) -> None:
+    name = "message_retention_duration"
+    _validate_duration(name, getattr(config, name), _MIN_RETENTION_SECONDS, _MAX_RETENTION_SECONDS)
 
 
 def _validate_duration(name: str, duration: Any, minimum: int, maximum: int | None) -> None:

@@ -1,7 +1,8 @@
-"""A topic, a subscription and a snapshot: the configuration of each, and what works for it."""
+"""A topic, a subscription and a snapshot: the configuration of each, what works for it, what it needs."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from local.catalog import render_config
 from local.segments import MessageLog
@@ -12,6 +13,8 @@ from local.subscription import Rules, Subscription
 @dataclass(slots=True)
 class Topic:
     """A topic; ``log_number`` names the folder of its messages, kept while a subscription needs them."""
+
+    KIND: ClassVar = "topics"
 
     config: Any
     log_number: int
@@ -32,6 +35,8 @@ class Topic:
 class SubscriptionEntry:
     """A subscription's configuration and its working half; it has all messages from ``start_seq`` on."""
 
+    KIND: ClassVar = "subscriptions"
+
     config: Any
     log_number: int
     start_seq: int
@@ -51,6 +56,8 @@ class SubscriptionEntry:
 class Snapshot:
     """What a subscription had acknowledged at one moment."""
 
+    KIND: ClassVar = "snapshots"
+
     config: Any
     log_number: int
     state: SeqSet
@@ -63,6 +70,9 @@ class Snapshot:
             "runs": self.state.runs(),
             "config": render_config(self.config),
         }
+
+
+Entry = Topic | SubscriptionEntry | Snapshot
 
 
 def read_rules(config: Any) -> Rules:
@@ -78,3 +88,38 @@ def read_rules(config: Any) -> Rules:
 def microseconds(duration: Any) -> int:
     """Return a duration of protobuf in microseconds."""
     return int(duration.ToMicroseconds())
+
+
+def read_needs(
+    ends: Mapping[int, int],
+    topics: Iterable[Topic],
+    subscriptions: Iterable[SubscriptionEntry],
+    snapshots: Iterable[Snapshot],
+    now_us: int,
+) -> dict[int, tuple[int, int]]:
+    """Return by log the first message that somebody needs, and the time from which all are retained.
+
+    ``ends`` has the number behind the last message of each log.
+    """
+    needs = {number: (end, now_us) for number, end in ends.items()}
+
+    def need(number: int, first_seq: int, retention: Any = None) -> None:
+        seq, since = needs[number]
+        if retention is not None:
+            since = min(since, now_us - microseconds(retention))
+        needs[number] = min(seq, first_seq), since
+
+    for entry in subscriptions:
+        if not entry.config.detached:
+            is_kept = entry.config.retain_acked_messages
+            need(
+                entry.log_number,
+                entry.working.floor,
+                entry.config.message_retention_duration if is_kept else None,
+            )
+    for snapshot in snapshots:
+        need(snapshot.log_number, snapshot.state.floor)
+    for topic in topics:
+        if topic.config.HasField("message_retention_duration"):
+            need(topic.log_number, needs[topic.log_number][0], topic.config.message_retention_duration)
+    return needs

@@ -1,5 +1,6 @@
 """Publish requests as they come in: cut into messages, checked against Pub/Sub's limits, seldom decoded."""
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -7,8 +8,9 @@ import numpy.typing as npt
 from google.protobuf.message import DecodeError
 from google.pubsub_v1 import types
 
+from local.seqset import Seqs
 from local.status import StatusError
-from local.wire import PubsubMessage, Seqs, read_varint
+from local.wire import Bytes, PubsubMessage, read_varint
 from model.message import (
     MAX_ATTRIBUTE_KEY_BYTES,
     MAX_ATTRIBUTE_VALUE_BYTES,
@@ -98,7 +100,7 @@ def _read_bodies(raw: bytes, spans: list[tuple[int, int]]) -> list[bytes]:
 
 
 def is_plain(body: bytes) -> bool:
-    """Say whether a PubsubMessage is what clients send nearly always, and within the limits by its shape.
+    """Whether a PubsubMessage is what clients send nearly always, and within the limits by its shape.
 
     That is: data, then attributes of ASCII text with entries below 128 bytes, then perhaps an ordering key. Such a
     message needs no other look; the others are decoded.
@@ -136,27 +138,18 @@ def is_plain(body: bytes) -> bool:
 
 
 def are_plain(raw: bytes, spans: Seqs) -> npt.NDArray[np.bool_]:
-    """Say for each message at ``spans`` (start, end) whether it is plain; a False may be one too many.
+    """Return for each message at ``spans`` (start, end) whether it is plain; a False may be one too many.
 
     All messages are walked in step, one field a round: a thousand cost about what fifty cost one by one.
     """
     view = np.frombuffer(raw, dtype=np.uint8)
 
-    def byte_at(positions: Seqs) -> npt.NDArray[np.uint8]:
+    def byte_at(positions: Seqs) -> Bytes:
         # What lies behind a message's end is read and not believed.
         return view.take(positions, mode="clip")
 
-    starts, ends = spans[:, 0], spans[:, 1]
-    has_data_field = byte_at(starts) == _TAG_1
-    length = np.zeros(len(spans), dtype=np.int64)
-    positions = starts + has_data_field
-    going = has_data_field.copy()
-    for shift in (0, 7, 14, 21):
-        byte = byte_at(positions)
-        length += np.where(going, (byte & 0x7F).astype(np.int64) << shift, 0)
-        positions += going
-        going &= byte >= _CONTINUES
-    plain = ~going & (length <= MAX_MESSAGE_BYTES)
+    ends = spans[:, 1]
+    positions, length, plain = _read_data(byte_at, spans[:, 0])
     positions += length
     has_data = length > 0
     attributes = np.zeros(len(spans), dtype=np.int64)
@@ -186,6 +179,22 @@ def are_plain(raw: bytes, spans: Seqs) -> npt.NDArray[np.bool_]:
         plain & (positions == ends) & (attributes <= MAX_ATTRIBUTES) & (has_data | (attributes > 0))
     )
     return found
+
+
+def _read_data(byte_at: Callable[[Seqs], Bytes], starts: Seqs) -> tuple[Seqs, Seqs, npt.NDArray[np.bool_]]:
+    """Return of each message where its data begins, how many bytes it has, and whether they are few enough.
+
+    A message without the field has none.
+    """
+    going = byte_at(starts) == _TAG_1
+    length = np.zeros(len(starts), dtype=np.int64)
+    positions = starts + going
+    for shift in (0, 7, 14, 21):
+        byte = byte_at(positions)
+        length += np.where(going, (byte & 0x7F).astype(np.int64) << shift, 0)
+        positions += going
+        going &= byte >= _CONTINUES
+    return positions, length, ~going & (length <= MAX_MESSAGE_BYTES)
 
 
 def _normalise(body: bytes) -> bytes:

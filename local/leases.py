@@ -3,15 +3,12 @@
 import heapq
 import threading
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from local.seqset import Seqs
+from local.seqset import NOTHING, Seqs
 from local.wire import AckIds
-
-_NOTHING: Final[Seqs] = np.empty(0, dtype=np.int64)
 
 
 @dataclass(slots=True)
@@ -156,12 +153,12 @@ class LeaseBook:
     def _find(self, number: int, seqs: Seqs) -> tuple[Lease | None, Seqs]:
         lease = self._leases.get(number)
         if lease is None:
-            return None, _NOTHING
+            return None, NOTHING
         places = np.searchsorted(lease.seqs, seqs).astype(np.int64)
         np.minimum(places, len(lease.seqs) - 1, out=places)
         if not (lease.seqs[places] == seqs).all():
             # A made-up id: the lease never held that message.
-            return None, _NOTHING
+            return None, NOTHING
         return lease, places
 
     def _drop(self, lease: Lease, places: Seqs) -> None:
@@ -190,4 +187,4 @@ def _by_lease(ids: AckIds) -> list[tuple[int, Seqs]]:
 
 
 def _join(parts: list[Seqs]) -> Seqs:
-    return np.concatenate(parts) if parts else _NOTHING
+    return np.concatenate(parts) if parts else NOTHING

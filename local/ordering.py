@@ -12,10 +12,10 @@ from typing import Final
 
 import numpy as np
 
-from local.backlog import NOTHING, SCAN_SECONDS, AckState, LogReader
+from local.backlog import SCAN_SECONDS, AckState, LogReader
 from local.damage import DamagedError
 from local.segments import MessageLog
-from local.seqset import Seqs
+from local.seqset import NOTHING, Seqs
 from local.wire import read_ordering_key
 from model.filters import Filter
 

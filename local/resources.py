@@ -4,19 +4,18 @@ import contextlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from local import configs
 from local.acklog import AckLog
 from local.catalog import ResourceCatalog, parse_config, remove_leftovers
 from local.configs import DELETED_TOPIC
 from local.dead_letters import build_dead_letter
-from local.entries import Snapshot, SubscriptionEntry, Topic, microseconds, read_rules
-from local.retention import read_needs
+from local.entries import Entry, Snapshot, SubscriptionEntry, Topic, microseconds, read_needs, read_rules
 from local.segments import MessageLog, store_error
 from local.seqset import SeqSet
 from local.status import StatusError
@@ -32,6 +31,8 @@ _MIN_SNAPSHOT_SECONDS: Final = 3600
 MAX_SNAPSHOTS: Final = 5000
 # A publisher that does not read its connection must not keep a topic's consumers waiting.
 MAX_ANSWER_SECONDS: Final = 1.0
+
+_Entry = TypeVar("_Entry", Topic, SubscriptionEntry, Snapshot)
 
 
 class Resources:
@@ -74,7 +75,7 @@ class Resources:
             try:
                 with _disk():
                     topic = Topic(config, number, self._open_log(number, config.name))
-                self._write(topics=[topic])
+                self._write(topic)
             except StatusError:
                 self._drop_unused_logs()
                 raise
@@ -83,18 +84,14 @@ class Resources:
 
     def topic(self, name: str) -> Topic:
         """Return the topic, or raise NOT_FOUND."""
-        found = self.topics.get(name)
-        if found is None:
-            configs.validate_name(name, "topics")
-            raise StatusError.not_found(name)
-        return found
+        return _find(self.topics, name, "topics")
 
     def update_topic(self, config: Any, paths: list[str]) -> Any:
         """Set the fields in ``paths`` and return the whole configuration."""
         with self._lock:
             topic = self.topic(config.name)
             updated = configs.update_topic(topic.config, config, paths)
-            self._write(topics=[replace(topic, config=updated)])
+            self._write(replace(topic, config=updated))
             topic.config = updated
             return updated
 
@@ -122,18 +119,16 @@ class Resources:
         """Delete a topic; its subscriptions stay and keep what they have not delivered."""
         with self._lock:
             self.topic(name)
-            subscriptions = [entry for entry in self.subscriptions.values() if entry.config.topic == name]
-            snapshots = [snapshot for snapshot in self.snapshots.values() if snapshot.config.topic == name]
+            users: list[SubscriptionEntry | Snapshot] = [*self.subscriptions.values(), *self.snapshots.values()]
+            left = [entry for entry in users if entry.config.topic == name]
+            changed = [configs.change(entry.config, topic=DELETED_TOPIC) for entry in left]
             self._write(
-                subscriptions=[replace(each, config=configs.detach_topic(each.config)) for each in subscriptions],
-                snapshots=[replace(each, config=configs.detach_topic(each.config)) for each in snapshots],
+                *(replace(entry, config=config) for entry, config in zip(left, changed, strict=True)),
                 deleted=[name],
             )
             del self.topics[name]
-            for entry in subscriptions:
-                entry.config = configs.detach_topic(entry.config)
-            for snapshot in snapshots:
-                snapshot.config = configs.detach_topic(snapshot.config)
+            for entry, config in zip(left, changed, strict=True):
+                entry.config = config
             self._drop_unused_logs()
 
     # -- subscriptions
@@ -152,7 +147,7 @@ class Resources:
                 acks = AckLog(self._acks_path(number), first_seq, owner=config.name, fsync=self._fsync)
                 entry = self._open_subscription(config, topic.log_number, number, first_seq, acks)
             try:
-                self._write(subscriptions=[entry])
+                self._write(entry)
             except StatusError:
                 entry.working.close()
                 raise
@@ -162,11 +157,7 @@ class Resources:
 
     def subscription(self, name: str) -> SubscriptionEntry:
         """Return the subscription, or raise NOT_FOUND."""
-        found = self.subscriptions.get(name)
-        if found is None:
-            configs.validate_name(name, "subscriptions")
-            raise StatusError.not_found(name)
-        return found
+        return _find(self.subscriptions, name, "subscriptions")
 
     def update_subscription(self, config: Any, paths: list[str]) -> Any:
         """Set the fields in ``paths`` and return the whole configuration."""
@@ -174,7 +165,7 @@ class Resources:
             entry = self.subscription(config.name)
             updated = configs.update_subscription(entry.config, config, paths)
             self._check_dead_letter_topic(updated)
-            self._write(subscriptions=[replace(entry, config=updated)])
+            self._write(replace(entry, config=updated))
             entry.config = updated
             entry.working.rules = read_rules(entry.config)
             return entry.config
@@ -183,8 +174,8 @@ class Resources:
         """Take a subscription from its topic: what it retains is dropped and its pulls fail."""
         with self._lock:
             entry = self.subscription(name)
-            detached = configs.mark_detached(entry.config)
-            self._write(subscriptions=[replace(entry, config=detached)])
+            detached = configs.change(entry.config, detached=True)
+            self._write(replace(entry, config=detached))
             self._take_from_topic(entry)
             entry.config = detached
             entry.working.detach()
@@ -246,24 +237,20 @@ class Resources:
             config = configs.SnapshotConfig(name=name, topic=entry.config.topic, labels=labels)
             config.expire_time.FromMicroseconds(int((time.time() + left) * 1_000_000))
             snapshot = Snapshot(config, entry.log_number, state)
-            self._write(snapshots=[snapshot])
+            self._write(snapshot)
             self.snapshots[name] = snapshot
         return config
 
     def snapshot(self, name: str) -> Snapshot:
         """Return the snapshot, or raise NOT_FOUND."""
-        found = self.snapshots.get(name)
-        if found is None:
-            configs.validate_name(name, "snapshots")
-            raise StatusError.not_found(name)
-        return found
+        return _find(self.snapshots, name, "snapshots")
 
     def update_snapshot(self, config: Any, paths: list[str]) -> Any:
         """Set the fields in ``paths`` and return the whole configuration."""
         with self._lock:
             snapshot = self.snapshot(config.name)
             updated = configs.update_snapshot(snapshot.config, config, paths)
-            self._write(snapshots=[replace(snapshot, config=updated)])
+            self._write(replace(snapshot, config=updated))
             snapshot.config = updated
             return updated
 
@@ -301,6 +288,10 @@ class Resources:
                 oldest = _now_us() - microseconds(topic.config.message_retention_duration)
                 retained = min(retained, log.first_seq_since(oldest))
             entry.working.seek_to_time(publish_time_us, retained, effect_seconds=effect_seconds)
+
+    def list_configs(self, entries: Mapping[str, Entry], project: str) -> list[Any]:
+        """Return the configurations of those ``entries``, by their names, that are of ``project``."""
+        return [entry.config for name, entry in list(entries.items()) if name.startswith(f"{project}/")]
 
     # -- upkeep
 
@@ -402,45 +393,37 @@ class Resources:
             # Its line in the file goes with the next change; a start passes over it.
             del self._first_ids[number]
 
-    def _users(self) -> list[Topic | SubscriptionEntry | Snapshot]:
+    def _users(self) -> list[Entry]:
         return [*self.topics.values(), *self.subscriptions.values(), *self.snapshots.values()]
 
-    def _write(
-        self,
-        *,
-        topics: Iterable[Topic] = (),
-        subscriptions: Iterable[SubscriptionEntry] = (),
-        snapshots: Iterable[Snapshot] = (),
-        deleted: Iterable[str] = (),
-    ) -> None:
+    def _write(self, *entries: Entry, deleted: Iterable[str] = ()) -> None:
         """Write a change to disk, before anything here is changed.
 
         Raises:
             StatusError: the disk did not take it; everything is as before.
         """
-        change = self._render(topics, subscriptions, snapshots) | {"deleted": list(deleted)}
+        change = self._render(entries) | {"deleted": list(deleted)}
         with _disk():
             self._catalog.write(change, self._render_all)
 
     def _render_all(self) -> dict[str, Any]:
-        state = self._render(self.topics.values(), self.subscriptions.values(), self.snapshots.values())
         # The logs of deleted topics too, which subscriptions may still need.
-        state["logs"] = [{"number": number, "first_id": first} for number, first in self._first_ids.items()]
-        return state
+        return self._render(self._users()) | {"logs": [self._render_log(number) for number in self._first_ids]}
 
-    def _render(
-        self, topics: Iterable[Topic], subscriptions: Iterable[SubscriptionEntry], snapshots: Iterable[Snapshot]
-    ) -> dict[str, Any]:
-        topics = list(topics)
-        return {
+    def _render(self, entries: Iterable[Entry]) -> dict[str, Any]:
+        rendered: dict[str, Any] = {
             "next_number": self._next_number,
-            "logs": [
-                {"number": topic.log_number, "first_id": self._first_ids[topic.log_number]} for topic in topics
-            ],
-            "topics": [topic.to_json() for topic in topics],
-            "subscriptions": [entry.to_json() for entry in subscriptions],
-            "snapshots": [snapshot.to_json() for snapshot in snapshots],
+            "logs": [],
+            **{kind.KIND: [] for kind in (Topic, SubscriptionEntry, Snapshot)},
         }
+        for entry in entries:
+            rendered[entry.KIND].append(entry.to_json())
+            if isinstance(entry, Topic):
+                rendered["logs"].append(self._render_log(entry.log_number))
+        return rendered
+
+    def _render_log(self, number: int) -> dict[str, int]:
+        return {"number": number, "first_id": self._first_ids[number]}
 
     def _load(self, content: dict[str, Any]) -> None:
         self._next_number = content["next_number"]
@@ -475,6 +458,14 @@ class Resources:
         self._first_ids = {number: first for number, first in self._first_ids.items() if number in self._logs}
         acks_of = {entry.working.number for entry in self.subscriptions.values()}
         remove_leftovers(self._folder, self._next_number, logs=self._logs.keys(), acks=acks_of)
+
+
+def _find(entries: Mapping[str, _Entry], name: str, kind: str) -> _Entry:
+    found = entries.get(name)
+    if found is None:
+        configs.validate_name(name, kind)
+        raise StatusError.not_found(name)
+    return found
 
 
 @contextlib.contextmanager

@@ -94,10 +94,12 @@ class Segment:
 
     @classmethod
     def create(cls, folder: Path, first_seq: int, first_id: int) -> "Segment":
-        """Make the files of an empty segment and return it."""
+        """Make the files of an empty segment and return it, ready to append."""
         for path in segment_paths(folder, first_seq):
             path.touch()
-        return cls(folder, first_seq, first_id)
+        segment = cls(folder, first_seq, first_id)
+        segment.open_for_append()
+        return segment
 
     def __del__(self) -> None:
         # Readers may still hold a segment that was deleted or evicted; its file goes with the last of them.

@@ -93,17 +93,7 @@ class MessageLog:
         self._answering: dict[int, float] = {}
         # Apart from the other lock, which is held over writes: the server's one polling thread takes this one.
         self._answering_lock = threading.Lock()
-        for start, stop in self._holes():
-            if stop % JUMP:
-                first, last = first_id + start, first_id + stop - 1
-                report_damage(
-                    "messages_missing",
-                    owner,
-                    folder,
-                    messages=stop - start,
-                    first_message_id=first,
-                    last_message_id=last,
-                )
+        self._report_missing()
         if not is_end_whole:
             self._jump(end)
 
@@ -135,7 +125,7 @@ class MessageLog:
         if not self._firsts:
             self._firsts = [0 if is_whole_end else _next_jump(end)]
             is_whole_end = True
-            return self._create(self._firsts[0]), is_whole_end, end
+            return Segment.create(self.folder, self._firsts[0], self.first_id), is_whole_end, end
         del self._ends[self._firsts[-1]]
         active = Segment(self.folder, self._firsts[-1], self.first_id)
         active.open_for_append()
@@ -150,11 +140,6 @@ class MessageLog:
         for left in salvaged.firsts:
             self._ends[left] = Segment(self.folder, left, self.first_id).end_seq
         return salvaged
-
-    def _create(self, first: int) -> Segment:
-        segment = Segment.create(self.folder, first, self.first_id)
-        segment.open_for_append()
-        return segment
 
     def _read_last_time(self) -> int:
         if self._active.last_time or len(self._firsts) == 1:
@@ -177,6 +162,19 @@ class MessageLog:
         for first, following in pairwise(self._firsts):
             if self._ends[first] < following:
                 yield self._ends[first], following
+
+    def _report_missing(self) -> None:
+        for start, stop in self._holes():
+            # Numbers up to a jump were passed over, and never given.
+            if stop % JUMP:
+                report_damage(
+                    "messages_missing",
+                    self._owner,
+                    self.folder,
+                    messages=stop - start,
+                    first_message_id=self.first_id + start,
+                    last_message_id=self.first_id + stop - 1,
+                )
 
     def fill_missing(self, acked: SeqSet) -> None:
         """Put every number that is no longer on disk into ``acked``."""
@@ -292,7 +290,7 @@ class MessageLog:
         if self.next_seq < self._written_seq:
             self._join_flush()
             return
-        segment = self._create(self._written_seq)
+        segment = Segment.create(self.folder, self._written_seq, self.first_id)
         if self._fsync:
             sync_folder(self.folder)
         self._active.close()

@@ -2,12 +2,14 @@
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 Seqs = npt.NDArray[np.int64]
 Run = tuple[int, int]
+NOTHING: Final[Seqs] = np.empty(0, dtype=np.int64)
 
 
 def read_runs(seqs: Seqs) -> list[Run]:
@@ -74,6 +76,11 @@ class SeqSet:
             return True
         at = bisect_right(self._starts, seq) - 1
         return at >= 0 and seq < self._ends[at]
+
+    @property
+    def run_count(self) -> int:
+        """How many runs there are above the floor."""
+        return len(self._starts)
 
     def runs(self) -> list[Run]:
         """Return the runs above the floor, lowest first."""

@@ -5,7 +5,6 @@ import contextlib
 import ctypes
 import errno
 import fcntl
-import ipaddress
 import json
 import logging
 import os
@@ -29,6 +28,7 @@ from local.resources import Resources
 from local.streaming import StreamSlots
 from local.subscriber import SubscriberService
 from model.errors import CheckpointCorruptError, LeaseHeldError, PortTakenError, StorageFullError
+from model.variables import is_loopback_name
 
 DEFAULT_PORT: Final = 8085
 STATS_METHOD: Final = "/refeed.local.Stats/Get"
@@ -231,14 +231,6 @@ def _render_address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches ``host``."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _port_taken(host: str, port: int) -> PortTakenError:
     return PortTakenError(f"Port {port} on {host} is taken; choose another one with --port.", port=port)
 
@@ -261,16 +253,7 @@ def _keep_freed_memory() -> None:
             mallopt(option, value)
 
 
-def serve(
-    port: int,
-    data_dir: Path,
-    host: str = "127.0.0.1",
-    *,
-    fsync: bool = False,
-    health_port: int | None = None,
-    partial_pulls: bool = False,
-    seek_seconds: float = 0.0,
-) -> None:
+def serve(server: PubSubServer) -> None:
     """Serve until SIGTERM or SIGINT, then stop cleanly; one line on standard output says when it is ready.
 
     Must run on the main thread, since it takes the signals.
@@ -281,25 +264,18 @@ def serve(
     """
     _raise_file_limit()
     _keep_freed_memory()
-    if not is_loopback(host):
+    if not is_loopback_name(server.host):
         logging.getLogger(__name__).warning(
-            "The Pub/Sub server has no authentication: everyone who reaches %s can read, publish and delete.", host
+            "The Pub/Sub server has no authentication: everyone who reaches %s can read, publish and delete.",
+            server.host,
         )
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with PubSubServer(
-        data_dir,
-        host,
-        port,
-        fsync=fsync,
-        health_port=health_port,
-        partial_pulls=partial_pulls,
-        seek_seconds=seek_seconds,
-    ) as server:
+    with server:
         sys.stdout.write(f"Pub/Sub server on {server.emulator_host}\n")
         if server.health_port is not None:
-            sys.stdout.write(f"Health checks on http://{_render_address(host, server.health_port)}/\n")
+            sys.stdout.write(f"Health checks on http://{_render_address(server.host, server.health_port)}/\n")
         sys.stdout.flush()
         stop.wait()
 
@@ -324,16 +300,17 @@ def main() -> None:
     arguments = parser.parse_args()
     # Standard output has the one line that says where the server is.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
+    server = PubSubServer(
+        arguments.data_dir,
+        arguments.host,
+        arguments.port,
+        fsync=arguments.fsync,
+        health_port=arguments.health_port,
+        partial_pulls=arguments.partial_pulls,
+        seek_seconds=arguments.seek_seconds,
+    )
     try:
-        serve(
-            arguments.port,
-            arguments.data_dir,
-            arguments.host,
-            fsync=arguments.fsync,
-            health_port=arguments.health_port,
-            partial_pulls=arguments.partial_pulls,
-            seek_seconds=arguments.seek_seconds,
-        )
+        serve(server)
     except (CheckpointCorruptError, LeaseHeldError, PortTakenError, StorageFullError) as exc:
         sys.exit(exc.message)
 

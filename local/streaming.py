@@ -4,8 +4,9 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 import grpc
@@ -16,7 +17,7 @@ from local.configs import MAX_ACK_DEADLINE_SECONDS
 from local.resources import Resources
 from local.status import StatusError
 from local.subscription import Subscription
-from local.wire import parse_ack_ids
+from local.wire import AckIds, parse_ack_ids
 
 _MIN_STREAM_DEADLINE_SECONDS: Final = 10
 # Smaller than a Pull's: flow control acts between responses.
@@ -78,7 +79,7 @@ class _Stream:
         if request.stream_ack_deadline_seconds:
             self.deadline_seconds = _check_deadline(request.stream_ack_deadline_seconds)
         if request.ack_ids:
-            self._acknowledge(list(request.ack_ids))
+            self._settle(request.ack_ids, self._subscription.acknowledge, "acknowledge_confirmation")
         if request.modify_deadline_ack_ids:
             if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
                 raise StatusError.invalid(
@@ -92,27 +93,25 @@ class _Stream:
             for seconds, ack_ids in by_seconds.items():
                 if not 0 <= seconds <= MAX_ACK_DEADLINE_SECONDS:
                     raise StatusError.invalid(f"Invalid ack deadline given ({seconds} seconds).")
-                self._modify_ack_deadline(ack_ids, seconds)
+                modify = partial(self._subscription.modify_ack_deadline, seconds=seconds)
+                self._settle(ack_ids, modify, "modify_ack_deadline_confirmation")
 
-    def _acknowledge(self, ack_ids: list[str]) -> None:
-        refused = _refused_by(lambda: self._subscription.acknowledge(parse_ack_ids(ack_ids)))
+    def _settle(self, ack_ids: Sequence[str], call: Callable[[AckIds], None], confirmation: str) -> None:
+        """Make a call about ``ack_ids``; exactly-once delivery answers which of them counted."""
+        refused: set[str] = set()
+        try:
+            call(parse_ack_ids(ack_ids))
+        except StatusError as exc:
+            if not exc.ack_ids:
+                raise
+            refused.update(exc.ack_ids)
         if self._subscription.rules.exactly_once:
             answer = _Response()
-            answer.acknowledge_confirmation.ack_ids.extend(set(ack_ids) - refused)
-            answer.acknowledge_confirmation.invalid_ack_ids.extend(refused)
-            self._confirm(answer)
-
-    def _modify_ack_deadline(self, ack_ids: list[str], seconds: int) -> None:
-        refused = _refused_by(lambda: self._subscription.modify_ack_deadline(parse_ack_ids(ack_ids), seconds))
-        if self._subscription.rules.exactly_once:
-            answer = _Response()
-            answer.modify_ack_deadline_confirmation.ack_ids.extend(set(ack_ids) - refused)
-            answer.modify_ack_deadline_confirmation.invalid_ack_ids.extend(refused)
-            self._confirm(answer)
-
-    def _confirm(self, answer: Any) -> None:
-        self.confirmations.append(answer.SerializeToString())
-        self.bell.set()
+            confirmed = getattr(answer, confirmation)
+            confirmed.ack_ids.extend(set(ack_ids) - refused)
+            confirmed.invalid_ack_ids.extend(refused)
+            self.confirmations.append(answer.SerializeToString())
+            self.bell.set()
 
     def read_requests(self, requests: Iterator[bytes]) -> None:
         """Apply the requests until the client stops sending; runs on a thread of its own."""
@@ -216,17 +215,6 @@ def _deliver(
             subscription.wait_for_room(
                 stream.number, stream.bell, quiet_seconds, lambda: is_over() or stream.has_room()
             )
-
-
-def _refused_by(call: Callable[[], None]) -> set[str]:
-    """Return the ack ids that exactly-once delivery refuses in ``call``."""
-    try:
-        call()
-    except StatusError as exc:
-        if not exc.ack_ids:
-            raise
-        return set(exc.ack_ids)
-    return set()
 
 
 def _check_deadline(seconds: int) -> int:

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Any, Final, cast
 
 import grpc
-from google.protobuf import empty_pb2
 from google.pubsub_v1 import types
 
 from local import wire
-from local.answers import Handler, abort, answer, answer_bytes, cut_page
+from local.answers import Handler, abort, answer, answer_bytes, render_page
 from local.configs import MAX_ACK_DEADLINE_SECONDS
 from local.resources import Resources
 from local.status import StatusError
@@ -53,21 +52,45 @@ class SubscriberService:
 
     def handler(self) -> Handler:
         """Return what a gRPC server takes; methods that are not in it are UNIMPLEMENTED."""
+        resources = self._resources
         methods = {
             "Pull": answer_bytes(self.pull),
             "StreamingPull": grpc.stream_stream_rpc_method_handler(self.streaming_pull),
             "Acknowledge": answer_bytes(self.acknowledge),
             "ModifyAckDeadline": answer_bytes(self.modify_ack_deadline),
-            "CreateSubscription": answer(types.Subscription.pb(), self._resources.create_subscription),
-            "GetSubscription": answer(types.GetSubscriptionRequest.pb(), self._get_subscription),
-            "UpdateSubscription": answer(types.UpdateSubscriptionRequest.pb(), self._update_subscription),
+            "CreateSubscription": answer(types.Subscription.pb(), resources.create_subscription),
+            "GetSubscription": answer(
+                types.GetSubscriptionRequest.pb(),
+                lambda request: resources.subscription(request.subscription).config,
+            ),
+            "UpdateSubscription": answer(
+                types.UpdateSubscriptionRequest.pb(),
+                lambda request: resources.update_subscription(
+                    request.subscription, list(request.update_mask.paths)
+                ),
+            ),
             "ModifyPushConfig": answer(types.ModifyPushConfigRequest.pb(), self._modify_push_config),
-            "DeleteSubscription": answer(types.DeleteSubscriptionRequest.pb(), self._delete_subscription),
+            "DeleteSubscription": answer(
+                types.DeleteSubscriptionRequest.pb(),
+                lambda request: resources.delete_subscription(request.subscription),
+            ),
             "ListSubscriptions": answer(types.ListSubscriptionsRequest.pb(), self._list_subscriptions),
-            "CreateSnapshot": answer(types.CreateSnapshotRequest.pb(), self._create_snapshot),
-            "GetSnapshot": answer(types.GetSnapshotRequest.pb(), self._get_snapshot),
-            "UpdateSnapshot": answer(types.UpdateSnapshotRequest.pb(), self._update_snapshot),
-            "DeleteSnapshot": answer(types.DeleteSnapshotRequest.pb(), self._delete_snapshot),
+            "CreateSnapshot": answer(
+                types.CreateSnapshotRequest.pb(),
+                lambda request: resources.create_snapshot(
+                    request.name, request.subscription, dict(request.labels)
+                ),
+            ),
+            "GetSnapshot": answer(
+                types.GetSnapshotRequest.pb(), lambda request: resources.snapshot(request.snapshot).config
+            ),
+            "UpdateSnapshot": answer(
+                types.UpdateSnapshotRequest.pb(),
+                lambda request: resources.update_snapshot(request.snapshot, list(request.update_mask.paths)),
+            ),
+            "DeleteSnapshot": answer(
+                types.DeleteSnapshotRequest.pb(), lambda request: resources.delete_snapshot(request.snapshot)
+            ),
             "ListSnapshots": answer(types.ListSnapshotsRequest.pb(), self._list_snapshots),
             "Seek": answer(types.SeekRequest.pb(), self._seek),
         }
@@ -141,49 +164,21 @@ class SubscriberService:
 
     # -- resources
 
-    def _get_subscription(self, request: Any) -> Any:
-        return self._resources.subscription(request.subscription).config
-
-    def _update_subscription(self, request: Any) -> Any:
-        return self._resources.update_subscription(request.subscription, list(request.update_mask.paths))
-
-    def _modify_push_config(self, request: Any) -> Any:
+    def _modify_push_config(self, request: Any) -> None:
         """An empty configuration means pulling, which every subscription here does."""
         self._resources.subscription(request.subscription)
         if request.push_config.ListFields():
             raise StatusError.unimplemented("push subscriptions")
-        return empty_pb2.Empty()
-
-    def _delete_subscription(self, request: Any) -> Any:
-        self._resources.delete_subscription(request.subscription)
-        return empty_pb2.Empty()
 
     def _list_subscriptions(self, request: Any) -> Any:
-        prefix = request.project + "/subscriptions/"
-        found = [e.config for name, e in list(self._resources.subscriptions.items()) if name.startswith(prefix)]
-        page, token = cut_page(found, request.page_size, request.page_token)
-        return types.ListSubscriptionsResponse.pb()(subscriptions=page, next_page_token=token)
-
-    def _create_snapshot(self, request: Any) -> Any:
-        return self._resources.create_snapshot(request.name, request.subscription, dict(request.labels))
-
-    def _get_snapshot(self, request: Any) -> Any:
-        return self._resources.snapshot(request.snapshot).config
-
-    def _update_snapshot(self, request: Any) -> Any:
-        return self._resources.update_snapshot(request.snapshot, list(request.update_mask.paths))
-
-    def _delete_snapshot(self, request: Any) -> Any:
-        self._resources.delete_snapshot(request.snapshot)
-        return empty_pb2.Empty()
+        found = self._resources.list_configs(self._resources.subscriptions, request.project)
+        return render_page(request, types.ListSubscriptionsResponse.pb(), "subscriptions", found)
 
     def _list_snapshots(self, request: Any) -> Any:
-        prefix = request.project + "/snapshots/"
-        found = [s.config for name, s in list(self._resources.snapshots.items()) if name.startswith(prefix)]
-        page, token = cut_page(found, request.page_size, request.page_token)
-        return types.ListSnapshotsResponse.pb()(snapshots=page, next_page_token=token)
+        found = self._resources.list_configs(self._resources.snapshots, request.project)
+        return render_page(request, types.ListSnapshotsResponse.pb(), "snapshots", found)
 
-    def _seek(self, request: Any) -> Any:
+    def _seek(self, request: Any) -> None:
         """Seek; delivery follows "eventually", in up to a minute, and what is acknowledged may come meanwhile.
 
         See "Eventual consistency of Seek operations" on https://cloud.google.com/pubsub/docs/replay-overview
@@ -196,7 +191,6 @@ class SubscriberService:
             self._resources.seek_to_time(request.subscription, time_us, effect_seconds=seconds)
         else:
             raise StatusError.invalid("A seek needs a time or a snapshot.")
-        return types.SeekResponse.pb()()
 
 
 def _read_patience(context: grpc.ServicerContext) -> float:

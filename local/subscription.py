@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from local.acklog import AckLog
-from local.backlog import NOTHING, AckState, WaitingMessages
+from local.backlog import AckState, WaitingMessages
 from local.damage import DamagedError
 from local.leases import LeaseBook
 from local.ordering import OrderedBacklog
 from local.segments import MessageLog
-from local.seqset import Seqs, SeqSet, read_runs
+from local.seqset import NOTHING, Seqs, SeqSet, read_runs
 from local.status import StatusError
 from local.wire import AckIds, add_delivery_attempts, fill_ack_ids
 from model.filters import Filter

@@ -24,10 +24,10 @@ from google.protobuf.message import DecodeError
 from google.pubsub_v1 import types
 from google_crc32c import extend, value
 
+from local.seqset import Seqs
 from local.status import StatusError
 
 Bytes = npt.NDArray[np.uint8]
-Seqs = npt.NDArray[np.int64]
 
 # The plain protobuf classes below google.pubsub_v1's wrappers.
 PubsubMessage: Final[Any] = types.PubsubMessage.pb()
@@ -45,7 +45,6 @@ _ACK_FIELD_BYTES: Final = 2 + ACK_ID_BYTES
 _ID_FIELD_BYTES: Final = 2 + MESSAGE_ID_DIGITS
 _32_BITS: Final = (1 << 32) - 1
 _MANY: Final = 16
-_ACK_STRIDE: Final = 2 + ACK_ID_BYTES
 _CONTINUES: Final = 0x80
 _MAX_SHIFT: Final = 70
 _HEX: Final = np.array([f"{byte:02x}".encode() for byte in range(256)], dtype="S2").view(np.uint16)
@@ -380,9 +379,9 @@ def _read_name(raw: bytes) -> tuple[str, int]:
 def _read_ack_fields(raw: bytes, position: int, tag: int) -> AckIds | None:
     """Return the ack ids when the rest of the request is nothing but ack ids of our length."""
     rest = len(raw) - position
-    if rest <= 0 or rest % _ACK_STRIDE:
+    if rest <= 0 or rest % _ACK_FIELD_BYTES:
         return None
-    table = np.frombuffer(raw, dtype=np.uint8, offset=position).reshape(-1, _ACK_STRIDE)
+    table = np.frombuffer(raw, dtype=np.uint8, offset=position).reshape(-1, _ACK_FIELD_BYTES)
     if not ((table[:, 0] == tag).all() and (table[:, 1] == ACK_ID_BYTES).all()):
         return None
     return AckIds(table[:, 2:])

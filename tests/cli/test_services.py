@@ -39,14 +39,14 @@ def test_pubsub_passes_its_options_on(
     quiet_logging: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    served: list[Any] = []
-    monkeypatch.setattr("local.server.serve", lambda *args, **options: served.append((args, options)))
+    served: list[PubSubServer] = []
+    monkeypatch.setattr("local.server.serve", served.append)
     assert refeed("pubsub").code == 0
     options = ["--host", "10.0.0.7", "--port", "1", "--health-port", "2", "--fsync", "--data-dir", str(tmp_path)]
     assert refeed("pubsub", *options).code == 0
-    assert served == [
-        ((8085, home / "pubsub", "127.0.0.1"), {"fsync": False, "health_port": None}),
-        ((1, tmp_path, "10.0.0.7"), {"fsync": True, "health_port": 2}),
+    assert [(each.port, each.data_dir, each.host, each._fsync, each.health_port) for each in served] == [
+        (8085, home / "pubsub", "127.0.0.1", False, None),
+        (1, tmp_path, "10.0.0.7", True, 2),
     ]
 
 

@@ -98,7 +98,7 @@ def test_serving_for_others_than_this_machine_is_warned_of(
     for host in opened if is_open else closed:
         caplog.clear()
         with pytest.raises(LeaseHeldError):
-            server_module.serve(0, tmp_path, host)
+            server_module.serve(PubSubServer(tmp_path, host))
         assert ("no authentication" in caplog.text) == is_open
 
 
