@@ -46,6 +46,8 @@ _FRESH_BYTES: Final = 8_000_000
 _DRAIN_SECONDS: Final = 5.0
 _FAULT_SECONDS: Final = 5.0
 _RECORD_BYTES: Final = 100
+_UNWRITABLE: Final = "The queue can't be written."
+_NOTHING_TAKEN: Final = "Nothing of this request was taken."
 
 
 class QueueDelivery(Delivery):
@@ -115,7 +117,11 @@ class QueueDelivery(Delivery):
             what = "The collector's queue" if free < 0 else f"What the collector's queue may hold of {topic}"
             return [QueueFullError(f"{what} is full; nothing of this request was taken.")] * len(messages)
         if queue is None:
-            queue = self._begin(self._open(topic))
+            try:
+                queue = self._begin(self._open(topic))
+            except OSError as exc:
+                _LOG.error("the queue can't be written", topic=topic, reason=str(exc))
+                return [QueueFullError(f"{_UNWRITABLE} {_NOTHING_TAKEN}")] * len(messages)
         # Counted before they are on disk: many requests may be on their way there.
         queue.arriving_bytes += size
         try:
@@ -177,7 +183,10 @@ class _TopicQueue:
         self._published = AckLog(folder / topic / "published", self._log.first_seq, owner=f"queue of {topic}")
         self._log.claim(self._published.acked.floor)
         self._log.fill_missing(self._published.acked)
-        self.stored_bytes = self._measure(self._published.acked.floor, self._log.next_seq)
+        # Where the events end that are on disk and counted: what a write has just put there is not published yet.
+        self._end = self._log.next_seq
+        waiting = self._find_waiting(self._published.acked.floor, self._end)
+        self.stored_bytes = int(self._log.read_lengths(waiting).sum())
         self._writing: list[tuple[Sequence[bytes], asyncio.Future[RefeedError | None]]] = []
         # Events that are on disk, by number, with their bytes there: to keep them costs less than to read them.
         self._fresh: dict[int, tuple[bytes, int]] = {}
@@ -194,11 +203,7 @@ class _TopicQueue:
     @property
     def waiting(self) -> int:
         """How many events are on disk and not published."""
-        return self._published.acked.count_missing(self._log.next_seq)
-
-    def _measure(self, start: int, end: int) -> int:
-        """Return how many bytes the events in [start, end) have on disk."""
-        return int(self._log.read_lengths(self._find_waiting(start, end)).sum())
+        return self._published.acked.count_missing(self._end)
 
     def _find_waiting(self, start: int, end: int, most: int | None = None) -> Any:
         """Return the numbers in [start, end) that are neither published nor lost to damage, ``most`` of them."""
@@ -246,13 +251,14 @@ class _TopicQueue:
             error: RefeedError | None = None
             try:
                 first, lengths = await asyncio.to_thread(self._append, bodies)
+                self._end = first + len(bodies)
                 self.stored_bytes += sum(lengths)
                 self._remember(first, [message for messages, _ in taken for message in messages], lengths)
             except StatusError as exc:
-                error = QueueFullError(f"{exc.text} Nothing of this request was taken.")
+                error = QueueFullError(f"{exc.text} {_NOTHING_TAKEN}")
                 _LOG.error("the queue can't be written", topic=self.topic, reason=exc.text)
             except Exception:  # noqa: BLE001  a task that ends would leave every later request without an answer
-                error = QueueFullError("The queue can't be written. Nothing of this request was taken.")
+                error = QueueFullError(f"{_UNWRITABLE} {_NOTHING_TAKEN}")
                 _LOG.exception("the queue can't be written", topic=self.topic)
             for _, future in taken:
                 if not future.done():
@@ -322,7 +328,7 @@ class _TopicQueue:
 
     def _take_fresh(self) -> _Batch | None:
         """Return the next events when they are in memory, None when the disk has to be read."""
-        start, end = self._published.acked.floor, self._log.next_seq
+        start, end = self._published.acked.floor, self._end
         if start not in self._fresh or self._published.acked.count_missing(end) != end - start:
             return None
         seqs: list[int] = []
@@ -336,7 +342,7 @@ class _TopicQueue:
 
     def _read_batch(self) -> _Batch:
         """Return the next events to publish."""
-        floor, end = self._published.acked.floor, self._log.next_seq
+        floor, end = self._published.acked.floor, self._end
         seqs = self._find_waiting(floor, end, MAX_PUBLISH_REQUEST_MESSAGES)
         end = int(seqs[-1]) + 1 if len(seqs) else end
         while len(seqs):

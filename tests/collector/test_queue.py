@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -86,6 +87,51 @@ def test_events_go_through_the_disk_and_arrive_in_their_order(yard: Yard, tmp_pa
 
     run(yard.pubsub, tmp_path / "queue", work)
     assert numbers(yard.pull(3_000)) == list(range(3_000))
+
+
+def test_an_event_that_is_published_before_its_write_is_noted_is_not_counted_for_ever(
+    yard: Yard, tmp_path: Path
+) -> None:
+    async def work(queue: QueueDelivery) -> None:
+        assert await queue.deliver(yard.topic, [message(0)]) == [None]
+        await wait_for(lambda: not queue.waiting_bytes, "the first one is published")
+        held = queue._topics[yard.topic]
+        append = held._append
+
+        def append_slowly(bodies: Any) -> Any:
+            found = append(bodies)
+            time.sleep(0.5)
+            return found
+
+        held._append = append_slowly  # type: ignore[method-assign]
+        second = asyncio.create_task(queue.deliver(yard.topic, [message(1)]))
+        await asyncio.sleep(0.1)
+        # As when an event before it was under way.
+        held._to_publish.set()
+        assert await second == [None]
+        await wait_for(lambda: not held.waiting, "the second one is published")
+        await asyncio.sleep(0.1)
+        assert (queue.waiting_bytes, held._fresh, held._fresh_bytes) == (0, {}, 0)
+
+    run(yard.pubsub, tmp_path / "queue", work)
+    assert numbers(yard.pull(2)) == [0, 1]
+
+
+def test_a_full_disk_refuses_the_first_event_of_a_topic_as_any_other(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async def work(queue: QueueDelivery) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr("local.segment.Path.touch", full)
+            [error] = await queue.deliver(yard.topic, [message(0)])
+            assert isinstance(error, QueueFullError)
+        assert await queue.deliver(yard.topic, [message(1)]) == [None]
+
+    run(yard.pubsub, tmp_path / "queue", work)
+    assert numbers(yard.pull(1)) == [1]
 
 
 def test_what_was_answered_survives_a_kill_and_keeps_its_id_and_order(
