@@ -2,12 +2,11 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from backfill.plan.plan import text_warnings
 from model.errors import RequestInvalidError
-from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME, Partitioning, TableSchema
+from model.table import ARCHIVE_COLUMNS, PARTITION_DATE, PARTITION_TIME, TableSchema
 from sql.check import check_query, render_finding
 from sql.datatypes import ATTRIBUTES
 from sql.edits import PlacedViolation, find_edits
@@ -17,26 +16,6 @@ from sql.violation import Violation
 
 # Where a finding is from: the gate refuses the query everywhere, the warehouse only this deployment's.
 FindingSource = Literal["gate", "warehouse"]
-
-
-@dataclass(frozen=True, slots=True)
-class ReadableTable:
-    """A table that queries may read; ``columns`` is None where nobody knows them before the query runs."""
-
-    table: str
-    is_archive: bool
-    partitioning: Partitioning | None
-    columns: Sequence[tuple[str, str]] | None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape, its pseudo columns among the columns."""
-        pseudo = [(PARTITION_TIME, "TIMESTAMP"), (PARTITION_DATE, "DATE")] if self.partitioning else []
-        columns = None if self.columns is None else [*self.columns, *pseudo]
-        return {
-            "table": self.table,
-            "is_archive": self.is_archive,
-            "columns": None if columns is None else [{"name": name, "type": kind} for name, kind in columns],
-        }
 
 
 def check_replay_query(
@@ -69,25 +48,36 @@ def check_replay_query(
         "columns": document.get("columns", []),
         "warnings": [] if report.query is None else text_warnings(report.query),
         "reads": document.get("tables", []),
-        "tables": [table.to_json() for table in readable_tables(policy)],
+        "tables": _render_tables(policy),
     }
 
 
-def readable_tables(policy: Policy) -> list[ReadableTable]:
-    """Return every table that a query may read and that is there, the archive first."""
+def _render_tables(policy: Policy) -> list[dict[str, Any]]:
+    """Return in the API's shape every table that a query may read and that is there, the archive first."""
     columns = [
         (column.name, str(ATTRIBUTES) if column.type == "ATTRIBUTES" else column.type)
         for column in ARCHIVE_COLUMNS
     ]
-    archive = ReadableTable(policy.archive_table, is_archive=True, partitioning="day", columns=columns)
+    found = [
+        _render_table(
+            policy.archive_table, TableSchema(policy.archive_table, tuple(columns), "day"), is_archive=True
+        )
+    ]
     others = [name for name in policy.extra_tables if name not in policy.missing_tables]
-    return [archive, *(_extra(name, policy.schema(name)) for name in others)]
+    return found + [_render_table(name, policy.schema(name), is_archive=False) for name in others]
 
 
-def _extra(name: str, schema: TableSchema | None) -> ReadableTable:
-    if schema is None:
-        return ReadableTable(name, is_archive=False, partitioning=None, columns=None)
-    return ReadableTable(name, is_archive=False, partitioning=schema.partitioning, columns=schema.columns)
+def _render_table(name: str, schema: TableSchema | None, *, is_archive: bool) -> dict[str, Any]:
+    """Return a table with its pseudo columns; without a schema nobody knows its columns before the query runs."""
+    columns: list[tuple[str, str]] | None = None
+    if schema is not None:
+        pseudo = [(PARTITION_TIME, "TIMESTAMP"), (PARTITION_DATE, "DATE")] if schema.partitioning else []
+        columns = [*schema.columns, *pseudo]
+    return {
+        "table": name,
+        "is_archive": is_archive,
+        "columns": None if columns is None else [{"name": column, "type": kind} for column, kind in columns],
+    }
 
 
 def _warehouse_violations(query: ValidatedQuery, check: Callable[[ValidatedQuery], None]) -> Sequence[Violation]:

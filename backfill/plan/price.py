@@ -1,8 +1,8 @@
 """What a replay costs at Google's list prices: each thing that is billed, and the sum of what is known before."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 from connectors.pubsub.client import SubscriptionInfo
 from warehouse.figures import SELECTION_KEPT_DAYS, QueryFigures
@@ -37,10 +37,6 @@ class ReplayPrice:
     usd: float | None
     at_least_usd: float
     parts: tuple[PricePart, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The pipeline's dead letters: counted by reason, each reason with the request that sends its messages again."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -65,10 +65,6 @@ class LetterMessage:
     attributes: dict[str, str | None] | None = None
     data: bytes | None = None
     data_bytes: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return its fields; ``data`` are bytes."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

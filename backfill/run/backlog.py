@@ -10,13 +10,13 @@ from typing import Final
 import structlog
 
 from backfill.plan.request import YieldTo
-from backfill.run.progress import CheckpointFolder, CheckpointReader
+from backfill.run.progress import CheckpointReader
 from connectors.pubsub.backlog import Backlog, open_backlog
 from jobs.files import Files
 from model.errors import PubSubUnavailableError, RefeedError, SubscriptionNotFoundError
 
 _LOG: Final = structlog.get_logger()
-# A figure that can't be read for so long counts as too old: what can't be seen is not to be made worse.
+# An age that can't be read for this long counts as too old: what can't be seen is not to be made worse.
 _BLIND_SECONDS: Final = 120.0
 _EASY: Final = 0.5
 _DECREASE: Final = 0.5
@@ -30,7 +30,7 @@ class PublishedRate:
     """Messages a second that a job published since the last call, over all of its tasks."""
 
     def __init__(self, progress: Files | Path, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._reader = CheckpointReader(CheckpointFolder(progress))
+        self._reader = CheckpointReader(progress)
         self._clock = clock
         self._last: tuple[float, int] | None = None
 

@@ -3,7 +3,7 @@
 import base64
 import json
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Self
 
@@ -39,8 +39,7 @@ class DeadLetter:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as it is kept; ``data`` is base64."""
-        fields = {name: getattr(self, name) for name in self.__slots__}
-        return {**fields, "data": base64.b64encode(self.data).decode()}
+        return {**asdict(self), "data": base64.b64encode(self.data).decode()}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
@@ -90,7 +89,7 @@ class DeadLetterWriter:
         self._append([_letter(rows, place, reason, now).to_json() for place, reason in refused])
 
     def write_published(self, rows: Iterable[int]) -> None:
-        """Say that rows of the selection which had failed are published now."""
+        """Write that rows of the selection, which had failed, are published now."""
         published = list(rows)
         self._append([{"published": published}] if published else [])
 

@@ -25,12 +25,12 @@ class BackfillFolder(JobFolder):
         return found
 
     def enter_slice(self, number: int, epoch: int) -> None:
-        """Say that a task of attempt ``epoch`` works on slice ``number``."""
+        """Write that a task of attempt ``epoch`` works on slice ``number``."""
         self._running.make()
         self._running.write(f"{number}.{epoch}", b"")
 
     def leave_slice(self, number: int, epoch: int) -> None:
-        """Say that the task is done with the slice for now; one that was killed never says so."""
+        """Take that back: the task is done with the slice for now; one that was killed never does so."""
         self._running.remove(f"{number}.{epoch}")
 
     def running_slices(self, epoch: int) -> list[int]:

@@ -7,10 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 import structlog
 
+from backfill.run.backlog import BacklogThrottle
 from backfill.run.dead_letters import slices_with_letters
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
@@ -22,7 +23,7 @@ from model.message import MAX_PUBLISH_REQUEST_MESSAGES
 _LOG: Final = structlog.get_logger()
 _TICK_SECONDS: Final = 0.1
 _BEAT_SECONDS: Final = 1.0
-# A task that hears nothing of its driver for so long ends; the driver starts it again when it still lives.
+# A task ends when its driver has written nothing for this long; a driver that lives starts it again.
 SILENT_SECONDS: Final = 10.0
 # What may be given out and not be used yet, in seconds of the rate: a task that stood still catches that much up.
 _BURST_SECONDS: Final = 1.0
@@ -31,7 +32,7 @@ _IDLE_SECONDS: Final = 0.2
 _SIGHTS_AHEAD: Final = 3
 _LEAST_BURST_MESSAGES: Final = 2
 _COUNT_SECONDS: Final = 0.5
-# A task that waits for its turn lets others have its place in Spark after so long.
+# After this long, a task that waits for its turn leaves its place in Spark to another one.
 _TURN_SECONDS: Final = 20.0
 
 
@@ -52,7 +53,7 @@ def _name(epoch: int) -> str:
 
 
 def write_pace(folder: BackfillFolder, epoch: int, pace: Pace) -> None:
-    """Tell the tasks of attempt ``epoch`` how far they may go."""
+    """Write how far the tasks of attempt ``epoch`` may go."""
     write_json(folder.files, _name(epoch), {"beat": pace.beat, "go": pace.go, "until": pace.until})
 
 
@@ -125,16 +126,8 @@ def burst_of(rate: float, sight_seconds: float) -> int:
 
 
 def is_limited(control: Control) -> bool:
-    """Say whether there is anything to count before it goes out."""
+    """Whether messages have to be counted before they go out."""
     return control.rate_limit_messages_per_second is not None or control.canary_messages is not None
-
-
-class Throttle(Protocol):
-    """Something else that slows an attempt down; :class:`backfill.run.backlog.BacklogThrottle`."""
-
-    def limit(self) -> float | None:
-        """Return the messages a second that it allows now, None for any number."""
-        ...
 
 
 class Pacer:
@@ -152,7 +145,7 @@ class Pacer:
         epoch: int,
         *,
         max_failed: int = 0,
-        throttle: Throttle | None = None,
+        throttle: BacklogThrottle | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._folder = folder
@@ -165,7 +158,7 @@ class Pacer:
         self._burst_seconds = max(_BURST_SECONDS, _SIGHTS_AHEAD * folder.sight_seconds)
         self._beat_seconds = max(_BEAT_SECONDS, folder.sight_seconds)
         self._checkpoints = CheckpointFolder(folder.progress)
-        self._reader = CheckpointReader(self._checkpoints)
+        self._reader = CheckpointReader(folder.progress)
         self._rows: Mapping[int, int] = {}
         self._until: dict[int, int] = {}
         self._tokens = 0.0

@@ -76,20 +76,20 @@ class CheckpointFolder:
 
     def read_all(self) -> list[SliceCheckpoint]:
         """Return the latest attempt's checkpoint of every slice that ever started."""
-        return list(CheckpointReader(self).read())
+        return list(CheckpointReader(self.files).read())
 
 
 class CheckpointReader:
     """Reads all checkpoints again and again; those of finished slices only once."""
 
-    def __init__(self, folder: CheckpointFolder) -> None:
-        self._folder = folder
+    def __init__(self, place: Files | Path) -> None:
+        self._files = open_files(place)
         self._done: dict[int, SliceCheckpoint] = {}
 
     def read(self) -> Iterable[SliceCheckpoint]:
         """Return the latest attempt's checkpoint of every slice that ever started."""
         latest = dict(self._done)
-        for _, end in self._folder.files.latest("", self._is_wanted):
+        for _, end in self._files.latest("", self._is_wanted):
             checkpoint = _parse(end)
             if checkpoint is None:
                 continue

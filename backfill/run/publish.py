@@ -31,7 +31,7 @@ CHECKPOINT_DDL: Final = "slice bigint, published bigint, failed bigint, done boo
 
 
 def unconfirmed_bound(slices_running: int, most: int | None = None) -> int:
-    """Return how many messages at most still go out after a pause or a cancel of so many running slices.
+    """Return how many messages at most still go out after a pause or a cancel of ``slices_running`` slices.
 
     What a task has sent can't be called back: it is the requests that wait for their answers. How many slices run
     is ``len(folder.running_slices(epoch))``. ``most`` is what the attempt's pace lets them have out together.
@@ -244,7 +244,7 @@ def _take_over(before: SliceCheckpoint | None, epoch: int, piece: Piece, max_unc
 
 
 def _is_key_stopped(folder: BackfillFolder, piece: Piece, offset: int, rows: pa.RecordBatch) -> bool:
-    """Say whether the row before the next one is a dead letter of the same ordering key.
+    """Whether the row before the next one is a dead letter of the same ordering key.
 
     Where a message of a key fails, the key's later ones in its slice do too: so the one before tells.
     """

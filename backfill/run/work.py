@@ -165,7 +165,7 @@ def _missing_again(
 
 
 def _goes_on(folder: BackfillFolder, replays: Sequence[_Replay], asked: int, epoch: int) -> bool:
-    """Say whether the attempt goes on with rows that an earlier one, which died or paused, began to send."""
+    """Whether the attempt goes on with rows that an earlier one, which died or paused, began to send."""
     if not replays or replays[-1].asked != asked:
         return False
     outcomes = [folder.read_outcome(earlier) for earlier in range(replays[-1].epoch, epoch)]
@@ -173,7 +173,7 @@ def _goes_on(folder: BackfillFolder, replays: Sequence[_Replay], asked: int, epo
 
 
 def _is_behind(checkpoints: Checkpoints, part: SelectionSlice, row: int) -> bool:
-    """Say whether the slice has got past ``row``; if not, it sends the row again by itself."""
+    """Whether the slice has got past ``row``; if not, it sends the row again by itself."""
     reached = checkpoints.get(part.number)
     return reached is not None and row < part.first_row + reached.offset
 

@@ -20,7 +20,7 @@ def approval_of(rows: int | None, above_rows: int) -> dict[str, Any] | None:
 
 
 def exceeds_approval(job: Job) -> bool:
-    """Say whether the job has more rows than one person may decide about, and than somebody else has approved.
+    """Whether the job has more rows than one person may decide about, and than somebody else has approved.
 
     What is known counts: the plan's rows at first, those that were selected later. An approval is one of that many
     rows: where the archive has grown since, and more are selected, it does not hold.
@@ -48,7 +48,7 @@ def allowed_rows(job: Job) -> int | None:
 
 
 def is_approved(job: Job) -> bool:
-    """Say whether somebody has approved the job, be it with fewer rows than it has."""
+    """Whether somebody has approved the job, be it with fewer rows than it has."""
     return (job.approval or {}).get("by") is not None
 
 

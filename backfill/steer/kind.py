@@ -4,7 +4,7 @@ import time
 from typing import Any, Final
 
 from backfill.run.folder import BackfillFolder
-from backfill.run.progress import CheckpointFolder, CheckpointReader, Progress, ProgressMeter
+from backfill.run.progress import CheckpointReader, Progress, ProgressMeter
 from backfill.run.selection import read_selection
 from backfill.steer.approval import exceeds_approval
 from jobs.folder import JobFolder
@@ -18,7 +18,7 @@ class BackfillFigures:
 
     def __init__(self, folder: JobFolder) -> None:
         self._folder = BackfillFolder.of(folder)
-        self._reader = CheckpointReader(CheckpointFolder(self._folder.progress))
+        self._reader = CheckpointReader(self._folder.progress)
         self._meter = ProgressMeter()
         self._selected: int | None = None
         self._latest: Progress | None = None

@@ -2,6 +2,7 @@
 
 import base64
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, Final
 
 from backfill.plan.plan import render_text
@@ -32,7 +33,7 @@ def show_letter(letter: DeadLetter, *, reader: Principal, preview_bytes: int | N
 
     The payload is its own text or base64, cut at ``preview_bytes``; without them it is whole, in base64.
     """
-    fields: dict[str, Any] = {**letter.to_json(), "data_bytes": len(letter.data), "is_cut": False}
+    fields: dict[str, Any] = {**asdict(letter), "data_bytes": len(letter.data), "is_cut": False}
     if not reader.may_read(letter.topic):
         return {**fields, **_HIDDEN}
     if preview_bytes is None:
@@ -42,7 +43,7 @@ def show_letter(letter: DeadLetter, *, reader: Principal, preview_bytes: int | N
 
 def show_pipeline_letter(letter: LetterMessage, *, reader: Principal, preview_bytes: int | None) -> dict[str, Any]:
     """Return a dead letter of the pipeline as :func:`show_letter` does; without ``preview_bytes`` no payload."""
-    fields = letter.to_json()
+    fields = asdict(letter)
     if preview_bytes is None or letter.data is None or not reader.may_read(letter.topic):
         return {**fields, **_HIDDEN, "is_cut": None}
     return {**fields, **_preview(letter.data, preview_bytes)}

@@ -18,7 +18,7 @@ from backfill.plan.planner import Planner
 from backfill.plan.redrive import LetterCounter
 from backfill.plan.request import LIVE, BackfillRequest
 from backfill.plan.settings import BackfillSettings
-from backfill.plan.validation import ValidRequest, validate_changes
+from backfill.plan.validation import validate_changes
 from backfill.run.dead_letters import find_dead_letters
 from backfill.run.progress import Progress
 from backfill.steer.approval import allowed_rows, approval_of, approved, exceeds_approval, is_approved
@@ -259,13 +259,11 @@ class BackfillService(BackfillReader):
         job = self._steerable(backfill_id, principal, versions)
         self._check_retry(job, only)
         # What an earlier retry asked for is not asked for again.
-        chosen = self._verifier.missing_rows(job) if only == "missing" else []
-        if only == "missing" and not chosen:
-            raise JobStateError(f"{job.id} has landed whole; nothing is missing.", state=job.state.value)
-        if is_chosen:
-            chosen = find_dead_letters(self._folder_of(job.id), rows=frozenset(rows), code=code)
-            if not chosen:
-                raise JobStateError(f"{job.id} has no such dead letters.", state=job.state.value)
+        chosen: list[int] = []
+        if only == "missing":
+            chosen = self._find_missing(job)
+        elif is_chosen:
+            chosen = self._find_letters(job, rows, code)
         check_overlap = retry_guard(job, self._folder_of)
 
         def guard(active: Sequence[Job]) -> None:
@@ -377,7 +375,12 @@ class BackfillService(BackfillReader):
         if request.create_topic:
             self._pubsub.create_topic(request.topic)
         return self._insert(
-            {**_asked(request, valid, sources), "warnings": warnings},
+            {
+                **request.to_json(),
+                "window": render_window(valid.window),
+                "source_topics": sources,
+                "warnings": warnings,
+            },
             lambda job_id: render_specification(job_id, request, source, self._settings, self._pubsub),
             principal=principal,
             idempotency=idempotency,
@@ -405,16 +408,24 @@ class BackfillService(BackfillReader):
             run["approval_rows"] = allowed_rows(job)
         folder.write_specification({**specification, "run": run})
 
+    def _find_missing(self, job: Job) -> list[int]:
+        found = self._verifier.missing_rows(job)
+        if not found:
+            raise JobStateError(f"{job.id} has landed whole; nothing is missing.", state=job.state.value)
+        return found
+
+    def _find_letters(self, job: Job, rows: Collection[int], code: str | None) -> list[int]:
+        found = find_dead_letters(self._folder_of(job.id), rows=frozenset(rows), code=code)
+        if not found:
+            raise JobStateError(f"{job.id} has no such dead letters.", state=job.state.value)
+        return found
+
     def _check_retry(self, job: Job, only: str) -> None:
         check_ended(job)
         if only == "all" and job.state is JobState.SUCCEEDED:
             raise JobStateError(f"{job.id} has published everything.", state=job.state.value)
         if only == "failed" and Progress.of(job).failed == 0:
             raise JobStateError(f"{job.id} has no dead letters.", state=job.state.value)
-
-
-def _asked(request: BackfillRequest, valid: ValidRequest, sources: list[str] | None) -> dict[str, Any]:
-    return {**request.to_json(), "window": render_window(valid.window), "source_topics": sources}
 
 
 def _options(request: BackfillRequest) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Makes an attempt do what the store says of its job: run, pause or stop, and how fast."""
+"""Writes a job's state to the control of its attempt: run, pause or stop, and how fast."""
 
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -22,7 +22,7 @@ class Steering:
         self._max_running = max_running
 
     def steer(self, job: Job) -> None:
-        """Tell the job's attempt, if it ever had one, what the job's state means.
+        """Write the order that the job's state means to the control of its attempt, if it ever had one.
 
         Of two callers at the same moment the one that writes last may have read first, so it looks again.
         """

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -40,10 +39,6 @@ class Verification:
     merged: int | None = None
     missing: int | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it in the API's shape."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class MissingMessage:
@@ -75,6 +70,9 @@ class Verifier:
         It is pending while the job has not ended, and unknown where no staging table is known and nothing is
         wrong so far. Asked again later it may say more: what is published lands seconds after.
         """
+        return asdict(self._judge(job))
+
+    def _judge(self, job: Job) -> Verification:
         folder = self._folder_of(job.id)
         progress = Progress.of(job)
         selected, published = progress.selected, progress.published
@@ -84,12 +82,12 @@ class Verifier:
             selected = None if selection is None else selection.rows
             published = sum(c.published for c in CheckpointFolder(folder.progress).read_all())
         if not job.state.is_final:
-            return Verification(VerificationState.PENDING, selected, published).to_json()
+            return Verification(VerificationState.PENDING, selected, published)
         staging = self._staging_of(job.request["topic"])
         if selected is None or staging is None:
             is_short = selected is None or published < selected
             state = VerificationState.INCOMPLETE if is_short else VerificationState.UNKNOWN
-            return Verification(state, selected, published).to_json()
+            return Verification(state, selected, published)
         landed = int(np.count_nonzero(_landed(staging, job.id, selected)))
         is_complete = landed == selected and published >= selected
         return Verification(
@@ -99,7 +97,7 @@ class Verifier:
             landed=landed,
             merged=staging.merged_rows(job.id),
             missing=selected - landed,
-        ).to_json()
+        )
 
     def missing_messages(self, job: Job, *, limit: int, after: int = -1) -> list[MissingMessage]:
         """Return up to ``limit`` selected messages that have not landed, from behind row ``after`` on.
@@ -107,13 +105,9 @@ class Verifier:
         Raises:
             StagingUnknownError: nobody knows what landed.
         """
-        staging, folder = self._staging(job), self._folder_of(job.id)
-        selection = read_selection(folder.selection)
-        if selection is None:
-            return []
-        rows = np.flatnonzero(~_landed(staging, job.id, selection.rows))
+        selection, rows = self._find_missing(job)
         wanted = rows[np.searchsorted(rows, after, side="right") :][:limit]
-        return list(islice(_read_messages(folder, selection, wanted), limit))
+        return [] if selection is None else list(_read_messages(self._folder_of(job.id), selection, wanted))
 
     def missing_rows(self, job: Job) -> list[int]:
         """Return the number of every row that was selected and has not landed, ascending.
@@ -121,12 +115,16 @@ class Verifier:
         Raises:
             StagingUnknownError: nobody knows what landed.
         """
+        rows: list[int] = self._find_missing(job)[1].tolist()
+        return rows
+
+    def _find_missing(self, job: Job) -> tuple[Selection | None, Any]:
+        """Return the job's selection, if it was made, and the numbers of its rows that have not landed."""
         staging = self._staging(job)
         selection = read_selection(self._folder_of(job.id).selection)
         if selection is None:
-            return []
-        rows: list[int] = np.flatnonzero(~_landed(staging, job.id, selection.rows)).tolist()
-        return rows
+            return None, np.empty(0, dtype=np.int64)
+        return selection, np.flatnonzero(~_landed(staging, job.id, selection.rows))
 
     def delete_rows(self, job: Job) -> int:
         """Delete the job's rows from the staging table, and return how many there were.

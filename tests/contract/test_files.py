@@ -275,7 +275,7 @@ def test_an_order_is_obeyed_once_it_can_be_seen(location: str, monkeypatch: pyte
 def test_checkpoints_are_read_slice_by_slice_of_the_latest_attempt(location: str) -> None:
     writer = CheckpointFolder(open_files(location))
     writer.create()
-    reader = CheckpointReader(CheckpointFolder(open_files(location)))
+    reader = CheckpointReader(open_files(location))
     for offset in range(1, 20):
         writer.write(SliceCheckpoint(0, 1, offset=offset))
     writer.write(SliceCheckpoint(0, 2, offset=19, done=True))
@@ -388,7 +388,7 @@ def test_watching_costs_one_list_and_one_read_for_each_slice_that_went_on(locati
     writer = CheckpointFolder(open_files(location))
     for number in range(5):
         writer.write(SliceCheckpoint(number, 1, offset=1, done=number < 3))
-    reader = CheckpointReader(CheckpointFolder(open_files(location)))
+    reader = CheckpointReader(open_files(location))
     reader.read()
     writer.write(SliceCheckpoint(4, 1, offset=2))
     gcs.requests.clear()

@@ -24,7 +24,7 @@ def test_the_latest_attempt_of_a_slice_counts(checkpoints: CheckpointFolder) -> 
 
 
 def test_an_attempt_that_was_replaced_can_not_overwrite_its_successor(checkpoints: CheckpointFolder) -> None:
-    reader = CheckpointReader(checkpoints)
+    reader = CheckpointReader(checkpoints.files)
     checkpoints.write(SliceCheckpoint(0, epoch=2, offset=100, published=100, done=True))
     assert [c.published for c in reader.read()] == [100]
 
