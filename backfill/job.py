@@ -1,4 +1,4 @@
-"""The Spark job of a backfill: select once, publish every slice, say how it ended."""
+"""The Spark job of a backfill: select once, publish every slice, write the outcome."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ def run_backfill(folder: BackfillFolder, epoch: int, *, pause_idle_seconds: floa
     """Run attempt ``epoch`` of the backfill in ``folder`` and return how it ended.
 
     Every step goes on where an attempt before it stopped: the selection is made once, finished slices are
-    skipped, others begin behind their last checkpoint. While it is paused nothing of it is in Spark; after
+    skipped, others begin after their last checkpoint. While it is paused nothing of it is in Spark; after
     ``pause_idle_seconds`` it ends as PAUSED.
     """
     specification = folder.read_specification()
@@ -128,9 +128,9 @@ def wait_for_order(folder: BackfillFolder, epoch: int, rows: int, pause_idle_sec
 
 
 def hold(folder: BackfillFolder, epoch: int, rows: int) -> bool:
-    """Pause the attempt, and say so, when somebody has to approve its rows first.
+    """Pause the attempt, and return whether it is paused, when somebody has to approve its rows first.
 
-    Only the specification says what is approved: an order to run takes the pause back, and a change of
+    What is approved is read from the specification alone: an order to run takes the pause back, and a change of
     the rate while the rows are counted gives one.
     """
     allowed = RunOptions.from_specification(folder.read_specification()).approval_rows
@@ -149,7 +149,7 @@ def publish(
     chains: tuple[Chain, ...],
     options: RunOptions,
 ) -> None:
-    """Publish the chains as tasks of one Spark job; tasks that are told to stop leave the rest of theirs."""
+    """Publish the chains as tasks of one Spark job; tasks that are to stop leave the rest of theirs."""
     work = partial(
         publish_chains,
         folder=folder.location,
@@ -174,7 +174,7 @@ def check_budget(
 ) -> None:
     """Raise when more messages failed for the first time in this attempt than may.
 
-    The error says what became of the other rows: messages on their way when it stopped may have arrived.
+    The message includes what became of the other rows: messages on their way when it stopped may have arrived.
     """
     newly_failed = sum(checkpoint.newly_failed for checkpoint in reached.values() if checkpoint.epoch == epoch)
     if newly_failed > options.max_failed:

@@ -106,7 +106,7 @@ def parameter_payload(parameters: Iterable[tuple[str, str]]) -> bytes:
     """Return a query's parameters as a JSON object of texts, in their order.
 
     Raises:
-        RequestInvalidError: a name comes twice, so that one value would be lost; every such name is told.
+        RequestInvalidError: a name comes twice, so that one value would be lost; every such name is reported.
 
     Example:
         >>> parameter_payload([("event", "view"), ("page", "/å")]).decode()

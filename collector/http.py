@@ -68,7 +68,7 @@ _REQUEST_HEAD_BYTES: Final = 1_000
 
 
 class Event(NamedTuple):
-    """An event that may go out: its encoded message and what its sender is told."""
+    """An event that may go out: its encoded message, and the id and time of its answer."""
 
     uuid: str
     timestamp: str

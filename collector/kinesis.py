@@ -28,7 +28,7 @@ from streams.status import StatusFile
 from warehouse.port import Warehouse
 
 _log = structlog.get_logger(__name__)
-# How long Pub/Sub may be away before the stream says that it waits.
+# How long Pub/Sub may be away before the state of the stream is WAITING.
 _GIVE_UP_SECONDS: Final = 20.0
 
 

@@ -106,7 +106,7 @@ def check_json(data: bytes) -> None:
 
 
 def _find_fault(text: str) -> Any:
-    """Parse a second time, to say what is wrong and where."""
+    """Parse a second time, to find what is wrong and where."""
     strict = _Strict()
     start = _skip_space(text, 0)
     end, value = _parse(strict, text, start)

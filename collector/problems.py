@@ -92,7 +92,7 @@ def head_too_large() -> Answer:
 
 
 def retry_after(seconds: float = RETRY_AFTER_SECONDS) -> tuple[tuple[bytes, bytes], ...]:
-    """Return the header that says when to come again."""
+    """Return the header Retry-After."""
     return ((b"retry-after", b"%d" % max(1, math.ceil(seconds))),)
 
 

@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl
 from model.errors import BodyTooLargeError, RequestInvalidError, RequestTimeoutError
 from model.message import MAX_ATTRIBUTES
 
-# The extension of an ASGI scope that says that the whole body has arrived: it is read without a timeout, which
+# The extension of an ASGI scope whose whole body has arrived: it is read without a timeout, which
 # would cost a tenth of a request.
 BODY_IS_HERE: Final = "refeed.body_is_here"
 # A request's line and headers.
@@ -124,7 +124,7 @@ class CollectorRequest:
         """Return the whole body.
 
         Raises:
-            BodyTooLargeError: it says, or turns out, to be over ``max_bytes``.
+            BodyTooLargeError: its declared or real length is over ``max_bytes``.
             RequestTimeoutError: it was not there within ``seconds``.
             CallerGoneError: the caller went away; half a body must not become an event.
         """

@@ -1,4 +1,4 @@
-"""What a collector is told: its topics, callers and limits, from a YAML file, every fault reported together."""
+"""A collector's settings: its topics, callers and limits, from a YAML file, every fault reported together."""
 
 import os
 import re
@@ -125,7 +125,7 @@ class LimitSection(_Section):
 class TopicSection(_Section):
     """How events of one topic, or of the topics of a pattern, are taken.
 
-    ``raw`` keeps any body as one event; ``json`` wants strict JSON. ``arrays`` says whether a JSON array is many
+    ``raw`` keeps any body as one event; ``json`` wants strict JSON. ``arrays`` is whether a JSON array is many
     events or one. ``public`` takes events without a key, and so does a topic with a signature, which every body
     must have. Web pages of the origins in ``cors`` may send, and then no others.
     """

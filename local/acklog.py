@@ -1,6 +1,6 @@
 """What a subscription has acknowledged, on disk: an append-only log of runs that is rewritten when it grows.
 
-Of a damaged entry nothing is believed: its messages come again, and the entries behind it count.
+A damaged entry is ignored: its messages come again, and the entries after it count.
 """
 
 import contextlib

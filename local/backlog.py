@@ -41,7 +41,7 @@ class LogReader:
 
     @property
     def has_more(self) -> bool:
-        """Whether something behind the cursor was not looked at yet."""
+        """Whether there are messages after the cursor."""
         return self.cursor < self._log.answered_seq
 
     def read(self, count: int) -> Seqs:

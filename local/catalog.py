@@ -28,7 +28,7 @@ class ResourceCatalog:
     A change is durable when ``write`` returns. Not thread-safe.
 
     Raises:
-        CheckpointCorruptError: a file can't be read; the message says what to do.
+        CheckpointCorruptError: a file can't be read; the message names a way out.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -75,7 +75,7 @@ class ResourceCatalog:
         ``render`` returns the whole state before it; it is called when the changes have outgrown that.
 
         Raises:
-            OSError: the disk did not take it; the files say what they said.
+            OSError: the disk did not take it; the files are as before.
         """
         if self._size > max(_MIN_REWRITE_BYTES, self._whole_bytes):
             # A full disk only postpones it.

@@ -99,7 +99,7 @@ def read_needs(
 ) -> dict[int, tuple[int, int]]:
     """Return by log the first message that somebody needs, and the time from which all are retained.
 
-    ``ends`` has the number behind the last message of each log.
+    ``ends`` has the number after the last message of each log.
     """
     needs = {number: (end, now_us) for number, end in ends.items()}
 

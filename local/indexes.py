@@ -18,7 +18,7 @@ _CHECKED: Final = 4
 
 
 class IndexEntry(NamedTuple):
-    """One publish request; without messages it says that another segment follows this one."""
+    """One publish request; without messages it marks that another segment follows this one."""
 
     publish_time: int
     chain: int

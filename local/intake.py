@@ -145,7 +145,7 @@ def are_plain(raw: bytes, spans: Seqs) -> npt.NDArray[np.bool_]:
     view = np.frombuffer(raw, dtype=np.uint8)
 
     def byte_at(positions: Seqs) -> Bytes:
-        # What lies behind a message's end is read and not believed.
+        # Bytes after a message's end are read too; its result is not used then.
         return view.take(positions, mode="clip")
 
     ends = spans[:, 1]

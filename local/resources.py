@@ -195,7 +195,7 @@ class Resources:
         self.publish(policy.dead_letter_topic, bodies)
 
     def delete_subscription(self, name: str) -> None:
-        """Delete a subscription and what it knows; its streams end."""
+        """Delete a subscription and its acknowledgements; its streams end."""
         with self._lock:
             entry = self.subscription(name)
             self._write(deleted=[name])

@@ -54,7 +54,7 @@ class _Run(NamedTuple):
 
 
 class _Index(NamedTuple):
-    """What an index says: the end of its numbers, how many of its bytes are whole."""
+    """What was read of an index: the end of its numbers, how many of its bytes are whole."""
 
     end_seq: int
     good_bytes: int
@@ -127,7 +127,8 @@ def _find_runs(log: bytes, first_seq: int, until: int | None, first_id: int) -> 
 
 
 def _write(folder: Path, first_seq: int, log: bytes, runs: Sequence[_Run]) -> None:
-    # From behind, so that what a crash leaves undone is still in the damaged segment, below the next one.
+    # From the last run to the first, so that what a crash leaves undone is still in the damaged segment, below
+    # the next one.
     for run in reversed(runs):
         log_path, idx_path = segment_paths(folder, run.first_seq)
         if run.first_seq == first_seq and run.start == 0:

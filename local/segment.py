@@ -119,7 +119,7 @@ class Segment:
 
     @property
     def end_seq(self) -> int:
-        """The number behind its last message."""
+        """The number after its last message."""
         return self.first_seq + self.count
 
     @property
@@ -266,7 +266,7 @@ class Segment:
         keepers.append(weakref.ref(self))
 
     def _checked_requests(self, start: int, end: int) -> tuple[int, int]:
-        """Return the first request, and the one behind the last, that are checked as a whole for [start, end).
+        """Return the first request, and the one after the last, that are checked as a whole for [start, end).
 
         A request that reaches beyond is one of them where reading the rest of it costs less than checking its
         records one by one; a reader that takes part of each request would else pay several times for it.
@@ -302,7 +302,7 @@ class Segment:
         return int(times[min(at, len(times) - 1)]) if len(times) else 0
 
     def first_seq_since(self, publish_time: int) -> int:
-        """Return the first message published at ``publish_time`` or later, or the one behind the last."""
+        """Return the first message published at ``publish_time`` or later, or the number after the last."""
         at = int(np.searchsorted(self._times.view(), publish_time, side="left"))
         return self.first_seq + int(self._ends.view()[at])
 

@@ -147,7 +147,7 @@ class MessageLog:
         return self._segment(len(self._firsts) - 2).last_time
 
     def claim(self, end: int) -> None:
-        """Give no number below ``end`` again: somebody knows them, so the log has lost them."""
+        """Give no number below ``end`` again: they were in use, so the log has lost them."""
         with self._lock:
             if end > self.next_seq:
                 report_damage("log_end_missing", self._owner, self._active.log_path, messages=end - self.next_seq)

@@ -88,7 +88,7 @@ class SeqSet:
 
     @property
     def end(self) -> int:
-        """The number behind the last one in the set."""
+        """The number after the last one in the set."""
         return self._ends[-1] if self._ends else self.floor
 
     def gaps(self, start: int, end: int) -> Iterator[Run]:

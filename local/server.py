@@ -145,7 +145,7 @@ class PubSubServer:
         assert resources is not None
         cleaned_at = time.monotonic()
         while not self._stopping.wait(TICK_SECONDS):
-            # A full disk only postpones it; the calls that need the space say so.
+            # A full disk only postpones it; the calls that need the space fail.
             with contextlib.suppress(Exception):
                 resources.tick()
             if time.monotonic() - cleaned_at >= CLEAN_UP_SECONDS:
@@ -298,7 +298,7 @@ def main() -> None:
         help="for tests: let a seek take effect this long after its answer",
     )
     arguments = parser.parse_args()
-    # Standard output has the one line that says where the server is.
+    # Standard output has only the line with the address of the server.
     structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     server = PubSubServer(
         arguments.data_dir,

@@ -23,7 +23,7 @@ _MIN_STREAM_DEADLINE_SECONDS: Final = 10
 # Smaller than a Pull's: flow control acts between responses.
 _MAX_RESPONSE_BYTES: Final = 1_000_000
 _MAX_RESPONSE_MESSAGES: Final = 1000
-# An empty response now and then tells the client that the stream lives.
+# An empty response now and then shows the client that the stream lives.
 _HEARTBEAT_SECONDS: Final = 15.0
 _UNLIMITED: Final = 1 << 62
 
@@ -35,7 +35,7 @@ _stream_numbers = itertools.count(1)
 class StreamSlots:
     """How many of the server's threads may be kept by calls that wait, so that the others always find one.
 
-    ``closed`` tells those calls to end, since the server stops.
+    ``closed`` ends those calls, since the server stops.
     """
 
     def __init__(self, slots: int) -> None:

@@ -281,7 +281,7 @@ class Subscription:
         self._leases.take_back(self._backlog.come_back(seqs))
         self.notify()
 
-    # -- what consumers say
+    # -- what consumers send
 
     def acknowledge(self, ids: AckIds) -> None:
         """Take messages for done; ids of another subscription or from before a seek do nothing.
@@ -293,7 +293,7 @@ class Subscription:
         with self._lock:
             ids, refused = self._accepted(ids)
             held, late = self._leases.release(ids)
-            # A message that went out again meanwhile is done too: who acknowledges has been told that it is.
+            # A message that went out again meanwhile is done too: its acknowledgement is answered as taken.
             held = np.concatenate((held, self._leases.take_back(late)))
             self._finish(held, late)
         if refused:

@@ -1,1 +1,1 @@
-"""Request and plan: what a backfill is asked to do, what it would do, and what its driver is told."""
+"""Request and plan: what a backfill is to do, what it would do, and the specification of its driver."""

@@ -1,4 +1,4 @@
-"""What has to hold before a backfill is made, and what its driver is told."""
+"""Checks a backfill before it is made, and renders the specification for its driver."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

@@ -1,4 +1,4 @@
-"""How a backfill runs: what its specification says beside the query and the target."""
+"""How a backfill runs: the part of its specification beside the query and the target."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,7 +13,7 @@ Only = Literal["all", "failed", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class SelectionBounds:
-    """What a deployment lets one selection come to; None is no bound.
+    """The bounds of one selection in a deployment; None is no bound.
 
     ``max_bytes`` are those of the rows, attributes and all; ``min_free_bytes`` stay free on the disk they are
     written to.
@@ -76,7 +76,7 @@ class RunOptions(BackfillRequest):
 
     @classmethod
     def from_specification(cls, specification: Mapping[str, Any]) -> Self:
-        """Return what the part "run" of a job's specification says."""
+        """Return the options in the part "run" of a job's specification."""
         run = specification.get("run", {})
         bounds, rows = SelectionBounds(**run.get("bounds") or {}), tuple(run.get("rows") or ())
         return cls.from_json({**run, "bounds": bounds, "rows": rows})

@@ -30,7 +30,7 @@ from warehouse.figures import MAX_GROUPS, MAX_SHOWN_BYTES, QueryFigures
 class PlanTarget:
     """Where a backfill would publish to: all subscriptions of the topic, and what every message gets added.
 
-    ``is_order_at_risk`` says that ordering keys would go out through Google's global endpoint.
+    ``is_order_at_risk`` is whether ordering keys would go out through Google's global endpoint.
     """
 
     topic: str
@@ -46,7 +46,7 @@ class PlanTarget:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a backfill would publish, in the API's shape; None is what nobody knows, never 0.
+    """What a backfill would publish, in the API's shape; None is unknown, never 0.
 
     ``bytes`` are those of the payloads; ``bytes_scanned`` is the size of the files of the window that are read;
     ``rows_by_hour`` counts by publish_time. ``messages_without_room`` have no room for the tags: they would become

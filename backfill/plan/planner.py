@@ -48,7 +48,7 @@ class QuotedPlan:
 
 
 class Planner:
-    """Plans of one deployment; each is kept for as long as the deployment says."""
+    """Plans of one deployment; each is kept for ``plan_seconds`` of the settings."""
 
     def __init__(self, settings: BackfillSettings, store: JobStore, pubsub: PubSub, queries: Queries) -> None:
         self._settings = settings

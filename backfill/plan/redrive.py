@@ -78,7 +78,7 @@ class LetterChoice:
 
 
 class LetterCounter:
-    """Counts the rows of ``table``; ``places`` knows the sources of the registry, None is one that is not there.
+    """Counts the rows of ``table``; ``places`` finds a source in the registry, None is one that is not there.
 
     Only staging tables among ``readable``, the tables that the deployment lets queries read, are looked at.
     """

@@ -82,10 +82,10 @@ class BacklogThrottle:
 
 
 class BacklogWatch:
-    """Looks at a backlog again and again and tells a throttle, in a thread of its own.
+    """Reads the age of a backlog again and again for a throttle, in a thread of its own.
 
-    ``on_gone`` hears of a subscription that has not been there for ``blind_seconds``: nothing will ever say again
-    that its backlog is young enough.
+    ``on_gone`` is called for a subscription that has not been there for ``blind_seconds``: its backlog
+    will never be seen to be young enough.
     """
 
     def __init__(

@@ -49,7 +49,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterPage:
-    """Some dead letters by row, ascending; ``next_after`` is None when there are no more behind them."""
+    """Some dead letters by row, ascending; ``next_after`` is None when there are no more after them."""
 
     letters: list[DeadLetter]
     next_after: int | None
@@ -70,7 +70,7 @@ class DeadLetterWriter:
     """Writes what happens to the rows of one slice in one attempt.
 
     What was said last of a row counts, and a later attempt comes after an earlier one. Lines go out before the
-    checkpoint that counts them, so a crash in between makes the next attempt say them again.
+    checkpoint that counts them, so a crash in between makes the next attempt write them again.
     """
 
     def __init__(self, folder: BackfillFolder, epoch: int, part: SelectionSlice) -> None:
@@ -84,7 +84,7 @@ class DeadLetterWriter:
             self._append([{"forget_from": row}])
 
     def write(self, rows: pa.RecordBatch, refused: Iterable[tuple[int, str]]) -> None:
-        """Keep the rows of ``rows`` (SELECTION_SCHEMA) that ``refused`` tells by place and "code: reason"."""
+        """Keep the rows of ``rows`` (SELECTION_SCHEMA) at the places in ``refused``, each with "code: reason"."""
         now = datetime.now(UTC)
         self._append([_letter(rows, place, reason, now).to_json() for place, reason in refused])
 
@@ -103,7 +103,7 @@ class DeadLetterWriter:
 def list_dead_letters(
     folder: BackfillFolder, *, limit: int, after: int = -1, preview_bytes: int | None = None
 ) -> DeadLetterPage:
-    """Return up to ``limit`` dead letters behind row ``after``, by row; a page ends early at 16 MB of data.
+    """Return up to ``limit`` dead letters after row ``after``, by row; a page ends early at 16 MB of data.
 
     With ``preview_bytes`` a payload counts for no more than those.
     """

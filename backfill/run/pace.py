@@ -119,7 +119,7 @@ class Turn:
 
 
 def burst_of(rate: float, sight_seconds: float) -> int:
-    """Return how many messages still go out at most, behind an order to pause, at a limit of ``rate`` a second."""
+    """Return how many messages still go out at most, after an order to pause, at a limit of ``rate`` a second."""
     # What is given out, and what the driver gives out before it sees the order.
     seconds = max(_BURST_SECONDS, _SIGHTS_AHEAD * sight_seconds) + sight_seconds
     return math.ceil(max(_LEAST_BURST_MESSAGES, rate * seconds)) if rate > 0 else 0
@@ -135,8 +135,7 @@ class Pacer:
 
     It gives out rows, not messages a second: per piece an end up to which its task may send. What is given out
     and not confirmed yet is a second's worth at most, three in a bucket, so the rate holds over all tasks
-    together, and a task that never hears of it again, because this process died, stops there. ``is_halted`` says
-    that the attempt is to end.
+    together, and a task whose driver has died stops there. ``is_halted`` is whether the attempt is to end.
     """
 
     def __init__(
@@ -196,7 +195,7 @@ class Pacer:
         self.tick()
 
     def tick(self) -> None:
-        """Look once and say what may go out; ten times a second, in a bucket once."""
+        """Look once and write what may go out; ten times a second, in a bucket once."""
         with self._lock:
             control, now = self._folder.read_control(), self._clock()
             self._count_failed(now)

@@ -19,7 +19,7 @@ class SliceCheckpoint:
 
     ``offset`` counts rows with an answer from Pub/Sub, good or bad: the next attempt starts there.
     ``repeated_at_most`` counts messages that may have gone out twice. ``event_time`` is the latest
-    publish_time reached (RFC 3339). ``stopped`` says that the task was told to stop before the end.
+    publish_time reached (RFC 3339). ``stopped`` is whether the task was ordered to stop before the end.
     ``newly_failed`` counts what failed in this attempt alone and had not failed before.
 
     Rows that are sent again, because they failed or got lost, are pieces of their own with higher numbers; what
@@ -143,7 +143,7 @@ class ProgressMeter:
     ) -> Progress:
         """Return the sum of ``checkpoints`` at ``now``, in seconds of any steady clock.
 
-        ``is_held`` says that nothing may be published now: such time is no part of the rate.
+        ``is_held`` is whether nothing may be published now: such time is no part of the rate.
         """
         found = list(checkpoints)
         published = sum(c.published for c in found)

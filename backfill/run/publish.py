@@ -86,7 +86,7 @@ def publish_piece(
 ) -> SliceCheckpoint:
     """Publish what is left of one piece and return how far it got.
 
-    It goes on behind the last checkpoint of any attempt. What a crash lets go out twice is what was on its
+    It goes on after the last checkpoint of any attempt. What a crash lets go out twice is what was on its
     way without an answer: the publisher's requests in flight, counted in ``repeated_at_most``. It stops
     before the next request when the job's control or its driver says so, and once more than ``max_failed``
     messages of the piece failed in this attempt.
@@ -178,7 +178,7 @@ class _Publication:
         return self._refused[allowed].row
 
     def _cut(self, least: int, end: int) -> int:
-        """Return ``end``, or the end of the row behind ``least`` that is one refused too many."""
+        """Return ``end``, or the end of the row after ``least`` that is one refused too many."""
         return max(least, min(end, self._too_many_at(end) + 1))
 
     def _advance(
@@ -207,7 +207,7 @@ class _Publication:
 def _count(
     reached: SliceCheckpoint, piece: Piece, confirmed: Confirmation, *, rows: int, failed: int
 ) -> SliceCheckpoint:
-    """Return the checkpoint with ``rows`` more behind it, ``failed`` of them dead letters."""
+    """Return the checkpoint after ``rows`` more, ``failed`` of them dead letters."""
     published, newly_failed, again = rows - failed, failed, 0
     if piece.kind == "failed":
         # What fails again was counted the first time.

@@ -51,7 +51,7 @@ _MANIFEST: Final = "manifest.json"
 class SelectionSlice:
     """Rows [first_row, first_row + rows) of a selection: one row group of one file.
 
-    ``continues`` says that it begins with the ordering key that the slice before it ends with.
+    ``continues`` is whether it begins with the ordering key that the slice before it ends with.
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""What a backfill's message looks like: the archived one with the tags that say where it comes from."""
+"""Builds a backfill's messages: the archived ones with the tags that name their origin."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -47,7 +47,7 @@ def tag_messages(
     The messages are for a publisher that adds the target's :func:`common_attributes` to each: they have their own
     attributes, but those of the same name as a tag or as one that the target adds, and as further columns the
     tags that differ from message to message. A topic or publish_time that the query does not give has no tag. Rows
-    whose attributes would be more than 100, or have no key or value, are refused; by key so are the rows behind
+    whose attributes would be more than 100, or have no key or value, are refused; by key so are the rows after
     one that has their ordering key.
     """
     count = rows.num_rows
@@ -110,7 +110,7 @@ def _without(lists: pa.Array, names: Collection[str]) -> tuple[pa.Array, np.ndar
 def _held_by_key(
     is_refused: np.ndarray[Any, np.dtype[np.bool_]], keys: pa.Array, *, is_stopped: bool
 ) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Return which rows stand behind a refused one of their key; ``is_stopped`` says so of the first row's key."""
+    """Return which rows come after a refused one of their key; with ``is_stopped`` the first row's key had one."""
     is_held = np.zeros(len(keys), dtype=bool)
     if not is_stopped and not is_refused.any():
         return is_held

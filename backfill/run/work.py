@@ -19,7 +19,7 @@ from model.job import JobState
 
 Kind = Literal["selected", "failed", "missing"]
 _REPLAYS: Final = "replays"
-# Places are kept one behind the other, so that a piece reads its own alone.
+# Places are kept one after the other, so that a piece reads its own alone.
 _PLACE: Final = np.dtype("<i8")
 Checkpoints = Mapping[int, SliceCheckpoint]
 _Rows = tuple[SelectionSlice, Kind, list[int]]
@@ -186,7 +186,7 @@ def _is_done(checkpoints: Checkpoints, piece: Piece) -> bool:
 def _write_replay(
     folder: BackfillFolder, selection: Selection, wanted: list[_Rows], before: Sequence[_Replay], replay: _Replay
 ) -> _Replay:
-    """Write ``replay`` down with the pieces that ``wanted`` makes, numbered behind all others."""
+    """Write ``replay`` down with the pieces that ``wanted`` makes, numbered after all others."""
     following = len(selection.slices) + sum(len(earlier.pieces) for earlier in before)
     places: list[int] = []
     for part, kind, rows in wanted:

@@ -104,7 +104,7 @@ class BackfillReader(JobService[Backfill]):
         after: int = -1,
         preview_bytes: int | None = None,
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """Return messages that could not be published, by row from behind ``after`` on, and the last one if cut.
+        """Return messages that could not be published, by row after ``after``, and the last row if there are more.
 
         Payloads and attributes are those that the caller may read, payloads cut at ``preview_bytes``.
         """
@@ -147,7 +147,7 @@ class BackfillReader(JobService[Backfill]):
     def list_missing(
         self, backfill_id: str, *, principal: Principal, limit: int = DEFAULT_PAGE_SIZE, after: int = -1
     ) -> list[MissingMessage]:
-        """Return selected messages that have not landed, by row from behind ``after`` on.
+        """Return selected messages that have not landed, by row after ``after``.
 
         Raises:
             StagingUnknownError: nobody knows what landed.
@@ -209,7 +209,7 @@ class BackfillReader(JobService[Backfill]):
         return Backfill.from_job(job, in_flight_at_most=self._in_flight_at_most(job))
 
     def _in_flight_at_most(self, job: Job) -> int | None:
-        """Return how many messages may still go out of a job that is told to stop, or None while it runs.
+        """Return how many messages may still go out of a job that is to stop, or None while it runs.
 
         A task sends nothing new once it has seen the order; it has at most this many messages under way.
         """

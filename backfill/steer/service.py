@@ -54,7 +54,7 @@ RETRIES: Final = ("all", "failed", "missing")
 
 
 class BackfillService(BackfillReader):
-    """Creates backfills, steers them and tells how they are; :meth:`start` begins to run what is created.
+    """Creates backfills, steers them and shows them; :meth:`start` begins to run what is created.
 
     Every call answers from the store within milliseconds, except :meth:`plan`, which runs the query. A call
     that changes a backfill takes the versions that its caller has seen, if they matter.
@@ -90,7 +90,7 @@ class BackfillService(BackfillReader):
     def check_query(
         self, query: str, parameters: Mapping[str, QueryParameter], *, principal: Principal
     ) -> dict[str, Any]:
-        """Return what the gate says of a query and which edits would mend it; nothing is run."""
+        """Return the gate's findings on a query and the edits that would mend it; nothing is run."""
         principal.require(PLAN)
         return self._planner.check(query, parameters)
 
@@ -106,7 +106,7 @@ class BackfillService(BackfillReader):
     def plan(
         self, request: BackfillRequest, *, principal: Principal, exact: bool = False, originals: bool = False
     ) -> dict[str, Any]:
-        """Run the request's query to say what a backfill of it would do, and keep that for a create to quote.
+        """Run the request's query to find what a backfill of it would do, and keep that for a create to quote.
 
         BigQuery is only asked what it would do, unless ``exact``: then it runs the query, and a create that quotes
         the plan reads what it selected. Samples have the payloads that the caller may read, and with ``originals``
@@ -181,7 +181,7 @@ class BackfillService(BackfillReader):
         return self._show(job)
 
     def pause(self, backfill_id: str, *, principal: Principal, versions: Versions = None) -> Backfill:
-        """Let nothing new go out until :meth:`resume`; ``in_flight_at_most`` says what still may.
+        """Let nothing new go out until :meth:`resume`; ``in_flight_at_most`` is how many messages still may.
 
         Pausing twice is one pause.
 
@@ -241,7 +241,7 @@ class BackfillService(BackfillReader):
     ) -> Backfill:
         """Let a backfill that has ended go on, on the same selection.
 
-        ``all`` goes on behind the last checkpoints of one that FAILED or was CANCELLED; ``failed`` sends its dead
+        ``all`` goes on after the last checkpoints of one that FAILED or was CANCELLED; ``failed`` sends its dead
         letters again, where ``rows`` or a ``code`` are given those alone; ``missing`` sends what has not landed in
         the target's staging table.
 

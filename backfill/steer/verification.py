@@ -51,7 +51,7 @@ class MissingMessage:
 
 
 class Verifier:
-    """Counts what became of a backfill's messages; ``staging_of`` knows the staging table of a topic, or None.
+    """Counts what became of a backfill's messages; ``staging_of`` returns the staging table of a topic, or None.
 
     Raises:
         CheckpointCorruptError: any call, when the selection can't be read.
@@ -68,7 +68,7 @@ class Verifier:
         """Return the verdict on ``job`` as the API shows it.
 
         It is pending while the job has not ended, and unknown where no staging table is known and nothing is
-        wrong so far. Asked again later it may say more: what is published lands seconds after.
+        wrong so far. A later call may find more: what is published lands seconds after.
         """
         return asdict(self._judge(job))
 
@@ -100,7 +100,7 @@ class Verifier:
         )
 
     def missing_messages(self, job: Job, *, limit: int, after: int = -1) -> list[MissingMessage]:
-        """Return up to ``limit`` selected messages that have not landed, from behind row ``after`` on.
+        """Return up to ``limit`` selected messages that have not landed, after row ``after``.
 
         Raises:
             StagingUnknownError: nobody knows what landed.
@@ -160,7 +160,7 @@ def _landed(staging: Staging, backfill_id: str, selected: int) -> Any:
 
 
 def _read_messages(folder: BackfillFolder, selection: Selection, rows: Any) -> Iterator[MissingMessage]:
-    """Yield what the selection knows of ``rows``, which ascend; each slice that has some is read once."""
+    """Yield the messages of ``rows``, which ascend, from the selection; each slice that has some is read once."""
     for part in selection.slices:
         here = rows[(rows >= part.first_row) & (rows < part.first_row + part.rows)]
         if len(here) == 0:

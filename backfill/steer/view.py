@@ -20,7 +20,7 @@ class Backfill(BackfillRequest):
     """One backfill: its request as changes have left it, and what became of it.
 
     Times are aware UTC, ``window`` is the ingestion times its query may read. ``canary_messages`` is None once a
-    resume has ended the canary, which ``canary`` still tells of.
+    resume has ended the canary, which ``canary`` still shows.
     ``in_flight_at_most`` are messages that may still go out of one that is paused or cancelled, None else.
     ``revert`` is who reverted it, when, and how many rows that deleted; None when nobody did, or it was retried
     later.

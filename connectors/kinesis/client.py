@@ -63,7 +63,7 @@ class ShardRecord:
 
 @dataclass(frozen=True, slots=True)
 class ShardBatch:
-    """What one read brought; ``is_end`` says that the shard is closed and nothing comes after it.
+    """What one read brought; ``is_end`` is whether the shard is closed and nothing comes after it.
 
     ``behind_milliseconds`` is how far the read is from the shard's newest record.
     """
@@ -86,7 +86,7 @@ class KinesisStream:
     """The stream ``name`` in ``region``, for several threads.
 
     Without ``key`` boto3 finds credentials as AWS's other programs do. AWS_ENDPOINT_URL_KINESIS names another
-    endpoint. Nothing is tried again here: the caller knows how long it may wait.
+    endpoint. Nothing is tried again here: how long to wait is the caller's decision.
 
     Raises:
         KinesisClientMissingError: boto3 is not installed.
