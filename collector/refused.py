@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from local.files import write_all
+from local.files import sync_folder, write_all
 from model.errors import QueueFullError
 from model.message import Message
 
@@ -48,6 +48,9 @@ class RefusedFile:
                 try:
                     write_all(descriptor, text, size)
                     os.fsync(descriptor)
+                    if not size:
+                        # Else a power cut may take the name of a file that was just made.
+                        sync_folder(self.path.parent)
                 except OSError:
                     # Half a line would spoil the next one.
                     with suppress(OSError):

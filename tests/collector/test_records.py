@@ -84,6 +84,17 @@ def test_a_chunk_is_published_in_the_order_of_each_key(yard: Yard, chunks: Chunk
         assert own == sorted(own) == list(range(key, 100, 7))
 
 
+def test_the_name_of_a_file_that_was_just_made_survives_a_power_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr("collector.refused.sync_folder", synced.append)
+    kept = RefusedFile(tmp_path / "refused.ndjson")
+    for data in (b"1", b"2"):
+        kept.append("orders", Message(data, {}), "too large")
+    assert synced == [tmp_path]
+
+
 def test_a_message_that_pubsub_refuses_is_set_aside_and_those_after_it_go_on(
     yard: Yard, chunks: ChunkPublisher, tmp_path: Path
 ) -> None:
