@@ -48,12 +48,10 @@ class RecordReader:
         found = split_aggregate(record.data)
         pieces = [(record.partition_key, record.data)] if found is None else found
         number = record.sequence_number
-        skipped = -1
+        first = 0
         if done.sequence_number == number and done.subsequence is not None:
-            skipped = done.subsequence
-        for at, (key, data) in enumerate(pieces):
-            if at <= skipped:
-                continue
+            first = done.subsequence + 1
+        for at, (key, data) in enumerate(pieces[first:], first):
             identity = Identity(event_uuid(self._stream, shard, number, at), render_time(record.arrived_at) or "")
             attributes = {
                 **self._shared,

@@ -15,7 +15,7 @@ from backfill.run.dead_letters import (
 )
 from backfill.run.folder import BackfillFolder
 from backfill.run.pace import burst_of
-from backfill.run.progress import CheckpointFolder, Progress
+from backfill.run.progress import CheckpointFolder, Progress, SliceCheckpoint
 from backfill.run.publish import unconfirmed_bound
 from backfill.run.selection import read_selection
 from backfill.steer.inbox_items import list_inbox
@@ -76,21 +76,21 @@ class BackfillReader(JobService[Backfill]):
         reached = {c.slice: c for c in CheckpointFolder(folder.progress).read_all()}
         views = []
         for part in selection.slices:
-            c = reached.get(part.number)
+            c = reached.get(part.number, SliceCheckpoint(part.number, epoch=0))
             # Those that a retry has published since are no failures any more.
-            failed = 0 if c is None or not c.failed else len(failed_rows(folder, part.number))
+            failed = len(failed_rows(folder, part.number)) if c.failed else 0
             views.append(
                 SliceView(
                     number=part.number,
                     first_row=part.first_row,
                     rows=part.rows,
-                    state="waiting" if c is None else "done" if c.done else "begun",
-                    offset=0 if c is None else c.offset,
-                    published=0 if c is None else c.offset - failed,
+                    state="waiting" if part.number not in reached else "done" if c.done else "begun",
+                    offset=c.offset,
+                    published=c.offset - failed,
                     failed=failed,
-                    bytes=0 if c is None else c.bytes,
-                    event_time=None if c is None else c.event_time,
-                    repeated_at_most=0 if c is None else c.repeated_at_most,
+                    bytes=c.bytes,
+                    event_time=c.event_time,
+                    repeated_at_most=c.repeated_at_most,
                 )
             )
         return views

@@ -8,6 +8,7 @@ from backfill.plan.plan import render_nothing_warning
 from backfill.plan.request import LIVE, BackfillRequest
 from backfill.run.progress import Progress
 from backfill.steer.approval import show_approval
+from backfill.steer.verification import Verification, VerificationState
 from jobs.store import Job, JobError
 from model.job import JobState
 from model.moment import render_moment
@@ -67,7 +68,8 @@ class Backfill(BackfillRequest):
             restarts=job.restarts,
             in_flight_at_most=in_flight_at_most,
             approval=show_approval(job),
-            verification=job.findings or _unverified(job),
+            verification=job.findings
+            or asdict(Verification(VerificationState.PENDING, progress.selected, progress.published)),
             revert=job.options.get("reverted"),
             error=job.error,
             warnings=_warnings(job),
@@ -105,9 +107,3 @@ def _warnings(job: Job) -> list[dict[str, str]]:
     if selected is None:
         return made
     return [one for one in made if one != nothing] + ([] if selected else [nothing])
-
-
-def _unverified(job: Job) -> dict[str, Any]:
-    progress = Progress.of(job)
-    figures = {"selected": progress.selected, "published": progress.published}
-    return {"state": "pending", **figures, "landed": None, "merged": None, "missing": None}
