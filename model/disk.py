@@ -29,7 +29,9 @@ def sync(path: Path) -> None:
     """Make a file, or the names in a folder, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        # Some file systems don't flush folders.
+        with suppress(PermissionError):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

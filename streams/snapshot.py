@@ -7,7 +7,7 @@ import re
 import shutil
 import tarfile
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -211,9 +211,9 @@ def store_state(captured: CapturedState, files: SnapshotFolder, facts: Mapping[s
         made.complete(_MANIFEST, manifest.render())
         if made.path is not None:
             for path in (made.path / name, made.path / _MANIFEST, made.path):
-                _sync(path)
+                sync(path)
     if files.path is not None:
-        _sync(files.path.parent)
+        sync(files.path.parent)
     return manifest
 
 
@@ -272,9 +272,9 @@ def restore_state(
             unfinished,
         ):
             if path.exists():
-                _sync(path)
+                sync(path)
         unfinished.rename(folder / _RESTORED)
-        _sync(folder)
+        sync(folder)
     except RefeedError:
         raise
     except OSError as exc:
@@ -317,8 +317,8 @@ def finish_restore(folder: Path) -> bool:
         if (folder / _JOURNAL).exists():
             (folder / _JOURNAL).rename(replaced / _JOURNAL)
         (restored / _JOURNAL).rename(folder / _JOURNAL)
-        _sync(folder)
-        _sync(restored)
+        sync(folder)
+        sync(restored)
     shutil.rmtree(restored)
     return True
 
@@ -424,9 +424,3 @@ def _check_format(version: int, where: str) -> None:
 
 def _checksum(body: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _sync(path: Path) -> None:
-    # Some file systems don't flush folders.
-    with suppress(PermissionError):
-        sync(path)
