@@ -24,8 +24,8 @@ from model.failure import safe_message
 from model.fault import FaultRecord
 from model.stream_record import Wanted
 from model.stream_snapshot import RestoreRecord, RestoreStep, SnapshotRecord
-from pipeline.discard import discard_staged
 from pipeline.plan import PlanFacts
+from pipeline.staged_ids import discard_staged
 from reporting.kind import MERGE
 from rollout.fence import StreamFence
 from streams.ids import TABLE_IDS_SCHEMA

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from model.schema import Field, RowSchema
-from pipeline.discard import discard_staged
+from pipeline.staged_ids import discard_staged
 from streams.ids import TABLE_IDS_SCHEMA
 from streams.journal import Journal
 from tests.memory.tables import Memory, RowTables
