@@ -320,7 +320,8 @@ class BucketFiles:
         return True
 
     def _delete(self, blob: Any) -> None:
-        with suppress(FileNotFoundError), our_errors(self._where(blob.name)):
+        # A blob's name begins with the prefix.
+        with suppress(FileNotFoundError), our_errors(f"gs://{self._bucket.name}/{blob.name}"):
             blob.delete(**self._again)
 
     def _list(self, prefix: str, **wanted: Any) -> Iterator[Any]:
