@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,8 +32,11 @@ def status_of(*, seconds_ago: float = 0.0) -> dict[str, Any]:
 def read(
     monkeypatch: pytest.MonkeyPatch, kind: StreamKind, stats: Mapping[str, SubscriptionStats] | None, **age: float
 ) -> float | None:
-    monkeypatch.setattr(lag, "read_stats", lambda _channel: stats)
-    return lag.read_lag(lambda: None, record_of(kind), status_of(**age))
+    pubsub = SimpleNamespace(channel=object(), project="shop")
+    monkeypatch.setattr(
+        lag, "read_stats", lambda channel, project: {(pubsub.channel, "shop"): stats}[channel, project]
+    )
+    return lag.read_lag(lambda: pubsub, record_of(kind), status_of(**age))
 
 
 def test_the_figures_of_a_server_that_tells_count(monkeypatch: pytest.MonkeyPatch) -> None:
