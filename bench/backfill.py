@@ -27,11 +27,12 @@ from bench.beam import BeamMissingError, find_python
 from bench.comparison import Run, alternate, steady_run, summarise, watch
 from bench.yard import start_program, start_server
 from cli.processes import free_port
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.stats import read_stats
 from connectors.spark.connect import ConnectServer
 from connectors.wire import bytes_field
+from model.archive import Attempt
 from model.job import JobState
 from model.settings import Settings
 from rollout.child import Child, Children

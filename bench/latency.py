@@ -25,10 +25,11 @@ import pyarrow as pa
 from google.pubsub_v1.types import pubsub as messages_pb
 
 from cli.processes import free_port, is_listening
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.spark.connect import ConnectServer, find_spark_submit
 from connectors.spark.java import find_java_home
+from model.archive import Attempt
 from model.job import JobState
 from model.settings import Settings, read_settings
 from rollout.child import Child, Children

@@ -21,7 +21,7 @@ import structlog
 
 from bench.comparison import Goal
 from connectors.columns import arrow_schema
-from connectors.lake.merging import MergeLimits
+from connectors.lake.engine import EngineLimits
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
@@ -115,7 +115,7 @@ def measure(growth: int) -> tuple[float, float]:
 
 
 def merge(lake: Path, moment: datetime) -> MergeReport:
-    limits = MergeLimits("1GB", lake / "spill")
+    limits = EngineLimits("1GB", lake / "spill")
     warehouse = LakeMerger(
         str(lake), "backup.merge_audits", folder=lake / "merges", tasks=LocalTasks(), limits=limits
     )

@@ -25,8 +25,9 @@ from deltalake import DeltaTable
 from bench import merge
 from bench.comparison import Goal
 from connectors.columns import arrow_schema
-from connectors.lake.merge_statements import FILE, ROW, MergeStatements, quote_text
-from connectors.lake.merging import MergeLimits, open_duckdb
+from connectors.lake.engine import EngineLimits, quote_text
+from connectors.lake.merge_statements import FILE, ROW, MergeStatements
+from connectors.lake.merging import open_duckdb
 from connectors.lake.rows import LakeRowTable
 from model.entity import PARTITION_DATE
 from warehouse.merges import reporting_schema
@@ -119,7 +120,7 @@ def merge_by_delta(lake: Path, taken: list[str]) -> None:
     statements = MergeStatements(reporting_schema(merge.SCHEMA), merge.SOURCE.rules)
     paths = [path for path in staged(lake) if Path(path).name not in taken]
     changes = lake / "changes.parquet"
-    with open_duckdb(MergeLimits("1GB", lake / "spill")) as connection:
+    with open_duckdb(EngineLimits("1GB", lake / "spill")) as connection:
         connection.execute(
             f"CREATE TABLE chosen AS SELECT {FILE}, {ROW} FROM ({statements.newest(statements.versions(paths))})"
         )

@@ -29,11 +29,12 @@ from bench.yard import (
     start_server,
     wait_for_rows,
 )
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.lake.files import LakeArchiveWriter, WrittenFile, partition_value
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
+from model.archive import Attempt
 from model.principal import LOCAL
 from model.settings import Settings
 from rollout.child import Children

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
+from model.archive import Attempt
 
 PUBLISHED = datetime(2024, 3, 1, tzinfo=UTC)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from connectors.lake import query_wire as wire
-from connectors.lake.archive import DataFile
+from connectors.lake.data_files import DataFile
 from connectors.lake.query import ArchiveSnapshot, QueryLimits
 from connectors.lake.query_process import QueryProcesses, Statement
 from tests.nursery import Nursery

@@ -11,11 +11,12 @@ import grpc
 import pyarrow as pa
 
 from bench.yard import IN_FLIGHT, LIMIT_COMMIT_BYTES, SUBSCRIPTION, TOPIC
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.pubsub.acks import acknowledge
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.pull import decode_pull_response
 from connectors.wire import bytes_field
+from model.archive import Attempt
 from model.settings import read_settings
 
 # When nothing comes for so long, what is there is committed.

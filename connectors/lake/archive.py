@@ -1,41 +1,26 @@
 """The archive as a table of the lake: every raw message, its own writer, what a backup asks of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
 
-from connectors.lake.data_files import DataFile
+from connectors.lake.data_files import FileStatistics, list_statistics, touches
 from connectors.lake.errors import our_errors
-from connectors.lake.files import FILE_SCHEMA, PARTITION_COLUMNS, WrittenFile
+from connectors.lake.files import FILE_SCHEMA
 from connectors.lake.tables import CONFIGURATION, LakeTable
-from model.archive import ID_COLUMNS, Attempt, Change, IdSpan
+from connectors.lake.volumes import LakeVolumes
+from model.archive import ID_COLUMNS, Change, IdSpan
 from model.errors import WarehouseError
 from model.read_budget import ReadBudget
-from model.table import Partitioning
 from model.volume import HourVolumes
 from model.window import Window
 
-if TYPE_CHECKING:
-    from connectors.lake.volumes import LakeVolumes
-
-__all__ = ["Attempt", "DataFile", "LakeArchive"]
-
 
 class LakeArchive(LakeTable):
-    """The archive in a lake; one object per thread, because it holds a snapshot that its calls move on."""
-
-    def __init__(self, root: str, table: str, partitioning: Partitioning = "day") -> None:
-        super().__init__(root, table, partitioning)
-        self._volumes: LakeVolumes | None = None
-
-    def another(self) -> "LakeArchive":
-        """Return another object for the same table, for another thread."""
-        root, dataset, name = self.uri.rsplit("/", 2)
-        return LakeArchive(root, f"{dataset}.{name}", self.partitioning)
+    """The archive in a lake; one object per thread."""
 
     def create(self) -> None:
         """Create the table; one that exists is left as it is.
@@ -43,23 +28,15 @@ class LakeArchive(LakeTable):
         Raises:
             WarehouseError: it can't be created, or exists with another partitioning.
         """
-        partition = PARTITION_COLUMNS[self.partitioning]
-        with our_errors("creating the archive"):
-            if not self.exists():
-                DeltaTable.create(
-                    self.uri,
-                    schema=Schema.from_arrow(FILE_SCHEMA.append(partition)),
-                    mode="ignore",
-                    partition_by=[partition.name],
-                    name="messages",
-                    description="Every raw Pub/Sub message, untouched.",
-                    configuration=CONFIGURATION,
-                )
+        if not self.exists():
+            description = "Every raw Pub/Sub message, untouched."
+            self._create(FILE_SCHEMA, CONFIGURATION, name="messages", description=description)
+        with our_errors(f"opening {self.name}"):
             self._log.sync(self._table())
         found = self._table().metadata().partition_columns
-        if found != [partition.name]:
+        if found != [self._partition.name]:
             raise WarehouseError(
-                f"The archive {self.uri} is partitioned by {found}, not by {partition.name}: "
+                f"The archive {self.uri} is partitioned by {found}, not by {self._partition.name}: "
                 "set REFEED_ARCHIVE_PARTITIONING to what it is."
             )
 
@@ -67,29 +44,14 @@ class LakeArchive(LakeTable):
         """Return what :meth:`create` would do, and what it can't: change the partitioning."""
         if not self.exists():
             return [Change(self.uri, "table", "missing", "created")]
-        found, wanted = self._table().metadata().partition_columns, PARTITION_COLUMNS[self.partitioning].name
+        found, wanted = self._table().metadata().partition_columns, self._partition.name
         if found != [wanted]:
             return [Change(self.uri, "partitioning", ", ".join(found), wanted, is_compatible=False)]
         return []
 
     def check(self) -> None:
-        """Create the table when it is missing: a folder needs nobody's leave."""
+        """Create the table when it is missing: a folder needs no permission."""
         self.create()
-
-    def parse_part(self, fields: Mapping[str, Any]) -> WrittenFile:
-        """Return the file that its ``as_json`` described."""
-        return WrittenFile.from_json(fields)
-
-    def without(self, part: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
-        """Write a file again without some of its rows and return it instead; None when none are left."""
-        writer = self.writer()
-        kept = writer.write_without(part, is_unwanted)
-        writer.delete(part)
-        return kept
-
-    def drop(self, part: WrittenFile) -> None:
-        """Delete a file that will not be committed."""
-        self.writer().delete(part)
 
     def read_ids(self, span: IdSpan) -> Iterator[pa.RecordBatch]:
         """Yield topic, message_id and publish_time of the rows of the newest snapshot that are in ``span``."""
@@ -119,37 +81,35 @@ class LakeArchive(LakeTable):
 
     def volumes(self, window: Window) -> HourVolumes:
         """Return the volumes of the newest snapshot, from the ends of its files."""
-        return self._kept_volumes().read(window)
+        return self._volumes.read(window)
+
+    def statistics(self, window: Window) -> list[FileStatistics]:
+        """Return what the newest snapshot's log says of the files whose partitions touch ``window``."""
+        if not self.exists():
+            return []
+        with our_errors("reading the archive's log"):
+            found = list_statistics(self._table(), self.uri, self.partitioning)
+        return [each for each in found if touches(each.file.partition, self.partitioning, window)]
 
     def uncounted(self) -> tuple[int, int]:
         """Return how many files, which an earlier Refeed wrote, have no volumes, and their bytes."""
-        files = self._kept_volumes().uncounted()
+        files = self._volumes.uncounted()
         return len(files), sum(file.size_bytes for file in files)
 
     def count(self) -> int:
         """Count those files, each by reading its payloads once, and return how many they were."""
-        volumes = self._kept_volumes()
-        files = volumes.uncounted()
+        files = self._volumes.uncounted()
         for file in files:
-            volumes.count(file)
+            self._volumes.count(file)
         return len(files)
 
-    def _kept_volumes(self) -> "LakeVolumes":
-        from connectors.lake.volumes import LakeVolumes
-
-        if self._volumes is None:
-            self._volumes = LakeVolumes(self)
-        return self._volumes
+    @cached_property
+    def _volumes(self) -> LakeVolumes:
+        return LakeVolumes(self)
 
     def batch_seconds(self, wanted_seconds: float, slots: int) -> float:  # noqa: ARG002
         """Return ``wanted_seconds``: a disk has no quota of files."""
         return wanted_seconds
-
-    def leases(self) -> Any:
-        """Return the leases beside the table (:class:`connectors.lake.leases.LakeLeases`)."""
-        from connectors.lake.leases import LakeLeases
-
-        return LakeLeases(self)
 
     def close(self) -> None:
         """Do nothing: there is no connection."""

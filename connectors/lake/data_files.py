@@ -27,9 +27,32 @@ class DataFile:
     partition: datetime
 
 
+@dataclass(frozen=True, slots=True)
+class FileStatistics:
+    """A file of the archive; ``topic`` is None when it holds several, or when the log does not have it."""
+
+    file: DataFile
+    topic: str | None
+    first_ingest_time: datetime | None
+    last_ingest_time: datetime | None
+    last_publish_time: datetime | None
+
+
 def partition_step(partitioning: Partitioning) -> timedelta:
     """Return how long a partition is."""
     return timedelta(days=1) if partitioning == "day" else timedelta(hours=1)
+
+
+def partition_start(value: Any) -> datetime:
+    """Return the start of the partition of which ``value`` is the cell."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
+    return datetime(value.year, value.month, value.day, tzinfo=UTC)
+
+
+def touches(start: datetime, partitioning: Partitioning, window: Window) -> bool:
+    """Whether the partition that begins at ``start`` has moments of ``window``."""
+    return start < window.end and window.start < start + partition_step(partitioning)
 
 
 def list_files(table: DeltaTable, uri: str, partitioning: Partitioning) -> list[DataFile]:
@@ -37,7 +60,7 @@ def list_files(table: DeltaTable, uri: str, partitioning: Partitioning) -> list[
     actions = _actions_of(table)
     return [
         # The log holds paths percent-encoded, as the Delta protocol says.
-        DataFile(f"{uri}/{unquote(path)}", size, rows, _partition_start(partition))
+        DataFile(f"{uri}/{unquote(path)}", size, rows, partition_start(partition))
         for path, size, rows, partition in zip(
             actions.column("path").to_pylist(),
             actions.column("size_bytes").to_pylist(),
@@ -45,6 +68,24 @@ def list_files(table: DeltaTable, uri: str, partitioning: Partitioning) -> list[
             actions.column(_partition_of(partitioning)).to_pylist(),
             strict=True,
         )
+    ]
+
+
+def list_statistics(table: DeltaTable, uri: str, partitioning: Partitioning) -> list[FileStatistics]:
+    """Return every file of a snapshot of the archive; the table is at ``uri``."""
+    actions, files = _actions_of(table), list_files(table, uri, partitioning)
+    nothing = [None] * len(files)
+
+    def cells(column: str) -> list[Any]:
+        return actions.column(column).to_pylist() if column in actions.column_names else nothing
+
+    ends = (cells("min.topic"), cells("max.topic"))
+    times = [cells(f"{end}_time") for end in ("min.ingest", "max.ingest", "max.publish")]
+    return [
+        FileStatistics(
+            file, low if low == high else None, *(moment and partition_start(moment) for moment in moments)
+        )
+        for file, low, high, *moments in zip(files, *ends, *times, strict=True)
     ]
 
 
@@ -58,7 +99,7 @@ def files_between(table: DeltaTable, column: str, window: Window, partitioning: 
     found = []
     for row in actions.select(["path", partition, *ends]).to_pylist():
         least, most = row.get(f"min.{column}"), row.get(f"max.{column}")
-        last = most or _partition_start(row[partition]) + partition_step(partitioning) + _CLOCKS_APART
+        last = most or partition_start(row[partition]) + partition_step(partitioning) + _CLOCKS_APART
         if (least is None or least < window.end) and last >= window.start:
             found.append((least or window.start, unquote(row["path"])))
     return [path for _, path in sorted(found)]
@@ -84,9 +125,3 @@ def _actions_of(table: DeltaTable) -> pa.Table:
 
 def _partition_of(partitioning: Partitioning) -> str:
     return f"partition.{PARTITION_COLUMNS[partitioning].name}"
-
-
-def _partition_start(value: Any) -> datetime:
-    if isinstance(value, datetime):
-        return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
-    return datetime(value.year, value.month, value.day, tzinfo=UTC)

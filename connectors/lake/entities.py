@@ -1,14 +1,12 @@
 """A reporting table in a lake: one row an entity, partitioned by a day of its own, replaced by the partition."""
 
-import hashlib
 import itertools
 import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from pathlib import Path
 from typing import Final
 from urllib.parse import unquote
 
@@ -16,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
-from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError
-from deltalake.transaction import AddAction, RemoveAction, Transaction
+from deltalake.transaction import AddAction, RemoveAction
 
 from connectors.columns import arrow_schema
-from connectors.lake.delta_log import DeltaLog
+from connectors.lake.delta_table import SCHEMA_PROPERTY, DurableTable, rewrite_mark
 from connectors.lake.errors import our_errors
-from connectors.lake.files import sync_file
-from connectors.lake.rows import SCHEMA_PROPERTY, widen_batch
+from connectors.lake.files import WrittenFile, open_folder, row_groups, sync_file
+from connectors.lake.log_entries import add_action, remove_action
+from connectors.lake.rows import widen_batch
 from model.entity import PARTITION_DATE
 from model.errors import MergeOvertakenError, WarehouseError
 from model.schema import Evolution, RowSchema, plan_evolution
@@ -37,14 +35,12 @@ _TAKEN: Final = "taken"
 # A merge adds and removes a few files a night; the log stays short.
 _CONFIGURATION: Final = {"delta.logRetentionDuration": "interval 7 days", "delta.enableExpiredLogCleanup": "true"}
 _FILE_BYTES: Final = 256 * 1024 * 1024
-# A row group is this large, of whichever comes first.
 _GROUP_ROWS: Final = 131_072
 # A dictionary of values that do not repeat only costs: for 2,500 rows a third of the time to read the file, a
 # quarter of the time to write it and a tenth of its bytes. The first values of a column tell.
 _SAMPLED_ROWS: Final = 200
 # A Parquet writer writes in pieces of a few KB.
 _BUFFER_BYTES: Final = 1024 * 1024
-_GROUP_BYTES: Final = 64 * 1024 * 1024
 _OVERTAKE_TRIES: Final = 5
 _REWRITE_ROWS: Final = 8_192
 
@@ -61,16 +57,6 @@ class EntityFile:
 
 
 @dataclass(frozen=True, slots=True)
-class NewFile:
-    """A Parquet file in the table's folder that no commit names yet; JSON-ready."""
-
-    name: str
-    partition: str | None
-    rows: int
-    size_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class EntitySnapshot:
     """The table at one moment.
 
@@ -79,10 +65,10 @@ class EntitySnapshot:
     (:mod:`connectors.lake.merged_files`), 0 where there was no merge, or one of a Refeed that kept no lists.
     """
 
-    version: int
-    files: tuple[EntityFile, ...]
-    watermark_us: int
-    index_number: int
+    version: int = 0
+    files: tuple[EntityFile, ...] = ()
+    watermark_us: int = 0
+    index_number: int = 0
     taken_number: int = 0
 
     def of(self, partitions: set[date | None]) -> list[EntityFile]:
@@ -90,35 +76,11 @@ class EntitySnapshot:
         return [file for file in self.files if file.partition in partitions]
 
 
-class EntityTable:
-    """The reporting table ``<root>/<dataset>/<table>``; one object per thread."""
+class EntityTable(DurableTable):
+    """A reporting table; one object per thread."""
 
     def __init__(self, root: str, table: str) -> None:
-        self.name = table
-        self.uri = f"{root.rstrip('/')}/{'/'.join(table.split('.')[-2:])}"
-        self._delta: DeltaTable | None = None
-        self._is_local = "://" not in root
-        self._log = DeltaLog(self.uri)
-
-    def exists(self) -> bool:
-        """Say whether the table has been created."""
-        if self._delta is not None:
-            return bool(DeltaTable.is_deltatable(self.uri))
-        with our_errors(f"opening {self.name}"):
-            self._delta = self._log.find()
-        return self._delta is not None
-
-    def schema(self) -> RowSchema | None:
-        """Return the schema that the table was given, None when there is no table yet."""
-        if not self.exists():
-            return None
-        with our_errors("reading the table's schema"):
-            return RowSchema.from_json(json.loads(self._table().metadata().configuration[SCHEMA_PROPERTY]))
-
-    def plan(self, wanted: RowSchema) -> Evolution:
-        """Return the evolution to the schema ``wanted`` that rewrites no row; changes nothing."""
-        current = self.schema()
-        return plan_evolution(RowSchema((), wanted.description) if current is None else current, wanted)
+        super().__init__(root, table, _PARTITION)
 
     def evolve(self, wanted: RowSchema) -> Evolution:
         """Create the table or widen it; it is never narrowed. Where types become wider all of it is written again.
@@ -133,28 +95,11 @@ class EntityTable:
             widened = plan_widening(self.name, current, wanted, evolution)
             self._rewrite(current, widened)
             evolution = replace(plan_evolution(widened, wanted), changes=evolution.changes)
-        note = {SCHEMA_PROPERTY: json.dumps(evolution.schema.to_json())}
         if current is None:
-            with our_errors(f"creating {self.name}"):
-                DeltaTable.create(
-                    self.uri,
-                    schema=Schema.from_arrow(arrow_schema(evolution.schema).append(_PARTITION)),
-                    mode="ignore",
-                    partition_by=[PARTITION_DATE],
-                    name=self.name,
-                    configuration={**_CONFIGURATION, **note},
-                    raise_if_key_not_exists=False,
-                )
-                self._log.sync(self._table())
+            note = {SCHEMA_PROPERTY: json.dumps(evolution.schema.to_json())}
+            self._create(arrow_schema(evolution.schema), {**_CONFIGURATION, **note})
         elif evolution.changes:
-            with our_errors(f"changing {self.name}"):
-                table = self._table()
-                hooks = self._log.hooks
-                fields = list(Schema.from_arrow(arrow_schema(evolution.schema)).fields)
-                table.alter.add_columns(fields, post_commithook_properties=hooks)
-                table.alter.set_table_properties(note, raise_if_not_exists=False, post_commithook_properties=hooks)
-                self._log.committed(table)
-            self._delta = None
+            self._again(lambda: self._add_columns(evolution.schema))
         return evolution
 
     def _rewrite(self, current: RowSchema, target: RowSchema) -> None:
@@ -162,10 +107,8 @@ class EntityTable:
 
         The schema is recorded after the commit; after a crash, the commit itself shows whether it was made.
         """
-        digest = hashlib.sha256(json.dumps([current.to_json(), target.to_json()]).encode()).hexdigest()
-        mark = f"rewrite:{digest[:16]}"
-        table = self._table()
-        if not table.transaction_version(mark):
+        mark = rewrite_mark(current, target)
+        if not self._table().transaction_version(mark):
             snapshot = self.snapshot()
             schema = arrow_schema(target)
             written = [
@@ -173,18 +116,16 @@ class EntityTable:
                 for file in snapshot.files
                 for new in write_partition(self.uri, file.partition, schema, _widened(file.path, current, target))
             ]
-            marks = [Transaction(mark, 1), Transaction(_WATERMARK, snapshot.watermark_us)]
-            self._commit(snapshot, [_add(file) for file in written], marks, schema.append(_PARTITION))
+            marks = {mark: 1, _WATERMARK: snapshot.watermark_us}
+            self._commit(snapshot, [add_action(file, PARTITION_DATE) for file in written], marks, schema)
         with our_errors(f"changing {self.name}"):
-            table = self._table()
-            note = {SCHEMA_PROPERTY: json.dumps(target.to_json())}
-            hooks = self._log.hooks
-            table.alter.set_table_properties(note, raise_if_not_exists=False, post_commithook_properties=hooks)
-            self._log.committed(table)
+            self._note(self._table(), target)
         self._delta = None
 
     def snapshot(self) -> EntitySnapshot:
-        """Return the table as it is now."""
+        """Return the table as it is now; an empty one where it has not been created."""
+        if not self.exists():
+            return EntitySnapshot()
         table = self._table()
         with our_errors("reading the table's log"):
             actions = pa.table(table.get_add_actions(flatten=True))
@@ -208,7 +149,7 @@ class EntityTable:
         self,
         snapshot: EntitySnapshot,
         removed: Sequence[EntityFile],
-        added: Sequence[NewFile],
+        added: Sequence[WrittenFile],
         *,
         watermark_us: int,
         index_number: int,
@@ -220,50 +161,29 @@ class EntityTable:
             MergeOvertakenError: the table has changed since ``snapshot``: nothing was changed, begin again.
             WarehouseError: the lake failed; whether the commit is in, the next snapshot's watermark says.
         """
-        now_ms = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            RemoveAction(
-                path=file.name,
-                data_change=True,
-                deletion_timestamp=now_ms,
-                size=file.size_bytes,
-                partition_values={PARTITION_DATE: None if file.partition is None else file.partition.isoformat()},
-            )
-            for file in removed
+            remove_action(file.name, file.size_bytes, {PARTITION_DATE: _text(file.partition)}) for file in removed
         ]
-        marks = [
-            Transaction(_WATERMARK, watermark_us),
-            Transaction(_INDEX, index_number),
-            Transaction(_TAKEN, taken_number),
-        ]
-        self._commit(snapshot, [*actions, *map(_add, added)], marks)
+        actions += [add_action(file, PARTITION_DATE) for file in added]
+        marks = {_WATERMARK: watermark_us, _INDEX: index_number, _TAKEN: taken_number}
+        self._commit(snapshot, actions, marks)
 
     def _commit(
         self,
         snapshot: EntitySnapshot,
         actions: list[AddAction | RemoveAction],
-        marks: list[Transaction],
+        marks: Mapping[str, int],
         schema: pa.Schema | None = None,
     ) -> None:
         """Commit ``actions`` to the table as it was in ``snapshot``; with another ``schema`` its files go too."""
         table = self._table()
         if table.version() != snapshot.version:
             raise MergeOvertakenError(f"{self.name} is at version {table.version()}, not {snapshot.version}.")
-        with our_errors(f"syncing {self.name}"):
-            self._log.sync(table)
         try:
             with our_errors(f"committing to {self.name}", but=CommitFailedError):
-                if self._is_local:
+                if self._log.is_local:
                     sync_file(self.uri)
-                table.create_write_transaction(
-                    actions,
-                    mode="append" if schema is None else "overwrite",
-                    schema=table.schema() if schema is None else Schema.from_arrow(schema),
-                    partition_by=[PARTITION_DATE],
-                    commit_properties=CommitProperties(app_transactions=marks),
-                    post_commithook_properties=self._log.hooks,
-                )
-                self._log.committed(table)
+                self._write(table, actions, marks, schema=schema)
         except CommitFailedError as exc:
             raise MergeOvertakenError(f"Another merge changed {self.name} at this moment.") from exc
 
@@ -276,31 +196,14 @@ class EntityTable:
         for _ in range(_OVERTAKE_TRIES):
             table = self._table()
             watermark = table.transaction_version(_WATERMARK) or 0
-            # The same mark as a merge's: of two commits that set it at once, one fails.
-            marks = CommitProperties(app_transactions=[Transaction(_WATERMARK, watermark)])
             try:
                 with our_errors(f"committing to {self.name}", but=CommitFailedError):
-                    table.create_write_transaction(
-                        [],
-                        mode="append",
-                        schema=table.schema(),
-                        partition_by=[PARTITION_DATE],
-                        commit_properties=marks,
-                        post_commithook_properties=self._log.hooks,
-                    )
-                    self._log.committed(table)
+                    # The same mark as a merge's: of two commits that set it at once, one fails.
+                    self._write(table, [], {_WATERMARK: watermark})
             except CommitFailedError:
                 continue
             return table.transaction_version(_TAKEN) or 0
         raise WarehouseError(f"Merges commit to {self.name} all the time; try again.")
-
-    def _table(self) -> DeltaTable:
-        with our_errors(f"opening {self.name}"):
-            if self._delta is None:
-                self._delta = self._log.open()
-            else:
-                self._delta.update_incremental()
-        return self._delta
 
 
 def write_partition(
@@ -310,20 +213,18 @@ def write_partition(
     batches: Iterator[pa.RecordBatch],
     *,
     keys: Sequence[str] = (),
-) -> list[NewFile]:
+) -> list[WrittenFile]:
     """Write a partition's rows as files that nobody sees before they are committed; none for no rows.
 
     The files are durable; that the folder has them is seen to by the commit. Of texts, the columns ``keys`` alone
     get statistics: others take half of the time to write, and a query rarely leaves out a row group by them.
     """
-    uri = table_uri if "://" in table_uri else Path(table_uri).absolute().as_uri()
-    filesystem, folder = pafs.FileSystem.from_uri(uri)
-    text = None if partition is None else partition.isoformat()
-    written: list[NewFile] = []
-    row_groups = _row_groups(batches, schema)
+    filesystem, folder = open_folder(table_uri)
+    written: list[WrittenFile] = []
+    groups = row_groups(batches, schema, _GROUP_ROWS)
     measured = [name for name in schema.names if name in keys or not _is_text(schema.field(name).type)]
     with our_errors(f"writing partition {partition}"):
-        for group in row_groups:
+        for group in groups:
             name, rows, size = f"{partition or 'none'}-{uuid.uuid4().hex}.parquet", 0, 0
             path = f"{folder}/{name}"
             repeating = [field for field in schema if _repeats(group.column(field.name))]
@@ -337,14 +238,16 @@ def write_partition(
                     write_statistics=measured,
                 ) as writer,
             ):
-                for part in itertools.chain([group], row_groups):
+                for part in itertools.chain([group], groups):
                     writer.write_table(part, row_group_size=part.num_rows)
                     rows, size = rows + part.num_rows, size + part.nbytes
                     if size > _FILE_BYTES:
                         break
             if isinstance(filesystem, pafs.LocalFileSystem):
                 sync_file(path)
-            written.append(NewFile(name, text, rows, filesystem.get_file_info(path).size))
+            length, now_ms = filesystem.get_file_info(path).size, int(time.time() * 1000)
+            stats = json.dumps({"numRecords": rows})
+            written.append(WrittenFile(name, length, rows, _text(partition), now_ms, stats))
     return written
 
 
@@ -372,40 +275,18 @@ def _leaves(field: pa.Field, prefix: str = "") -> Iterator[str]:
         yield path
 
 
-def _add(file: NewFile) -> AddAction:
-    return AddAction(
-        path=file.name,
-        size=file.size_bytes,
-        partition_values={PARTITION_DATE: file.partition},
-        modification_time=int(time.time() * 1000),
-        data_change=True,
-        stats=json.dumps({"numRecords": file.rows}),
-    )
-
-
 def _widened(path: str, current: RowSchema, target: RowSchema) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file, which may lack columns that are younger than it, in the schema ``target``."""
-    uri = path if "://" in path else Path(path).absolute().as_uri()
-    filesystem, place = pafs.FileSystem.from_uri(uri)
+    filesystem, place = open_folder(path)
     schema = arrow_schema(target)
     with pq.ParquetFile(place, filesystem=filesystem) as file:
         for batch in file.iter_batches(_REWRITE_ROWS):
             yield widen_batch(batch, current, target, schema)
 
 
+def _text(partition: date | None) -> str | None:
+    return None if partition is None else partition.isoformat()
+
+
 def _by_partition(file: EntityFile) -> tuple[date, str]:
     return (file.partition or date.min, file.name)
-
-
-def _row_groups(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Yield the rows of ``batches``, a row group at a time."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        held.append(batch)
-        rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _GROUP_ROWS or size >= _GROUP_BYTES:
-            yield pa.Table.from_batches(held, schema)
-            held, rows, size = [], 0, 0
-    if rows:
-        yield pa.Table.from_batches(held, schema)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import EDQUOT, ENOSPC
 
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
@@ -10,8 +11,10 @@ from model.errors import StorageFullError, WarehouseError
 
 
 def is_disk_full(exc: Exception) -> bool:
-    """Whether delta-rs or the system says that no space is left."""
-    return "No space left on device" in str(exc) or "os error 28" in str(exc)
+    """Whether an error of delta-rs or the system is that no space is left, or no quota."""
+    if isinstance(exc, OSError) and exc.errno in (ENOSPC, EDQUOT):
+        return True
+    return any(words in str(exc) for words in ("No space left on device", "os error 28", "Disk quota exceeded"))
 
 
 @contextmanager
@@ -27,5 +30,5 @@ def our_errors(what: str, *, but: type[Exception] | tuple[type[Exception], ...] 
         ) from exc
     except (DeltaError, OSError, pa.ArrowException) as exc:
         if is_disk_full(exc):
-            raise StorageFullError(f"The disk is full while {what}.") from exc
+            raise StorageFullError(f"The disk is full while {what}; nothing un-acked is lost.") from exc
         raise WarehouseError(f"The lake failed while {what}: {exc}") from exc

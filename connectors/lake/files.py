@@ -6,18 +6,18 @@ import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from errno import EDQUOT, ENOSPC
-from typing import Any, ClassVar, Final, Self
+from pathlib import Path
+from typing import Any, ClassVar, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from model.errors import StorageFullError, WarehouseError
+from connectors.lake.errors import our_errors
+from model.errors import WarehouseError
 from model.format import Format
 from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
 from model.volume import HourCounts, add_counts, hour_key
@@ -60,7 +60,7 @@ class WrittenFile:
     path: str
     size_bytes: int
     rows: int
-    partition: str
+    partition: str | None
     modified_at_ms: int
     stats: str
 
@@ -75,13 +75,8 @@ class WrittenFile:
         return ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return what :meth:`from_json` takes."""
+        """Return its fields."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the file that :meth:`as_json` described."""
-        return cls(**fields)
 
 
 def partition_value(moment: datetime, partitioning: Partitioning) -> str:
@@ -109,20 +104,12 @@ class LakeArchiveWriter:
     small_bytes: ClassVar[int] = 0
     # Whether a file says how much of which topic and hour it holds.
     has_volumes: ClassVar[bool] = True
+    # A query for one topic skips the row groups of others.
+    is_by_topic: ClassVar[bool] = True
 
     def as_json(self) -> dict[str, Any]:
-        """Return what :meth:`from_json` takes."""
+        """Return its fields."""
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the writer that :meth:`as_json` described."""
-        return cls(**fields)
-
-    @property
-    def is_by_topic(self) -> bool:
-        """True: a query for one topic skips the row groups of others."""
-        return True
 
     def write(self, parts: Iterable[tuple[str, str, pa.RecordBatch]]) -> WrittenFile:
         """Write one durable file, by topic and subscription, and return what a commit needs of it.
@@ -143,8 +130,8 @@ class LakeArchiveWriter:
 
     def read_schema(self, name: str) -> pa.Schema:
         """Return the schema in which :meth:`read_batches` yields the rows of a file of the table."""
-        filesystem, folder = self._filesystem()
-        with _our_errors(f"reading {name}"), pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
+        filesystem, folder = open_folder(self.table_uri)
+        with our_errors(f"reading {name}"), pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
             return self._schema_of(file)
 
     def read_batches(self, names: Iterable[str]) -> Iterator[pa.RecordBatch]:
@@ -153,9 +140,9 @@ class LakeArchiveWriter:
         Raises:
             WarehouseError: a file can't be read.
         """
-        filesystem, folder = self._filesystem()
+        filesystem, folder = open_folder(self.table_uri)
         for name in names:
-            with _our_errors(f"reading {name}"), pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
+            with our_errors(f"reading {name}"), pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
                 schema = self._schema_of(file)
                 for batch in file.iter_batches(_READ_ROWS):
                     yield batch.cast(schema)
@@ -166,8 +153,8 @@ class LakeArchiveWriter:
         Raises:
             WarehouseError: the file can't be read.
         """
-        filesystem, folder = self._filesystem()
-        with _our_errors(f"reading {name}"), pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
+        filesystem, folder = open_folder(self.table_uri)
+        with our_errors(f"reading {name}"), pq.ParquetFile(f"{folder}/{name}", filesystem=filesystem) as file:
             present = [column for column in columns if column in file.schema_arrow.names]
             for batch in file.iter_batches(_ROW_GROUP_MESSAGES, columns=present):
                 found = {column: batch.column(column) for column in present}
@@ -183,15 +170,13 @@ class LakeArchiveWriter:
             StorageFullError: there is no room; nothing is left behind.
             WarehouseError: the file can't be written.
         """
-        groups = _row_groups(batches)
+        groups = row_groups(batches, None, _ROW_GROUP_MESSAGES)
         first = next(groups, None)
         return None if first is None else self._write_groups(itertools.chain([first], groups), schema, partition)
 
     def write_without(self, file: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
         """Write ``file`` again without the rows where ``is_unwanted`` holds; None when none are left."""
-        filesystem, folder = self._filesystem()
-        with _our_errors(f"reading {file.path}"):
-            table = pq.read_table(f"{folder}/{file.path}", filesystem=filesystem, schema=FILE_SCHEMA)
+        table = pa.Table.from_batches(self.read_batches([file.path]), self.read_schema(file.path))
         kept = table.filter(pc.invert(is_unwanted))
         if kept.num_rows == 0:
             return None
@@ -199,8 +184,8 @@ class LakeArchiveWriter:
 
     def delete(self, file: WrittenFile) -> None:
         """Delete a file that will not be committed; one that is gone already is fine."""
-        filesystem, folder = self._filesystem()
-        with _our_errors(f"deleting {file.path}"):
+        filesystem, folder = open_folder(self.table_uri)
+        with our_errors(f"deleting {file.path}"):
             if filesystem.get_file_info(f"{folder}/{file.path}").type is pafs.FileType.File:
                 filesystem.delete_file(f"{folder}/{file.path}")
 
@@ -215,14 +200,14 @@ class LakeArchiveWriter:
         self, tables: Iterable[pa.Table], schema: pa.Schema, moment: datetime, *, is_small: bool = False
     ) -> WrittenFile:
         """Write a file of the partition of ``moment``; a small one with what costs least for few rows."""
-        filesystem, folder = self._filesystem()
+        filesystem, folder = open_folder(self.table_uri)
         name = f"{moment:%Y%m%dT%H%M%S}-{uuid.uuid4().hex}.parquet"
         path = f"{folder}/{name}"
         statistics = _Statistics(self.bounded_columns)
         volumes: dict[str, dict[str, tuple[int, int]]] = {}
         try:
             with (
-                _our_errors(f"writing {name}"),
+                our_errors(f"writing {name}"),
                 filesystem.open_output_stream(path, compression=None, buffer_size=_BUFFER_BYTES) as target,
                 pq.ParquetWriter(
                     target,
@@ -240,13 +225,13 @@ class LakeArchiveWriter:
                         add_counts(volumes, count_volumes(table))
                 if self.has_volumes:
                     writer.add_key_value_metadata({VOLUMES_KEY: json.dumps(volumes)})
-            with _our_errors(f"writing {name}"):
+            with our_errors(f"writing {name}"):
                 if isinstance(filesystem, pafs.LocalFileSystem):
                     sync_file(path)
                     sync_file(folder)
                 info = filesystem.get_file_info(path)
         except WarehouseError:
-            with _our_errors(f"deleting {name}"):
+            with our_errors(f"deleting {name}"):
                 if filesystem.get_file_info(path).type is pafs.FileType.File:
                     filesystem.delete_file(path)
             raise
@@ -260,9 +245,11 @@ class LakeArchiveWriter:
             stats=statistics.as_json(),
         )
 
-    def _filesystem(self) -> tuple[pafs.FileSystem, str]:
-        filesystem, folder = pafs.FileSystem.from_uri(self.table_uri)
-        return filesystem, folder
+
+def open_folder(uri: str) -> tuple[pafs.FileSystem, str]:
+    """Return the file system of a path or a URI, and where it is there."""
+    filesystem, place = pafs.FileSystem.from_uri(uri if "://" in uri else Path(uri).absolute().as_uri())
+    return filesystem, place
 
 
 def sync_file(path: str) -> None:
@@ -314,17 +301,18 @@ def _archive_batch(topic: str, subscription: str, rows: pa.RecordBatch, ingest_t
     return pa.RecordBatch.from_arrays(columns, schema=FILE_SCHEMA)
 
 
-def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables that each are one row group; none is empty."""
+def row_groups(batches: Iterable[pa.RecordBatch], schema: pa.Schema, most_rows: int) -> Iterator[pa.Table]:
+    """Yield tables that each are one row group: ``most_rows`` or 64 MB, whichever comes first; none is empty."""
     held: list[pa.RecordBatch] = []
+    rows = size = 0
     for batch in batches:
-        if batch.num_rows:
-            held.append(batch)
-        if sum(b.num_rows for b in held) >= _ROW_GROUP_MESSAGES or sum(b.nbytes for b in held) >= _ROW_GROUP_BYTES:
-            yield pa.Table.from_batches(held)
-            held = []
-    if held:
-        yield pa.Table.from_batches(held)
+        held.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= most_rows or (rows and size >= _ROW_GROUP_BYTES):
+            yield pa.Table.from_batches(held, schema)
+            held, rows, size = [], 0, 0
+    if rows:
+        yield pa.Table.from_batches(held, schema)
 
 
 class _Statistics:
@@ -355,15 +343,3 @@ class _Statistics:
 
 def _bound(value: Any) -> str:
     return value if isinstance(value, str) else value.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-
-
-@contextmanager
-def _our_errors(what: str) -> Iterator[None]:
-    try:
-        yield
-    except OSError as exc:
-        if exc.errno in (ENOSPC, EDQUOT):
-            raise StorageFullError(f"The disk is full while {what}; nothing un-acked is lost.") from exc
-        raise WarehouseError(f"The lake failed while {what}: {exc}") from exc
-    except pa.ArrowException as exc:
-        raise WarehouseError(f"The lake failed while {what}: {exc}") from exc

@@ -10,7 +10,6 @@ import json
 import time
 import uuid
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -19,7 +18,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from connectors.lake.errors import our_errors
-from connectors.lake.files import sync_file
+from connectors.lake.files import open_folder, sync_file
 from model.errors import MergeOvertakenError
 
 Hashes = npt.NDArray[np.uint64]
@@ -66,8 +65,7 @@ class KeyIndex:
     """
 
     def __init__(self, table_uri: str, number: int) -> None:
-        uri = table_uri if "://" in table_uri else Path(table_uri).absolute().as_uri()
-        self._files, root = pafs.FileSystem.from_uri(uri)
+        self._files, root = open_folder(table_uri)
         self._folder = f"{root}/{FOLDER}"
         self._is_local = isinstance(self._files, pafs.LocalFileSystem)
         self.number = number

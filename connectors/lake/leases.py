@@ -1,16 +1,15 @@
-"""Leases beside the archive: a small file for each epoch says who holds one, the Delta log counts the epochs."""
+"""Leases beside a table: a small file for each epoch says who holds one, the Delta log counts the epochs."""
 
 import json
 import os
 import re
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
 import pyarrow.fs as pafs
 
-from connectors.lake.files import sync_file
-from connectors.lake.tables import LakeTable
+from connectors.lake.files import open_folder, sync_file
 from model.errors import LeaseLostError, WarehouseError
 
 _FOLDER: Final = "_leases"
@@ -19,20 +18,20 @@ _MOST_TRIES: Final = 10
 
 
 class LakeLeases:
-    """The leases of one archive, in the folder ``_leases`` of its dataset.
+    """The leases of the table at ``uri``, in the folder ``_leases`` of its dataset.
+
+    ``take_lease`` makes a new epoch in the table's log and returns it.
 
     Files have no compare-and-set, so a holder writes to its epoch's file alone and the highest epoch counts: a
     stream that slept through the loss of its lease changes nothing by what it writes. A holder deletes the files
     of older epochs, which do not count beside its own.
     """
 
-    def __init__(self, archive: LakeTable) -> None:
-        self._archive = archive
-        dataset, table = archive.uri.rsplit("/", 1)
-        uri = dataset if "://" in dataset else Path(dataset).absolute().as_uri()
-        self._filesystem, folder = pafs.FileSystem.from_uri(uri)
+    def __init__(self, uri: str, take_lease: Callable[[str], int]) -> None:
+        dataset, self._prefix = uri.rsplit("/", 1)
+        self._filesystem, folder = open_folder(dataset)
         self._folder = f"{folder}/{_FOLDER}"
-        self._prefix = table
+        self._take = take_lease
 
     def read_lease(self, name: str) -> bytes | None:
         """Return what the holder of the highest epoch wrote last, None when nobody did."""
@@ -75,7 +74,7 @@ class LakeLeases:
 
     def take_lease(self, name: str) -> int:
         """Return a new epoch; commits under an older one are refused from now on."""
-        return self._archive.take_lease(name)
+        return self._take(name)
 
     def _list(self, name: str) -> dict[int, str]:
         """Return the lease's files by their epochs."""

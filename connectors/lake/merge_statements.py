@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from connectors.lake.engine import quote_name, quote_text
 from connectors.lake.merged_files import StagedRows
 from model.entity import DELETED, OPERATION, PARTITION_DATE, REMOVE, REPLAY_COLUMNS, EntityRules
 from model.schema import Field, FieldType, RowSchema
@@ -236,16 +237,6 @@ def _repairs(replay: str, row: str) -> str:
     )
     same = f"{replay}._topic = {row}._topic AND {replay}._message_id = {row}._message_id"
     return f"{same} AND {is_later} AND NOT {is_other_part}"
-
-
-def quote_name(name: str) -> str:
-    """Return a name as an identifier."""
-    return '"' + name.replace('"', '""') + '"'
-
-
-def quote_text(text: str) -> str:
-    """Return a text as a literal."""
-    return "'" + text.replace("'", "''") + "'"
 
 
 def _timestamp(moment: datetime) -> str:

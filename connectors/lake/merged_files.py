@@ -12,7 +12,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from connectors.lake.errors import our_errors
-from connectors.lake.files import sync_file
+from connectors.lake.files import open_folder, sync_file
 
 FOLDER: Final = "_refeed_taken"
 _SCHEMA: Final = pa.schema([("name", pa.string()), ("partition", pa.timestamp("us", "UTC"))])
@@ -53,8 +53,7 @@ class MergedFileLists:
     """
 
     def __init__(self, table_uri: str) -> None:
-        uri = table_uri if "://" in table_uri else Path(table_uri).absolute().as_uri()
-        self._files, root = pafs.FileSystem.from_uri(uri)
+        self._files, root = open_folder(table_uri)
         self._folder = f"{root}/{FOLDER}"
 
     def read(self, number: int) -> MergedFiles | None:

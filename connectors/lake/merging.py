@@ -14,9 +14,10 @@ import pyarrow as pa
 
 from connectors.columns import arrow_schema
 from connectors.lake.buckets import Batches, BucketWriter
+from connectors.lake.engine import EngineLimits, open_engine
 from connectors.lake.entities import EntityFile
 from connectors.lake.key_index import NO_DAY, Hashes, KeyDays
-from connectors.lake.merge_statements import FILE, HASH, ROW, MergeStatements, quote_text
+from connectors.lake.merge_statements import FILE, HASH, ROW, MergeStatements
 from connectors.lake.merged_files import StagedRows
 from model.entity import PARTITION_DATE
 from model.errors import QueryTooLargeError, WarehouseError
@@ -27,15 +28,6 @@ _EPOCH: Final = date(1970, 1, 1)
 _BATCH_ROWS: Final = 8192
 # Bytes of rows that are split by partition at a time; more bytes give fewer and larger pieces.
 _DEAL_BYTES: Final = 64 * 1024 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class MergeLimits:
-    """How much memory the queries of a merge may use; beyond it they spill into ``temp_folder``."""
-
-    memory: str
-    temp_folder: Path
-    threads: int = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,21 +216,13 @@ class MergeChanges:
 
 
 @contextmanager
-def open_changes(statements: MergeStatements, limits: MergeLimits) -> Iterator[MergeChanges]:
+def open_changes(statements: MergeStatements, limits: EngineLimits) -> Iterator[MergeChanges]:
     """Give the changes of one merge, and let go of them after it."""
     with open_duckdb(limits) as connection:
         yield MergeChanges(statements, connection)
 
 
-def read_union(
-    statements: MergeStatements, reporting: Sequence[str], staging: StagedRows, limits: MergeLimits
-) -> pa.Table:
-    """Return the rows of the union view over files of reporting and rows of staging."""
-    with open_duckdb(limits) as connection:
-        return connection.sql(statements.union_sql(reporting, staging)).to_arrow_table()
-
-
-def find_replayed(statements: MergeStatements, paths: Sequence[str], limits: MergeLimits) -> list[str]:
+def find_replayed(statements: MergeStatements, paths: Sequence[str], limits: EngineLimits) -> list[str]:
     """Return those of some files of staging that have rows of replays."""
     if not statements.has_replays:
         return []
@@ -247,7 +231,7 @@ def find_replayed(statements: MergeStatements, paths: Sequence[str], limits: Mer
         return [paths[place] for (place,) in connection.execute(sql).fetchall()]
 
 
-def read_widened(statements: MergeStatements, path: str, limits: MergeLimits) -> Iterator[pa.RecordBatch]:
+def read_widened(statements: MergeStatements, path: str, limits: EngineLimits) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file whose schema is older than the table's, each with its ``__row`` as last column."""
     arrow = arrow_schema(statements.schema).append(pa.field(ROW, pa.int64()))
     with open_duckdb(limits) as connection:
@@ -309,27 +293,12 @@ def _runs(keys: Any) -> Iterator[tuple[int, slice]]:
 
 
 @contextmanager
-def open_duckdb(limits: MergeLimits) -> Iterator[Any]:
+def open_duckdb(limits: EngineLimits) -> Iterator[Any]:
     """Give a connection that keeps to ``limits``; its errors become ours."""
-    limits.temp_folder.mkdir(parents=True, exist_ok=True)
-    connection = duckdb.connect(":memory:")
     try:
-        memory = limits.memory if limits.memory[-1] in "bB" else f"{limits.memory}B"
-        for setting, value in (
-            ("TimeZone", "'UTC'"),
-            ("threads", str(limits.threads)),
-            ("memory_limit", quote_text(memory)),
-            ("temp_directory", quote_text(str(limits.temp_folder))),
-            ("arrow_large_buffer_size", "true"),
-            ("parquet_metadata_cache", "true"),
-            ("enable_progress_bar", "false"),
-            ("autoinstall_known_extensions", "false"),
-        ):
-            connection.execute(f"SET {setting} = {value}")
-        yield connection
+        with open_engine(limits, parquet_metadata_cache="true", enable_progress_bar="false") as connection:
+            yield connection
     except duckdb.OutOfMemoryException as exc:
         raise QueryTooLargeError(f"The merge needs more than {limits.memory} of memory: {exc}") from exc
     except (duckdb.Error, pa.ArrowException) as exc:
         raise WarehouseError(f"The merge failed in the lake: {exc}") from exc
-    finally:
-        connection.close()

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final, Self
 
 import duckdb
 import pyarrow as pa
 
-from connectors.lake.archive import DataFile, LakeArchive
+from connectors.lake.archive import LakeArchive
+from connectors.lake.data_files import DataFile
+from connectors.lake.engine import EngineLimits, open_engine, quote_text
 from connectors.lake.query_tables import LakeTables, TableSnapshot, render_view
 from connectors.lake.udfs import register_functions
 from model.disk import check_room
@@ -37,12 +38,9 @@ _DUCKDB_TYPES: Final[Mapping[ColumnType, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class QueryLimits:
-    """What a query may use: memory ("2GB"; beyond it spills to ``temp_folder``), threads and seconds."""
+class QueryLimits(EngineLimits):
+    """What a query may use, of time and disk too."""
 
-    memory: str
-    temp_folder: Path
-    threads: int = 2
     seconds: float = 3600.0
     temp_bytes: int = 50 * 1000 * 1000 * 1000
     # What a process of its own may take beside: the interpreter, its libraries, a batch on its way.
@@ -197,26 +195,17 @@ def _locked_connection(snapshot: ArchiveSnapshot, limits: QueryLimits) -> Iterat
     paths = snapshot.paths
     limits.temp_folder.mkdir(parents=True, exist_ok=True)
     room = check_room(limits.temp_folder, limits.min_free_bytes)
-    connection = duckdb.connect(":memory:")
-    try:
-        for setting, value in (
-            ("TimeZone", "'UTC'"),
-            ("threads", str(limits.threads)),
-            ("memory_limit", _quote(_size(limits.memory))),
-            ("temp_directory", _quote(str(limits.temp_folder))),
-            ("max_temp_directory_size", _quote(f"{min(limits.temp_bytes, room)} bytes")),
-            # Payloads of 10 MB come in batches of thousands: 32-bit offsets would overflow.
-            ("arrow_large_buffer_size", "true"),
-            ("autoinstall_known_extensions", "false"),
-            ("autoload_known_extensions", "false"),
-            ("allow_community_extensions", "false"),
-            # A query can't name a variable of the process that runs it.
-            ("python_enable_replacements", "false"),
-            ("allowed_paths", f"[{', '.join(map(_quote, paths))}]"),
-            ("allowed_directories", f"[{_quote(str(limits.temp_folder) + os.sep)}]"),
-            ("enable_external_access", "false"),
-        ):
-            connection.execute(f"SET {setting} = {value}")
+    with open_engine(
+        limits,
+        max_temp_directory_size=quote_text(f"{min(limits.temp_bytes, room)} bytes"),
+        autoload_known_extensions="false",
+        allow_community_extensions="false",
+        # A query can't name a variable of the process that runs it.
+        python_enable_replacements="false",
+        allowed_paths=f"[{', '.join(map(quote_text, paths))}]",
+        allowed_directories=f"[{quote_text(str(limits.temp_folder) + os.sep)}]",
+        enable_external_access="false",
+    ) as connection:
         register_functions(connection)
         archive = _archive_select([file.path for file in snapshot.files], snapshot.partitioning)
         connection.execute(f"CREATE VIEW {ARCHIVE_VIEW} AS {archive}")
@@ -224,14 +213,12 @@ def _locked_connection(snapshot: ArchiveSnapshot, limits: QueryLimits) -> Iterat
             connection.execute(f"CREATE VIEW {table.view} AS {render_view(table)}")
         connection.execute("SET lock_configuration = true")
         yield connection
-    finally:
-        connection.close()
 
 
 def _archive_select(paths: Sequence[str], partitioning: Partitioning) -> str:
     columns = ", ".join(column.name for column in ARCHIVE_COLUMNS)
     if paths:
-        source = f"read_parquet([{', '.join(map(_quote, paths))}], hive_partitioning = false)"
+        source = f"read_parquet([{', '.join(map(quote_text, paths))}], hive_partitioning = false)"
     else:
         nulls = ", ".join(f"CAST(NULL AS {_DUCKDB_TYPES[c.type]}) AS {c.name}" for c in ARCHIVE_COLUMNS)
         source = f"(SELECT {nulls} WHERE false)"
@@ -253,12 +240,3 @@ def _our_errors(limits: QueryLimits) -> Iterator[None]:
                 f"The query needs more than {limits.memory} of memory (REFEED_QUERY_MEMORY): {reason}"
             ) from exc
         raise QueryError(f"The query failed while it ran: {exc}") from exc
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _size(text: str) -> str:
-    """Return a size such as 512m in the form that DuckDB reads."""
-    return text if text[-1] in "bB" else f"{text}B"

@@ -3,7 +3,7 @@
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -12,11 +12,13 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from connectors.columns import arrow_schema
+from connectors.lake.data_files import partition_start, touches
+from connectors.lake.delta_table import table_uri
+from connectors.lake.engine import quote_name, quote_text
 from connectors.lake.files import PARTITION_COLUMNS
 from model.errors import WarehouseError
 from model.schema import RowSchema
 from model.table import PARTITION_DATE, PARTITION_TIME, Partitioning, TableRead, TableSchema
-from model.window import Window
 
 INGEST_TIME: Final = "ingest_time"
 
@@ -133,11 +135,11 @@ class LakeTables:
         starts: list[Any] = [None] * len(paths)
         if partitioning is not None:
             starts = actions.column(f"partition.{PARTITION_COLUMNS[partitioning].name}").to_pylist()
-        root = self._uri(read.table)
+        root, window = table_uri(self._root, read.table), read.window
         files = [
             TableFile(f"{root}/{unquote(path)}", size, tuple(map(_text, of_file)))
             for path, size, start, *of_file in zip(paths, sizes, starts, *values, strict=True)
-            if partitioning is None or _touches(start, partitioning, read.window)
+            if partitioning is None or window is None or touches(partition_start(start), partitioning, window)
         ]
         files.sort(key=lambda file: (tuple(map(str, file.values)), file.path))
         return TableSnapshot(read.view, columns, partitions, tuple(files), partitioning)
@@ -147,7 +149,7 @@ class LakeTables:
         try:
             table = self._open.get(name)
             if table is None:
-                table = self._open[name] = DeltaTable(self._uri(name))
+                table = self._open[name] = DeltaTable(table_uri(self._root, name))
             else:
                 table.update_incremental()
             features = set(table.protocol().reader_features or ())
@@ -159,9 +161,6 @@ class LakeTables:
             self._open.pop(name, None)
             raise WarehouseError(f"The lake failed while opening {name}: {exc}") from exc
         return None if features & _UNREADABLE or mapping != "none" else table
-
-    def _uri(self, name: str) -> str:
-        return f"{self._root.rstrip('/')}/{'/'.join(name.split('.')[-2:])}"
 
 
 def describe_columns(schema: RowSchema) -> tuple[TableColumn, ...]:
@@ -180,14 +179,18 @@ def render_view(table: TableSnapshot) -> str:
     if table.select is not None:
         parts = [table.select]
     elif not parts:
-        nulls = ", ".join(f"CAST(NULL AS {column.file_type}) AS {_name(column.name)}" for column in table.columns)
+        nulls = ", ".join(
+            f"CAST(NULL AS {column.file_type}) AS {quote_name(column.name)}" for column in table.columns
+        )
         parts = [f"SELECT {nulls} WHERE false"]
     columns = ", ".join(
-        f"map_entries({_name(column.name)}) AS {_name(column.name)}" if column.is_map else _name(column.name)
+        f"map_entries({quote_name(column.name)}) AS {quote_name(column.name)}"
+        if column.is_map
+        else quote_name(column.name)
         for column in table.columns
     )
     if table.partitioning is not None:
-        time = _name(INGEST_TIME)
+        time = quote_name(INGEST_TIME)
         columns += (
             f", date_trunc('{table.partitioning}', {time}) AS {PARTITION_TIME}"
             f", CAST({time} AS DATE) AS {PARTITION_DATE}"
@@ -199,19 +202,19 @@ def _render_group(
     table: TableSnapshot, stored: Sequence[TableColumn], values: Sequence[str | None], paths: Sequence[str]
 ) -> str:
     """Return the SELECT of the files that share their partition's values."""
+    types = [(quote_text(column.name), quote_text(column.file_type)) for column in stored]
     schema = ", ".join(
-        f"{_quote(c.name)}: {{'name': {_quote(c.name)}, 'type': {_quote(c.file_type)}, 'default_value': NULL}}"
-        for c in stored
+        f"{name}: {{'name': {name}, 'type': {kind}, 'default_value': NULL}}" for name, kind in types
     )
     constants = dict(zip(table.partitions, values, strict=True))
     columns = ", ".join(
-        f"CAST({'NULL' if constants[c.name] is None else _quote(str(constants[c.name]))} AS {c.file_type}) "
-        f"AS {_name(c.name)}"
+        f"CAST({'NULL' if constants[c.name] is None else quote_text(str(constants[c.name]))} AS {c.file_type}) "
+        f"AS {quote_name(c.name)}"
         if c.name in constants
-        else _name(c.name)
+        else quote_name(c.name)
         for c in table.columns
     )
-    files = ", ".join(map(_quote, paths))
+    files = ", ".join(map(quote_text, paths))
     source = f"read_parquet([{files}], hive_partitioning = false, schema = MAP {{{schema}}})"
     return f"SELECT {columns} FROM {source}"  # noqa: S608 - names and paths are quoted
 
@@ -255,7 +258,7 @@ def _types(kind: Any) -> tuple[str, str] | None:
             return None
         known = [(name, types) for name, types in fields if types is not None]
         theirs = ", ".join(f"{name} {types[0]}" for name, types in known)
-        ours = ", ".join(f"{_name(name)} {types[1]}" for name, types in known)
+        ours = ", ".join(f"{quote_name(name)} {types[1]}" for name, types in known)
         return f"STRUCT<{theirs}>", f"STRUCT({ours})"
     text = str(getattr(kind, "type", ""))
     if text.startswith("decimal("):
@@ -265,26 +268,7 @@ def _types(kind: Any) -> tuple[str, str] | None:
     return _TYPES.get(text)
 
 
-def _touches(start: Any, partitioning: Partitioning, window: Window | None) -> bool:
-    if window is None or start is None:
-        return True
-    if isinstance(start, datetime):
-        moment = start.astimezone(UTC) if start.tzinfo else start.replace(tzinfo=UTC)
-    else:
-        moment = datetime(start.year, start.month, start.day, tzinfo=UTC)
-    step = timedelta(days=1) if partitioning == "day" else timedelta(hours=1)
-    return moment < window.end and window.start < moment + step
-
-
 def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     return value.isoformat(" ") if isinstance(value, datetime) else str(value)
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _name(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'

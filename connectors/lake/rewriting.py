@@ -3,21 +3,21 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import date
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from connectors.columns import arrow_schema
 from connectors.lake.buckets import read_batches
-from connectors.lake.entities import NewFile, write_partition
+from connectors.lake.engine import EngineLimits
+from connectors.lake.entities import write_partition
 from connectors.lake.errors import our_errors
+from connectors.lake.files import WrittenFile, open_folder
 from connectors.lake.merge_statements import ROW, MergeStatements
-from connectors.lake.merging import Dealt, MergeLimits, RowNumbers, read_widened
+from connectors.lake.merging import Dealt, RowNumbers, read_widened
 
 _BATCH_ROWS: Final = 16_384
 
@@ -26,7 +26,7 @@ _BATCH_ROWS: Final = 16_384
 class Rewritten:
     """A partition's new files, how many rows it had, and how many of the new ones are changes."""
 
-    files: tuple[NewFile, ...]
+    files: tuple[WrittenFile, ...]
     rows_before: int
     added: int
 
@@ -37,7 +37,7 @@ class Rewritten:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> "Rewritten":
         """Return what :meth:`as_json` described."""
-        return cls(**{**found, "files": tuple(NewFile(**file) for file in found["files"])})
+        return cls(**{**found, "files": tuple(WrittenFile(**file) for file in found["files"])})
 
 
 def rewrite_partition(
@@ -47,7 +47,7 @@ def rewrite_partition(
     current: Sequence[str],
     *,
     dealt: Dealt,
-    limits: MergeLimits,
+    limits: EngineLimits,
 ) -> Rewritten:
     """Rewrite a partition: the rows of ``current`` except those removed, and the changes that belong in it.
 
@@ -80,10 +80,10 @@ def _marks(gone: RowNumbers | None) -> npt.NDArray[np.bool_] | None:
 
 
 def _read(
-    path: str, statements: MergeStatements, schema: pa.Schema, limits: MergeLimits
+    path: str, statements: MergeStatements, schema: pa.Schema, limits: EngineLimits
 ) -> Iterator[tuple[Any, pa.RecordBatch]]:
     """Yield the numbers of a file's rows with the rows, in the columns of ``schema``."""
-    filesystem, place = pafs.FileSystem.from_uri(path if "://" in path else Path(path).absolute().as_uri())
+    filesystem, place = open_folder(path)
     with our_errors(f"reading {path}"), pq.ParquetFile(place, filesystem=filesystem) as file:
         if file.schema_arrow.remove_metadata().equals(schema):
             first = 0

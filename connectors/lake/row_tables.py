@@ -47,7 +47,7 @@ class LakeRowTables:
 
     def leases(self) -> LakeLeases:
         """Return where it stands who holds the lease."""
-        return LakeLeases(self.open(self._anchor))
+        return self.open(self._anchor).leases()
 
     def take(self, name: str) -> int:
         """Let no older stream commit to the table ``name`` any more; return this stream's newest attempt in it."""
@@ -142,18 +142,15 @@ class LakeRowTables:
 
     def parse_part(self, fields: Mapping[str, Any]) -> WrittenFile:
         """Return the part that its ``as_json`` described."""
-        return WrittenFile.from_json(fields)
+        return WrittenFile(**fields)
 
     def without(self, name: str, part: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
         """Write the part again without the rows where ``is_unwanted`` holds; None when none are left."""
-        writer = self.open(name).writer()
-        kept = writer.write_without(part, is_unwanted)
-        writer.delete(part)
-        return kept
+        return self.open(name).without(part, is_unwanted)
 
     def drop(self, name: str, part: WrittenFile) -> None:
         """Delete a part that will not be committed."""
-        self.open(name).writer().delete(part)
+        self.open(name).drop(part)
 
     def which_follow(self, parts: Sequence[WrittenFile]) -> list[bool]:
         """Return True for each: a file depends on no other."""

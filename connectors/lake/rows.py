@@ -1,6 +1,5 @@
 """Tables of rows in a lake: a schema that grows, files that commits of an attempt add."""
 
-import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -10,23 +9,20 @@ from typing import Any, ClassVar, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from deltalake import DeltaTable, Schema
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from connectors.columns import arrow_schema
 from connectors.lake.data_files import DataFile
+from connectors.lake.delta_table import SCHEMA_PROPERTY, rewrite_mark
 from connectors.lake.errors import our_errors
-from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, partition_value
+from connectors.lake.files import LakeArchiveWriter, WrittenFile, partition_value
 from connectors.lake.merged_files import MergedFiles, StagedRows
 from connectors.lake.tables import CONFIGURATION, LakeTable
-from model.errors import WarehouseError
 from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
 from model.table import Partitioning
 from model.widening import plan_widening, widen_value
 
-# Delta knows no JSON, no TIME, no policy tags: what the table was given is kept whole, beside its own schema.
-SCHEMA_PROPERTY: Final = "refeed.schema"
-_TRIES: Final = 3
 _REWRITE_ROWS: Final = 10_000
 
 
@@ -56,16 +52,6 @@ class LakeRowWriter(LakeArchiveWriter):
         same = pa.repeat(pa.scalar(now, table.schema.field(place).type), table.num_rows)
         return self._write(table.set_column(place, table.schema.field(place), same), now)
 
-    def write_without(self, file: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
-        """Write ``file`` again without the rows where ``is_unwanted`` holds; None when none are left."""
-        filesystem, folder = self._filesystem()
-        with our_errors(f"reading {file.path}"):
-            table = pq.ParquetFile(f"{folder}/{file.path}", filesystem=filesystem).read()
-        kept = table.filter(pc.invert(is_unwanted))
-        if kept.num_rows == 0:
-            return None
-        return self._write(kept, kept.column("ingest_time")[0].as_py())
-
     def _schema_of(self, file: pq.ParquetFile) -> pa.Schema:
         return file.schema_arrow.remove_metadata()
 
@@ -75,31 +61,11 @@ class LakeRowTable(LakeTable):
 
     def __init__(self, root: str, table: str, partitioning: Partitioning = "day") -> None:
         super().__init__(root, table, partitioning)
-        self._root = root
         self._folder = f"{root.rstrip('/')}/"
-        self.name = table
-
-    def another(self) -> "LakeRowTable":
-        """Return another object for the same table, for another thread."""
-        return LakeRowTable(self._root, self.name, self.partitioning)
 
     def writer(self, schema: RowSchema | None = None) -> LakeRowWriter:  # noqa: ARG002  files say it themselves
         """Return what writes the files that :meth:`commit` takes; every schema's files are written alike."""
         return LakeRowWriter(self.writer_uri(), self.partitioning)
-
-    def schema(self) -> RowSchema | None:
-        """Return the schema that the table was given, None when there is no table yet.
-
-        Raises:
-            WarehouseError: there is a table, and not one of ours.
-        """
-        if not self.exists():
-            return None
-        with our_errors("reading the table's schema"):
-            found = self._table().metadata().configuration.get(SCHEMA_PROPERTY)
-        if found is None:
-            raise WarehouseError(f"{self.uri} is a table that something else made: name another one.")
-        return RowSchema.from_json(json.loads(found))
 
     def read_rows(self, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """Return every row, with some of its columns or all; for small tables only."""
@@ -130,11 +96,6 @@ class LakeRowTable(LakeTable):
         new_paths, again_paths, later_paths, every = paths
         return StagedRows(new_paths, again_paths, since, later_paths, every)
 
-    def plan(self, wanted: RowSchema) -> Evolution:
-        """Return the changes that let the table hold rows of ``wanted``; nothing is touched."""
-        current = self.schema()
-        return plan_evolution(RowSchema((), wanted.description) if current is None else current, wanted)
-
     def evolve(self, wanted: RowSchema) -> Evolution:
         """Create the table, or change it so that it holds rows of ``wanted``, and return what was done.
 
@@ -147,10 +108,12 @@ class LakeRowTable(LakeTable):
         evolution = self.plan(wanted)
         if evolution.refused:
             raise evolution_error(self.name, evolution)
+        schema = evolution.schema
         if not self.exists():
-            self._create(evolution.schema)
+            note = {SCHEMA_PROPERTY: json.dumps(schema.to_json())}
+            self._create(arrow_schema(schema), {**CONFIGURATION, **note}, description=schema.description)
         elif evolution.changes:
-            self._again(lambda: self._change(evolution.schema))
+            self._again(lambda: self._add_columns(schema))
         return evolution
 
     def widen(self, wanted: RowSchema) -> None:
@@ -170,24 +133,10 @@ class LakeRowTable(LakeTable):
             return
         widened = plan_widening(self.name, current, wanted, evolution)
         target = plan_evolution(widened, wanted).schema
-        digest = hashlib.sha256(json.dumps([current.to_json(), target.to_json()]).encode()).hexdigest()
-        self._again(lambda: self._rewrite(current, target, f"rewrite:{digest[:16]}"))
+        self._again(lambda: self._rewrite(current, target))
 
-    def _again(self, change: Callable[[], None]) -> None:
-        """Make a change that upkeep may come between, three times at most; each try begins with what is there."""
-        for attempt in range(_TRIES):
-            try:
-                change()
-            except CommitFailedError as exc:
-                if attempt == _TRIES - 1:
-                    raise WarehouseError(f"{self.name} is changed by others all the time: {exc}") from exc
-                self._delta = None
-            else:
-                break
-
-    def _rewrite(self, current: RowSchema, target: RowSchema, mark: str) -> None:
-        table = self._table()
-        schema = arrow_schema(target)
+    def _rewrite(self, current: RowSchema, target: RowSchema) -> None:
+        table, schema, mark = self._table(), arrow_schema(target), rewrite_mark(current, target)
         with our_errors(f"rewriting {self.name}", but=CommitFailedError):
             if not table.transaction_version(mark):
                 files = [
@@ -201,19 +150,14 @@ class LakeRowTable(LakeTable):
                     )
                     for partition in sorted({file.partition for file in self._files(table)})
                 ]
-                self._commit(
-                    table,
-                    [file for file in files if file is not None],
-                    {mark: 1},
-                    schema=Schema.from_arrow(schema.append(PARTITION_COLUMNS[self.partitioning])),
-                )
+                self._commit(table, [file for file in files if file is not None], {mark: 1}, schema=schema)
                 table.update_incremental()
             self._note(table, target)
         self._delta = None
 
     def _partition_batches(self, table: DeltaTable, partition: datetime) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a partition, all in the table's schema."""
-        column = PARTITION_COLUMNS[self.partitioning]
+        column = self._partition
         here = pc.field(column.name) == pa.scalar(partition, pa.timestamp("us", "UTC")).cast(column.type)
         yield from table.to_pyarrow_dataset().to_batches(batch_size=_REWRITE_ROWS, filter=here)
 
@@ -256,37 +200,10 @@ class LakeRowTable(LakeTable):
                 self._replace(removed, added)
         return deleted
 
-    def _create(self, schema: RowSchema) -> None:
-        partition = PARTITION_COLUMNS[self.partitioning]
-        with our_errors(f"creating {self.name}"):
-            DeltaTable.create(
-                self.uri,
-                schema=Schema.from_arrow(arrow_schema(schema).append(partition)),
-                mode="ignore",
-                partition_by=[partition.name],
-                name=self.name,
-                description=schema.description or None,
-                configuration={**CONFIGURATION, SCHEMA_PROPERTY: json.dumps(schema.to_json())},
-                raise_if_key_not_exists=False,
-            )
-            self._log.sync(self._table())
-
-    def _change(self, schema: RowSchema) -> None:
-        table = self._table()
-        with our_errors(f"changing {self.name}", but=CommitFailedError):
-            table.alter.add_columns(
-                list(Schema.from_arrow(arrow_schema(schema)).fields), post_commithook_properties=self._log.hooks
-            )
-            self._note(table, schema)
-        self._delta = None
-
     def _note(self, table: DeltaTable, schema: RowSchema) -> None:
-        note = {SCHEMA_PROPERTY: json.dumps(schema.to_json())}
-        hooks = self._log.hooks
-        table.alter.set_table_properties(note, raise_if_not_exists=False, post_commithook_properties=hooks)
         if schema.description:
-            table.alter.set_table_description(schema.description, post_commithook_properties=hooks)
-        self._log.committed(table)
+            table.alter.set_table_description(schema.description, post_commithook_properties=self._log.hooks)
+        super()._note(table, schema)
 
 
 def _holds(batch: pa.RecordBatch, column: str, value: str) -> pa.BooleanArray:

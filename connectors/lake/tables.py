@@ -8,18 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.transaction import AddAction, RemoveAction, Transaction
+from deltalake.transaction import AddAction, RemoveAction
 
-from connectors.lake.data_files import DataFile, files_between, files_since, list_files, partition_step
-from connectors.lake.delta_log import DeltaLog
+from connectors.lake.data_files import DataFile, files_between, files_since, list_files, partition_step, touches
+from connectors.lake.delta_table import DurableTable
 from connectors.lake.errors import is_disk_full, our_errors
-from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile
+from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, partition_value
+from connectors.lake.leases import LakeLeases
 from connectors.lake.log_entries import add_action, append_entries, remove_action
 from model import failpoint
 from model.archive import Attempt, IdSpan
@@ -52,28 +53,21 @@ class _Tip:
     lease_epoch: int
 
 
-class LakeTable:
-    """What every table of a lake can do; one object per thread, because it holds a snapshot that calls move on.
-
-    ``root`` is a folder or a URI, ``table`` is ``dataset.table``: ``backup.messages`` lies in
-    ``<root>/backup/messages``.
-    """
+class LakeTable(DurableTable):
+    """A table partitioned by when rows came in; one object per thread."""
 
     def __init__(self, root: str, table: str, partitioning: Partitioning = "day") -> None:
-        folder = "/".join(table.split(".")[-2:])
-        self.uri = f"{root.rstrip('/')}/{folder}"
+        super().__init__(root, table, PARTITION_COLUMNS[partitioning])
         self.partitioning = partitioning
-        self._log = DeltaLog(self.uri)
-        self._delta: DeltaTable | None = None
         self._tip: _Tip | None = None
 
-    def exists(self) -> bool:
-        """Say whether the table has been created."""
-        if self._delta is not None:
-            return bool(DeltaTable.is_deltatable(self.uri))
-        with our_errors("opening the table"):
-            self._delta = self._log.find()
-        return self._delta is not None
+    def another(self) -> Self:
+        """Return another object for the same table, for another thread."""
+        return type(self)(self._root, self.name, self.partitioning)
+
+    def leases(self) -> LakeLeases:
+        """Return the leases beside the table."""
+        return LakeLeases(self.uri, self.take_lease)
 
     def writer(self) -> LakeArchiveWriter:
         """Return what writes the files that :meth:`commit` takes."""
@@ -88,6 +82,21 @@ class LakeTable:
         """How long a partition is."""
         return partition_step(self.partitioning)
 
+    def parse_part(self, fields: Mapping[str, Any]) -> WrittenFile:
+        """Return the file that its ``as_json`` described."""
+        return WrittenFile(**fields)
+
+    def without(self, part: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
+        """Write a file again without some of its rows and return it instead; None when none are left."""
+        writer = self.writer()
+        kept = writer.write_without(part, is_unwanted)
+        writer.delete(part)
+        return kept
+
+    def drop(self, part: WrittenFile) -> None:
+        """Delete a file that will not be committed."""
+        self.writer().delete(part)
+
     def version(self) -> int:
         """Return the number of the newest commit."""
         return int(self._table().version())
@@ -99,8 +108,7 @@ class LakeTable:
         """
         files = self._files(self._table())
         if window is not None:
-            step = self.partition_step
-            files = [f for f in files if f.partition < window.end and window.start < f.partition + step]
+            files = [file for file in files if touches(file.partition, self.partitioning, window)]
         return sorted(files, key=lambda f: (f.partition, f.path))
 
     def _files(self, table: DeltaTable) -> list[DataFile]:
@@ -115,12 +123,11 @@ class LakeTable:
         """
         starts = {publish_column: span.published_since, "ingest_time": span.ingested_since}
         read = list(dict.fromkeys((*columns, *starts)))
-        for name in self._files_since(starts):
-            for batch in self.writer().read_columns(name, read):
-                is_in = [pc.greater_equal(batch.column(column), start) for column, start in starts.items()]
-                kept = batch.filter(pc.fill_null(pc.or_kleene(*is_in), fill_value=False))
-                if kept.num_rows:
-                    yield kept.select(list(columns))
+        for batch in self._read(self._files_since(starts), read):
+            is_in = [pc.greater_equal(batch.column(column), start) for column, start in starts.items()]
+            kept = batch.filter(pc.fill_null(pc.or_kleene(*is_in), fill_value=False))
+            if kept.num_rows:
+                yield kept.select(list(columns))
 
     def _files_since(self, starts: Mapping[str, datetime]) -> list[str]:
         with our_errors("reading the table's log"):
@@ -135,16 +142,19 @@ class LakeTable:
         read = list(dict.fromkeys((*columns, column)))
         with our_errors("reading the table's log"):
             files = files_between(self._table(), column, window, self.partitioning)
-        for name in files:
-            for batch in self.writer().read_columns(name, read):
-                cells = batch.column(column)
-                is_in = pc.and_kleene(
-                    pc.greater_equal(cells, pa.scalar(window.start, cells.type)),
-                    pc.less(cells, pa.scalar(window.end, cells.type)),
-                )
-                kept = batch.filter(pc.fill_null(is_in, fill_value=False))
-                if kept.num_rows:
-                    yield kept.select(list(columns))
+        for batch in self._read(files, read):
+            cells = batch.column(column)
+            is_in = pc.and_kleene(
+                pc.greater_equal(cells, pa.scalar(window.start, cells.type)),
+                pc.less(cells, pa.scalar(window.end, cells.type)),
+            )
+            kept = batch.filter(pc.fill_null(is_in, fill_value=False))
+            if kept.num_rows:
+                yield kept.select(list(columns))
+
+    def _read(self, names: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        for name in names:
+            yield from self.writer().read_columns(name, columns)
 
     def committed_attempt(self, stream: str) -> int:
         """Return the number of the stream's newest attempt that is in, durably; 0 when there is none."""
@@ -155,7 +165,7 @@ class LakeTable:
         return number
 
     def settle(self, attempt: Attempt) -> bool:
-        """Say whether an attempt that a crash left open is in the archive.
+        """Return whether an attempt that a crash left open is in the table.
 
         Only the newest attempt can be open, so the number in the log is compared as it is: where the two do
         not tell one story, a message that comes twice is better than one that is lost. That the commit does not
@@ -229,7 +239,7 @@ class LakeTable:
 
     def _append(self, tip: _Tip, files: Sequence[WrittenFile], transactions: Mapping[str, int]) -> bool:
         """Make one durable commit that follows ``tip``; False, and nothing is made, where another did."""
-        actions = append_entries(files, transactions, self.partitioning)
+        actions = append_entries(files, transactions, self._partition.name)
         if not self._log.append(tip.version, actions):
             return False
         self._tip = replace(tip, version=tip.version + 1)
@@ -409,45 +419,29 @@ class LakeTable:
         *,
         removed: Sequence[DataFile] = (),
         is_same_rows: bool = False,
-        schema: Schema | None = None,
+        schema: pa.Schema | None = None,
     ) -> None:
         """Make one durable commit; with a ``schema`` all of the table's files are removed and it changes to that.
 
         One that removes files fails when any other commit came since ``table`` was looked at.
         """
+        column, is_change = self._partition.name, not is_same_rows
         actions: list[AddAction | RemoveAction] = [
-            remove_action(self._name(file), file, self.partitioning, is_data_change=not is_same_rows)
+            remove_action(
+                self._name(file),
+                file.size_bytes,
+                {column: partition_value(file.partition, self.partitioning)},
+                is_data_change=is_change,
+            )
             for file in removed
         ]
-        actions += [add_action(file, self.partitioning, is_data_change=not is_same_rows) for file in files]
-        # What this commit builds on must not go where it stays.
-        self._log.sync(table)
-        table.create_write_transaction(
-            actions,
-            mode="append" if schema is None else "overwrite",
-            schema=schema or table.schema(),
-            partition_by=[PARTITION_COLUMNS[self.partitioning].name],
-            commit_properties=CommitProperties(
-                app_transactions=[Transaction(app, version) for app, version in transactions.items()],
-                max_commit_retries=0 if removed or schema is not None else None,
-            ),
-            post_commithook_properties=self._log.hooks,
-        )
-        if self._log.committed(table):
-            self._delta = None
+        actions += [add_action(file, column, is_data_change=is_change) for file in files]
+        retries = 0 if removed or schema is not None else None
+        self._write(table, actions, transactions, schema=schema, retries=retries)
 
     def _transaction(self, app: str) -> int:
         with our_errors("reading the table's log"):
             return int(self._table().transaction_version(app) or 0)
-
-    def _table(self) -> DeltaTable:
-        """Return the table at its newest version."""
-        with our_errors("opening the table"):
-            if self._delta is None:
-                self._delta = self._log.open()
-            else:
-                self._delta.update_incremental()
-        return self._delta
 
 
 def _refuse_old(files: Sequence[WrittenFile]) -> None:

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from connectors.lake.archive import DataFile, LakeArchive
+from connectors.lake.data_files import DataFile
 from connectors.lake.errors import our_errors
-from connectors.lake.files import VOLUMES_KEY, count_volumes
+from connectors.lake.files import VOLUMES_KEY, count_volumes, open_folder
+from connectors.lake.tables import LakeTable
 from model.volume import HourCounts, HourVolumes, add_counts, hours_of, volumes_of
 from model.window import Window
 
@@ -41,7 +42,7 @@ class LakeVolumes:
     the volumes are those of the snapshot, whatever became of the stream that wrote it.
     """
 
-    def __init__(self, archive: LakeArchive) -> None:
+    def __init__(self, archive: LakeTable) -> None:
         self._archive = archive
         self._partitions: dict[datetime, _Partition] = {}
 
@@ -78,7 +79,7 @@ class LakeVolumes:
         counts: dict[str, dict[str, tuple[int, int]]] = {}
         for batch in self._archive.writer().read_columns(name, _COLUMNS):
             add_counts(counts, count_volumes(pa.Table.from_batches([batch])))
-        filesystem, folder = self._filesystem()
+        filesystem, folder = open_folder(self._archive.uri)
         with our_errors(f"writing the volumes of {name}"):
             filesystem.create_dir(f"{folder}/{_BESIDE}")
             path = f"{folder}/{_BESIDE}/{name}.json"
@@ -97,7 +98,7 @@ class LakeVolumes:
         if not fresh and not known.unknown:
             return known
         with our_errors("reading the volumes of the archive's files"), ThreadPoolExecutor(_READERS) as pool:
-            filesystem, folder = self._filesystem()
+            filesystem, folder = open_folder(self._archive.uri)
             # All of it is read before any of it counts: one that fails is read again as a whole.
             ends = list(pool.map(lambda name: _read_end(filesystem, folder, name), sorted(fresh)))
             times = {name: found for name, found in ends if isinstance(found, Window)} | known.unknown
@@ -108,10 +109,6 @@ class LakeVolumes:
         known.names |= fresh
         known.unknown = {name: found for name, found in times.items() if name not in kept}
         return known
-
-    def _filesystem(self) -> tuple[pafs.FileSystem, str]:
-        filesystem, folder = pafs.FileSystem.from_uri(self._archive.writer_uri())
-        return filesystem, folder
 
     def _name(self, file: DataFile) -> str:
         return file.path.removeprefix(f"{self._archive.uri}/")

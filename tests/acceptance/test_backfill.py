@@ -16,10 +16,11 @@ import pyarrow as pa
 import pytest
 
 from cli.processes import free_port, is_listening
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.spark.connect import ConnectServer
 from jobs.store import JobStore
+from model.archive import Attempt
 from model.message import replay_filter, replay_token
 from model.settings import read_settings
 from rollout.child import Child, Children

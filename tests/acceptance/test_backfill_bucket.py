@@ -15,7 +15,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder
 from connectors.dataproc.batches import Batches, BatchPlace
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES
 from connectors.spark.session import spark_environment
@@ -24,6 +24,7 @@ from jobs.files import Files, open_files
 from jobs.folder import Control, Order
 from jobs.launcher import Launch
 from local.server import PubSubServer
+from model.archive import Attempt
 from model.job import JobState
 from model.message import replay_token
 from model.process import DataprocBatch

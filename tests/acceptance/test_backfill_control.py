@@ -18,13 +18,14 @@ from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from backfill.run.publish import unconfirmed_bound
 from cli.processes import free_port, is_listening
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from connectors.spark.connect import ConnectServer
 from connectors.spark.session import spark_environment
 from jobs.folder import Control, Order, Outcome
 from jobs.launcher import ConnectLauncher, Launch
+from model.archive import Attempt
 from model.job import JobState
 from model.message import Message, replay_token
 from model.process import Process

@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import PULLED_SCHEMA
 from jobs.store import open_store
+from model.archive import Attempt
 from model.message import REPLAY_ATTRIBUTE, Message, backup_subscription_id, replay_token
 from model.settings import read_settings
 from streams.control import StreamControl

@@ -19,9 +19,10 @@ import pytest
 from deltalake import DeltaTable
 
 from connectors.lake import files
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.pull import PULLED_SCHEMA
+from model.archive import Attempt
 from model.message import replay_token
 from pipeline.registry import Registry
 from rollout.child import Children

@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.pull import PULLED_SCHEMA, Puller, PullLimits, PullTarget
+from model.archive import Attempt
 from pipeline.group import Group
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry

@@ -9,7 +9,8 @@ import pyarrow as pa
 import pytest
 
 from backfill.run.folder import BackfillFolder
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
+from model.archive import Attempt
 from model.job import JobState
 
 QUERY = (

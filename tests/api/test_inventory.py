@@ -7,7 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
+from model.archive import Attempt
 from model.principal import MESSAGES, PLAN, READ, RUN
 from streams.status import StatusFile
 from tests.api.terminal import Refeed, refeed

@@ -25,7 +25,8 @@ from schemathesis.specs.openapi.checks import (
 
 from api.auth import is_public, is_sign_in
 from app.service import create_app
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
+from model.archive import Attempt
 from model.job import new_job_id
 from model.principal import ADMIN, APPROVE, READ
 from model.settings import read_settings

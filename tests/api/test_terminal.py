@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
+from model.archive import Attempt
 from tests.api.terminal import Refeed, refeed
 
 __all__ = ["refeed"]

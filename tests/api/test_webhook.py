@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
+from model.archive import Attempt
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
 DAY = {"type": "DATE", "value": "2026-01-01"}

@@ -19,10 +19,11 @@ from backfill.run.dead_letters import list_dead_letters
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from backfill.run.selection import write_selection
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs import driver
 from jobs.folder import Control, Order, Outcome
+from model.archive import Attempt
 from model.errors import (
     CheckpointCorruptError,
     MessagesFailedError,

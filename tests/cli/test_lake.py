@@ -11,8 +11,9 @@ import pytest
 
 from connectors.columns import arrow_schema
 from connectors.lake import files, volumes
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.lake.rows import LakeRowTable
+from model.archive import Attempt
 from model.schema import Field, RowSchema
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))

@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from connectors.bigquery.writes.archive import BigQueryArchive
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
+from model.archive import Attempt
 from model.schema import RowSchema
 from model.settings import read_settings
 from tests.reporting.shops import START, BigQueryShop, order

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.lake.files import LakeArchiveWriter, WrittenFile
 from connectors.pubsub.pull import PULLED_SCHEMA
-from model.archive import IdSpan
+from model.archive import Attempt, IdSpan
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError
 from model.window import Window
 
@@ -183,7 +183,7 @@ def test_a_file_that_waited_too_long_is_not_committed(archive):
     fields = write(archive, b"one").as_json()
     fields["modified_at_ms"] -= 2 * 3_600_000
     with pytest.raises(WarehouseError, match="waited"):
-        archive.commit([WrittenFile.from_json(fields)], Attempt("s", 1, "l", epoch))
+        archive.commit([WrittenFile(**fields)], Attempt("s", 1, "l", epoch))
 
 
 def test_files_outside_the_window_are_left_out(archive):

@@ -57,7 +57,7 @@ def test_columns_whose_values_repeat_have_a_dictionary_and_no_others_do(tmp_path
     same = {"status": "new", "price": Decimal(1), "tags": ["a"], "lines": [{"sku": "b"}]}
     rows = [{**same, "_message_id": str(number), "_publish_time": number} for number in range(9)]
     (file,) = write_partition(str(tmp_path), None, schema, iter([pa.RecordBatch.from_pylist(rows, schema)]))
-    group = pq.ParquetFile(tmp_path / file.name).metadata.row_group(0)
+    group = pq.ParquetFile(tmp_path / file.path).metadata.row_group(0)
     columns = [group.column(place) for place in range(group.num_columns)]
     assert {column.path_in_schema for column in columns if not column.has_dictionary_page} == {
         "_message_id",
@@ -71,7 +71,7 @@ def test_statistics_are_kept_of_keys_and_of_all_that_is_no_text(tmp_path: Path) 
     schema = arrow_schema(RowSchema(fields))
     batch = pa.RecordBatch.from_pylist([{"id": "a", "note": "b", "total": 1, "at": 1}], schema)
     (file,) = write_partition(str(tmp_path), None, schema, iter([batch]), keys=("id",))
-    group = pq.ParquetFile(tmp_path / file.name).metadata.row_group(0)
+    group = pq.ParquetFile(tmp_path / file.path).metadata.row_group(0)
     columns = [group.column(place) for place in range(group.num_columns)]
     assert {column.path_in_schema for column in columns if column.is_stats_set} == {"id", "total", "at"}
 

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from connectors.lake import volumes
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.lake.files import LakeArchiveWriter, count_volumes
+from model.archive import Attempt
 from model.errors import WarehouseError
 from model.volume import HourVolumes, hour_key
 from model.window import Window

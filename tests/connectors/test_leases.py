@@ -23,7 +23,7 @@ def archive(tmp_path):
 
 
 def leases(archive) -> LakeLeases:
-    return LakeLeases(archive.another())
+    return archive.another().leases()
 
 
 def holder(archive) -> str:

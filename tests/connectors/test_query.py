@@ -6,8 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_query
+from model.archive import Attempt
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
 from model.table import Partitioning
 from tests.connectors.conftest import run_query

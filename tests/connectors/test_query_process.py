@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from connectors.lake import query_wire as wire
-from connectors.lake.archive import DataFile
+from connectors.lake.data_files import DataFile
 from connectors.lake.query import ArchiveSnapshot, QueryLimits
 from connectors.lake.query_process import QueryProcesses, Statement
 from connectors.lake.query_tables import TableColumn, TableFile, TableSnapshot

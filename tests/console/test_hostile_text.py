@@ -10,8 +10,9 @@ import pytest
 
 from backfill.plan.request import BackfillRequest
 from backfill.run.progress import Progress
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from jobs.store import JobError
+from model.archive import Attempt
 from model.job import JobState, new_job_id
 from tests.console.places import LAST_DAYS, find_places
 from tests.console.tab import Tab

@@ -20,8 +20,9 @@ import pyarrow as pa
 import pytest
 
 from client.api import RefeedApi
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.lake.files import FILE_SCHEMA
+from model.archive import Attempt
 from model.job import new_job_id
 from tests.console.yard import Yard, make_yard
 

@@ -19,9 +19,10 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from console.messages import scan_messages
 from console.payloads import compare_sides, lay_out_json, render_hex
+from model.archive import Attempt
 from tests.console.test_app import SECONDS, _client, sign_in, token_of
 from tests.console.yard import BIG, EVIL, Yard, make_yard
 from tests.query_processes import find_query_processes, hold_query_processes

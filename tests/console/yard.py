@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from backfill.plan.request import BackfillRequest
 from backfill.run.progress import Progress
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from jobs.keys import Keyring
 from jobs.store import JobError
+from model.archive import Attempt
 from model.job import JobState, new_job_id
 from model.principal import SCOPES
 from streams.status import StatusFile

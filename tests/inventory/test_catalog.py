@@ -16,12 +16,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub, SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats, read_stats
 from inventory.catalog import Catalog
+from model.archive import Attempt
 from model.errors import InvalidNameError, RequestInvalidError
 from model.message import backup_subscription_id, replay_filter, replay_token
 from model.volume import HourVolumes, hour_key

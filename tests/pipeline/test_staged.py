@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from connectors.columns import arrow_schema
+from connectors.lake.engine import EngineLimits
 from connectors.lake.entities import EntityTable
-from connectors.lake.merging import MergeLimits
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
@@ -225,7 +225,7 @@ def merge_with(
         "backup.merge_audits",
         folder=tmp_path / "merge",
         tasks=tasks,
-        limits=MergeLimits("500MB", tmp_path / "spill"),
+        limits=EngineLimits("500MB", tmp_path / "spill"),
     )
     merger.merge(
         MergeSource("orders", "staging.orders", "reporting.orders", EntityRules(("id",), version_order((), None))),

@@ -15,9 +15,9 @@ from google.cloud import bigquery
 
 from connectors.bigquery.writes.row_table import BigQueryRowTable
 from connectors.columns import arrow_schema
+from connectors.lake.engine import EngineLimits, open_engine
 from connectors.lake.entities import EntityTable
 from connectors.lake.files import WrittenFile
-from connectors.lake.merging import MergeLimits
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
@@ -204,7 +204,7 @@ class LakeShop(Shop):
 
     @property
     def warehouse(self) -> LakeMerger:
-        limits = MergeLimits("500MB", self.lake / "spill")
+        limits = EngineLimits("500MB", self.lake / "spill")
         return LakeMerger(str(self.lake), AUDITS, folder=self.lake / "merges", tasks=self.tasks, limits=limits)
 
     def write(self, rows: Sequence[Row]) -> None:
@@ -239,7 +239,10 @@ class LakeShop(Shop):
 
     def read_view(self, at: datetime) -> list[Row]:
         view = open_view(self.source, str(self.lake), at)
-        return [] if view is None else list(view.read(self.lake / "spill").to_pylist())
+        if view is None:
+            return []
+        with open_engine(EngineLimits("1GB", self.lake / "spill")) as connection:
+            return list(connection.sql(view.sql).to_arrow_table().to_pylist())
 
     def read_audits(self) -> list[Row]:
         table = LakeRowTable(str(self.lake), AUDITS)

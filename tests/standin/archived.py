@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from connectors.bigquery.writes.archive import BigQueryArchive
-from connectors.lake.archive import Attempt
+from model.archive import Attempt
 from model.settings import read_settings
 from tests.standin.fixture import StandIn
 from warehouse.bigquery.warehouse import BigQueryWarehouse

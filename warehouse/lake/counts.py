@@ -4,9 +4,9 @@ import threading
 from collections.abc import Sequence
 from datetime import datetime
 
+from connectors.lake.data_files import FileStatistics
 from connectors.lake.query import ArchiveSnapshot, QueryLimits, read_snapshot
 from connectors.lake.query_process import QueryProcesses, Statement
-from connectors.lake.query_statistics import FileStatistics, read_statistics
 from model.volume import HourVolumes
 from model.window import Window
 from warehouse.counts import Step, TopicVolume
@@ -54,7 +54,7 @@ class LakeCounts:
         archive = place.open_archive()
         volumes: dict[str, TopicVolume] = {}
         mixed: list[FileStatistics] = []
-        for found in read_statistics(archive, window):
+        for found in archive.statistics(window):
             # A file of the first day may reach out of the window: then its rows are counted one by one.
             is_inside = found.first_ingest_time is not None and window.contains(found.first_ingest_time)
             if found.topic is None or not is_inside:

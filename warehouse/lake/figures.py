@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
+from connectors.lake.engine import quote_text
 from connectors.lake.query import ArchiveSnapshot, QueryLimits
 from connectors.lake.query_process import QueryProcesses, Statement
 from model.message import (
@@ -159,7 +160,7 @@ def _attribute_bytes(added: Mapping[str, str]) -> str:
 
 def _own_attributes(added: Mapping[str, str]) -> str:
     """Return the text for a row's attributes that neither a tag nor an added attribute replaces."""
-    taken = ", ".join(_quote(name) for name in (*REPLAY_TAGS, *added))
+    taken = ", ".join(quote_text(name) for name in (*REPLAY_TAGS, *added))
     return f"list_filter(attributes, lambda a: a.key NOT IN ({taken}))"
 
 
@@ -174,16 +175,12 @@ def _samples(sql: str, columns: Mapping[str, str]) -> str:
 
 def _column_bytes(snapshot: ArchiveSnapshot, missing: Sequence[str]) -> str:
     """Return the query for what the columns of the look-up take on disk, from the files' footers."""
-    files = ", ".join(_quote(file.path) for file in snapshot.files)
-    names = ", ".join(_quote(name) for name in dict.fromkeys(("message_id", "topic", "ingest_time", *missing)))
+    files = ", ".join(quote_text(file.path) for file in snapshot.files)
+    names = ", ".join(quote_text(name) for name in dict.fromkeys(("message_id", "topic", "ingest_time", *missing)))
     return (
         f"SELECT coalesce(sum(total_compressed_size), 0) AS bytes FROM parquet_metadata([{files}]) "  # noqa: S608
         f"WHERE path_in_schema IN ({names})"
     )
-
-
-def _quote(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 class _Sums:

@@ -14,11 +14,12 @@ import structlog
 
 from connectors.lake.audits import LakeAudits
 from connectors.lake.data_files import DataFile
+from connectors.lake.engine import EngineLimits
 from connectors.lake.entities import EntitySnapshot, EntityTable
 from connectors.lake.key_index import KeyDays, KeyIndex
 from connectors.lake.merge_statements import MergeStatements
 from connectors.lake.merged_files import MergedFileLists, StagedRows
-from connectors.lake.merging import Compared, MergeChanges, MergeLimits, day_of, microseconds, open_changes
+from connectors.lake.merging import Compared, MergeChanges, day_of, microseconds, open_changes
 from connectors.lake.rewriting import Rewritten
 from connectors.lake.rows import LakeRowTable
 from model import failpoint
@@ -39,7 +40,7 @@ _LEFTOVER_SECONDS: Final = 86_400.0
 class LakeMerger:
     """Merges within the lake at ``lake``; ``folder`` holds what is on the way, a folder a merge."""
 
-    def __init__(self, lake: str, audits: str, *, folder: Path, tasks: Tasks, limits: MergeLimits) -> None:
+    def __init__(self, lake: str, audits: str, *, folder: Path, tasks: Tasks, limits: EngineLimits) -> None:
         self._lake = lake
         self._audits = LakeAudits(lake, audits)
         self._folder = folder
@@ -57,12 +58,9 @@ class LakeMerger:
         check_rules(source.name, source.rules, schema)
         reporting = EntityTable(self._lake, source.reporting)
         wanted = reporting_schema(schema)
-        if is_dry_run and not reporting.exists():
-            snapshot = EntitySnapshot(0, (), 0, 0)
-        else:
-            if not is_dry_run:
-                wanted = reporting.evolve(wanted).schema
-            snapshot = reporting.snapshot()
+        if not is_dry_run:
+            wanted = reporting.evolve(wanted).schema
+        snapshot = reporting.snapshot()
         with _own_folder(self._folder) as folder:
             limits = replace(self._limits, temp_folder=folder / "spill")
             statements = MergeStatements(wanted, source.rules)
@@ -128,7 +126,7 @@ class _Merge:
             partitions=tuple(None if p is None else p.isoformat() for p in self.partitions),
         )
 
-    def work(self, statements: MergeStatements, folder: Path, limits: MergeLimits) -> MergeWork:
+    def work(self, statements: MergeStatements, folder: Path, limits: EngineLimits) -> MergeWork:
         """Deal the rows out and return what the tasks need."""
         # A table of many years has many files: tasks are sent those that they may need.
         current: dict[date | None, list[str]] = {}
@@ -139,7 +137,7 @@ class _Merge:
     def count(self, rewritten: Sequence[Rewritten]) -> MergeCounts:
         """Return what was written, counted from the files."""
         files = [file for each in rewritten for file in each.files]
-        counted = self._changes.count([f"{self._reporting.uri}/{file.name}" for file in files])
+        counted = self._changes.count([f"{self._reporting.uri}/{file.path}" for file in files])
         return MergeCounts(
             changed=self._compared.changed,
             newer=self._compared.newer,

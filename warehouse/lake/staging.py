@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from connectors.lake.entities import EntitySnapshot, EntityTable
+from connectors.lake.entities import EntityTable
 from connectors.lake.errors import our_errors
 from connectors.lake.merged_files import MergedFileLists, MergedFiles
 from connectors.lake.rows import LakeRowTable
@@ -64,7 +64,7 @@ class LakeStaging:
             WarehouseError: the lake failed, and nothing was deleted.
         """
         reporting = EntityTable(self._root, self._reporting)
-        before = reporting.snapshot().taken_number if reporting.exists() else 0
+        before = reporting.snapshot().taken_number
         merged, left_over = self._merged(backfill_id)
         if merged:
             raise AlreadyMergedError(f"Rows of {backfill_id} are in the reporting table already.", id=backfill_id)
@@ -95,7 +95,7 @@ class LakeStaging:
     def _merged(self, backfill_id: str) -> tuple[int, bool]:
         """Return how many different rows are merged for sure, and whether more of them may be."""
         reporting = EntityTable(self._root, self._reporting)
-        snapshot = reporting.snapshot() if reporting.exists() else EntitySnapshot(0, (), 0, 0)
+        snapshot = reporting.snapshot()
         if not snapshot.watermark_us:
             return 0, False
         present = self._present(backfill_id)

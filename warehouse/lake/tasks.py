@@ -10,8 +10,9 @@ from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
+from connectors.lake.engine import EngineLimits
 from connectors.lake.merge_statements import MergeStatements
-from connectors.lake.merging import Dealt, MergeLimits
+from connectors.lake.merging import Dealt
 from connectors.lake.rewriting import Rewritten, rewrite_partition
 
 _RESULT: Final = pa.schema([("result", pa.string())])
@@ -26,7 +27,7 @@ class MergeWork:
     table_uri: str
     current: Mapping[date | None, Sequence[str]]
     dealt: Dealt
-    limits: MergeLimits
+    limits: EngineLimits
 
     def rewrite(self, partition: date | None) -> Rewritten:
         """Rewrite a partition."""

@@ -6,12 +6,13 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from connectors.lake.entities import EntitySnapshot, EntityTable
+from connectors.lake.engine import EngineLimits
+from connectors.lake.entities import EntityTable
 from connectors.lake.merge_statements import MergeStatements
 from connectors.lake.merged_files import StagedRows
-from connectors.lake.merging import MergeLimits, find_replayed, read_union
+from connectors.lake.merging import find_replayed
 from connectors.lake.query_tables import TableFile, TableSnapshot, describe_columns
 from connectors.lake.rows import LakeRowTable
 from model.errors import EvolutionRefusedError, MergeOvertakenError, WarehouseError
@@ -31,9 +32,10 @@ class UnionView:
     reporting: tuple[str, ...]
     staging: StagedRows
 
-    def read(self, folder: Path, memory: str = "1GB") -> Any:
-        """Return all of its rows as an Arrow table; spills into ``folder``."""
-        return read_union(self.statements, self.reporting, self.staging, MergeLimits(memory, folder))
+    @property
+    def sql(self) -> str:
+        """The SELECT for all of its rows, in the lake engine's words."""
+        return self.statements.union_sql(self.reporting, self.staging)
 
 
 def open_view(source: MergeSource, lake: str, now: datetime | None = None) -> UnionView | None:
@@ -54,12 +56,12 @@ def open_view(source: MergeSource, lake: str, now: datetime | None = None) -> Un
         with suppress(EvolutionRefusedError, MergeOvertakenError):
             reporting.evolve(wanted)
     # Reporting first: what a merge moves over in between is in both then, and in neither the other way round.
-    snapshot = reporting.snapshot() if reporting.exists() else EntitySnapshot(0, (), 0, 0)
+    snapshot = reporting.snapshot()
     moment = now or datetime.now(UTC)
     since = moment - timedelta(days=_STAGING_DAYS)
     statements = MergeStatements(reporting.schema() or wanted, source.rules)
     staged = select_staged(staging, staging.data_files(), reporting, snapshot, since=since, now=moment)
-    limits = MergeLimits("1GB", Path(tempfile.gettempdir()))
+    limits = EngineLimits("1GB", Path(tempfile.gettempdir()))
     if find_replayed(statements, staged.later, limits):
         staged = replace(staged, replays=tuple(find_replayed(statements, staged.every, limits)))
     return UnionView(statements, tuple(file.path for file in snapshot.files), staged)
@@ -100,5 +102,4 @@ class LakeViews:
         paths = (*view.reporting, *view.staging.paths, *every)
         # Only its paths are asked for: nobody is told what reading a view costs.
         files = tuple(TableFile(path, 0) for path in dict.fromkeys(paths))
-        select = view.statements.union_sql(view.reporting, view.staging)
-        return TableSnapshot(read.view, describe_columns(view.statements.schema), (), files, None, select)
+        return TableSnapshot(read.view, describe_columns(view.statements.schema), (), files, None, view.sql)

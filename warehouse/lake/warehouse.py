@@ -85,7 +85,7 @@ class LakeWarehouse:
 
     def archive_writer(self, fields: Mapping[str, Any]) -> LakeArchiveWriter:
         """Return the archive's writer."""
-        return LakeArchiveWriter.from_json(fields)
+        return LakeArchiveWriter(**fields)
 
     def open_queries(self, space: QuerySpace) -> "LakeQueries":
         """Return queries by the lake's own engine, on this machine."""
@@ -99,7 +99,7 @@ class LakeWarehouse:
 
     def row_writer(self, fields: Mapping[str, Any]) -> LakeRowWriter:
         """Return the writer of a table of rows."""
-        return LakeRowWriter.from_json(fields)
+        return LakeRowWriter(**fields)
 
     def open_staging(self, tables: Sequence[str], reporting: str) -> "LakeStaging":
         """Return the staging tables of one source."""
@@ -114,7 +114,7 @@ class LakeWarehouse:
 
     def open_merger(self, folder: Path, spark: Any = None) -> "LakeMerger":
         """Return the reporting tables."""
-        from connectors.lake.merging import MergeLimits
+        from connectors.lake.engine import EngineLimits
         from warehouse.lake.merger import LakeMerger
         from warehouse.lake.tasks import LocalTasks, SparkTasks
 
@@ -123,7 +123,7 @@ class LakeWarehouse:
             audits_table(self.archive_table),
             folder=folder,
             tasks=LocalTasks() if spark is None else SparkTasks(spark),
-            limits=MergeLimits(self.query_memory, folder / "spill"),
+            limits=EngineLimits(self.query_memory, folder / "spill"),
         )
 
     def open_views(self, sources: Iterable[MergeSource]) -> "LakeViews":

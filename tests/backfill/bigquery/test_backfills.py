@@ -25,8 +25,9 @@ from backfill.run.folder import BackfillFolder
 from backfill.run.selection import read_selection
 from backfill.steer.service import BackfillService
 from connectors.bigquery.queries.selections import SelectionJobs, job_id
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from jobs.folder import Control, Order
+from model.archive import Attempt
 from model.errors import (
     OrderingColumnsError,
     QueryDisagreesError,

@@ -19,12 +19,13 @@ from backfill.plan.price import TAGS_BYTES, Billing, price_of
 from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.plan.validation import validate_request
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.lake.query import QueryLimits, read_snapshot
 from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import SubscriptionInfo
 from local.intake import parse_publish
 from local.status import StatusError
+from model.archive import Attempt
 from model.errors import QueryError, StorageFullError
 from model.message import replay_filter
 from model.settings import read_settings

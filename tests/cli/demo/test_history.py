@@ -8,7 +8,8 @@ import pytest
 from cli.demo import history
 from cli.demo.history import FULL_HOURS, FULL_MESSAGES, STRAYED, find_hole, generate_hour, write_history
 from cli.demo.shop import MEMBERS, ORDERS
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
+from model.archive import Attempt
 from model.message import REPLAY_TAGS
 from model.window import Window
 

@@ -17,9 +17,10 @@ from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from backfill.run.selection import write_selection
 from backfill.steer.service import BackfillService
-from connectors.lake.archive import Attempt, LakeArchive
+from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs.store import JobStore
+from model.archive import Attempt
 from warehouse.lake.warehouse import LakeWarehouse
 
 QUERY = (
