@@ -23,7 +23,7 @@ NUMERIC: Final = "DECIMAL(38,9)"
 _LARGEST_NUMERIC: Final = Decimal("99999999999999999999999999999.999999999")
 _PLACES: Final = Decimal("1e-9")
 _DIGITS: Final = Context(prec=80)
-_BLANKS: Final = " \t\n\v\f\r"
+BLANKS: Final = " \t\n\v\f\r"
 _FLOAT: Final = re.compile(
     r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf|infinity|nan)", re.ASCII | re.IGNORECASE
 )
@@ -39,7 +39,6 @@ _LONG_MONTHS: Final = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september", "october", "november",
     "december",
 )  # fmt: skip
-_DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
 
 # --- numbers -----------------------------------------------------------------------------------------------------
@@ -47,7 +46,7 @@ _DAYS: Final = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturda
 
 def float_of(text: str) -> float:
     """Return the FLOAT64 that a text writes."""
-    bare = text.strip(_BLANKS)
+    bare = text.strip(BLANKS)
     if _HEX.fullmatch(bare):
         try:
             return float.fromhex(bare)
@@ -60,7 +59,7 @@ def float_of(text: str) -> float:
 
 def numeric_of(text: str) -> Decimal:
     """Return the NUMERIC that a text writes, halves away from zero."""
-    bare = text.strip(_BLANKS)
+    bare = text.strip(BLANKS)
     if not _EXACT.fullmatch(bare):
         raise ValueError(f"Invalid NUMERIC value: {text[:40]}")
     return _numeric(Decimal(bare))
@@ -116,7 +115,7 @@ def float_text(value: float) -> str:
 
 def int64_of(text: str) -> int:
     """Return the INT64 that a text writes, in decimal or hexadecimal."""
-    bare = text.strip(_BLANKS)
+    bare = text.strip(BLANKS)
     if not re.fullmatch(r"[+-]?(?:\d+|0[xX][0-9a-fA-F]+)", bare, re.ASCII):
         raise ValueError(f"Bad int64 value: {text[:40]}")
     number = int(bare, 16) if "x" in bare.lower() else int(bare[:5000])
@@ -133,21 +132,6 @@ def shifted(number: int, places: int) -> int:
 
 
 # --- texts -------------------------------------------------------------------------------------------------------
-
-
-def reversed_text(text: str) -> str:
-    """Return the code points of a text in reverse."""
-    return text[::-1]
-
-
-def upper_text(text: str) -> str:
-    """Return a text in capitals; some letters become two."""
-    return text.upper()
-
-
-def lower_text(text: str) -> str:
-    """Return a text in small letters."""
-    return text.lower()
 
 
 def edit_distance(left: str, right: str) -> int:
@@ -176,11 +160,6 @@ def translated(text: str, characters: str, others: str) -> str:
     if len(set(characters)) < len(characters):
         raise ValueError("Duplicate character in TRANSLATE source characters")
     return text.translate({ord(a): others[n : n + 1] for n, a in enumerate(characters)})
-
-
-def normal_text(text: str, form: str) -> str:
-    """Return a text in a normal form of Unicode."""
-    return unicodedata.normalize(form, text)  # type: ignore[arg-type]  # the gate names one of four
 
 
 # --- moments -----------------------------------------------------------------------------------------------------
@@ -252,10 +231,10 @@ def time_of(text: str) -> Any:
 def parsed(text: str, pattern: str) -> datetime:
     """Return the moment that a text writes after a format of PARSE_TIMESTAMP and its kin, without a zone."""
     place, found = 0, {"Y": 1970, "m": 1, "d": 1, "H": 0, "M": 0, "S": 0}
-    text = text.strip(_BLANKS)
-    for blank, element, literal in _elements(pattern.strip(_BLANKS)):
+    text = text.strip(BLANKS)
+    for blank, element, literal in _elements(pattern.strip(BLANKS)):
         if blank:
-            while place < len(text) and text[place] in _BLANKS:
+            while place < len(text) and text[place] in BLANKS:
                 place += 1
         elif element:
             place = _read_element(element, text, place, found)
@@ -285,7 +264,7 @@ def _read_element(element: str, text: str, place: int, found: dict[str, int]) ->
         return place
     if element in _WIDTHS:
         width, low, high = _WIDTHS[element]
-        while place < len(text) and text[place] in _BLANKS:
+        while place < len(text) and text[place] in BLANKS:
             place += 1
         match = re.compile(rf"\d{{1,{width}}}", re.ASCII).match(text, place)
         if match is None or not low <= int(match[0]) <= high:
@@ -323,12 +302,13 @@ class _Pairs(list[tuple[str, Any]]):
     """The members of an object as they are written, some perhaps twice."""
 
 
-def _no_constant(text: str) -> Any:
+def no_constant(text: str) -> Any:
+    """Refuse what only Python takes for a number of JSON."""
     raise ValueError(f"{text} is no JSON")
 
 
 _AS_WRITTEN: Final = json.JSONDecoder(
-    object_pairs_hook=_Pairs, parse_int=_Number, parse_float=_Number, parse_constant=_no_constant
+    object_pairs_hook=_Pairs, parse_int=_Number, parse_float=_Number, parse_constant=no_constant
 )
 
 
@@ -349,12 +329,12 @@ def _canonical(value: Any) -> str:
         for name, member in value:
             members.setdefault(name, member)
         ordered = sorted(members.items(), key=lambda item: item[0].encode("utf-8", "surrogatepass"))
-        return "{" + ",".join(f"{_quoted(name)}:{_canonical(member)}" for name, member in ordered) + "}"
+        return "{" + ",".join(f"{quote_json(name)}:{_canonical(member)}" for name, member in ordered) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_canonical, value)) + "]"
     if isinstance(value, _Number):
         return _canonical_number(value)
-    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+    return quote_json(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _canonical_number(text: str) -> str:
@@ -377,7 +357,8 @@ def json_float_text(number: float) -> str:
     return f"{'-' if number < 0 else ''}{mantissa}e{exact.adjusted():+03d}"
 
 
-def _quoted(text: str) -> str:
+def quote_json(text: str) -> str:
+    """Return a text as JSON has it."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -406,12 +387,12 @@ def _looked_up(text: str, path: str) -> Any:
 
 def _written(value: Any) -> str:
     if isinstance(value, _Pairs):
-        return "{" + ",".join(f"{_quoted(name)}:{_written(member)}" for name, member in value) + "}"
+        return "{" + ",".join(f"{quote_json(name)}:{_written(member)}" for name, member in value) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_written, value)) + "]"
     if isinstance(value, _Number):
         return str(value)
-    return _quoted(value) if isinstance(value, str) else json.dumps(value)
+    return quote_json(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _scalar_text(value: Any) -> str | None:
@@ -463,12 +444,12 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
     ("refeed_int64", int64_of, "VARCHAR", "BIGINT"),
     ("refeed_shift", shifted, "BIGINT BIGINT", "BIGINT"),
     ("refeed_translate", translated, "VARCHAR VARCHAR VARCHAR", "VARCHAR"),
-    ("refeed_reverse", reversed_text, "VARCHAR", "VARCHAR"),
-    ("refeed_upper", upper_text, "VARCHAR", "VARCHAR"),
-    ("refeed_lower", lower_text, "VARCHAR", "VARCHAR"),
+    ("refeed_reverse", lambda text: text[::-1], "VARCHAR", "VARCHAR"),
+    ("refeed_upper", str.upper, "VARCHAR", "VARCHAR"),
+    ("refeed_lower", str.lower, "VARCHAR", "VARCHAR"),
     ("refeed_edit_distance", edit_distance, "VARCHAR VARCHAR", "BIGINT"),
     ("refeed_from_base64", bytes_of_base64, "VARCHAR", "BLOB"),
-    ("refeed_normalize", normal_text, "VARCHAR VARCHAR", "VARCHAR"),
+    ("refeed_normalize", lambda text, form: unicodedata.normalize(form, text), "VARCHAR VARCHAR", "VARCHAR"),
     ("refeed_datetime", datetime_of, "VARCHAR", "TIMESTAMP"),
     ("refeed_timestamp", timestamp_of, "VARCHAR VARCHAR", "TIMESTAMPTZ"),
     ("refeed_time", time_of, "VARCHAR", "TIME"),

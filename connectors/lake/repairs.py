@@ -7,6 +7,7 @@ its sentence holds nothing of the message.
 import hashlib
 import json
 import math
+import operator
 import re
 from collections.abc import Sequence
 from decimal import ROUND_HALF_UP, Decimal, InvalidOperation
@@ -15,21 +16,24 @@ from string import hexdigits
 from typing import Any, Final
 
 from connectors.lake.farmhash import fingerprint
-from connectors.lake.functions import Function, float_of, float_text, json_float_text
+from connectors.lake.functions import (
+    BLANKS,
+    Function,
+    float_of,
+    float_text,
+    json_float_text,
+    no_constant,
+    quote_json,
+)
 
 _INT64: Final = range(-(2**63), 2**63)
 _UINT64: Final = range(2**64)
-_BLANKS: Final = " \t\n\v\f\r"
 _DECIMAL: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,4})?", re.ASCII)
 
 Path = tuple[str | int, ...]
 
 
 # --- JSON
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON")
 
 
 def _first_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -49,7 +53,7 @@ def _fraction(text: str) -> float:
 
 
 _DECODER: Final = json.JSONDecoder(
-    object_pairs_hook=_first_of_each, parse_int=_whole, parse_float=_fraction, parse_constant=_no_constant
+    object_pairs_hook=_first_of_each, parse_int=_whole, parse_float=_fraction, parse_constant=no_constant
 )
 
 
@@ -64,16 +68,12 @@ def _write(value: Any) -> str:
     """Return JSON as Google keeps it: members in order of their names."""
     if isinstance(value, dict):
         members = sorted(value.items(), key=lambda member: member[0].encode("utf-8", "surrogatepass"))
-        return "{" + ",".join(f"{_quote_json(name)}:{_write(member)}" for name, member in members) + "}"
+        return "{" + ",".join(f"{quote_json(name)}:{_write(member)}" for name, member in members) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_write, value)) + "]"
     if isinstance(value, float):
         return json_float_text(value)
-    return _quote_json(value) if isinstance(value, str) else json.dumps(value)
-
-
-def _quote_json(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+    return quote_json(value) if isinstance(value, str) else json.dumps(value)
 
 
 def json_float(number: float) -> str:
@@ -207,7 +207,7 @@ def _add_keys(  # noqa: PLR0917 - what goes along
 
 
 def _escaped(name: str) -> str:
-    quoted = _quote_json(name)
+    quoted = quote_json(name)
     return quoted if "." in name or quoted != f'"{name}"' else name
 
 
@@ -225,7 +225,7 @@ def lax_int64(text: str) -> int | None:
     """Return the INT64 that JSON may be read as, halves away from zero."""
     value = _read(text)
     if isinstance(value, str):
-        bare = value.strip(_BLANKS)
+        bare = value.strip(BLANKS)
         if not _DECIMAL.fullmatch(bare):
             return None
         value = Decimal(bare)
@@ -283,16 +283,6 @@ _SEPARATORS: Final = "\x1c\x1d\x1e\x1f"
 _DELIMITERS: Final = frozenset('[](){}/|<>!?@"^#$&~_,.:;*%+-')
 
 
-def text_points(text: str) -> list[int]:
-    """Return the code points of a STRING."""
-    return [ord(char) for char in text]
-
-
-def byte_points(data: bytes) -> list[int]:
-    """Return the bytes of BYTES as numbers."""
-    return list(data)
-
-
 def text_of_points(points: Sequence[int | None]) -> str | None:
     """Return the STRING of code points; NULL when one is."""
     if None in points:
@@ -301,11 +291,6 @@ def text_of_points(points: Sequence[int | None]) -> str | None:
     if any(not 0 <= point < 0x110000 or 0xD800 <= point < 0xE000 for point in chosen):  # noqa: PLR2004 - Unicode
         raise ValueError("Invalid code point")
     return "".join(map(chr, chosen))
-
-
-def sha512(data: bytes) -> bytes:
-    """Return the SHA-512 of BYTES."""
-    return hashlib.sha512(data).digest()
 
 
 # --- FORMAT
@@ -335,11 +320,6 @@ def format_float(specifier: str, value: float) -> str:
 def format_text(specifier: str, value: str) -> str:
     """Return a STRING as ``%s`` with a width and a precision writes it; as in C it ends with a NUL."""
     return specifier % value.partition("\0")[0]
-
-
-def format_shown(specifier: str, value: str) -> str:
-    """Return what ``%t`` or ``%T`` shows with a width and a precision."""
-    return specifier % value
 
 
 def shown_float(value: float) -> str:
@@ -388,15 +368,15 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
     ("refeed_lax_string", lax_string, "VARCHAR", _T),
     ("refeed_initcap", initcap, "VARCHAR VARCHAR", _T),
     ("refeed_initcap_words", lambda text: initcap(text, None), "VARCHAR", _T),
-    ("refeed_text_points", text_points, "VARCHAR", "BIGINT[]"),
-    ("refeed_byte_points", byte_points, "BLOB", "BIGINT[]"),
+    ("refeed_text_points", lambda text: list(map(ord, text)), "VARCHAR", "BIGINT[]"),
+    ("refeed_byte_points", list, "BLOB", "BIGINT[]"),
     ("refeed_text_of_points", text_of_points, "BIGINT[]", _T),
-    ("refeed_sha512", sha512, "BLOB", "BLOB"),
+    ("refeed_sha512", lambda data: hashlib.sha512(data).digest(), "BLOB", "BLOB"),
     ("refeed_farm_fingerprint", fingerprint, "BLOB", "BIGINT"),
     ("refeed_format_whole", format_whole, "VARCHAR BIGINT", _T),
     ("refeed_format_float", format_float, "VARCHAR DOUBLE", _T),
     ("refeed_format_text", format_text, "VARCHAR VARCHAR", _T),
-    ("refeed_format_shown", format_shown, "VARCHAR VARCHAR", _T),
+    ("refeed_format_shown", operator.mod, "VARCHAR VARCHAR", _T),
     ("refeed_shown_float", shown_float, "DOUBLE", _T),
     ("refeed_literal_text", literal_text, "VARCHAR", _T),
 )
