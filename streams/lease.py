@@ -21,7 +21,7 @@ from model.format import Format
 from streams.journal import Journal
 from streams.pulse import repeating
 from streams.snapshot import finish_restore
-from warehouse.leases import LeaseStore
+from warehouse.archive import LeaseStore
 
 LEASE_SECONDS: Final = 30
 # Of what a holder writes beside the tables: Holder, as JSON.

@@ -1,15 +1,16 @@
 """The queries of a warehouse: what the gate let through is looked into, answered, and selected for a replay."""
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
 
-from model.errors import QueryTooLargeError
+from model.errors import OrderingColumnsError, QueryError, QueryTooLargeError
 from model.window import Window
+from sql.ordering import ORDERED_BY
 from sql.parameters import QueryParameter
 from sql.validate import Policy, ValidatedQuery
 from warehouse.counts import Counts
@@ -96,6 +97,21 @@ def check_size(size_bytes: int, max_bytes: int | None) -> None:
     """
     if max_bytes is not None and size_bytes > max_bytes:
         raise QueryTooLargeError(f"The query would read {size_bytes:,} bytes, it may read {max_bytes:,}.")
+
+
+@contextmanager
+def ordering_errors(*, by_key: bool) -> Iterator[None]:
+    """Raise what a sort by the columns of :data:`sql.ordering.ORDERED_BY` lacks as what it is.
+
+    Raises:
+        OrderingColumnsError: the lake's engine, which sorts for every warehouse, finds no such column.
+    """
+    try:
+        yield
+    except QueryError as exc:
+        if by_key and any(f'"{column}" not found' in exc.message for column in ORDERED_BY):
+            raise OrderingColumnsError from exc
+        raise
 
 
 class Messages(Protocol):

@@ -11,7 +11,7 @@ from model.errors import RefeedError
 from model.read_budget import ReadBudget
 from model.schema import Evolution, RowSchema
 from model.window import Window
-from warehouse.leases import LeaseStore
+from warehouse.archive import LeaseStore
 
 
 class RowPart(Protocol):

@@ -20,7 +20,7 @@ from model.errors import InvalidNameError, RequestInvalidError
 from model.window import Window
 from tests.archive import fill_archive
 from warehouse.figures import MAX_SHOWN_BYTES
-from warehouse.lake.messages import LakeMessages
+from warehouse.lake.queries import LakeMessages
 from warehouse.lake.warehouse import LakeWarehouse
 from warehouse.queries import ArchiveQuery
 

@@ -25,8 +25,7 @@ from warehouse.bigquery.views import BigQueryViews
 from warehouse.bigquery.warehouse import BigQueryWarehouse
 from warehouse.figures import QueryFigures, QueryNote
 from warehouse.merges import UnionViews
-from warehouse.ordering import ordering_errors
-from warehouse.queries import QueryAnswer, QuerySpace, ReplayQuery, SelectionRun
+from warehouse.queries import QueryAnswer, QuerySpace, ReplayQuery, SelectionRun, ordering_errors
 
 # Somebody waits for the answer.
 _EXACT_SECONDS: Final = 45.0

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,21 +17,57 @@ from model.table import TableRead
 from model.window import Window
 from sql.dialect import LakeQuery, render_lake_query
 from sql.ordering import render_in_key_order
-from sql.validate import Policy, ValidatedQuery
+from sql.validate import Policy, ValidatedQuery, parse_parameters, validate_query
 from warehouse.figures import QueryFigures
 from warehouse.lake.counts import LakeCounts
 from warehouse.lake.figures import read_figures
-from warehouse.lake.messages import LakeMessages
 from warehouse.lake.views import LakeViews
 from warehouse.lake.warehouse import LakeWarehouse
 from warehouse.merges import UnionViews
-from warehouse.ordering import ordering_errors
-from warehouse.queries import QueryAnswer, QuerySpace, ReplayQuery, SelectionRun, check_size
+from warehouse.queries import (
+    ArchiveQuery,
+    QueryAnswer,
+    QuerySpace,
+    ReplayQuery,
+    SelectionRun,
+    check_size,
+    ordering_errors,
+)
 
 _LOG: Final = structlog.get_logger()
 # Somebody waits for the answer.
 _QUERY_SECONDS: Final = 60.0
 _MOST_SECONDS: Final = 3600.0
+
+
+class LakeMessages:
+    """An archive in a lake; each query runs in a separate process and reads only the files of its window."""
+
+    def __init__(self, place: LakeWarehouse, processes: QueryProcesses, limits: QueryLimits) -> None:
+        self._place = place
+        self._processes = processes
+        self._limits = limits
+
+    @property
+    def table(self) -> str:
+        """The archive's name."""
+        return self._place.archive_table
+
+    def read(self, query: ArchiveQuery) -> list[dict[str, Any]]:
+        """Return the query's rows.
+
+        Raises:
+            QueryStoppedError: its ``should_stop`` said so.
+            WarehouseError, QueryError: the archive can't be read.
+        """
+        place = self._place
+        policy = Policy(place.archive_table, None, datetime.now(UTC), replay=False)
+        lake = render_lake_query(validate_query(query.sql, parse_parameters(query.parameters), policy))
+        snapshot = read_snapshot(place.lake, place.archive_table, place.partitioning, window=query.window)
+        statement = Statement(lake.sql, lake.parameters)
+        (table,) = self._processes.run(snapshot, [statement], self._limits, should_stop=query.should_stop)
+        rows: list[dict[str, Any]] = table.to_pylist()
+        return rows
 
 
 class LakeQueries:
