@@ -87,11 +87,7 @@ class LakeRowTables:
             yield from table.read_between(columns, publish_column, window)
 
     def delete_since(self, name: str, since: datetime) -> int:
-        """Delete the rows that came in at or after ``since``, and return how many there were.
-
-        Raises:
-            WarehouseError: the lake failed, or another's upkeep came between three times; nothing was deleted.
-        """
+        """Delete the rows that came in at or after ``since``, unless upkeep comes between three times."""
         table = self.open(name)
         if not table.exists():
             return 0
@@ -107,10 +103,7 @@ class LakeRowTables:
         number: int,
         ids: pa.Table,  # noqa: ARG002
     ) -> tuple[frozenset[str], RefeedError | None]:
-        """Add each table's ``parts`` by itself; return the tables that have theirs, and what kept another.
-
-        An unknown outcome, where there is one, is the failure that is returned.
-        """
+        """Add each table's ``parts`` by itself; an unknown outcome, if any, is the failure returned."""
         failures: list[RefeedError] = []
 
         def commit(name: str) -> bool:
@@ -129,12 +122,7 @@ class LakeRowTables:
         return frozenset(committed), next(iter(unknown or failures), None)
 
     def append(self, name: str, batch: pa.RecordBatch) -> None:
-        """Append rows of the driver's own to a table that nothing else writes, in one commit.
-
-        Raises:
-            LeaseLostError: another stream of the group took over.
-            WarehouseError: nothing was appended.
-        """
+        """Append rows of the driver's own to a table that nothing else writes, in one commit."""
         number = self.take(name) + 1
         table, epoch = self._taken[name]
         file = table.writer().write_rows([batch])

@@ -4,7 +4,7 @@ The archive is one such table (:mod:`connectors.lake.archive`); tables of rows h
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -122,12 +122,11 @@ class LakeTable(DurableTable):
         has no such row is not opened.
         """
         starts = {publish_column: span.published_since, "ingest_time": span.ingested_since}
-        read = list(dict.fromkeys((*columns, *starts)))
-        for batch in self._read(self._files_since(starts), read):
-            is_in = [pc.greater_equal(batch.column(column), start) for column, start in starts.items()]
-            kept = batch.filter(pc.fill_null(pc.or_kleene(*is_in), fill_value=False))
-            if kept.num_rows:
-                yield kept.select(list(columns))
+
+        def is_in(batch: pa.RecordBatch) -> pa.BooleanArray:
+            return pc.or_kleene(*(pc.greater_equal(batch.column(name), start) for name, start in starts.items()))
+
+        yield from self._read(self._files_since(starts), columns, starts, is_in)
 
     def _files_since(self, starts: Mapping[str, datetime]) -> list[str]:
         with our_errors("reading the table's log"):
@@ -139,22 +138,30 @@ class LakeTable(DurableTable):
         ``column`` is a time at or before a row's ingestion. A file is not opened whose statistics, or whose
         partition, say that it has no such row; the others are read in the order of their least value.
         """
-        read = list(dict.fromkeys((*columns, column)))
         with our_errors("reading the table's log"):
             files = files_between(self._table(), column, window, self.partitioning)
-        for batch in self._read(files, read):
-            cells = batch.column(column)
-            is_in = pc.and_kleene(
-                pc.greater_equal(cells, pa.scalar(window.start, cells.type)),
-                pc.less(cells, pa.scalar(window.end, cells.type)),
-            )
-            kept = batch.filter(pc.fill_null(is_in, fill_value=False))
-            if kept.num_rows:
-                yield kept.select(list(columns))
 
-    def _read(self, names: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        def is_in(batch: pa.RecordBatch) -> pa.BooleanArray:
+            cells = batch.column(column)
+            start, end = (pa.scalar(moment, cells.type) for moment in (window.start, window.end))
+            return pc.and_kleene(pc.greater_equal(cells, start), pc.less(cells, end))
+
+        yield from self._read(files, columns, [column], is_in)
+
+    def _read(
+        self,
+        names: Sequence[str],
+        columns: Sequence[str],
+        asked: Iterable[str],
+        is_in: Callable[[pa.RecordBatch], pa.BooleanArray],
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield ``columns`` of the rows of files where ``is_in``, of batches that have ``asked`` too, holds."""
+        read = list(dict.fromkeys((*columns, *asked)))
         for name in names:
-            yield from self.writer().read_columns(name, columns)
+            for batch in self.writer().read_columns(name, read):
+                kept = batch.filter(pc.fill_null(is_in(batch), fill_value=False))
+                if kept.num_rows:
+                    yield kept.select(list(columns))
 
     def committed_attempt(self, stream: str) -> int:
         """Return the number of the stream's newest attempt that is in, durably; 0 when there is none."""

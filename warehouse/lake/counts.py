@@ -24,20 +24,12 @@ class LakeCounts:
         self._archive = place.open_archive()
 
     def hours(self, window: Window) -> HourVolumes:
-        """Return what came in by hour and topic, from the ends of the window's files; each is opened once.
-
-        Raises:
-            WarehouseError: the archive can't be read.
-        """
+        """Return what came in by hour and topic, from the ends of the window's files; each is opened once."""
         with self._lock:
             return self._archive.volumes(window)
 
     def histogram(self, topic: str, window: Window, step: Step) -> dict[datetime, int]:
-        """Return the topic's messages by step, with one query over two columns of the window's files.
-
-        Raises:
-            WarehouseError, QueryError: the archive can't be read.
-        """
+        """Return the topic's messages by step, with one query over two columns of the window's files."""
         place = self._place
         snapshot = read_snapshot(place.lake, place.archive_table, place.partitioning, window=window)
         sql = (
@@ -50,8 +42,7 @@ class LakeCounts:
 
     def volumes(self, window: Window) -> dict[str, TopicVolume]:
         """Return what came in by topic: from the log where a file has one topic, else by counting."""
-        place = self._place
-        archive = place.open_archive()
+        archive = self._place.open_archive()
         volumes: dict[str, TopicVolume] = {}
         mixed: list[FileStatistics] = []
         for found in archive.statistics(window):

@@ -54,12 +54,7 @@ class LakeMessages:
         return self._place.archive_table
 
     def read(self, query: ArchiveQuery) -> list[dict[str, Any]]:
-        """Return the query's rows.
-
-        Raises:
-            QueryStoppedError: its ``should_stop`` said so.
-            WarehouseError, QueryError: the archive can't be read.
-        """
+        """Return the query's rows."""
         place = self._place
         policy = Policy(place.archive_table, None, datetime.now(UTC), replay=False)
         lake = render_lake_query(validate_query(query.sql, parse_parameters(query.parameters), policy))
@@ -92,11 +87,7 @@ class LakeQueries:
         self._processes.close()
 
     def policy(self, policy: Policy, *, must_exist: bool = True) -> Policy:
-        """Return ``policy`` with the columns of the tables beside the archive, which takes milliseconds.
-
-        Raises:
-            WarehouseError: the lake does not answer.
-        """
+        """Return ``policy`` with the columns of the tables beside the archive, which takes milliseconds."""
         lake = self._place.lake
         if not must_exist and "://" not in lake and not Path(lake).is_dir():
             return policy
@@ -104,19 +95,11 @@ class LakeQueries:
         return replace(policy, schemas=schemas, missing_tables=missing)
 
     def check(self, query: ValidatedQuery) -> None:
-        """Raise when the lake's engine can't do part of the query.
-
-        Raises:
-            QueryRefusedError: it can't.
-        """
+        """Raise when the lake's engine can't do part of the query."""
         render_lake_query(query)
 
     def has_table(self, name: str) -> bool:
-        """Return whether there is a table of this name that can be read.
-
-        Raises:
-            WarehouseError: the lake does not answer.
-        """
+        """Return whether there is a table of this name that can be read."""
         _, missing = self._open_tables((name,)).read_schemas()
         return not missing
 
@@ -129,13 +112,7 @@ class LakeQueries:
         views: UnionViews | None = None,
         max_bytes: int | None = None,
     ) -> QueryAnswer:
-        """Return up to ``max_rows`` rows of the query, and stop it there.
-
-        Raises:
-            QueryTooLargeError: the files that it reads have more than ``max_bytes``.
-            QueryRefusedError, QueryError: the lake's engine can't answer it.
-            WarehouseError: a table is not there, or the lake does not answer.
-        """
+        """Return up to ``max_rows`` rows of the query, and stop it there; its bytes are those of whole files."""
         lake = render_lake_query(query)
         assert views is None or isinstance(views, LakeViews), "views are of the warehouse that opened them"
         of_views = [read for read in lake.extra_reads if views is not None and read.table in views]
@@ -156,23 +133,14 @@ class LakeQueries:
         return QueryAnswer(rows, is_cut=count > max_rows)
 
     def examine(self, wanted: ReplayQuery, *, keep_as: str | None = None) -> QueryFigures:  # noqa: ARG002
-        """Return exact figures, which cost nothing: nothing has to be kept.
-
-        Raises:
-            QueryError: the query fails, or needs more than it may use.
-            WarehouseError: a table is not there, or the lake does not answer.
-        """
+        """Return exact figures, which cost nothing: nothing has to be kept."""
         query = wanted.query
         snapshot = self._snapshot(query, render_lake_query(query))
         limits = self._limits(_QUERY_SECONDS)
         return read_figures(query, snapshot, self._processes, limits, added=wanted.attributes)
 
     def source(self, wanted: ReplayQuery, *, kept: str | None = None) -> dict[str, Any]:  # noqa: ARG002
-        """Return the query in the lake's words; which files it reads is decided when it runs.
-
-        Raises:
-            WarehouseError: its bytes are to be checked, and the lake does not answer.
-        """
+        """Return the query in the lake's words; which files it reads is decided when it runs."""
         query = wanted.query
         lake = render_lake_query(query)
         assert query.window is not None, "the gate gives every replay a window"
@@ -191,14 +159,7 @@ class LakeQueries:
 
     @contextmanager
     def select(self, source: Mapping[str, Any], run: SelectionRun) -> Iterator[Iterator[pa.RecordBatch]]:
-        """Run the query over the lake as it is now, in this process, and give its rows as they come.
-
-        Raises:
-            QueryStoppedError: ``should_stop`` said so.
-            OrderingColumnsError: the query does not give the columns of the order.
-            QueryError: it failed, or needs more than it may use.
-            WarehouseError: a table is not there, or the lake does not answer.
-        """
+        """Run the query over the lake as it is now, in this process, and give its rows as they come."""
         place = self._place
         snapshot = read_snapshot(
             place.lake,

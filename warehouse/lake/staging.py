@@ -41,7 +41,7 @@ class LakeStaging:
         self._reporting = reporting
 
     def landed_rows(self, backfill_id: str) -> Iterator[Any]:
-        """Yield arrays of the ``refeed_row`` of every row that landed, in any order, repeats included."""
+        """Yield arrays of the ``refeed_row`` of every row that landed, a file at a time."""
         for path in self._present(backfill_id):
             yield _read(path, backfill_id)[0]
 
@@ -57,11 +57,6 @@ class LakeStaging:
         """Delete the backfill's rows and return how many there were; a merge under way fails and begins again.
 
         A lake commits to one table at a time: where one of several fails, those before it are done already.
-
-        Raises:
-            AlreadyMergedError: a merge was quicker; rows that it took may be in reporting.
-            RevertIncompleteError: some tables are done, and one failed; called again it goes on with that.
-            WarehouseError: the lake failed, and nothing was deleted.
         """
         reporting = EntityTable(self._root, self._reporting)
         before = reporting.snapshot().taken_number

@@ -17,6 +17,7 @@ from connectors.lake.rewriting import Rewritten, rewrite_partition
 
 _RESULT: Final = pa.schema([("result", pa.string())])
 _RESULT_DDL: Final = "result string"
+_THREADS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +50,9 @@ class Tasks(Protocol):
 class LocalTasks:
     """Runs the tasks in threads of this process: more than it has cores, because each also waits for its disk."""
 
-    def __init__(self, threads: int = 4) -> None:
-        self._threads = threads
-
     def rewrite(self, work: MergeWork, partitions: Sequence[date | None]) -> list[Rewritten]:
         """Write each partition again and return its files."""
-        with ThreadPoolExecutor(self._threads, thread_name_prefix="merge") as pool:
+        with ThreadPoolExecutor(_THREADS, thread_name_prefix="merge") as pool:
             return list(pool.map(work.rewrite, partitions))
 
 

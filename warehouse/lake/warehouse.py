@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from connectors.lake.archive import LakeArchive
 from connectors.lake.files import LAKE_PART_FORMAT, LakeArchiveWriter
@@ -38,6 +38,11 @@ class LakeWarehouse:
     partitioning: Partitioning
     query_memory: str
 
+    name: ClassVar[str] = NAME
+    is_embedded: ClassVar[bool] = True
+    # Each partition is one.
+    has_merge_tasks: ClassVar[bool] = True
+
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """Return the lake that ``settings`` name."""
@@ -53,16 +58,6 @@ class LakeWarehouse:
     def formats(cls) -> Mapping[str, Format]:
         """Return the formats of what a stream keeps of its attempts there."""
         return {"parts": LAKE_PART_FORMAT}
-
-    @property
-    def name(self) -> str:
-        """``lake``."""
-        return NAME
-
-    @property
-    def is_embedded(self) -> bool:
-        """True: what is needed is a folder."""
-        return True
 
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
@@ -106,11 +101,6 @@ class LakeWarehouse:
         from warehouse.lake.staging import LakeStaging
 
         return LakeStaging(self.lake, tables, reporting)
-
-    @property
-    def has_merge_tasks(self) -> bool:
-        """Yes: each partition is one."""
-        return True
 
     def open_merger(self, folder: Path, spark: Any = None) -> "LakeMerger":
         """Return the reporting tables."""
