@@ -108,7 +108,7 @@ class KeyIndex:
 
     def rebuild(self, pairs: KeyDays) -> "KeyIndex":
         """Return a new state that has ``pairs`` and nothing else: a lost index is built from it."""
-        return self._publish([self._write(pairs.sorted())])
+        return self._publish([self._write(pairs.sorted())] if len(pairs.hashes) else [])
 
     def forget(self, successor: "KeyIndex") -> None:
         """Delete what ``successor``, whose commit is in, no longer uses, and what crashes left behind long ago."""
