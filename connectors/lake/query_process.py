@@ -13,10 +13,10 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -35,8 +35,7 @@ MAX_RESULT_BYTES: Final = 128 * 1024 * 1024
 _ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE")
 
 
-@dataclass(frozen=True, slots=True)
-class Statement:
+class Statement(NamedTuple):
     """One SELECT over a snapshot, with the values of its parameters."""
 
     sql: str
@@ -90,7 +89,7 @@ class QueryProcesses:
         """
         results: list[list[pa.RecordBatch]] = [[]]
         size = 0
-        with self._results(snapshot, statements, limits, should_stop) as frames:
+        with self._results(snapshot, statements, limits, should_stop, max_bytes) as frames:
             for kind, body in frames:
                 if kind == wire.BATCH:
                     size += len(body)
@@ -130,6 +129,7 @@ class QueryProcesses:
         statements: Sequence[Statement],
         limits: QueryLimits,
         should_stop: Callable[[], bool],
+        max_bytes: int = wire.MAX_FRAME_BYTES,
     ) -> Iterator[Iterator[tuple[bytes, bytes]]]:
         deadline = time.monotonic() + limits.seconds
         limits.temp_folder.mkdir(parents=True, exist_ok=True)
@@ -145,8 +145,7 @@ class QueryProcesses:
         try:
             process = self._take()
             try:
-                document = wire.render_request(snapshot, [(s.sql, s.parameters) for s in statements], own)
-                yield process.ask(document, own, should_stop)
+                yield process.ask(wire.render_request(snapshot, statements, own), own, should_stop, max_bytes)
             finally:
                 process.end()
         finally:
@@ -187,14 +186,14 @@ class _Process:
         return self._popen.poll() is None
 
     def ask(
-        self, document: bytes, limits: QueryLimits, should_stop: Callable[[], bool]
+        self, document: bytes, limits: QueryLimits, should_stop: Callable[[], bool], max_bytes: int
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Yield the frames of the answer.
+        """Yield the frames of the answer, none of which may have more than ``max_bytes``.
 
         Raises:
             QueryError: the answer is one, or there will be none.
         """
-        reader = _FrameReader(self._out.fileno(), should_stop)
+        reader = _FrameReader(self._out.fileno(), should_stop, max_bytes)
         try:
             reader.expect(wire.READY, time.monotonic() + _START_SECONDS)
             deadline = time.monotonic() + limits.seconds + _GRACE_SECONDS
@@ -238,9 +237,10 @@ class _Process:
 class _FrameReader:
     """Reads frames from a pipe, looking up several times a second."""
 
-    def __init__(self, descriptor: int, should_stop: Callable[[], bool]) -> None:
+    def __init__(self, descriptor: int, should_stop: Callable[[], bool], max_bytes: int) -> None:
         self._descriptor = descriptor
         self._should_stop = should_stop
+        self._max_bytes = max_bytes
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN | select.POLLHUP)
 
@@ -251,8 +251,10 @@ class _FrameReader:
 
     def read(self, deadline: float) -> tuple[bytes, bytes]:
         length, kind = wire.HEAD.unpack(self._exactly(wire.HEAD.size, deadline))
-        if length > wire.MAX_FRAME_BYTES:
-            raise QueryTooLargeError("One batch of the result is too large.")
+        if length > self._max_bytes:
+            raise QueryTooLargeError(
+                f"One batch of the result has {length:,} bytes, more than {self._max_bytes:,}."
+            )
         return kind, self._exactly(length, deadline)
 
     def _exactly(self, size: int, deadline: float) -> bytes:

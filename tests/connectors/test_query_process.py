@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -153,6 +154,19 @@ def test_a_result_that_is_too_large_is_refused(processes: QueryProcesses, limits
     endless = Statement("SELECT range AS n FROM range(10000000000)", {})
     with pytest.raises(QueryTooLargeError, match="gives more than"):
         processes.run(EMPTY, [endless], limits, max_bytes=1_000_000)
+
+
+def test_a_batch_that_is_too_large_is_refused_before_it_is_read(
+    processes: QueryProcesses, limits: QueryLimits
+) -> None:
+    one_value = Statement("SELECT repeat('x', 50000000) AS x", {})
+    tracemalloc.start()
+    try:
+        with pytest.raises(QueryTooLargeError):
+            processes.run(EMPTY, [one_value], limits, max_bytes=1_000_000)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_query_knows_no_secret_of_the_service(
