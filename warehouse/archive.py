@@ -15,17 +15,17 @@ class LeaseStore(Protocol):
     """Where leases are kept: with the tables, so that streams of other homes and machines see them."""
 
     def read_lease(self, name: str) -> bytes | None:
-        """Return what the holder of the highest epoch wrote last, None when nobody did."""
+        """Return what the holder of the highest epoch wrote last, None before anything was written."""
 
     def write_lease(self, name: str, epoch: int, content: bytes) -> None:
-        """Replace what the holder of ``epoch`` wrote; LeaseLostError says that it is not the highest any more."""
+        """Replace what the holder of ``epoch`` wrote, or raise LeaseLostError where a higher one was taken."""
 
     def take_lease(self, name: str) -> int:
         """Return a new epoch; commits under an older one are refused from now on."""
 
 
 class ArchivePart(Protocol):
-    """What one task wrote and nobody sees yet; small, and JSON-ready. ``dead_letters`` are among its ``rows``."""
+    """What one task wrote and no reader sees yet, small and JSON-ready; ``rows`` include ``dead_letters``."""
 
     @property
     def rows(self) -> int:
@@ -65,7 +65,7 @@ class Archive(Protocol):
     """Where messages are kept: parts are committed once, all or none, by the holder of the lease.
 
     One object per thread. An attempt is its stream, its number and its lease's epoch; ``commit`` of one raises
-    before anything is added, or CommitOutcomeUnknownError, and then :meth:`settle` alone may say what is true.
+    before anything is added, or CommitOutcomeUnknownError, and then only :meth:`settle` decides.
     Once :meth:`take_lease` has returned nothing is committed under an older epoch any more.
     """
 
@@ -81,7 +81,7 @@ class Archive(Protocol):
         """Return what :meth:`create` would do."""
 
     def check(self) -> None:
-        """Say what keeps a stream from beginning."""
+        """Raise what keeps a stream from beginning."""
 
     def writer(self) -> ArchiveWriter:
         """Return what tasks write with."""
@@ -105,10 +105,10 @@ class Archive(Protocol):
         """Return how many times the lease has been taken."""
 
     def committed_attempt(self, stream: str) -> int:
-        """Return the number of the newest attempt that the archive knows of, 0 when there is none."""
+        """Return the number of the newest attempt that is in the archive, 0 when there is none."""
 
     def settle(self, attempt: Attempt) -> bool:
-        """Say for good whether an attempt that a crash left open is in the archive."""
+        """Return for good whether an attempt that a crash left open is in the archive."""
 
     def read_ids(self, span: IdSpan) -> Iterator[pa.RecordBatch]:
         """Yield topic, message_id and publish_time of every row in ``span``, and perhaps of others, in any order.
@@ -147,7 +147,7 @@ class Archive(Protocol):
     def volumes(self, window: Window) -> HourVolumes:
         """Return how much of which topic came in in the hours that begin in ``window``, without reading a row.
 
-        It is what the commits say of themselves, so that it is true of the archive whatever became of a stream.
+        It is counted from the commits, so it is true of the archive whatever became of a stream.
 
         Raises:
             WarehouseError: the archive can't be read.

@@ -18,7 +18,7 @@ STEPS: Final[Mapping[Step, timedelta]] = {
 
 @dataclass(frozen=True, slots=True)
 class TopicVolume:
-    """What came in of one topic: ``stored_bytes`` None where nobody can say for free."""
+    """What came in of one topic: ``stored_bytes`` is None where they are not known for free."""
 
     messages: int = 0
     stored_bytes: int | None = None
@@ -38,7 +38,7 @@ class TopicVolume:
 
 
 class Counts(Protocol):
-    """Who counts an archive's messages by their ingestion; safe to use from many threads."""
+    """Counts an archive's messages by their ingestion; safe to use from many threads."""
 
     def volumes(self, window: Window) -> dict[str, TopicVolume]:
         """Return what came in by topic."""

@@ -15,7 +15,7 @@ SELECTION_KEPT_DAYS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class QueryNote:
-    """Something that a person should know of a query, with a stable code."""
+    """A remark on a query for people, with a stable code."""
 
     code: str
     message: str
@@ -31,11 +31,11 @@ class QueryFigures:
 
     ``bytes`` are those of the payloads, ``message_bytes`` those of payloads and attributes, without the tags;
     ``selection_bytes`` are those by which a selection is bounded;
-    ``bytes_scanned`` is what the query reads, and ``bytes_billed`` what somebody pays for, None where nobody does.
-    ``rows_by_hour`` counts by publish_time; ``is_cut`` says that there are more topics or hours than
+    ``bytes_scanned`` is what the query reads, and ``bytes_billed`` what is paid for, None where nothing is.
+    ``rows_by_hour`` counts by publish_time; ``is_cut`` is whether there are more topics or hours than
     :data:`MAX_GROUPS`. ``without_room``, ``without_text`` and ``refused`` count messages that Pub/Sub would
     refuse: those without room for the tags, with an attribute that has no key or no value, or with one that
-    breaks its limits. ``is_kept`` says that the rows are kept for a create that quotes the plan.
+    breaks its limits. ``is_kept`` is whether the rows are kept for a create that quotes the plan.
     """
 
     bytes_scanned: int

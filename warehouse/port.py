@@ -1,4 +1,4 @@
-"""The port: all that the use cases ask of where tables live, whichever warehouse it is."""
+"""The port: all that the use cases need of a warehouse, whichever it is."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -33,7 +33,7 @@ class Upkeep(Protocol):
 
 
 class Probes(Protocol):
-    """Questions that only the real warehouse answers, asked in a place that exists for nothing else."""
+    """Questions that only the real warehouse answers, in a place that is made for them alone."""
 
     def open(self) -> AbstractContextManager[None]:
         """Make that place for the length of the block, whose end takes it away with all that is in it."""
@@ -51,7 +51,7 @@ class Warehouse(Protocol):
 
     @property
     def name(self) -> str:
-        """The word for it in REFEED_WAREHOUSE, to be shown; nothing is decided by it."""
+        """Its name in REFEED_WAREHOUSE, to be shown; nothing is decided by it."""
 
     @property
     def is_embedded(self) -> bool:

@@ -51,7 +51,7 @@ class ReplayQuery:
 
 @dataclass(frozen=True, slots=True)
 class QueryAnswer:
-    """The first rows of a query; ``is_cut`` says that there are more."""
+    """The first rows of a query; ``is_cut`` is whether there are more."""
 
     rows: pa.Table
     is_cut: bool
@@ -149,9 +149,9 @@ class Queries(Protocol):
         """End processes and connections."""
 
     def policy(self, policy: Policy, *, must_exist: bool = True) -> Policy:
-        """Return ``policy`` with what the warehouse tells of its tables, where it is asked beforehand.
+        """Return ``policy`` with the schemas of the warehouse's tables, where they are read beforehand.
 
-        Without ``must_exist`` a warehouse that is not there yet tells nothing, and no table is missing in it.
+        Without ``must_exist`` a warehouse that is not there yet has no schemas, and no table is missing in it.
 
         Raises:
             WarehouseError: it does not answer.
@@ -165,10 +165,10 @@ class Queries(Protocol):
         """
 
     def has_table(self, name: str) -> bool:
-        """Return whether there is a table of this name.
+        """Whether there is a table of this name.
 
         Raises:
-            WarehouseError: the warehouse does not say.
+            WarehouseError: the warehouse does not answer.
         """
 
     def answer(

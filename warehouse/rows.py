@@ -15,7 +15,7 @@ from warehouse.archive import LeaseStore
 
 
 class RowPart(Protocol):
-    """Rows for one table that one task wrote and nobody sees yet; small, and JSON-ready."""
+    """Rows for one table that one task wrote and no reader sees yet; small, and JSON-ready."""
 
     @property
     def rows(self) -> int:
@@ -51,7 +51,7 @@ class RowTable(Protocol):
     name: str
 
     def exists(self) -> bool:
-        """Say whether the table has been created."""
+        """Whether the table has been created."""
 
     def schema(self) -> RowSchema | None:
         """Return the schema of the table, None when there is no table yet."""
@@ -96,7 +96,7 @@ class RowTables(Protocol):
         """Return the table ``name``, which need not exist yet."""
 
     def leases(self) -> LeaseStore:
-        """Return where it stands who holds the lease."""
+        """Return the leases that lie beside the tables."""
 
     def take(self, name: str) -> int:
         """Let no older stream commit to the table ``name`` any more; return this stream's newest attempt in it."""
@@ -144,8 +144,8 @@ class RowTables(Protocol):
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Add each table's ``parts`` once; return the tables that have theirs, and what kept another.
 
-        ``ids`` are those of the messages; a warehouse may keep them for an earlier Refeed. An outcome that
-        nobody knows is raised or returned as a CommitOutcomeUnknownError.
+        ``ids`` are those of the messages; a warehouse may keep them for an earlier Refeed. An unknown
+        outcome is raised or returned as a CommitOutcomeUnknownError.
         """
 
     def append(self, name: str, batch: pa.RecordBatch) -> None:
@@ -157,7 +157,7 @@ class RowTables(Protocol):
     def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> RowPart | None:
         """Return the part without the rows where ``is_unwanted`` holds, the old one dropped.
 
-        None says that nothing is left of it, or that a part is taken whole here or not at all.
+        None: nothing is left of it, or a part is taken whole here or not at all.
         """
 
     def which_follow(self, parts: Sequence[Any]) -> list[bool]:

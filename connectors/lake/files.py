@@ -64,15 +64,9 @@ class WrittenFile:
     modified_at_ms: int
     stats: str
 
-    @property
-    def dead_letters(self) -> int:
-        """How many rows were refused: none, Parquet takes every message."""
-        return 0
-
-    @property
-    def refused(self) -> tuple[tuple[int, str], ...]:
-        """The places of rows that were refused, and why: none."""
-        return ()
+    # Parquet takes every message and every row.
+    dead_letters: ClassVar[int] = 0
+    refused: ClassVar[tuple[tuple[int, str], ...]] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return its fields."""

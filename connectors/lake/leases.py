@@ -34,7 +34,7 @@ class LakeLeases:
         self._take = take_lease
 
     def read_lease(self, name: str) -> bytes | None:
-        """Return what the holder of the highest epoch wrote last, None when nobody did."""
+        """Return what the holder of the highest epoch wrote last, None before anything was written."""
         for _ in range(_MOST_TRIES):
             paths = self._list(name)
             newest = max(paths, default=0)

@@ -40,7 +40,7 @@ class MergeStatements:
 
     @property
     def has_replays(self) -> bool:
-        """Whether rows say which message they are of: without these columns no replay takes a row away."""
+        """Whether rows have the message that they are of: without these columns no replay takes a row away."""
         return set(REPLAY_COLUMNS) <= set(self.schema.names())
 
     def replays(self, paths: Sequence[str]) -> str:

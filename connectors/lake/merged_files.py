@@ -26,7 +26,7 @@ MergedFiles = Mapping[str, datetime]
 
 @dataclass(frozen=True, slots=True)
 class StagedRows:
-    """Rows of staging: those of the files ``new``, and those of ``again`` that came in behind ``since``.
+    """Rows of staging: those of the files ``new``, and those of ``again`` that came in after ``since``.
 
     ``later`` are the files that may have rows written after one of these, they themselves among them; ``every``
     are all of staging, and ``replays`` those of them whose replays a view has to heed.
@@ -57,7 +57,7 @@ class MergedFileLists:
         self._folder = f"{root}/{FOLDER}"
 
     def read(self, number: int) -> MergedFiles | None:
-        """Return a list, None when it is lost; then nobody can say which files were taken."""
+        """Return a list, None when it is lost; then it is not known which files were taken."""
         path = self._path(number)
         with our_errors("reading which files of staging are merged"):
             if self._files.get_file_info(path).type is not pafs.FileType.File:

@@ -127,11 +127,7 @@ def open_rows_query(
 
     Limits and errors are those of :func:`open_query`; what does not fit into memory spills.
     """
-    with (
-        _our_errors(limits),
-        _locked_connection(ArchiveSnapshot((), "day"), limits) as connection,
-        _Watch(connection, limits.seconds, should_stop),
-    ):
+    with _locked_connection(ArchiveSnapshot((), "day"), limits, should_stop) as connection:
         connection.register(ROWS_VIEW, rows)
         yield (batch for batch in connection.sql(sql).to_arrow_reader(_BATCH_ROWS) if batch.num_rows)
 
@@ -144,11 +140,7 @@ def open_connection(
 
     ``limits`` hold for all of them together; errors are those of :func:`open_query`.
     """
-    with (
-        _our_errors(limits),
-        _locked_connection(snapshot, limits) as connection,
-        _Watch(connection, limits.seconds, should_stop),
-    ):
+    with _locked_connection(snapshot, limits, should_stop) as connection:
         yield lambda sql, parameters: connection.sql(sql, params=dict(parameters)).to_arrow_reader(_BATCH_ROWS)
 
 
@@ -191,28 +183,32 @@ class _Watch:
 
 
 @contextmanager
-def _locked_connection(snapshot: ArchiveSnapshot, limits: QueryLimits) -> Iterator[Any]:
+def _locked_connection(
+    snapshot: ArchiveSnapshot, limits: QueryLimits, should_stop: Callable[[], bool]
+) -> Iterator[Any]:
+    """Give a connection that reads the snapshot's files and no others; it is interrupted when it is to end."""
     paths = snapshot.paths
     limits.temp_folder.mkdir(parents=True, exist_ok=True)
     room = check_room(limits.temp_folder, limits.min_free_bytes)
-    with open_engine(
-        limits,
-        max_temp_directory_size=quote_text(f"{min(limits.temp_bytes, room)} bytes"),
-        autoload_known_extensions="false",
-        allow_community_extensions="false",
+    settings = {
+        "max_temp_directory_size": quote_text(f"{min(limits.temp_bytes, room)} bytes"),
+        "autoload_known_extensions": "false",
+        "allow_community_extensions": "false",
         # A query can't name a variable of the process that runs it.
-        python_enable_replacements="false",
-        allowed_paths=f"[{', '.join(map(quote_text, paths))}]",
-        allowed_directories=f"[{quote_text(str(limits.temp_folder) + os.sep)}]",
-        enable_external_access="false",
-    ) as connection:
+        "python_enable_replacements": "false",
+        "allowed_paths": f"[{', '.join(map(quote_text, paths))}]",
+        "allowed_directories": f"[{quote_text(str(limits.temp_folder) + os.sep)}]",
+        "enable_external_access": "false",
+    }
+    with _our_errors(limits), open_engine(limits, **settings) as connection:
         register_functions(connection)
         archive = _archive_select([file.path for file in snapshot.files], snapshot.partitioning)
         connection.execute(f"CREATE VIEW {ARCHIVE_VIEW} AS {archive}")
         for table in snapshot.tables:
             connection.execute(f"CREATE VIEW {table.view} AS {render_view(table)}")
         connection.execute("SET lock_configuration = true")
-        yield connection
+        with _Watch(connection, limits.seconds, should_stop):
+            yield connection
 
 
 def _archive_select(paths: Sequence[str], partitioning: Partitioning) -> str:

@@ -46,7 +46,7 @@ class LakeRowTables:
         return LakeRowTable(self._root, name, self._partitioning)
 
     def leases(self) -> LakeLeases:
-        """Return where it stands who holds the lease."""
+        """Return the leases beside the table ``anchor``."""
         return self.open(self._anchor).leases()
 
     def take(self, name: str) -> int:

@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from connectors.columns import arrow_schema
-from connectors.lake.data_files import DataFile
+from connectors.lake.data_files import DataFile, partition_step
 from connectors.lake.delta_table import SCHEMA_PROPERTY, rewrite_mark
 from connectors.lake.errors import our_errors
 from connectors.lake.files import LakeArchiveWriter, WrittenFile, partition_value
@@ -80,14 +80,14 @@ class LakeRowTable(LakeTable):
     def staged_rows(
         self, files: Sequence[DataFile], taken: MergedFiles, since: datetime | None = None
     ) -> StagedRows:
-        """Return what of ``files``, a snapshot of this table, is not ``taken``, and what came in behind ``since``.
+        """Return what of ``files``, a snapshot of this table, is not ``taken``, and what came in after ``since``.
 
-        Which files are new is a question of their names: no clock has a say in it. A file that compaction wrote
+        Which files are new is decided by their names: no clock plays a part. A file that compaction wrote
         again is a new one.
         """
         old = {f"{self._folder}{name}" for name in taken}
         new = [file for file in files if file.path not in old]
-        step = self.partition_step
+        step = partition_step(self.partitioning)
         again = [f for f in files if since is not None and f.path in old and since < f.partition + step]
         # A file lies in the partition of its rows' ingest_time.
         first = min((file.partition for file in (*new, *again)), default=None)
@@ -99,7 +99,7 @@ class LakeRowTable(LakeTable):
     def evolve(self, wanted: RowSchema) -> Evolution:
         """Create the table, or change it so that it holds rows of ``wanted``, and return what was done.
 
-        Columns are added before the schema is noted, so that the next call mends a crash between the two.
+        Columns are added before the schema is noted, so that the next call repairs a crash between the two.
 
         Raises:
             EvolutionRefusedError: it can't; ``details["differences"]`` says why, and nothing was changed.

@@ -6,7 +6,7 @@ The archive is one such table (:mod:`connectors.lake.archive`); tables of rows h
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from connectors.lake.data_files import DataFile, files_between, files_since, list_files, partition_step, touches
+from connectors.lake.data_files import DataFile, files_between, files_since, list_files, touches
 from connectors.lake.delta_table import DurableTable
 from connectors.lake.errors import is_disk_full, our_errors
 from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, partition_value
@@ -76,11 +76,6 @@ class LakeTable(DurableTable):
     def writer_uri(self) -> str:
         """Return the table's folder as tasks open it."""
         return self.uri if "://" in self.uri else Path(self.uri).absolute().as_uri()
-
-    @property
-    def partition_step(self) -> timedelta:
-        """How long a partition is."""
-        return partition_step(self.partitioning)
 
     def parse_part(self, fields: Mapping[str, Any]) -> WrittenFile:
         """Return the file that its ``as_json`` described."""
@@ -175,8 +170,8 @@ class LakeTable(DurableTable):
         """Return whether an attempt that a crash left open is in the table.
 
         Only the newest attempt can be open, so the number in the log is compared as it is: where the two do
-        not tell one story, a message that comes twice is better than one that is lost. That the commit does not
-        come later is what taking the lease saw to.
+        not agree, a message that comes twice is better than one that is lost. The commit can't come later: the
+        lease has been taken since.
         """
         return self.committed_attempt(attempt.stream) == attempt.number
 
@@ -209,7 +204,7 @@ class LakeTable(DurableTable):
         Raises:
             LeaseLostError: another stream holds the lease; nothing was added and nothing ever will be.
             StorageFullError, WarehouseError: nothing was added.
-            CommitOutcomeUnknownError: nobody can say; ask :meth:`committed_attempt` before doing anything else.
+            CommitOutcomeUnknownError: it is not known; call :meth:`committed_attempt` before anything else.
         """
         _refuse_old(files)
         numbers = {f"stream:{attempt.stream}": attempt.number, f"lease:{attempt.lease}": attempt.lease_epoch}
@@ -383,7 +378,7 @@ class LakeTable(DurableTable):
                 return
 
     def _resolve(self, attempt: Attempt, exc: Exception) -> None:
-        """Return when the failed commit is in after all; raise the error that says what is true."""
+        """Return when the failed commit is in after all; else raise what became of it."""
         try:
             self._delta = self._tip = None
             is_settled = self._log.is_local or self._take_place(attempt)

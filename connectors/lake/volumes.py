@@ -1,4 +1,4 @@
-"""The volumes of an archive in a lake, from what its files say of themselves; no row is read."""
+"""The volumes of an archive in a lake, from the ends of its files; no row is read."""
 
 import json
 from collections.abc import Sequence

@@ -126,7 +126,7 @@ def _sums(sql: str, columns: Mapping[str, str], added: Mapping[str, str]) -> str
 
 
 def _is_without_room(columns: Mapping[str, str], added: Mapping[str, str]) -> str:
-    """Return the text that says of a row whether its attributes and the tags are too many or too large."""
+    """Return the expression for whether a row's attributes and the tags are too many or too large."""
     own = _own_attributes(added)
     tags = len(REPLAY_TAGS) - len(_OPTIONAL_TAGS) + len(added)
     given = " + ".join(f"CAST({columns.get(name, name)} IS NOT NULL AS INTEGER)" for name in _OPTIONAL_TAGS)
@@ -140,7 +140,7 @@ def _is_without_room(columns: Mapping[str, str], added: Mapping[str, str]) -> st
 
 
 def _has_refused_attributes(added: Mapping[str, str]) -> str:
-    """Return the text that says of a row whether Pub/Sub refuses one of its attributes.
+    """Return the expression for whether Pub/Sub refuses one of a row's attributes.
 
     https://cloud.google.com/pubsub/quotas#resource_limits has the sizes, and
     https://cloud.google.com/pubsub/docs/publisher#using-attributes the keys that are reserved.
@@ -184,7 +184,7 @@ def _column_bytes(snapshot: ArchiveSnapshot, missing: Sequence[str]) -> str:
 
 
 class _Sums:
-    """The groups of the one query, told apart."""
+    """The groups of the one query: all rows, by topic, by hour."""
 
     def __init__(self, groups: list[dict[str, Any]]) -> None:
         self.total = next(group for group in groups if group["no_topic"] and group["no_hour"])

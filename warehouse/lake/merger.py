@@ -106,7 +106,7 @@ class _Merge:
         self.partitions: tuple[date | None, ...] = ()
 
     def compare(self, now: datetime, since: datetime | None) -> MergeReport:
-        """Find out what changes and where; nothing of reporting is touched."""
+        """Find what changes and where; nothing of reporting is touched."""
         merged = merged_at(self._snapshot)
         staged = select_staged(self._staging, self._staged, self._reporting, self._snapshot, since=since, now=now)
         leaving = self._changes.find(staged, self._snapshot.files)
@@ -152,7 +152,7 @@ class _Merge:
         )
 
     def commit(self, rewritten: Sequence[Rewritten], until: datetime) -> None:
-        """Put the written partitions in place and say what of staging is in them, or change nothing."""
+        """Put the written partitions in place and record which files of staging are in them, or change nothing."""
         following = self._index.add(self._changes.winning_key_days()) if self._compared.newer else self._index
         lists = MergedFileLists(self._reporting.uri)
         taken_number = lists.write(self._staging.as_taken(self._staged))
@@ -188,7 +188,7 @@ def select_staged(
 ) -> StagedRows:
     """Return what of ``files`` the last merge did not take, and what came in after ``since``.
 
-    Where nobody can say what it took, that is everything.
+    Where it is not known what it took, that is everything.
     """
     merged = merged_at(snapshot)
     if merged is not None and not snapshot.taken_number:

@@ -1,4 +1,4 @@
-"""Queries over a lake, by its own engine: on this machine, and billed to nobody."""
+"""Queries over a lake, by its own engine: on this machine, and never billed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager

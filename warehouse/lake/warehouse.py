@@ -1,4 +1,4 @@
-"""A lake behind the port."""
+"""The lake as a warehouse: Delta tables under a path."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -70,7 +70,7 @@ class LakeWarehouse:
 
     @classmethod
     def from_place(cls, place: Mapping[str, Any]) -> Self:
-        """Return the lake that a specification of an earlier Refeed names; it says where the archive is alone."""
+        """Return the lake that a specification of an earlier Refeed names; it has the archive's place only."""
         memory = read_settings({}, home=Path()).query_memory
         return cls(place["lake"], place["table"], DEFAULT_DEAD_LETTER_TABLE, place["partitioning"], memory)
 
