@@ -123,18 +123,10 @@ def _read_end(filesystem: pafs.FileSystem, folder: str, name: str) -> tuple[str,
 
 
 def _times_of(metadata: Any) -> Window:
-    column = metadata.schema.to_arrow_schema().names.index("ingest_time")
-    # The columns of the list before it have several leaves: its place is looked up by its path.
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    leaves = [
-        next(
-            group.column(leaf)
-            for leaf in range(column, group.num_columns)
-            if group.column(leaf).path_in_schema == "ingest_time"
-        )
-        for group in groups
-    ]
-    return Window(min(leaf.statistics.min for leaf in leaves), max(leaf.statistics.max for leaf in leaves))
+    leaves = [group.column(place) for group in groups for place in range(group.num_columns)]
+    ends = [leaf.statistics for leaf in leaves if leaf.path_in_schema == "ingest_time"]
+    return Window(min(end.min for end in ends), max(end.max for end in ends))
 
 
 def _names_beside(filesystem: pafs.FileSystem, folder: str) -> set[str]:
