@@ -10,6 +10,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from connectors.lake.files import PARTITION_COLUMNS
+from model.errors import WarehouseError
 from model.table import Partitioning
 from model.window import Window
 
@@ -56,8 +57,14 @@ def touches(start: datetime, partitioning: Partitioning, window: Window) -> bool
 
 
 def list_files(table: DeltaTable, uri: str, partitioning: Partitioning) -> list[DataFile]:
-    """Return every file of the snapshot; the table is at ``uri``."""
+    """Return every file of the snapshot; the table is at ``uri``.
+
+    Raises:
+        WarehouseError: the table is partitioned by something else.
+    """
     actions = _actions_of(table)
+    if _partition_of(partitioning) not in actions.column_names:
+        raise WarehouseError(f"{uri} is not partitioned by {PARTITION_COLUMNS[partitioning].name}.")
     return [
         # The log holds paths percent-encoded, as the Delta protocol says.
         DataFile(f"{uri}/{unquote(path)}", size, rows, partition_start(partition))

@@ -51,6 +51,8 @@ class DurableTable:
             return bool(DeltaTable.is_deltatable(self.uri))
         with our_errors(f"opening {self.name}"):
             self._delta = self._log.find()
+            if self._delta is not None:
+                self._opened(self._delta)
         return self._delta is not None
 
     def schema(self) -> RowSchema | None:
@@ -77,9 +79,13 @@ class DurableTable:
         with our_errors(f"opening {self.name}"):
             if self._delta is None:
                 self._delta = self._log.open()
+                self._opened(self._delta)
             else:
                 self._delta.update_incremental()
         return self._delta
+
+    def _opened(self, table: DeltaTable) -> None:
+        """Note what ``table``, which was opened, is like."""
 
     def _create(
         self,

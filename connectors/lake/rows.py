@@ -16,7 +16,7 @@ from connectors.columns import arrow_schema
 from connectors.lake.data_files import DataFile, partition_step
 from connectors.lake.delta_table import SCHEMA_PROPERTY, rewrite_mark
 from connectors.lake.errors import our_errors
-from connectors.lake.files import LakeArchiveWriter, WrittenFile, partition_value
+from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, partition_value
 from connectors.lake.merged_files import MergedFiles, StagedRows
 from connectors.lake.tables import CONFIGURATION, LakeTable
 from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
@@ -57,7 +57,10 @@ class LakeRowWriter(LakeArchiveWriter):
 
 
 class LakeRowTable(LakeTable):
-    """A table of rows, partitioned by when they came in; ``ingest_time`` is one of its columns."""
+    """A table of rows, partitioned by when they came in; ``ingest_time`` is one of its columns.
+
+    ``partitioning`` is that of a table that is created; one that exists keeps its own.
+    """
 
     def __init__(self, root: str, table: str, partitioning: Partitioning = "day") -> None:
         super().__init__(root, table, partitioning)
@@ -66,6 +69,12 @@ class LakeRowTable(LakeTable):
     def writer(self, schema: RowSchema | None = None) -> LakeRowWriter:  # noqa: ARG002  files say it themselves
         """Return what writes the files that :meth:`commit` takes; every schema's files are written alike."""
         return LakeRowWriter(self.writer_uri(), self.partitioning)
+
+    def _opened(self, table: DeltaTable) -> None:
+        names = table.metadata().partition_columns
+        for partitioning, column in PARTITION_COLUMNS.items():
+            if names == [column.name]:
+                self.partitioning, self._partition = partitioning, column
 
     def read_rows(self, columns: list[str] | None = None) -> list[dict[str, Any]]:
         """Return every row, with some of its columns or all; for small tables only."""
