@@ -1,28 +1,25 @@
 """Tokens of next pages (AIP-158): where a page ended, and of which list it was one."""
 
 import base64
-import binascii
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 from jobs.store import JobFilter, SortOrder
 from jobs.store.changes import ChangeCursor, is_change_place
 from model.errors import RequestInvalidError
 
 _TIME_FIELDS: Final = frozenset({"created_at"})
-_ID_TOKEN: Final = re.compile(r"id ([a-z]{2,3}_[0-9A-Z]{26})")
-_ROW_TOKEN: Final = re.compile(r"row ([0-9]{1,18})")
+_Content = TypeVar("_Content")
 
 
 def render_page_token(where: JobFilter, order: Sequence[SortOrder], last: Sequence[Any]) -> str:
     """Return the token of the page after the one whose last job has the values ``last`` in the list's order."""
-    content = json.dumps([_digest(where, order), list(last)], separators=(",", ":"), default=_plain)
-    return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
+    return _render(json.dumps([_digest(where, order), list(last)], separators=(",", ":"), default=_plain))
 
 
 def parse_page_token(token: str, where: JobFilter, order: Sequence[SortOrder]) -> tuple[Any, ...]:
@@ -31,12 +28,13 @@ def parse_page_token(token: str, where: JobFilter, order: Sequence[SortOrder]) -
     Raises:
         RequestInvalidError: the token is not one that a page gave, or was given for another filter or order.
     """
-    try:
-        digest, last = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+
+    def read(content: str) -> tuple[bool, tuple[Any, ...]]:
+        digest, last = json.loads(content)
         is_same = digest == _digest(where, order)
-        values = tuple(_typed(part.field, value) for part, value in zip(order, last, strict=is_same))
-    except (binascii.Error, ValueError, TypeError, RecursionError):
-        _refuse("The page_token is not one that a page of this list gave.")
+        return is_same, tuple(_typed(part.field, value) for part, value in zip(order, last, strict=is_same))
+
+    is_same, values = _parse(token, read)
     if not is_same:
         _refuse("The page_token was given for another filter or order_by; start at the first page.")
     return values
@@ -44,8 +42,7 @@ def parse_page_token(token: str, where: JobFilter, order: Sequence[SortOrder]) -
 
 def render_change_token(cursor: ChangeCursor) -> str:
     """Return the token of the page after the one that ended with a change."""
-    content = json.dumps([cursor.at.isoformat(), *cursor.place], separators=(",", ":"))
-    return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
+    return _render(json.dumps([cursor.at.isoformat(), *cursor.place], separators=(",", ":")))
 
 
 def parse_change_token(token: str | None) -> ChangeCursor | None:
@@ -54,21 +51,20 @@ def parse_change_token(token: str | None) -> ChangeCursor | None:
     Raises:
         RequestInvalidError: the token is not one that a page gave.
     """
-    if not token:
-        return None
-    try:
-        at, rank, key = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+
+    def read(content: str) -> ChangeCursor:
+        at, rank, key = json.loads(content)
         cursor = ChangeCursor(datetime.fromisoformat(at).astimezone(UTC), (int(rank), str(key)))
-    except (binascii.Error, ValueError, TypeError, OverflowError, RecursionError):
-        _refuse("The page_token is not one that a page of this list gave.")
-    if not is_change_place(*cursor.place):
-        _refuse("The page_token is not one that a page of this list gave.")
-    return cursor
+        if not is_change_place(*cursor.place):
+            raise ValueError("no change has this place")
+        return cursor
+
+    return _parse(token, read) if token else None
 
 
 def render_row_token(row: int) -> str:
     """Return the token of the page after the one that ended with a row of a selection."""
-    return base64.urlsafe_b64encode(f"row {row}".encode()).decode().rstrip("=")
+    return _render(f"row {row}")
 
 
 def parse_row_token(token: str | None) -> int:
@@ -81,20 +77,12 @@ def parse_row_token(token: str | None) -> int:
         >>> parse_row_token(render_row_token(41)), parse_row_token(None)
         (41, -1)
     """
-    if not token:
-        return -1
-    try:
-        match = _ROW_TOKEN.fullmatch(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii"))
-    except (binascii.Error, ValueError):
-        match = None
-    if match is None:
-        _refuse("The page_token is not one that a page gave.")
-    return int(match[1])
+    return int(_parse(token, _matching(r"row ([0-9]{1,18})"))) if token else -1
 
 
 def render_id_token(last_id: str) -> str:
     """Return the token of the page after the one that ended with ``last_id``."""
-    return base64.urlsafe_b64encode(f"id {last_id}".encode()).decode().rstrip("=")
+    return _render(f"id {last_id}")
 
 
 def parse_id_token(token: str | None) -> str | None:
@@ -107,15 +95,29 @@ def parse_id_token(token: str | None) -> str | None:
         >>> parse_id_token(render_id_token("sn_01M7Z1H20HKNZ6PGKRYCX6J210")), parse_id_token(None)
         ('sn_01M7Z1H20HKNZ6PGKRYCX6J210', None)
     """
-    if not token:
-        return None
+    return _parse(token, _matching(r"id ([a-z]{2,3}_[0-9A-Z]{26})")) if token else None
+
+
+def _render(content: str) -> str:
+    return base64.urlsafe_b64encode(content.encode()).decode().rstrip("=")
+
+
+def _parse(token: str, read: Callable[[str], _Content]) -> _Content:
+    """Return what ``read`` makes of a token's text: it comes from outside and may hold anything."""
     try:
-        match = _ID_TOKEN.fullmatch(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode("ascii"))
-    except (binascii.Error, ValueError):
-        match = None
-    if match is None:
-        _refuse("The page_token is not one that a page gave.")
-    return match[1]
+        return read(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        _refuse("The page_token is not one that a page of this list gave.")
+
+
+def _matching(pattern: str) -> Callable[[str], str]:
+    def read(content: str) -> str:
+        match = re.fullmatch(pattern, content, re.ASCII)
+        if match is None:
+            raise ValueError("the text is of another list")
+        return match[1]
+
+    return read
 
 
 def _digest(where: JobFilter, order: Sequence[SortOrder]) -> str:
@@ -132,7 +134,7 @@ def _refuse(message: str) -> NoReturn:
 def _typed(field: str, value: Any) -> Any:
     if not isinstance(value, str):
         raise TypeError(f"{field} is a text in a token")
-    return datetime.fromisoformat(value) if field in _TIME_FIELDS else value
+    return datetime.fromisoformat(value).astimezone(UTC) if field in _TIME_FIELDS else value
 
 
 def _plain(value: Any) -> str:

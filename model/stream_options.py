@@ -33,11 +33,13 @@ def parse_start(text: str) -> datetime | None:
         return None
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as exc:
+        in_utc = moment.astimezone(UTC)
+    # Before the year 1 in UTC, or after 9999.
+    except (ValueError, OverflowError) as exc:
         raise ValueError("takes LATEST, TRIM_HORIZON or a moment such as 2026-01-03T10:00:00Z") from exc
     if moment.tzinfo is None:
         raise ValueError("takes a moment with its offset, such as 2026-01-03T10:00:00Z")
-    return moment.astimezone(UTC)
+    return in_utc
 
 
 def _check_start(text: str) -> str:

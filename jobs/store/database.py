@@ -256,6 +256,8 @@ def _translate_errors() -> Iterator[None]:
     except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError, sa.exc.TimeoutError) as exc:
         raise StoreUnavailableError(f"The job store does not answer: {_first_line(exc)}") from exc
     except sa.exc.SQLAlchemyError as exc:
+        if isinstance(exc, sa.exc.StatementError) and isinstance(exc.orig, OverflowError):
+            raise RequestInvalidError("A time is before the year 1, or after the year 9999, in UTC.") from exc
         if isinstance(exc, sa.exc.DBAPIError) and exc.connection_invalidated:
             raise StoreUnavailableError(f"The job store does not answer: {_first_line(exc)}") from exc
         raise StoreError from exc

@@ -35,9 +35,10 @@ class Moment(sa.types.TypeDecorator[datetime]):
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
         """Return what the driver gets."""
-        if value is None or dialect.name == "postgresql":
-            return value
-        return value.astimezone(UTC).isoformat()
+        if value is None:
+            return None
+        in_utc = value.astimezone(UTC)
+        return in_utc if dialect.name == "postgresql" else in_utc.isoformat()
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ARG002
         """Return what the driver gave, in UTC."""

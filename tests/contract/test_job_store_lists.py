@@ -119,6 +119,14 @@ def test_a_label_that_no_job_can_have_is_refused(store: JobStore, key: str) -> N
         store.list_jobs(KIND, limit=1, where=JobFilter(labels=((key, "x"),)))
 
 
+def test_a_time_before_all_times_is_refused(store: JobStore) -> None:
+    """Before the year 1 in UTC, which RFC 3339 can write with an offset."""
+    with pytest.raises(RequestInvalidError):
+        store.list_jobs(
+            KIND, limit=1, where=JobFilter(created_since=datetime.fromisoformat("0001-01-01T00:00:00+10:00"))
+        )
+
+
 def test_an_order_or_a_page_that_makes_no_sense_is_refused(store: JobStore) -> None:
     with pytest.raises(RequestInvalidError):
         store.list_jobs(KIND, limit=1, order=[SortOrder("progress")])

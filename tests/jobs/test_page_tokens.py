@@ -6,7 +6,13 @@ from typing import Any
 import pytest
 
 from jobs.listing import parse_order
-from jobs.page_tokens import parse_page_token, parse_row_token, render_page_token, render_row_token
+from jobs.page_tokens import (
+    parse_change_token,
+    parse_page_token,
+    parse_row_token,
+    render_page_token,
+    render_row_token,
+)
 from jobs.store import JobFilter
 from model.errors import RequestInvalidError
 from model.job import JobState
@@ -74,12 +80,27 @@ def encode(value: Any) -> str:
         encode(["x", 5]),
         encode(["x", [5]]),
         encode({}),
+        base64.urlsafe_b64encode(b"[" * 5000).decode(),
     ],
 )
 def test_a_token_that_no_page_gave_is_refused(token: str):
     with pytest.raises(RequestInvalidError) as caught:
         parse_page_token(token, JobFilter(), NEWEST)
     assert caught.value.details["errors"][0]["code"] == "page_token_invalid"
+
+
+@pytest.mark.parametrize("content", [b"[" * 5000, b'["0001-01-01T00:00:00+10:00", 0, "1"]'])
+def test_a_change_s_token_that_no_page_gave_is_refused(content: bytes):
+    with pytest.raises(RequestInvalidError):
+        parse_change_token(base64.urlsafe_b64encode(content).decode())
+
+
+def test_a_token_with_a_time_before_all_times_is_refused():
+    order = parse_order("created_at")
+    token = render_page_token(RUNNING, order, (datetime.fromisoformat("0001-01-01T00:00:00+10:00"), "bf_1"))
+
+    with pytest.raises(RequestInvalidError):
+        parse_page_token(token, RUNNING, order)
 
 
 def test_a_row_s_token_tells_nobody_what_is_in_it():

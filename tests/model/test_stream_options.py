@@ -134,6 +134,7 @@ def test_a_kinesis_stream_s_process_reads_every_option_from_its_environment() ->
         ("secret_access_key", "gcp-kms:key:wJalrXUtnFEMI"),
         ("start", "yesterday"),
         ("start", "2026-01-03T10:00:00"),
+        ("start", "0001-01-01T00:00:00+10:00"),
         ("region", "europe"),
         ("stream", "orders/1"),
         ("topic", "goog-orders"),
