@@ -3,11 +3,11 @@
 import re
 import time
 from collections.abc import Mapping
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
-from connectors.dataproc.batches import BatchState, BatchView
+from connectors.dataproc.batches import Batches, BatchState, BatchView
 from jobs.files import Files
 from jobs.launcher import Launch
 from model.errors import CredentialsMissingError, LaunchError
@@ -28,26 +28,6 @@ _CANCEL_AGAIN_SECONDS: Final = 30.0
 _ENDED: Final = {BatchState.CANCELLED, BatchState.SUCCEEDED, BatchState.FAILED}
 
 
-class BatchService(Protocol):
-    """What makes, reads and ends batches; :class:`connectors.dataproc.batches.Batches`."""
-
-    def create(self, batch_id: str, main_file: str, arguments: list[str], properties: Mapping[str, str]) -> str:
-        """Start a batch, or find it started, and return its whole name."""
-        ...
-
-    def read(self, name: str) -> BatchView | None:
-        """Return how a batch is, or None when there is none."""
-        ...
-
-    def cancel(self, name: str) -> None:
-        """Have a batch end."""
-        ...
-
-    def close(self) -> None:
-        """End the connection."""
-        ...
-
-
 class DataprocLauncher:
     """Starts drivers as batches; driver and executors share nothing with the service but the jobs' bucket.
 
@@ -57,7 +37,7 @@ class DataprocLauncher:
     """
 
     def __init__(
-        self, batches: BatchService, folder: Files, environment: Mapping[str, str], conf: Mapping[str, str]
+        self, batches: Batches, folder: Files, environment: Mapping[str, str], conf: Mapping[str, str]
     ) -> None:
         self._batches = batches
         self._folder = folder

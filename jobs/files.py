@@ -194,11 +194,10 @@ def read_json(files: Files, name: str) -> dict[str, Any]:
     Raises:
         CheckpointCorruptError: it is not there or can't be read.
     """
-    try:
-        content = files.read(name)
-    except OSError as exc:
-        raise CheckpointCorruptError(f"{files}/{name} can't be read: {exc}", path=f"{files}/{name}") from exc
-    return parse_json(content, f"{files}/{name}")
+    found = find_json(files, name)
+    if found is None:
+        raise CheckpointCorruptError(f"{files}/{name} can't be read: it is not there", path=f"{files}/{name}")
+    return found
 
 
 def find_json(files: Files, name: str) -> dict[str, Any] | None:

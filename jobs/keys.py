@@ -57,7 +57,7 @@ class Keyring:
         key = ApiKey(
             id=new_job_id("ky"),
             prefix=prefix,
-            digest=_digest(token),
+            digest=token_digest(token),
             name=name,
             scopes=tuple(scope for scope in SCOPES if scope in scopes),
             topics=None if topics is None else tuple(topics),
@@ -106,7 +106,7 @@ class Keyring:
         """
         match = _TOKEN.fullmatch(token)
         key = None if match is None else self._store.find_key(match["prefix"])
-        is_same = is_same_digest(_digest(token), _NOBODYS_DIGEST if key is None else key.digest)
+        is_same = is_same_digest(token_digest(token), _NOBODYS_DIGEST if key is None else key.digest)
         if match is None:
             raise UnauthenticatedError(was_given=True, why="it does not look like a key")
         shown = KEY_MARK + match["prefix"]
@@ -136,7 +136,8 @@ def is_same_digest(left: str, right: str) -> bool:
     return hmac.compare_digest(left.encode(), right.encode())
 
 
-def _digest(token: str) -> str:
+def token_digest(token: str) -> str:
+    """Return what the store keeps of a token of 256 random bits, and looks it up by."""
     # A header may hold what is no UTF-8; such a token is wrong, and its digest only has to exist.
     return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 

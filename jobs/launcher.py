@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -63,16 +63,17 @@ class Launcher(Protocol):
         ...
 
 
-@dataclass(slots=True)
 class _Processes:
     """Drivers as local processes; remembers those it started, to say how they ended.
 
     Each leads a process group of its own: a Ctrl-C for the service is none for the driver.
     """
 
-    _started: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._started: dict[int, subprocess.Popen[bytes]] = {}
 
     def start(self, command: list[str], environment: Mapping[str, str], log: Path) -> Process:
+        """Start a process whose output goes to ``log``."""
         log.parent.mkdir(parents=True, exist_ok=True)
         try:
             with log.open("ab") as output:
@@ -92,6 +93,7 @@ class _Processes:
         return Process.of_child(process.pid)
 
     def exit_reason(self, driver: Driver) -> str | None:
+        """Return None while the driver lives, else what is known of its end."""
         if not isinstance(driver, Process):
             return f"The driver ({driver}) is not this launcher's; REFEED_LAUNCHER has changed."
         if driver.is_alive:
@@ -105,6 +107,7 @@ class _Processes:
         return f"The driver (process {driver.pid}) ended with code {code}."
 
     def kill(self, driver: Driver) -> None:
+        """End the driver and its children, such as a JVM and its workers."""
         if not isinstance(driver, Process):
             return
         driver.signal_group(signal.SIGKILL)
@@ -125,16 +128,17 @@ class ConnectService(Protocol):
         ...
 
 
-class ConnectLauncher:
+class ConnectLauncher(_Processes):
     """Starts the driver as a plain Python process on a Spark Connect server that is warm already.
 
-    Seconds to the first task: 1.2 to 2, against 5 to 15 of spark-submit.
+    Seconds to the first task: 1.2 to 2, against 5 to 15 of spark-submit. Its tasks on the server outlive a driver
+    that is killed, and stop by their own look at the job's control.
     """
 
     def __init__(self, server: ConnectService, environment: Mapping[str, str]) -> None:
+        super().__init__()
         self._server = server
         self._environment = environment
-        self._processes = _Processes()
 
     def prepare(self) -> None:
         """Start the server, or find that it runs."""
@@ -148,18 +152,10 @@ class ConnectLauncher:
         """Start a driver and return at once; waits for the server first."""
         environment = {**self._environment, "SPARK_REMOTE": self._server.start()}
         command = [sys.executable, "-m", launch.module, launch.argument]
-        return self._processes.start(command, environment, launch.log)
-
-    def exit_reason(self, driver: Driver) -> str | None:
-        """Return None while the driver lives, else what is known of its end."""
-        return self._processes.exit_reason(driver)
-
-    def kill(self, driver: Driver) -> None:
-        """End the driver; its tasks on the server stop by their own look at the job's control."""
-        self._processes.kill(driver)
+        return self.start(command, environment, launch.log)
 
 
-class SparkSubmitLauncher:
+class SparkSubmitLauncher(_Processes):
     """Starts the driver with spark-submit on any master, in client mode.
 
     On a cluster every node needs Refeed's wheel installed, and the home on storage that all of them share.
@@ -174,11 +170,11 @@ class SparkSubmitLauncher:
         driver_memory: str,
         conf: Mapping[str, str] | None = None,
     ) -> None:
+        super().__init__()
         self._command = [str(spark_submit), "--master", master, "--driver-memory", driver_memory]
         for key, value in (conf or {}).items():
             self._command += ["--conf", f"{key}={value}"]
         self._environment = environment
-        self._processes = _Processes()
 
     def prepare(self) -> None:
         """Do nothing: every launch brings its own JVM."""
@@ -192,12 +188,4 @@ class SparkSubmitLauncher:
         if found is None or found.origin is None:
             raise LaunchError(f"There is no module {launch.module}.", module=launch.module)
         command = [*self._command, "--name", launch.name, found.origin, launch.argument]
-        return self._processes.start(command, self._environment, launch.log)
-
-    def exit_reason(self, driver: Driver) -> str | None:
-        """Return None while the driver lives, else what is known of its end."""
-        return self._processes.exit_reason(driver)
-
-    def kill(self, driver: Driver) -> None:
-        """End the driver, its JVM and its workers."""
-        self._processes.kill(driver)
+        return self.start(command, self._environment, launch.log)

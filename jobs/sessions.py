@@ -1,12 +1,11 @@
 """Sessions: a key's stand-in for a browser, which ends by itself, at sign-out, and with its key."""
 
-import hashlib
 import re
 import secrets
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from jobs.keys import Keyring
+from jobs.keys import Keyring, token_digest
 from jobs.store import JobStore, KeySession
 from model.errors import UnauthenticatedError
 from model.principal import Principal
@@ -39,7 +38,7 @@ class SessionDesk:
         now = datetime.now(UTC)
         token = SESSION_MARK + secrets.token_urlsafe(_SECRET_BYTES)
         ends = now + _LIFE if key.expires_at is None else min(now + _LIFE, key.expires_at)
-        session = KeySession(_digest(token), key.id, now, ends)
+        session = KeySession(token_digest(token), key.id, now, ends)
         self._store.insert_session(session)
         return session, token
 
@@ -50,7 +49,7 @@ class SessionDesk:
             UnauthenticatedError: there is none, or it or its key has ended.
         """
         # Looked up by a digest of 256 random bits, so that the time that takes shows nothing of the token.
-        found = self._store.find_session(_digest(token)) if _TOKEN.fullmatch(token) else None
+        found = self._store.find_session(token_digest(token)) if _TOKEN.fullmatch(token) else None
         if found is None:
             raise UnauthenticatedError(was_given=True, why="there is no such session")
         session, key = found
@@ -60,8 +59,4 @@ class SessionDesk:
 
     def end(self, token: str) -> None:
         """End a session; ending one that has ended changes nothing."""
-        self._store.delete_session(_digest(token))
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
+        self._store.delete_session(token_digest(token))

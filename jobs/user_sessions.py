@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from connectors.oidc.provider import IssuedTokens, Provider
 from connectors.oidc.tokens import IdTokenVerifier, TokenVerifier
+from jobs.keys import token_digest
 from jobs.store import JobStore, UserSession
 from model.errors import (
     IdentityUnavailableError,
@@ -101,7 +102,7 @@ class UserSessionDesk:
             raise _refusal(said, exc) from exc
         now, token = self._clock(), USER_SESSION_MARK + secrets.token_urlsafe(_SECRET_BYTES)
         ends = _end_of(claims)
-        digest = _digest(token)
+        digest = token_digest(token)
         session = UserSession(
             digest=digest,
             created_at=now,
@@ -137,11 +138,11 @@ class UserSessionDesk:
             kept = _unseal(token, self._find(token))
         except UnauthenticatedError:
             return None
-        self._store.delete_user_session(_digest(token))
+        self._store.delete_user_session(token_digest(token))
         return kept.id_token
 
     def _find(self, token: str) -> UserSession:
-        session = self._store.find_user_session(_digest(token)) if _TOKEN.fullmatch(token) else None
+        session = self._store.find_user_session(token_digest(token)) if _TOKEN.fullmatch(token) else None
         if session is None:
             raise UnauthenticatedError(was_given=True, why="there is no such session")
         if session.expires_at <= self._clock():
@@ -252,10 +253,6 @@ def _end_of(claims: Mapping[str, Any]) -> datetime:
 
 def _renewal_of(ends: datetime, now: datetime) -> datetime:
     return ends - min(_RENEW_AHEAD, max(ends - now, timedelta(0)) / _RENEW_SHARE)
-
-
-def _digest(token: str) -> str:
-    return hashlib.sha256(token.encode(errors="surrogateescape")).hexdigest()
 
 
 def _refusal(said: str, exc: UnauthenticatedError) -> SignInRefusedError:

@@ -44,32 +44,12 @@ MOVES: Final[dict[JobState, frozenset[JobState]]] = {
         {JobState.RUNNING, JobState.PAUSED, JobState.CANCELLING, JobState.CANCELLED, JobState.FAILED}
     ),
     # Back to PENDING when the driver died and another one is to go on.
-    JobState.RUNNING: frozenset(
-        {
-            JobState.PENDING,
-            JobState.PAUSED,
-            JobState.CANCELLING,
-            JobState.CANCELLED,
-            JobState.SUCCEEDED,
-            JobState.FAILED,
-        }
-    ),
-    JobState.PAUSED: frozenset(
-        {
-            JobState.RUNNING,
-            JobState.PENDING,
-            JobState.CANCELLING,
-            JobState.CANCELLED,
-            # The pause came when there was nothing left to do.
-            JobState.SUCCEEDED,
-            JobState.FAILED,
-        }
-    ),
-    JobState.CANCELLING: frozenset({JobState.CANCELLED, JobState.SUCCEEDED, JobState.FAILED}),
-    JobState.CANCELLED: frozenset({JobState.PENDING}),
-    JobState.FAILED: frozenset({JobState.PENDING}),
-    # To send again what has not landed.
-    JobState.SUCCEEDED: frozenset({JobState.PENDING}),
+    JobState.RUNNING: frozenset(JobState) - {JobState.RUNNING},
+    # To SUCCEEDED where the pause came when there was nothing left to do.
+    JobState.PAUSED: frozenset(JobState) - {JobState.PAUSED},
+    JobState.CANCELLING: FINAL_STATES,
+    # To send again what has not landed, also of one that SUCCEEDED.
+    **dict.fromkeys(FINAL_STATES, frozenset({JobState.PENDING})),
 }
 
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from model.declaration import FieldSpec
+from model.label import parse_label
 
 # Standard Webhooks asks this of a secret.
 _MIN_SECRET_BYTES: Final = 24
@@ -143,15 +144,10 @@ def tables(text: str) -> tuple[str, ...]:
 
 def labels(text: str) -> tuple[tuple[str, str], ...]:
     """Return labels of Google Cloud, sorted by key."""
-    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
-    for key, equals, value in pairs:
-        if (
-            not equals
-            or not re.fullmatch(r"[a-z][a-z0-9_\-]{0,62}", key)
-            or not re.fullmatch(r"[a-z0-9_\-]{0,63}", value)
-        ):
-            raise ValueError("takes key=value,key=value of lower-case letters, digits, - and _")
-    return tuple(sorted((key, value) for key, _, value in pairs))
+    try:
+        return tuple(sorted(parse_label(part) for part in text.split(",") if part.strip()))
+    except ValueError as exc:
+        raise ValueError("takes key=value,key=value of lower-case letters, digits, - and _") from exc
 
 
 def price(text: str) -> float | None:
@@ -198,17 +194,8 @@ def openid_scopes(text: str) -> str:
 
 _OWN_PARAMETERS: Final = frozenset(
     {
-        *(
-            "response_type",
-            "response_mode",
-            "client_id",
-            "client_secret",
-            "redirect_uri",
-            "scope",
-            "state",
-            "nonce",
-        ),
-        *("code_challenge", "code_challenge_method", "request", "request_uri"),
+        *("response_type", "response_mode", "client_id", "client_secret", "redirect_uri"),
+        *("scope", "state", "nonce", "code_challenge", "code_challenge_method", "request", "request_uri"),
     }
 )
 

@@ -46,7 +46,7 @@ class ChangeCursor:
 class _History:
     """One of the histories: the rows of ``query``, by when they were written and by ``key`` within a moment."""
 
-    query: Callable[[], sa.Select[Any]]
+    query: sa.Select[Any]
     at: sa.ColumnElement[Any]
     key: sa.ColumnElement[Any]
     read: Callable[[Row[Any], int], StoredChange]
@@ -67,9 +67,9 @@ class Changes:
         found: list[StoredChange] = []
         with self._database.read() as connection:
             for rank, history in enumerate(_HISTORIES):
-                if history.query is _select_keys and not with_keys:
+                if history.query is _KEY_CHANGES and not with_keys:
                     continue
-                query = history.query().where(history.at >= since)
+                query = history.query.where(history.at >= since)
                 if after is not None:
                     query = query.where(_comes_after(history, rank, after))
                 query = query.order_by(history.at.desc(), history.key.desc()).limit(limit)
@@ -91,27 +91,9 @@ def _comes_after(history: _History, rank: int, after: ChangeCursor) -> sa.Column
     return sa.and_(history.at <= after.at, comes_after)
 
 
-def _select_jobs() -> sa.Select[Any]:
-    columns = (EVENTS, JOBS.c.kind)
-    return sa.select(*columns).join(JOBS, JOBS.c.id == EVENTS.c.job_id).where(EVENTS.c.type.in_(_JOB_TYPES))
-
-
-def _read_job(row: Row[Any], rank: int) -> StoredChange:
+def _read_event(row: Row[Any], rank: int) -> StoredChange:
     place = (rank, f"{row.number:0{_DIGITS}d}")
-    return StoredChange(row.at, row.kind, row.job_id, row.type, row.actor, row.what, row.why, place)
-
-
-def _select_streams() -> sa.Select[Any]:
-    return sa.select(STREAM_EVENTS)
-
-
-def _read_stream(row: Row[Any], rank: int) -> StoredChange:
-    place = (rank, f"{row.number:0{_DIGITS}d}")
-    return StoredChange(row.at, "stream", row.stream, row.type, row.actor, row.what, row.why, place)
-
-
-def _select_manifests() -> sa.Select[Any]:
-    return sa.select(MANIFESTS)
+    return StoredChange(row.at, row.resource, row.id, row.type, row.actor, row.what, row.why, place)
 
 
 def _read_manifest(row: Row[Any], rank: int) -> StoredChange:
@@ -135,19 +117,24 @@ _KEY_EVENTS: Final = sa.union_all(
 ).subquery()
 
 
-def _select_keys() -> sa.Select[Any]:
-    return sa.select(_KEY_EVENTS)
-
-
 def _read_key(row: Row[Any], rank: int) -> StoredChange:
     return StoredChange(row.at, "key", row.name, row.type, None, row.type, None, (rank, f"{row.type} {row.id}"))
 
 
+_JOB_CHANGES: Final = (
+    sa.select(EVENTS, JOBS.c.kind.label("resource"), JOBS.c.id)
+    .join(JOBS, JOBS.c.id == EVENTS.c.job_id)
+    .where(EVENTS.c.type.in_(_JOB_TYPES))
+)
+_STREAM_CHANGES: Final = sa.select(
+    STREAM_EVENTS, sa.literal("stream").label("resource"), STREAM_EVENTS.c.stream.label("id")
+)
+_KEY_CHANGES: Final = sa.select(_KEY_EVENTS)
 _HISTORIES: Final[Sequence[_History]] = (
-    _History(_select_jobs, EVENTS.c.at, EVENTS.c.number, _read_job),
-    _History(_select_streams, STREAM_EVENTS.c.at, STREAM_EVENTS.c.number, _read_stream),
-    _History(_select_manifests, MANIFESTS.c.changed_at, MANIFESTS.c.name, _read_manifest),
-    _History(_select_keys, _KEY_EVENTS.c.at, _KEY_EVENTS.c.type + " " + _KEY_EVENTS.c.id, _read_key),
+    _History(_JOB_CHANGES, EVENTS.c.at, EVENTS.c.number, _read_event),
+    _History(_STREAM_CHANGES, STREAM_EVENTS.c.at, STREAM_EVENTS.c.number, _read_event),
+    _History(sa.select(MANIFESTS), MANIFESTS.c.changed_at, MANIFESTS.c.name, _read_manifest),
+    _History(_KEY_CHANGES, _KEY_EVENTS.c.at, _KEY_EVENTS.c.type + " " + _KEY_EVENTS.c.id, _read_key),
 )
 
 
