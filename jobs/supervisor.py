@@ -92,7 +92,8 @@ class JobSupervisor:
         self._pool = ThreadPoolExecutor(max_workers=max_running, thread_name_prefix="launch")
         self._launching: set[str] = set()
         self._watches: dict[str, DriverWatch] = {}
-        self._cancelling_since: dict[str, float] = {}
+        # By job and attempt: another supervisor may end the one that this one saw being cancelled.
+        self._cancelling_since: dict[tuple[str, int], float] = {}
         self._settling: dict[str, float] = {}
         # Each look at a job in a bucket is some requests.
         every_seconds = max(_TICK_SECONDS, folders.files.sight_seconds)
@@ -289,7 +290,7 @@ class JobSupervisor:
             self._finish(job, Outcome(job.epoch, JobState.FAILED, {"code": "driver_died", "message": message}))
 
     def _is_paused(self, job: Job, folder: JobFolder) -> bool:
-        """Say whether the job is paused, and let the store know of a pause by its driver."""
+        """Whether the job is paused, and let the store know of a pause by its driver."""
         if job.state is JobState.PAUSED:
             return True
         why = folder.read_pause(job.epoch)
@@ -340,7 +341,7 @@ class JobSupervisor:
             # A service that died between the store and the control left only one of them.
             folder.write_control(wanted)
         if job.state is JobState.CANCELLING and job.driver is not None and job.driver.is_here:
-            since = self._cancelling_since.setdefault(job.id, time.monotonic())
+            since = self._cancelling_since.setdefault((job.id, job.epoch), time.monotonic())
             if time.monotonic() - since > _CANCEL_SECONDS:
                 self._launcher.kill(job.driver)
 
@@ -361,7 +362,7 @@ class JobSupervisor:
                 owner=self._owner,
                 expected_epoch=job.epoch,
             )
-        self._cancelling_since.pop(job.id, None)
+        self._cancelling_since.pop((job.id, job.epoch), None)
         self._settling[job.id] = time.monotonic() + _SETTLE_SECONDS
         _LOG.info("finished", job_id=job.id, state=outcome.state.value, why=why)
 

@@ -13,10 +13,11 @@ from jobs.folder import JobFolder, JobFolders, Outcome
 from jobs.kinds import JobKind
 from jobs.launcher import Launch, _Processes
 from jobs.store import JobStore
+from jobs.supervisor import _CANCEL_SECONDS as CANCEL_SECONDS
 from jobs.supervisor import JobSupervisor
 from model.errors import CheckpointCorruptError
 from model.job import JobState, new_job_id
-from model.process import Driver, Process
+from model.process import DataprocBatch, Driver, Process
 from tests.reaching import watch_for
 
 KIND = "backfill"
@@ -29,16 +30,19 @@ class Drivers:
 
     def __init__(self) -> None:
         self.launched: list[Launch] = []
+        self.killed: list[Driver] = []
+        self.driver: Driver = DRIVER
 
     def prepare(self) -> None: ...
 
     def close(self) -> None: ...
 
-    def kill(self, driver: Driver) -> None: ...
+    def kill(self, driver: Driver) -> None:
+        self.killed.append(driver)
 
-    def launch(self, launch: Launch) -> Process:
+    def launch(self, launch: Launch) -> Driver:
         self.launched.append(launch)
-        return DRIVER
+        return self.driver
 
     def exit_reason(self, driver: Driver) -> str | None:
         return None
@@ -157,6 +161,30 @@ def test_an_ended_job_whose_files_can_t_be_read_keeps_no_other_from_its_launch(
 
     reach(supervisor, store, create(), JobState.RUNNING)
     assert len(drivers.launched) == 2
+
+
+def test_a_cancel_that_somebody_else_ended_takes_no_grace_from_the_next_one(
+    store: JobStore, drivers: Drivers, supervise: Callable[..., JobSupervisor], create: Callable[[], str]
+) -> None:
+    drivers.driver = DataprocBatch("projects/p/locations/r/batches/b")
+    job_id = create()
+    supervisor = supervise()
+
+    def cancel(seconds: float) -> None:
+        reach(supervisor, store, job_id, JobState.RUNNING)
+        store.move(job_id, JobState.CANCELLING, actor="ann")
+        until = time.monotonic() + seconds
+        supervisor.tick()
+        while time.monotonic() < until:
+            time.sleep(0.05)
+
+    cancel(CANCEL_SECONDS + 0.1)
+    # Its lease was lost, and the other replica has seen the driver's end.
+    store.move(job_id, JobState.CANCELLED, actor="another")
+    store.move(job_id, JobState.PENDING, actor="ann")
+    cancel(0.0)
+
+    assert drivers.killed == []
 
 
 def test_a_driver_that_was_told_to_stop_by_nobody_is_replaced(
