@@ -1,12 +1,30 @@
-"""The store's tables, for SQLite and PostgreSQL alike; a change here needs a migration beside it."""
+"""The store's tables, for SQLite and PostgreSQL alike: a column for each field of a record, and some more.
 
+A change here, or of a record's fields, needs a migration.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
-from typing import Any, Final
+from enum import Enum
+from types import NoneType, UnionType
+from typing import Any, Final, Union, get_args, get_origin, get_type_hints
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
+
+from jobs.store.events import JobEvent
+from jobs.store.records import ApiKey, AuditEntry, Job, KeySession, StoredPlan, UserSession
+from model.approval import Approval, ApprovalRequest
+from model.manifest_record import ManifestRecord, ScheduleRun
+from model.manifest_upload import ManifestUpload, UploadSource
+from model.rollout_record import Rollout
+from model.stream import AgentReport, StreamReport
+from model.stream_record import StreamEvent, StreamRecord
+from model.stream_snapshot import RestoreRecord, SnapshotRecord
+from model.stream_update import StreamUpdate
 
 # The newest migration in jobs/migrations/versions.
 SCHEMA_REVISION: Final = "0018"
@@ -48,41 +66,52 @@ class Moment(sa.types.TypeDecorator[datetime]):
         return moment.astimezone(UTC)
 
 
-JOBS: Final = sa.Table(
+_TYPES: Final[Mapping[Any, Any]] = {
+    str: TEXT,
+    bool: sa.Boolean,
+    int: sa.Integer,
+    float: sa.Float,
+    datetime: Moment,
+}
+
+
+def _columns(kind: type[Any], without: Collection[str]) -> list[sa.Column[Any]]:
+    """Return a column for each field of a record; one that may be None may be NULL."""
+    hints = get_type_hints(kind)
+    return [_column(each.name, hints[each.name]) for each in fields(kind) if each.name not in without]
+
+
+def _column(name: str, kind: Any) -> sa.Column[Any]:
+    choices = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
+    is_text = isinstance(choices[0], type) and issubclass(choices[0], Enum)
+    return sa.Column(name, TEXT if is_text else _TYPES.get(choices[0], DOCUMENT), nullable=NoneType in choices)
+
+
+def _table(name: str, kind: type[Any], *own: sa.schema.SchemaItem, without: Collection[str] = ()) -> sa.Table:
+    """Return the table of a kind of records: ``own`` is what their fields' types do not say.
+
+    ``without`` names the fields that are derived.
+    """
+    given = {item.name for item in own if isinstance(item, sa.Column)}
+    return sa.Table(name, METADATA, *_columns(kind, given.union(without)), *own)
+
+
+JOBS: Final = _table(
     "jobs",
-    METADATA,
+    Job,
     sa.Column("id", TEXT, primary_key=True),
-    sa.Column("kind", TEXT, nullable=False),
-    sa.Column("state", TEXT, nullable=False),
-    sa.Column("request", DOCUMENT, nullable=False),
-    sa.Column("created_by", TEXT, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("started_at", Moment),
-    sa.Column("finished_at", Moment),
-    sa.Column("progress", DOCUMENT, nullable=False),
-    sa.Column("error", DOCUMENT),
-    sa.Column("epoch", sa.Integer, nullable=False),
-    sa.Column("driver", DOCUMENT),
     # The caller's name and its key, with a line break between: another caller's same key is another key.
     sa.Column("idempotency_key", TEXT, unique=True),
     sa.Column("fingerprint", TEXT),
-    sa.Column("version", sa.Integer, nullable=False),
     sa.Column("topic", TEXT, nullable=False, server_default=""),
     sa.Column("labels", LABELS, nullable=False, server_default="{}"),
     sa.Column("options", DOCUMENT, nullable=False, server_default="{}"),
     sa.Column("restarts", sa.Integer, nullable=False, server_default="0"),
-    sa.Column("plan_id", TEXT),
-    # What is found out of the job, in the words of its kind.
-    sa.Column("findings", DOCUMENT),
     sa.Column("verify_after", Moment),
-    sa.Column("approval", DOCUMENT),
     sa.Column("awaits_approval", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("not_before", Moment),
-    sa.Column("lease_owner", TEXT),
     sa.Column("lease_until", Moment),
-    # When it ended, or began to wait for a person; the columns below are about the telling of this.
-    sa.Column("news_at", Moment),
-    sa.Column("notified_at", Moment),
+    # About the telling of its news.
     sa.Column("notify_after", Moment),
     sa.Column("notify_attempts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("notify_error", TEXT),
@@ -102,16 +131,12 @@ WEBHOOKS: Final = sa.Table(
     sa.Column("since", Moment, nullable=False),
 )
 
-EVENTS: Final = sa.Table(
+EVENTS: Final = _table(
     "events",
-    METADATA,
+    JobEvent,
     sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
     sa.Column("job_id", TEXT, sa.ForeignKey("jobs.id"), nullable=False, index=True),
-    sa.Column("at", Moment, nullable=False),
-    sa.Column("actor", TEXT, nullable=False),
-    sa.Column("what", TEXT, nullable=False),
-    sa.Column("why", TEXT),
-    # What programs read; the two above are for people.
+    # What programs read; what and why are for people.
     sa.Column("type", TEXT, nullable=False, server_default="changed"),
     sa.Column("fields", DOCUMENT, nullable=False, server_default="{}"),
     sa.Index("events_by_time", "at", "number"),
@@ -127,50 +152,33 @@ CREATES: Final = sa.Table(
     sa.Column("held_until", Moment, nullable=False),
 )
 
-PLANS: Final = sa.Table(
+PLANS: Final = _table(
     "plans",
-    METADATA,
+    StoredPlan,
     sa.Column("id", TEXT, primary_key=True),
-    sa.Column("fingerprint", TEXT, nullable=False),
-    sa.Column("document", DOCUMENT, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
     sa.Column("expires_at", Moment, nullable=False, index=True),
 )
 
-KEYS: Final = sa.Table(
+KEYS: Final = _table(
     "keys",
-    METADATA,
+    ApiKey,
     sa.Column("id", TEXT, primary_key=True),
     sa.Column("prefix", TEXT, nullable=False, unique=True),
-    sa.Column("digest", TEXT, nullable=False),
-    sa.Column("name", TEXT, nullable=False),
-    sa.Column("scopes", DOCUMENT, nullable=False),
-    sa.Column("topics", DOCUMENT),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("expires_at", Moment),
-    sa.Column("revoked_at", Moment),
-    sa.Column("last_used_at", Moment),
 )
 
-SESSIONS: Final = sa.Table(
+SESSIONS: Final = _table(
     "sessions",
-    METADATA,
+    KeySession,
     sa.Column("digest", TEXT, primary_key=True),
     sa.Column("key_id", TEXT, sa.ForeignKey("keys.id"), nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
     sa.Column("expires_at", Moment, nullable=False, index=True),
 )
 
-USER_SESSIONS: Final = sa.Table(
+USER_SESSIONS: Final = _table(
     "user_sessions",
-    METADATA,
+    UserSession,
     sa.Column("digest", TEXT, primary_key=True),
-    sa.Column("created_at", Moment, nullable=False),
     sa.Column("expires_at", Moment, nullable=False, index=True),
-    # The tokens, encrypted with a key that is derived from the session's own token.
-    sa.Column("sealed", TEXT, nullable=False),
-    sa.Column("renew_at", Moment, nullable=False),
-    sa.Column("token_expires_at", Moment, nullable=False),
     sa.Column("revision", NUMBER, nullable=False),
     # Until then one replica alone asks the provider for new tokens.
     sa.Column("renewing_until", Moment),
@@ -183,273 +191,133 @@ USED_SIGN_INS: Final = sa.Table(
     sa.Column("expires_at", Moment, nullable=False, index=True),
 )
 
-AUDIT: Final = sa.Table(
+AUDIT: Final = _table(
     "audit",
-    METADATA,
+    AuditEntry,
     sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("at", Moment, nullable=False),
-    sa.Column("actor", TEXT, nullable=False),
-    sa.Column("action", TEXT, nullable=False),
-    sa.Column("target", TEXT, nullable=False),
-    sa.Column("outcome", TEXT, nullable=False),
-    sa.Column("why", TEXT),
 )
 
 # The last report of each stream, by the home that runs it.
-STREAMS: Final = sa.Table(
+STREAMS: Final = _table(
     "streams",
-    METADATA,
+    StreamReport,
     sa.Column("name", TEXT, primary_key=True),
     sa.Column("instance", TEXT, primary_key=True),
-    sa.Column("host", TEXT, nullable=False),
-    sa.Column("pid", sa.Integer, nullable=False),
-    sa.Column("state", TEXT, nullable=False),
     sa.Column("reported_at", Moment, nullable=False),
-    sa.Column("status", DOCUMENT, nullable=False),
 )
 
 # Streams that people launched: what is wanted of each, and which agent keeps it so.
-MANAGED_STREAMS: Final = sa.Table(
+MANAGED_STREAMS: Final = _table(
     "managed_streams",
-    METADATA,
+    StreamRecord,
     sa.Column("name", TEXT, primary_key=True),
-    sa.Column("kind", TEXT, nullable=False),
-    sa.Column("release", TEXT),
-    sa.Column("options", DOCUMENT, nullable=False),
-    sa.Column("wanted", TEXT, nullable=False),
-    sa.Column("drain_timeout_seconds", sa.Float, nullable=False),
-    sa.Column("state", TEXT, nullable=False),
-    sa.Column("generation", sa.Integer, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("instance_id", TEXT),
-    sa.Column("agent", TEXT),
     sa.Column("agent_until", Moment),
-    sa.Column("home", DOCUMENT),
-    sa.Column("snapshot_id", TEXT),
-    sa.Column("error", DOCUMENT),
-    sa.Column("created_by", TEXT, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("changed_at", Moment, nullable=False),
     # Of its last launch, as a job's.
     sa.Column("idempotency_key", TEXT),
     sa.Column("fingerprint", TEXT),
+    without={"is_held", "launched_by", "launched_at"},
 )
 
-STREAM_EVENTS: Final = sa.Table(
+STREAM_EVENTS: Final = _table(
     "stream_events",
-    METADATA,
+    StreamEvent,
     sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
     sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
-    sa.Column("generation", sa.Integer, nullable=False),
-    sa.Column("at", Moment, nullable=False),
-    sa.Column("actor", TEXT, nullable=False),
-    sa.Column("type", TEXT, nullable=False),
-    sa.Column("what", TEXT, nullable=False),
-    sa.Column("why", TEXT),
-    sa.Column("fields", DOCUMENT, nullable=False),
     sa.Index("stream_events_by_time", "at", "number"),
 )
 
 # Snapshots of streams; a record goes when nothing is left of its snapshot.
-STREAM_SNAPSHOTS: Final = sa.Table(
+STREAM_SNAPSHOTS: Final = _table(
     "stream_snapshots",
-    METADATA,
+    SnapshotRecord,
     sa.Column("id", TEXT, primary_key=True),
     sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
-    sa.Column("kind", TEXT, nullable=False),
-    sa.Column("with_source", sa.Boolean, nullable=False),
-    sa.Column("reason", TEXT, nullable=False),
-    sa.Column("state", TEXT, nullable=False),
-    sa.Column("release", TEXT),
-    sa.Column("format_version", sa.Integer),
-    sa.Column("sources", DOCUMENT, nullable=False),
-    sa.Column("taken_at", Moment),
     sa.Column("size_bytes", sa.BigInteger),
-    sa.Column("seconds_paused", sa.Float),
     sa.Column("known_messages", sa.BigInteger),
-    sa.Column("place", DOCUMENT),
-    sa.Column("error", DOCUMENT),
-    sa.Column("created_by", TEXT, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("finished_at", Moment),
     sa.Column("idempotency_key", TEXT, unique=True),
     sa.Column("fingerprint", TEXT),
 )
 
 # Streams that are put back to a snapshot, and how far that is.
-STREAM_RESTORES: Final = sa.Table(
+STREAM_RESTORES: Final = _table(
     "stream_restores",
-    METADATA,
+    RestoreRecord,
     sa.Column("id", TEXT, primary_key=True),
     sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
-    sa.Column("generation", sa.Integer, nullable=False),
-    sa.Column("snapshot_id", TEXT, nullable=False),
-    sa.Column("state", TEXT, nullable=False),
-    sa.Column("step", TEXT, nullable=False),
-    sa.Column("not_reverted", DOCUMENT, nullable=False),
     sa.Column("discard_staged", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Column("error", DOCUMENT),
-    sa.Column("created_by", TEXT, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("finished_at", Moment),
 )
 
 # Updates of streams, and the step that each is at.
-STREAM_UPDATES: Final = sa.Table(
+STREAM_UPDATES: Final = _table(
     "stream_updates",
-    METADATA,
+    StreamUpdate,
     sa.Column("id", TEXT, primary_key=True),
     sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
-    sa.Column("generation", sa.Integer, nullable=False),
-    sa.Column("state", TEXT, nullable=False),
-    sa.Column("request", DOCUMENT, nullable=False),
-    sa.Column("from_release", TEXT),
-    sa.Column("from_options", DOCUMENT, nullable=False),
-    sa.Column("checked", DOCUMENT),
-    sa.Column("snapshot_id", TEXT),
-    sa.Column("instance_id", TEXT),
-    sa.Column("outgoing_id", TEXT),
-    sa.Column("attempts", sa.Integer, nullable=False),
-    sa.Column("handed_over_at", Moment),
-    sa.Column("paused_seconds", sa.Float),
-    sa.Column("figures", DOCUMENT),
-    sa.Column("replay", DOCUMENT),
-    sa.Column("error", DOCUMENT),
-    sa.Column("created_by", TEXT, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("changed_at", Moment, nullable=False),
-    sa.Column("finished_at", Moment),
     sa.Column("idempotency_key", TEXT, unique=True),
     sa.Column("fingerprint", TEXT),
 )
 
 # Manifests that were applied, by their names; a removed one stays for the history of its runs.
-MANIFESTS: Final = sa.Table(
+MANIFESTS: Final = _table(
     "manifests",
-    METADATA,
+    ManifestRecord,
     sa.Column("name", TEXT, primary_key=True),
-    sa.Column("kind", TEXT, nullable=False),
-    sa.Column("document", DOCUMENT, nullable=False),
-    sa.Column("digest", TEXT, nullable=False),
-    sa.Column("source", TEXT, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("applied_by", TEXT, nullable=False),
-    sa.Column("scopes", DOCUMENT, nullable=False),
-    sa.Column("topics", DOCUMENT),
-    sa.Column("settled_until", Moment, nullable=False),
-    sa.Column("paused", TEXT),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("changed_at", Moment, nullable=False),
-    sa.Column("removed_at", Moment),
 )
 
 # The slots of schedules, each once.
-SCHEDULE_RUNS: Final = sa.Table(
+SCHEDULE_RUNS: Final = _table(
     "schedule_runs",
-    METADATA,
+    ScheduleRun,
     sa.Column("schedule", TEXT, sa.ForeignKey("manifests.name"), primary_key=True),
     sa.Column("slot", Moment, primary_key=True),
-    sa.Column("slot_start", Moment, nullable=False),
     sa.Column("state", TEXT, nullable=False, index=True),
-    sa.Column("request", DOCUMENT, nullable=False),
-    sa.Column("job_kind", TEXT),
-    sa.Column("job_id", TEXT),
-    sa.Column("is_unwanted", sa.Boolean, nullable=False),
-    sa.Column("why", TEXT),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("finished_at", Moment),
 )
 
 # Rollouts of streams, and the step that each is at.
-ROLLOUTS: Final = sa.Table(
+ROLLOUTS: Final = _table(
     "rollouts",
-    METADATA,
+    Rollout,
     sa.Column("id", TEXT, primary_key=True),
     sa.Column("manifest", TEXT, sa.ForeignKey("manifests.name"), nullable=False, index=True),
-    sa.Column("digest", TEXT, nullable=False),
-    sa.Column("document", DOCUMENT, nullable=False),
     sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
-    sa.Column("strategy", TEXT, nullable=False),
-    sa.Column("state", TEXT, nullable=False),
-    sa.Column("from_side", DOCUMENT, nullable=False),
-    sa.Column("to_side", DOCUMENT, nullable=False),
-    sa.Column("steps", DOCUMENT, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("is_trusted", sa.Boolean, nullable=False),
-    sa.Column("reverses", TEXT),
-    sa.Column("unwanted_by", TEXT),
-    sa.Column("generation", sa.Integer),
-    sa.Column("update_id", TEXT),
-    sa.Column("compared", DOCUMENT),
-    sa.Column("error", DOCUMENT),
-    sa.Column("created_by", TEXT, nullable=False),
-    sa.Column("created_at", Moment, nullable=False),
-    sa.Column("changed_at", Moment, nullable=False),
-    sa.Column("finished_at", Moment),
 )
 
 # Agents that live, and the releases that each can start streams of.
-STREAM_AGENTS: Final = sa.Table(
+STREAM_AGENTS: Final = _table(
     "stream_agents",
-    METADATA,
+    AgentReport,
     sa.Column("agent", TEXT, primary_key=True),
-    sa.Column("host", TEXT, nullable=False),
-    sa.Column("home", TEXT, nullable=False),
-    sa.Column("version", TEXT, nullable=False),
-    sa.Column("releases", DOCUMENT, nullable=False),
     sa.Column("reported_at", Moment, nullable=False),
 )
 
 # Actions that wait for a second person, and what became of each.
-APPROVALS: Final = sa.Table(
+APPROVALS: Final = _table(
     "approvals",
-    METADATA,
+    Approval,
+    *_columns(ApprovalRequest, {"requester"}),
     sa.Column("id", TEXT, primary_key=True),
-    sa.Column("kind", TEXT, nullable=False),
-    sa.Column("name", TEXT, nullable=False),
-    sa.Column("action", TEXT, nullable=False),
-    sa.Column("request", DOCUMENT, nullable=False),
-    sa.Column("what", TEXT, nullable=False),
-    sa.Column("version", sa.Integer, nullable=False),
-    sa.Column("scope", TEXT, nullable=False),
     sa.Column("requested_by", TEXT, nullable=False),
     sa.Column("scopes", DOCUMENT, nullable=False),
     sa.Column("topics", DOCUMENT),
-    sa.Column("requested_at", Moment, nullable=False),
-    sa.Column("expires_at", Moment, nullable=False),
     sa.Column("state", TEXT, nullable=False, index=True),
-    sa.Column("decided_by", TEXT),
-    sa.Column("decided_at", Moment),
-    sa.Column("reason", TEXT),
-    sa.Column("outcome", DOCUMENT),
-    sa.Column("error", DOCUMENT),
+    without={"asked"},
 )
 
 # The folders and buckets that manifests are uploaded to, and which replica watches each.
-UPLOAD_SOURCES: Final = sa.Table(
+UPLOAD_SOURCES: Final = _table(
     "upload_sources",
-    METADATA,
+    UploadSource,
     sa.Column("source", TEXT, primary_key=True),
     sa.Column("lease_owner", TEXT),
     sa.Column("lease_until", Moment),
-    sa.Column("problem", TEXT),
-    sa.Column("problem_at", Moment),
 )
 
 # Their files, and what became of the newest version of each.
-MANIFEST_UPLOADS: Final = sa.Table(
+MANIFEST_UPLOADS: Final = _table(
     "manifest_uploads",
-    METADATA,
+    ManifestUpload,
     sa.Column("source", TEXT, sa.ForeignKey("upload_sources.source"), primary_key=True),
     sa.Column("file", TEXT, primary_key=True),
-    sa.Column("generation", TEXT, nullable=False),
-    sa.Column("noted_at", Moment, nullable=False),
-    sa.Column("fault", TEXT),
-    sa.Column("applied_generation", TEXT),
-    sa.Column("gone_at", Moment),
-    sa.Column("waits", TEXT),
-    sa.Column("approval_id", TEXT),
-    sa.Column("removed_at", Moment),
 )
 
 # Figures of streams and jobs at the beginning of a minute; the first ones of an hour stay longer.
