@@ -45,7 +45,7 @@ class DriverWatch:
         return f"The driver, on another machine, has not been heard of for {silence:.0f} s."
 
     def is_astray(self, wanted: Control, *, at_once: bool) -> bool:
-        """Say whether the driver is told something else than ``wanted``, and nobody is about to change that.
+        """Whether the driver is told something else than ``wanted``, and nobody is about to change that.
 
         ``at_once`` does not wait for that.
         """

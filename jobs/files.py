@@ -63,7 +63,7 @@ class Files(Protocol):
         ...
 
     def exists(self) -> bool:
-        """Say whether the folder is there; in a bucket it is once it has a file."""
+        """Whether the folder is there; in a bucket it is once it has a file."""
         ...
 
     def list(self) -> list[str]:
@@ -133,7 +133,7 @@ class Files(Protocol):
         ...
 
     def is_made(self, name: str) -> bool:
-        """Say whether a folder that ends with the file ``name`` has appeared."""
+        """Whether a folder that ends with the file ``name`` has appeared."""
         ...
 
     def writer(self, name: str) -> AbstractContextManager[Any]:
@@ -272,7 +272,7 @@ class DiskFiles:
         self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def exists(self) -> bool:
-        """Say whether the folder is there."""
+        """Whether the folder is there."""
         return self._path.exists()
 
     def list(self) -> list[str]:
@@ -395,7 +395,7 @@ class DiskFiles:
         (self._path / name).write_bytes(content)
 
     def is_made(self, name: str) -> bool:  # noqa: ARG002 - a folder is renamed with all that it holds
-        """Say whether the folder has appeared."""
+        """Whether the folder has appeared."""
         return self._path.exists()
 
     @contextmanager

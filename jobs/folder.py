@@ -128,7 +128,7 @@ class JobFolder:
             yield Path(folder) / "spill"
 
     def exists(self) -> bool:
-        """Say whether it is there; those of jobs that ended long ago are removed."""
+        """Whether it is there; those of jobs that ended long ago are removed."""
         return self.files.exists()
 
     def write_specification(self, specification: Mapping[str, Any]) -> None:
@@ -199,17 +199,17 @@ class JobFolder:
         return self._seen
 
     def may_go_on(self, epoch: int) -> bool:
-        """Say whether attempt ``epoch`` is the one that counts and is not told to stop; a paused one lives on."""
+        """Whether attempt ``epoch`` is the one that counts and is not told to stop; a paused one lives on."""
         control = self.see_control()
         return control.epoch == epoch and control.order is not Order.STOP
 
     def may_publish(self, epoch: int) -> bool:
-        """Say whether attempt ``epoch`` is the one that counts and is to run, now."""
+        """Whether attempt ``epoch`` is the one that counts and is to run, now."""
         control = self.see_control()
         return control.epoch == epoch and control.order is Order.RUN
 
     def write_pause(self, epoch: int, why: str) -> None:
-        """Say that attempt ``epoch`` publishes nothing until it is told to RUN, by its driver's own decision."""
+        """Note that attempt ``epoch`` publishes nothing until it is told to RUN, by its driver's own decision."""
         write_json(self.files, _pause(epoch), {"epoch": epoch, "why": why})
 
     def read_pause(self, epoch: int) -> str | None:
@@ -218,7 +218,7 @@ class JobFolder:
         return None if found is None else str(found["why"])
 
     def write_fault(self, epoch: int, code: str, message: str) -> None:
-        """Say, as a task of attempt ``epoch``, why the attempt can't succeed; its driver ends it."""
+        """Note, as a task of attempt ``epoch``, why the attempt can't succeed; its driver ends it."""
         write_json(self.files, f"fault-{epoch}.json", {"code": code, "message": message})
 
     def read_fault(self, epoch: int) -> dict[str, Any] | None:
@@ -226,7 +226,7 @@ class JobFolder:
         return find_json(self.files, f"fault-{epoch}.json")
 
     def beat(self, epoch: int) -> None:
-        """Say that the driver of attempt ``epoch`` lives, for a service on another machine that can't see it."""
+        """Show that the driver of attempt ``epoch`` lives, for a service on another machine that can't see it."""
         self.files.write(f"heartbeat-{epoch}", str(time.time_ns()).encode())
 
     def read_heartbeat(self, epoch: int) -> str | None:

@@ -72,7 +72,7 @@ class Keyring:
         return self._store.list_keys()
 
     def is_empty(self) -> bool:
-        """Say whether no key was ever made; a deployment whose keys have all ended is not open again."""
+        """Whether no key was ever made; a deployment whose keys have all ended is not open again."""
         return not self._store.list_keys()
 
     def revoke(self, key_id: str) -> ApiKey:

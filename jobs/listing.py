@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from jobs.page_tokens import parse_page_token, render_page_token
 from jobs.store import EVERY_JOB, ORDER_FIELDS, Job, JobFilter, JobStore, SortOrder, sort_key
+from jobs.store.lists import complete_order
 from model.errors import RequestInvalidError
 
 MAX_PAGE_SIZE: Final = 1000
@@ -68,10 +69,7 @@ def parse_order(text: str) -> tuple[SortOrder, ...]:
             raise _order_invalid(fault, column + len(part) - len(part.lstrip()))
         orders.append(SortOrder(words[0], words[1:] == ["desc"]))
         column += len(part) + 1
-    if any(order.field == "id" for order in orders):
-        return tuple(orders)
-    # An id begins with the time it was made: the newest first, as without any order.
-    return (*orders, SortOrder("id", descending=True))
+    return complete_order(orders)
 
 
 def _order_invalid(fault: str, column: int) -> RequestInvalidError:

@@ -119,13 +119,13 @@ def arm(folder: Path, name: str, *, skip: int = 0) -> None:
 
 
 def disarm(folder: Path, name: str) -> bool:
-    """Take the order back where it still stands, and say whether the place was hit."""
+    """Take the order back where it still stands, and return whether the place was hit."""
     (folder / name).unlink(missing_ok=True)
     return is_hit(folder, name)
 
 
 def is_hit(folder: Path, name: str) -> bool:
-    """Say whether a process was killed at ``name`` since it was armed last."""
+    """Whether a process was killed at ``name`` since it was armed last."""
     return (folder / f"{name}{_HIT}").exists()
 
 

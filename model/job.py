@@ -98,5 +98,5 @@ def created_at(job_id: str) -> datetime:
 
 
 def is_job_id(text: str) -> bool:
-    """Say whether ``text`` looks like a job's id."""
+    """Whether ``text`` looks like a job's id."""
     return _JOB_ID.fullmatch(text) is not None

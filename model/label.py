@@ -9,7 +9,7 @@ _VALUE: Final = re.compile(r"[a-z0-9_-]{0,63}")
 
 
 def is_label(key: str, value: str) -> bool:
-    """Say whether Google Cloud takes the pair as a label.
+    """Whether Google Cloud takes the pair as a label.
 
     Example:
         >>> is_label("team", "shop"), is_label("Team", "shop")

@@ -53,11 +53,11 @@ class Principal:
     topics: tuple[str, ...] | None = None
 
     def may(self, scope: str) -> bool:
-        """Say whether it holds ``scope``; ``backfills.admin`` holds every other one."""
+        """Whether it holds ``scope``; ``backfills.admin`` holds every other one."""
         return scope in self.scopes or ADMIN in self.scopes
 
     def may_publish_to(self, topic: str) -> bool:
-        """Say whether backfills of its own may publish to the topic with this id."""
+        """Whether backfills of its own may publish to the topic with this id."""
         if self.topics is None:
             return True
         return any(
@@ -93,7 +93,7 @@ class Principal:
             raise ForbiddenError(f"{self.name} may not publish to the topic {topic}.", topic=topic)
 
     def may_read(self, topic: str | None) -> bool:
-        """Say whether it may read messages of the topic; of an unknown one (None) who has no topics may.
+        """Whether it may read messages of the topic; of an unknown one (None) who has no topics may.
 
         The trap: where a query names the topic of its rows, who writes the query says which one it is.
 

@@ -97,7 +97,7 @@ class BigQuerySettings:
     streams_per_task: int = variable("REFEED_BIGQUERY_STREAMS_PER_TASK", "1", variables.whole(1, 16), value=1)
 
     def check_hosts(self) -> None:
-        """Say so when half of a stand-in is named: the other half would be Google's own.
+        """Refuse half of a stand-in: the other half would be Google's own.
 
         Raises:
             SettingsError: one host is given without the other.

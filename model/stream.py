@@ -1,6 +1,6 @@
-"""What a stream reports about itself, in its home or in the job store."""
+"""What a stream, and the agent that starts it, report about themselves, in a home or in the job store."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -34,3 +34,25 @@ class StoredReport:
     report: StreamReport
     reported_at: datetime
     age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReport:
+    """One agent; ``agent`` is the owner of its leases, ``releases`` are those of its home, in JSON.
+
+    ``version`` is the installed one, which streams without a release are of.
+    """
+
+    agent: str
+    host: str
+    home: str
+    version: str
+    releases: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredAgentReport:
+    """A report, and when the store got it, by the store's clock."""
+
+    report: AgentReport
+    reported_at: datetime

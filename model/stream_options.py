@@ -174,7 +174,7 @@ class StreamOptions(Declared):
             {'REFEED_PIPELINE_SLOTS': '4'}
         """
         given = ((name, value) for name, value in self.to_json().items() if name in self.VARIABLES)
-        # A setting has nine digits behind the point at most.
+        # A setting has nine digits after the point at most.
         return {
             self.VARIABLES[name]: value if isinstance(value, str) else str(round(value, 9))
             for name, value in given

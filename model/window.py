@@ -38,11 +38,11 @@ class Window:
         return self.end - self.start
 
     def contains(self, moment: datetime) -> bool:
-        """Say whether ``moment`` lies inside; the end does not."""
+        """Whether ``moment`` lies inside; the end does not."""
         return self.start <= moment < self.end
 
     def overlaps(self, other: "Window") -> bool:
-        """Say whether an instant lies in both.
+        """Whether an instant lies in both.
 
         Example:
             >>> day = timedelta(days=1)

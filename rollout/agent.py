@@ -14,9 +14,9 @@ import structlog
 
 from jobs.lease_owner import LeaseOwner
 from jobs.store import JobStore
-from model.agent_report import AgentReport
 from model.errors import LeaseLostError, ProcessEndedError, RefeedError
 from model.fault import FaultRecord
+from model.stream import AgentReport
 from model.stream_record import (
     StreamHome,
     StreamRecord,

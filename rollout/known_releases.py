@@ -6,9 +6,9 @@ from socket import gethostname
 from typing import Any
 
 from jobs.store import JobStore
-from model.agent_report import StoredAgentReport
 from model.errors import ReleaseNotFoundError
 from model.naming import did_you_mean
+from model.stream import StoredAgentReport
 from rollout.releases import Releases
 
 

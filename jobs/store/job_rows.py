@@ -10,7 +10,7 @@ from jobs.store.events import JobEventType
 from jobs.store.records import Job
 from jobs.store.rows import Records
 from jobs.store.tables import EVENTS, JOBS
-from model.errors import JobNotFoundError
+from model.errors import JobChangedError, JobNotFoundError, JobStateError, LeaseLostError
 from model.job import JobState
 
 JOB_RECORDS: Final = Records(JOBS, Job, "job", JobNotFoundError)
@@ -47,3 +47,35 @@ def append_move(
     fields = {"from": job.state, "to": state, "options": sorted(options or ())}
     what = f"{job.state} -> {state}"
     append_event(connection, job.id, JobEventType.MOVED, at, actor=actor, what=what, why=why, **fields)
+
+
+def check_version(job: Job, version: int | None, epoch: int | None) -> None:
+    """Raise unless the job is at the version and in the attempt; None is any.
+
+    Raises:
+        JobChangedError: it is not.
+    """
+    if version not in (None, job.version):
+        raise JobChangedError(f"{job.id} is at version {job.version}, not {version}.", version=job.version)
+    if epoch not in (None, job.epoch):
+        raise JobChangedError(f"{job.id} is in attempt {job.epoch}, not {epoch}.", version=job.version)
+
+
+def check_state(job: Job, state: JobState | None) -> None:
+    """Raise unless the job is in the state; None is any.
+
+    Raises:
+        JobStateError: it is not.
+    """
+    if state not in (None, job.state):
+        raise JobStateError(f"{job.id} is {job.state}, not {state}.", state=job.state)
+
+
+def check_owner(job: Job, owner: str | None) -> None:
+    """Raise unless the owner holds the job; None is anybody.
+
+    Raises:
+        LeaseLostError: somebody else does.
+    """
+    if owner is not None and job.lease_owner != owner:
+        raise LeaseLostError(f"Another replica looks after {job.id} now.", owner=job.lease_owner)

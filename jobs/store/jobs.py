@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
 from jobs.store.events import JobEvent, JobEventType
-from jobs.store.job_rows import JOB_RECORDS, append_event, append_move
+from jobs.store.job_rows import JOB_RECORDS, append_event, append_move, check_owner, check_state, check_version
 from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, matches, order_by
 from jobs.store.records import EVERY_JOB, Idempotency, Job, JobCount, JobError, JobFilter, SortOrder
@@ -20,7 +20,6 @@ from model.errors import (
     IdempotencyKeyReusedError,
     JobChangedError,
     JobStateError,
-    LeaseLostError,
 )
 from model.job import ACTIVE_STATES, FIRST_STATES, JobState, validate_move
 from model.process import Driver
@@ -145,7 +144,7 @@ class Jobs:
         """Return up to ``limit`` jobs that the filter lets through, the newest first without an order.
 
         ``after`` are the values of a page's last job in the list's order (:func:`jobs.store.sort_key`): what
-        comes behind it is listed, whatever was made or ended meanwhile.
+        comes after it is listed, whatever was made or ended meanwhile.
 
         Raises:
             RequestInvalidError: a label of the filter, or a field of the order, is none.
@@ -181,7 +180,7 @@ class Jobs:
             return _active(connection, kind)
 
     def list_events(self, job_id: str, *, after: int = 0) -> list[JobEvent]:
-        """Return the job's history behind line number ``after``, oldest first."""
+        """Return the job's history after line number ``after``, oldest first."""
         query = (
             sa.select(EVENTS).where(EVENTS.c.job_id == job_id, EVENTS.c.number > after).order_by(EVENTS.c.number)
         )
@@ -201,8 +200,8 @@ class Jobs:
         """
         with self._database.write() as connection:
             job = JOB_RECORDS.get(connection, job_id, for_update=True)
-            _check_owner(job, owner)
-            _check_state(job, JobState.PENDING)
+            check_owner(job, owner)
+            check_state(job, JobState.PENDING)
             changes = {"epoch": job.epoch + 1, "driver": None, "version": job.version + 1}
             return JOB_RECORDS.update(connection, job_id, **changes)
 
@@ -243,9 +242,9 @@ class Jobs:
         lock = "create" if guard is not None else "claim" if max_running is not None else None
         with self._database.write(lock and f"{lock} {self.get(job_id).kind}") as connection:
             job = JOB_RECORDS.get(connection, job_id, for_update=True)
-            _check_version(job, expected_version, expected_epoch)
-            _check_owner(job, owner)
-            _check_state(job, expected_state)
+            check_version(job, expected_version, expected_epoch)
+            check_owner(job, owner)
+            check_state(job, expected_state)
             validate_move(job_id, job.state, state)
             if guard is not None:
                 guard(_active(connection, job.kind))
@@ -288,7 +287,7 @@ class Jobs:
         now = datetime.now(UTC)
         with self._database.write() as connection:
             job = JOB_RECORDS.get(connection, job_id, for_update=True)
-            _check_version(job, expected_version, None)
+            check_version(job, expected_version, None)
             changes: dict[str, Any] = {"version": job.version + 1, **_option_changes(job, options)}
             event = JobEventType.CHANGED
             if findings is not None:
@@ -363,23 +362,6 @@ def _option_changes(job: Job, options: Mapping[str, Any] | None) -> dict[str, An
 
 def _awaits(approval: Mapping[str, Any] | None) -> bool:
     return approval is not None and bool(approval.get("required")) and not approval.get("by")
-
-
-def _check_version(job: Job, version: int | None, epoch: int | None) -> None:
-    if version not in (None, job.version):
-        raise JobChangedError(f"{job.id} is at version {job.version}, not {version}.", version=job.version)
-    if epoch not in (None, job.epoch):
-        raise JobChangedError(f"{job.id} is in attempt {job.epoch}, not {epoch}.", version=job.version)
-
-
-def _check_state(job: Job, state: JobState | None) -> None:
-    if state not in (None, job.state):
-        raise JobStateError(f"{job.id} is {job.state}, not {state}.", state=job.state.value)
-
-
-def _check_owner(job: Job, owner: str | None) -> None:
-    if owner is not None and job.lease_owner != owner:
-        raise LeaseLostError(f"Another replica looks after {job.id} now.", owner=job.lease_owner)
 
 
 def _find_created(

@@ -9,10 +9,9 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.sql.elements import ColumnElement
 
 from jobs.store.database import Database
-from jobs.store.job_rows import JOB_RECORDS, append_move
+from jobs.store.job_rows import JOB_RECORDS, append_move, check_owner, check_state, check_version
 from jobs.store.records import Job
 from jobs.store.tables import JOBS
-from model.errors import JobChangedError, JobStateError, LeaseLostError
 from model.job import ACTIVE_STATES, JobState
 
 # Named one by one, so that the index by state is used: most jobs in a store have ended.
@@ -119,12 +118,9 @@ class Leases:
         """
         with self._database.write() as connection:
             job = JOB_RECORDS.get(connection, job_id, for_update=True)
-            if job.lease_owner != owner:
-                raise LeaseLostError(f"Another replica looks after {job_id} now.", owner=job.lease_owner)
-            if job.epoch != epoch:
-                raise JobChangedError(f"{job_id} is in attempt {job.epoch}, not {epoch}.", version=job.version)
-            if job.state is not JobState.RUNNING:
-                raise JobStateError(f"{job_id} is {job.state}, not RUNNING.", state=job.state.value)
+            check_owner(job, owner)
+            check_version(job, None, epoch)
+            check_state(job, JobState.RUNNING)
             now = datetime.now(UTC)
             moved = JOB_RECORDS.update(
                 connection,

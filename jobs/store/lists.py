@@ -12,6 +12,7 @@ from model.errors import RequestInvalidError
 
 # A field that may be missing has no place in an order: a page could not say where it ended.
 ORDER_FIELDS: Final = ("id", "state", "topic", "created_by", "created_at")
+# An id begins with the time it was made.
 _NEWEST_FIRST: Final = SortOrder("id", descending=True)
 
 
@@ -71,7 +72,7 @@ def order_by(order: Sequence[SortOrder]) -> list[ColumnElement[Any]]:
 
 
 def behind(order: Sequence[SortOrder], after: Sequence[Any]) -> ColumnElement[bool]:
-    """Return what holds for jobs behind the one with the values ``after``, in a complete order.
+    """Return what holds for jobs after the one with the values ``after``, in a complete order.
 
     Raises:
         RequestInvalidError: there are not as many values as fields.

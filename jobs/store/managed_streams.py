@@ -362,7 +362,7 @@ class ManagedStreams:
             )
 
     def list_stream_events(self, name: str, *, after: int = 0) -> list[StreamEvent]:
-        """Return the stream's history behind line number ``after``, oldest first, of all its generations."""
+        """Return the stream's history after line number ``after``, oldest first, of all its generations."""
         columns = STREAM_EVENTS.c
         query = sa.select(STREAM_EVENTS).where(columns.stream == name, columns.number > after)
         with self._database.read() as connection:

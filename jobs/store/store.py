@@ -6,7 +6,6 @@ from pathlib import Path
 
 from sqlalchemy.engine import URL
 
-from jobs.store.agents import Agents
 from jobs.store.approvals import Approvals
 from jobs.store.audit import AuditLog
 from jobs.store.changes import Changes
@@ -19,12 +18,11 @@ from jobs.store.manifests import Manifests
 from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
 from jobs.store.rollouts import Rollouts
-from jobs.store.sessions import Sessions
+from jobs.store.sessions import Sessions, UserSessions
 from jobs.store.stream_snapshots import StreamSnapshots
 from jobs.store.stream_updates import StreamUpdates
-from jobs.store.streams import Streams
+from jobs.store.streams import Agents, Streams
 from jobs.store.uploads import Uploads
-from jobs.store.user_sessions import UserSessions
 
 
 class JobStore(

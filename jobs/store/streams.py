@@ -1,4 +1,4 @@
-"""Streams: the last report of each."""
+"""Reports: the last one of each stream, and of each agent that lives."""
 
 from dataclasses import asdict
 from datetime import timedelta
@@ -8,11 +8,13 @@ import sqlalchemy as sa
 
 from jobs.store.database import Database
 from jobs.store.rows import read_row
-from jobs.store.tables import STREAMS
-from model.stream import StoredReport, StreamReport
+from jobs.store.tables import STREAM_AGENTS, STREAMS
+from model.stream import AgentReport, StoredAgentReport, StoredReport, StreamReport
 
 # A pod without a persistent disk has a new instance id after each restart.
 _KEEP: Final = timedelta(days=7)
+# An agent reports every few seconds; one that has been silent for longer than its leases last is gone.
+_LIVES_SECONDS: Final = 60.0
 
 
 class Streams:
@@ -46,3 +48,34 @@ class Streams:
             )
             for row in rows
         ]
+
+
+class Agents:
+    """Keeps the last report of each agent until it says that it ends, or has been silent for a minute."""
+
+    _database: Database
+
+    def put_agent_report(self, report: AgentReport) -> None:
+        """Keep the report instead of the agent's last one; those that are silent for a minute are forgotten."""
+        columns = STREAM_AGENTS.c
+        with self._database.write() as connection:
+            now = self._database.now(connection)
+            is_over = sa.or_(
+                columns.agent == report.agent, columns.reported_at < now - timedelta(seconds=_LIVES_SECONDS)
+            )
+            connection.execute(STREAM_AGENTS.delete().where(is_over))
+            connection.execute(STREAM_AGENTS.insert().values(**asdict(report), reported_at=now))
+
+    def remove_agent_report(self, agent: str) -> None:
+        """Forget an agent that ends."""
+        with self._database.write() as connection:
+            connection.execute(STREAM_AGENTS.delete().where(STREAM_AGENTS.c.agent == agent))
+
+    def list_agent_reports(self) -> list[StoredAgentReport]:
+        """Return the last report of every agent that lives, by host and home."""
+        columns = STREAM_AGENTS.c
+        with self._database.read() as connection:
+            since = self._database.now(connection) - timedelta(seconds=_LIVES_SECONDS)
+            query = sa.select(STREAM_AGENTS).where(columns.reported_at >= since)
+            rows = connection.execute(query.order_by(columns.host, columns.home, columns.agent)).all()
+        return [StoredAgentReport(read_row(AgentReport, row), row.reported_at) for row in rows]

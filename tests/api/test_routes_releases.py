@@ -5,8 +5,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from model.agent_report import AgentReport
 from model.principal import PLAN
+from model.stream import AgentReport
 from rollout.releases import Releases
 from tests.rollout.wheels import write_small_release
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS, STREAM_UPDATES
-from model.agent_report import AgentReport
 from model.principal import STREAMS_OPERATE, STREAMS_READ
+from model.stream import AgentReport
 from model.stream_options import StreamKind
 from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateRequest, UpdateState
 from tests.api.terminal import Refeed, refeed

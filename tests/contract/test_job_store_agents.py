@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from jobs.store import JobStore
 from jobs.store.tables import STREAM_AGENTS
-from model.agent_report import AgentReport
+from model.stream import AgentReport
 
 REPORT = AgentReport("a|1", "mars", "/home/refeed", "0.1.0", ({"name": "0.2.0", "formats": {"state": {}}},))
 

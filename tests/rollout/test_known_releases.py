@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from jobs.store import JobStore
-from model.agent_report import AgentReport
 from model.errors import ReleaseNotFoundError
+from model.stream import AgentReport
 from rollout.known_releases import KnownReleases
 from rollout.releases import Releases
 from tests.rollout.wheels import write_small_release
