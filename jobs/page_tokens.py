@@ -127,8 +127,7 @@ def _digest(where: JobFilter, order: Sequence[SortOrder]) -> str:
 
 
 def _refuse(message: str) -> NoReturn:
-    error = {"code": "page_token_invalid", "message": message, "pointer": "/page_token"}
-    raise RequestInvalidError(message, errors=[error])
+    raise RequestInvalidError.of("page_token_invalid", message, "/page_token")
 
 
 def _typed(field: str, value: Any) -> Any:

@@ -89,5 +89,4 @@ def behind(order: Sequence[SortOrder], after: Sequence[Any]) -> ColumnElement[bo
 
 
 def _refuse(message: str, pointer: str) -> NoReturn:
-    error = {"code": pointer[1:] + "_invalid", "message": message, "pointer": pointer}
-    raise RequestInvalidError(message, errors=[error])
+    raise RequestInvalidError.of(pointer[1:] + "_invalid", message, pointer)
