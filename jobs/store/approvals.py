@@ -1,5 +1,6 @@
 """Approvals as records: what somebody asked for, and what a second person decided."""
 
+from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final
 
@@ -46,16 +47,11 @@ class Approvals:
                 if row.request == asked.request:
                     return _approval_of(row, now)
             approval_id = new_job_id("ap")
+            values = {each.name: getattr(asked, each.name) for each in fields(asked) if each.name != "requester"}
             connection.execute(
                 APPROVALS.insert().values(
+                    **values,
                     id=approval_id,
-                    kind=asked.kind,
-                    name=asked.name,
-                    action=asked.action,
-                    request=asked.request,
-                    what=asked.what,
-                    version=asked.version,
-                    scope=asked.scope,
                     requested_by=asked.requester.name,
                     scopes=sorted(asked.requester.scopes),
                     topics=asked.requester.topics,

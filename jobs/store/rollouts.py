@@ -1,6 +1,6 @@
 """Rollouts of streams as records: each step is written down together with what begins it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -98,7 +98,16 @@ class Rollouts(ManagedStreams):
             RolloutStateError: it has changed meanwhile.
         """
         with self._database.write() as connection:
-            return _advance(connection, self._database.now(connection), seen, state, why, error, changes)
+            _check_seen(connection, seen)
+            now = self._database.now(connection)
+            reason = why if error is None else str(error)
+            # The first reason is the one that counts.
+            if error is not None and seen.error is None:
+                changes["error"] = error
+            if state.is_ended:
+                changes["finished_at"] = now
+            steps = [*seen.steps, RolloutStep(state, now, reason)]
+            return _change(connection, seen, **changes, state=state, changed_at=now, steps=steps)
 
     def drain_for_rollout(
         self, seen: Rollout, state: RolloutState, *, error: FaultRecord | None = None, **changes: Any
@@ -121,7 +130,7 @@ class Rollouts(ManagedStreams):
                 timeout_seconds=_DRAIN_SECONDS,
                 why=f"{seen.id} {state}",
             )
-            return _advance(connection, now, seen, state, None, error, changes)
+            return self.advance_rollout(seen, state, error=error, **changes)
 
     def launch_for_rollout(
         self,
@@ -152,7 +161,7 @@ class Rollouts(ManagedStreams):
                 why=f"{seen.id} {state}",
                 guard=lambda living: guard(record, living),
             )
-            return _advance(connection, now, seen, state, None, None, {"generation": made.generation})
+            return self.advance_rollout(seen, state, generation=made.generation)
 
     def update_for_rollout(
         self,
@@ -175,7 +184,7 @@ class Rollouts(ManagedStreams):
             _check_seen(connection, seen)
             _check_own(get_record(connection, seen.stream, now, for_update=True), seen)
             made = begin(connection, now, seen.stream, request, actor=seen.actor)
-            return _advance(connection, now, seen, state, None, error, {**changes, "update_id": made.id})
+            return self.advance_rollout(seen, state, error=error, **changes, update_id=made.id)
 
     def note_rollout(self, seen: Rollout, **changes: Any) -> Rollout:
         """Change columns of the record at the step that the caller has ``seen``.
@@ -185,7 +194,7 @@ class Rollouts(ManagedStreams):
         """
         with self._database.write() as connection:
             _check_seen(connection, seen)
-            return _ROLLOUTS.update(connection, seen.id, version=seen.version + 1, **changes)
+            return _change(connection, seen, **changes)
 
 
 def add_rollout(connection: Connection, now: datetime, new: NewRollout, *, actor: str) -> Rollout:
@@ -297,31 +306,6 @@ def _check_own(record: StreamRecord, rollout: Rollout) -> None:
     _check_runs(record, rollout.from_side if rollout.state is RolloutState.PENDING else rollout.to_side)
 
 
-def _advance(  # noqa: PLR0917 - the parts of one step
-    connection: Connection,
-    now: datetime,
-    seen: Rollout,
-    state: RolloutState,
-    why: str | None,
-    error: FaultRecord | None,
-    changes: Mapping[str, Any],
-) -> Rollout:
-    _check_seen(connection, seen)
-    reason = why if error is None else f"{error.code}: {error.message}"
-    columns: dict[str, Any] = {
-        **changes,
-        "state": state,
-        "changed_at": now,
-        "steps": [*seen.steps, RolloutStep(state, now, reason)],
-    }
-    # The first reason is the one that counts.
-    if error is not None and seen.error is None:
-        columns["error"] = error
-    if state.is_ended:
-        columns["finished_at"] = now
-    return _ROLLOUTS.update(connection, seen.id, version=seen.version + 1, **columns)
-
-
 def _check_seen(connection: Connection, seen: Rollout) -> None:
     found = _ROLLOUTS.get(connection, seen.id, for_update=True)
     if found.version != seen.version:
@@ -330,3 +314,7 @@ def _check_seen(connection: Connection, seen: Rollout) -> None:
             rollout=seen.id,
             state=found.state,
         )
+
+
+def _change(connection: Connection, seen: Rollout, **changes: Any) -> Rollout:
+    return _ROLLOUTS.update(connection, seen.id, version=seen.version + 1, **changes)
