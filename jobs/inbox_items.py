@@ -42,4 +42,4 @@ def list_ended(store: JobStore, kind: str, states: tuple[JobState, ...], *, now:
 
 def error_message(job: Job) -> str:
     """Return why a job failed, as its error says it."""
-    return "It failed." if job.error is None else f"{job.error.code}: {job.error.message}"
+    return "It failed." if job.error is None else str(job.error)

@@ -20,7 +20,7 @@ from jobs.lease_owner import LeaseOwner
 from jobs.loop import BackgroundLoop
 from jobs.periodic import CLEAN_SECONDS, PeriodicTask, PeriodicTasks
 from jobs.renewal import Renewal
-from jobs.store import Job, JobError, JobStore
+from jobs.store import Job, JobStore
 from model.errors import (
     JobChangedError,
     JobStateError,
@@ -30,6 +30,7 @@ from model.errors import (
     StoreUnavailableError,
 )
 from model.failure import fixed_sentence, safe_message
+from model.fault import FaultRecord
 from model.job import JobState
 
 # Who did what in a history: the service by itself, and a driver.
@@ -350,7 +351,7 @@ class JobSupervisor:
         error = None
         if outcome.error is not None:
             code, message = outcome.error["code"], outcome.error["message"]
-            error = JobError(code, safe_message(code, message))
+            error = FaultRecord(code, safe_message(code, message))
         why = None if error is None else f"{error.code}: {fixed_sentence(error.code)}"
         with suppress(*_OVERTAKEN):
             self._store.move(

@@ -5,8 +5,9 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Final, Self
 
-from jobs.store import Job, JobError
+from jobs.store import Job
 from model.failure import safe_message
+from model.fault import FaultRecord
 from model.job import JobState
 from model.moment import render_moment
 from warehouse.merges import MergeReport
@@ -33,7 +34,7 @@ class Merge:
     progress: Mapping[str, int]
     sources: list[dict[str, Any]]
     restarts: int
-    error: JobError | None
+    error: FaultRecord | None
     etag: str
 
     @classmethod

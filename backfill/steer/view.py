@@ -9,7 +9,8 @@ from backfill.plan.request import LIVE, BackfillRequest
 from backfill.run.progress import Progress
 from backfill.steer.approval import show_approval
 from backfill.steer.verification import Verification, VerificationState
-from jobs.store import Job, JobError
+from jobs.store import Job
+from model.fault import FaultRecord
 from model.job import JobState
 from model.moment import render_moment
 
@@ -42,7 +43,7 @@ class Backfill(BackfillRequest):
     approval: dict[str, Any] | None
     verification: dict[str, Any]
     revert: dict[str, Any] | None
-    error: JobError | None
+    error: FaultRecord | None
     warnings: list[dict[str, str]]
     etag: str
 

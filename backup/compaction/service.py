@@ -11,9 +11,10 @@ from backup.compaction.kind import COMPACTION
 from jobs.inbox_items import InboxItem, error_message, list_ended
 from jobs.launcher import Launcher
 from jobs.service import JobService
-from jobs.store import Idempotency, Job, JobError, JobStore
+from jobs.store import Idempotency, Job, JobStore
 from jobs.supervisor import JobSupervisor
 from model.errors import RequestInvalidError
+from model.fault import FaultRecord
 from model.job import JobState
 from model.moment import render_moment
 from model.principal import RUN, Principal
@@ -38,7 +39,7 @@ class Compaction:
     started_at: datetime | None
     finished_at: datetime | None
     restarts: int
-    error: JobError | None
+    error: FaultRecord | None
     etag: str
 
     @classmethod

@@ -12,7 +12,7 @@ from jobs.store.events import JobEvent, JobEventType
 from jobs.store.job_rows import JOB_RECORDS, append_event, append_move, check_owner, check_state, check_version
 from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, matches, order_by
-from jobs.store.records import EVERY_JOB, Idempotency, Job, JobCount, JobError, JobFilter, SortOrder
+from jobs.store.records import EVERY_JOB, Idempotency, Job, JobCount, JobFilter, SortOrder
 from jobs.store.rows import key_columns, read_row, scoped_key
 from jobs.store.tables import CREATES, EVENTS, JOBS
 from model.errors import (
@@ -21,6 +21,7 @@ from model.errors import (
     JobChangedError,
     JobStateError,
 )
+from model.fault import FaultRecord
 from model.job import ACTIVE_STATES, FIRST_STATES, JobState, validate_move
 from model.process import Driver
 
@@ -212,7 +213,7 @@ class Jobs:
         *,
         actor: str,
         why: str | None = None,
-        error: JobError | None = None,
+        error: FaultRecord | None = None,
         driver: Driver | None = None,
         expected_version: int | None = None,
         expected_epoch: int | None = None,

@@ -340,7 +340,7 @@ class ManagedStreams:
                     instance_id=instance_id,
                 )
             if state is not record.state:
-                reason = why if error is None else why or f"{error.code}: {error.message}"
+                reason = why if error is None else why or str(error)
                 _append_move(connection, record, state, now, actor="agent", why=reason)
             update_stream(connection, name, **changes)
             return get_record(connection, name, now)

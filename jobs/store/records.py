@@ -6,16 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from model.fault import FaultRecord
 from model.job import JobState
 from model.process import Driver
-
-
-@dataclass(frozen=True, slots=True)
-class JobError:
-    """Why a job failed: a stable code and a sentence."""
-
-    code: str
-    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +32,7 @@ class Job:
     started_at: datetime | None
     finished_at: datetime | None
     progress: dict[str, Any]
-    error: JobError | None
+    error: FaultRecord | None
     epoch: int
     driver: Driver | None
     version: int

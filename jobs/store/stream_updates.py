@@ -117,7 +117,7 @@ class StreamUpdates:
             moved = _UPDATES.update(connection, seen.id, **changes, state=state, changed_at=now)
             if state.is_handing:
                 _give_stream(connection, moved, now)
-            reason = why if error is None else f"{error.code}: {error.message}"
+            reason = why if error is None else str(error)
             _append(connection, moved, now, actor=actor, what=f"update {seen.id} {state}", why=reason)
             return moved
 

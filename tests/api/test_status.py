@@ -15,8 +15,9 @@ from backfill.run.progress import Progress
 from backfill.steer.kind import BACKFILL
 from cli.terminal import COLUMNS
 from jobs.inbox_items import InboxItem
-from jobs.store import JobError, JobStore
+from jobs.store import JobStore
 from model.errors import StoreUnavailableError
+from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 from model.message import backup_subscription_id
 from model.rollout_record import ENDED_ROLLOUTS, RolloutState
@@ -53,7 +54,7 @@ class Jobs:
     def failed(self) -> str:
         job_id = self.backfill()
         # At once: what runs here would be looked for by the service.
-        self.store.move(job_id, JobState.FAILED, actor="ann", error=JobError("driver_died", "It died."))
+        self.store.move(job_id, JobState.FAILED, actor="ann", error=FaultRecord("driver_died", "It died."))
         return job_id
 
     def canary(self) -> str:

@@ -11,8 +11,8 @@ import pytest
 from backfill.plan.request import BackfillRequest
 from backfill.run.progress import Progress
 from connectors.lake.archive import LakeArchive
-from jobs.store import JobError
 from model.archive import Attempt
+from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 from tests.console.places import LAST_DAYS, find_places
 from tests.console.tab import Tab
@@ -42,7 +42,7 @@ def yard(start_api: Callable[..., Any]) -> Yard:
     store = yard.api.store
     job = store.insert(new_job_id("bf"), "backfill", asked, actor=EVIL, state=JobState.PAUSED).id
     store.set_progress(job, Progress(selected=2, published=1, failed=1).to_json())
-    store.move(job, JobState.FAILED, actor=EVIL, error=JobError(EVIL, EVIL))
+    store.move(job, JobState.FAILED, actor=EVIL, error=FaultRecord(EVIL, EVIL))
     yard.failed = job
     yard.report("backup", state=EVIL, totals={"messages": 1}, error={"code": EVIL, "message": EVIL})
     return yard

@@ -12,8 +12,8 @@ from backfill.plan.request import BackfillRequest
 from backfill.run.progress import Progress
 from connectors.lake.archive import LakeArchive
 from jobs.keys import Keyring
-from jobs.store import JobError
 from model.archive import Attempt
+from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 from model.principal import SCOPES
 from streams.status import StatusFile
@@ -46,7 +46,7 @@ class Yard:
         written = json.loads(path.read_text())
         path.write_text(json.dumps({**written, "at": written["at"] - seconds_ago}))
 
-    def backfill(self, state: JobState, progress: Progress, *, error: JobError | None = None) -> str:
+    def backfill(self, state: JobState, progress: Progress, *, error: FaultRecord | None = None) -> str:
         request = BackfillRequest(
             query=QUERY,
             topic="orders",
@@ -83,7 +83,7 @@ def make_yard(start_api: Callable[..., Any], *, with_key: bool = True, **environ
     )
     yard.report("pipeline-shop", state="running", seconds_ago=3600, totals={"messages": 7})
     yard.running = yard.backfill(JobState.PAUSED, Progress(selected=1000, published=250))
-    error = JobError("driver_died", f"It died. {EVIL}")
+    error = FaultRecord("driver_died", f"It died. {EVIL}")
     yard.failed = yard.backfill(JobState.FAILED, Progress(selected=1000, published=990, failed=10), error=error)
     yard.done = yard.backfill(JobState.SUCCEEDED, Progress(selected=30, published=30))
     return yard

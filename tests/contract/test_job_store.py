@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from backfill.run.progress import Progress
-from jobs.store import Idempotency, Job, JobError, JobStore, open_store
+from jobs.store import Idempotency, Job, JobStore, open_store
 from model.errors import JobChangedError, JobNotFoundError, JobStateError, RequestInvalidError
+from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 from model.process import Process
 
@@ -50,11 +51,13 @@ def test_a_job_runs_and_ends_and_its_history_says_so(store: JobStore, insert: In
 
     store.begin_attempt(job_id)
     running = store.move(job_id, JobState.RUNNING, actor="refeed", driver=driver)
-    ended = store.move(job_id, JobState.FAILED, actor="refeed", why="died", error=JobError("driver_died", "Died."))
+    ended = store.move(
+        job_id, JobState.FAILED, actor="refeed", why="died", error=FaultRecord("driver_died", "Died.")
+    )
 
     assert (running.epoch, running.driver, running.finished_at) == (1, driver, None)
     assert running.started_at is not None
-    assert ended.error == JobError("driver_died", "Died.")
+    assert ended.error == FaultRecord("driver_died", "Died.")
     assert ended.finished_at is not None
     assert [(e.what, e.why) for e in store.list_events(job_id)] == [
         ("created", None),
@@ -66,7 +69,7 @@ def test_a_job_runs_and_ends_and_its_history_says_so(store: JobStore, insert: In
 def test_a_retried_job_has_no_error_and_a_new_epoch(store: JobStore, insert: Insert) -> None:
     job_id = insert()
     store.begin_attempt(job_id)
-    store.move(job_id, JobState.FAILED, actor="refeed", error=JobError("x", "X."))
+    store.move(job_id, JobState.FAILED, actor="refeed", error=FaultRecord("x", "X."))
 
     retried = store.move(job_id, JobState.PENDING, actor="ann")
 

@@ -19,9 +19,10 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from jobs.store import Idempotency, JobError, JobFilter, JobStore, open_store
+from jobs.store import Idempotency, JobFilter, JobStore, open_store
 from jobs.store.tables import METADATA, SCHEMA_REVISION
 from model.errors import SettingsError, StoreError, StoreUnavailableError
+from model.fault import FaultRecord
 from model.job import JobState
 
 pytestmark = pytest.mark.usefixtures("migrations")
@@ -162,7 +163,7 @@ def test_what_an_earlier_refeed_left_is_all_there(earlier: Path) -> None:
         ended, waiting = store.get("bf_1"), store.get("bf_2")
         assert (ended.state, ended.error, ended.epoch, ended.version) == (
             JobState.FAILED,
-            JobError("driver_died", "Died."),
+            FaultRecord("driver_died", "Died."),
             2,
             7,
         )

@@ -15,7 +15,8 @@ import pytest
 import jobs.notify
 from backfill.steer.kind import BACKFILL
 from jobs.notify import Notifier
-from jobs.store import JobError, JobStore
+from jobs.store import JobStore
+from model.fault import FaultRecord
 from model.job import JobState
 from reporting.kind import MERGE
 
@@ -94,7 +95,9 @@ def wait_for(is_true: Callable[[], bool], why: str) -> None:
 def ended_job(store: JobStore, job_id: str = "bf_1", state: JobState = JobState.FAILED) -> None:
     request = {"topic": "orders", "query": "SELECT secret", "description": "why", "labels": {"ticket": "42"}}
     store.insert(job_id, "backfill", request, actor="key:ci")
-    error = JobError("query_failed", "Could not convert 'secret' to INT64") if state is JobState.FAILED else None
+    error = (
+        FaultRecord("query_failed", "Could not convert 'secret' to INT64") if state is JobState.FAILED else None
+    )
     store.move(job_id, state, actor="driver", error=error)
 
 
@@ -250,7 +253,7 @@ def test_what_is_told_of_a_merge_has_its_sources_and_nothing_of_a_topic(
     notify().stop()
     asked = {"source": None, "since": None, "dry_run": False, "sources": ["orders", "members"]}
     store.insert("mg_1", "merge", asked, actor="schedule")
-    store.move("mg_1", JobState.FAILED, actor="driver", error=JobError("warehouse_error", "Bad value 'secret'"))
+    store.move("mg_1", JobState.FAILED, actor="driver", error=FaultRecord("warehouse_error", "Bad value 'secret'"))
     notifier = Notifier(store, MERGE, f"{listener.url}/hook", SECRET)
     notifier.start()
     wait_for(lambda: is_told(store, "mg_1"), "it is told")
