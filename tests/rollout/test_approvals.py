@@ -250,7 +250,7 @@ def test_the_inbox_has_what_waits(approvals: ApprovalService, streams: StreamApp
     (item,) = approvals.list_inbox(principal=Principal("key:eve", frozenset({READ})))
     assert (item.kind, item.resource, item.id, item.created_by) == ("approval", "approval", held.id, "key:ann")
     assert item.message.endswith("Somebody other than key:ann has to approve it.")
-    assert item.to_json()["state"] == "WAITING"
+    assert item.state == "WAITING"
 
 
 def test_another_kind_of_thing_is_one_more_function(store: JobStore) -> None:
