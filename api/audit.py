@@ -3,7 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final
 
 import structlog
@@ -56,16 +56,10 @@ class AuditTrail:
         self.loop.start()
 
     def write(self, line: AuditLine) -> None:
-        """Keep the line, and say it in the service's log."""
-        _LOG.info(
-            "audit",
-            actor=line.actor,
-            action=line.action,
-            target=line.target,
-            outcome=line.outcome,
-            why=line.why,
-        )
-        self._store.append_audit(line.actor, line.action, line.target, line.outcome, line.why)
+        """Keep the line, and write it to the service's log."""
+        fields = asdict(line)
+        _LOG.info("audit", **fields)
+        self._store.append_audit(**fields)
 
     def count(self, line: AuditLine) -> None:
         """Count a line that comes again and again."""
@@ -81,9 +75,8 @@ class AuditTrail:
         with self._lock:
             counted, self._counted = self._counted, Counter()
         for line, times in counted.items():
-            why = f"{times} times: {line.why}"
             try:
-                self.write(AuditLine(line.actor, line.action, line.target, line.outcome, why))
+                self.write(replace(line, why=f"{times} times: {line.why}"))
             except Exception:  # noqa: BLE001  the log has the line; the next ones must be written all the same
                 _LOG.exception("the audit log can't be written", times=times)
 

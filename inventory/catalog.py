@@ -72,18 +72,6 @@ class Histogram:
     buckets: list[dict[str, Any]]
 
 
-def _no_reports() -> Sequence[StoredReport]:
-    return ()
-
-
-def _unknown_groups() -> None:
-    return None
-
-
-def _no_records() -> Sequence[StreamRecord]:
-    return ()
-
-
 class Catalog:
     """Tells what is there; ``secret`` is the deployment's, by which replays are known.
 
@@ -97,9 +85,9 @@ class Catalog:
         *,
         home: Path,
         secret: str,
-        reports: Callable[[], Sequence[StoredReport]] = _no_reports,
-        groups: Callable[[], frozenset[str] | None] = _unknown_groups,
-        records: Callable[[], Sequence[StreamRecord]] = _no_records,
+        reports: Callable[[], Sequence[StoredReport]] = tuple,
+        groups: Callable[[], frozenset[str] | None] = lambda: None,
+        records: Callable[[], Sequence[StreamRecord]] = tuple,
     ) -> None:
         self._counts = counts
         self._home = home

@@ -6,13 +6,6 @@ from jobs.lease_owner import LeaseOwner
 from model.moment import render_moment
 from model.stream_record import ENDED_STATES, StreamRecord, StreamState, Wanted
 
-# What every stream has in a list, null for one that was started by hand.
-UNMANAGED: Final[dict[str, Any]] = dict.fromkeys(
-    (
-        *("release", "options", "wanted", "drain_timeout_seconds", "generation", "agent", "home"),
-        *("snapshot_id", "created_by", "created_at", "launched_by", "launched_at", "etag"),
-    )
-)
 _SILENT: Final = StreamState.NOT_REPORTING.value
 
 

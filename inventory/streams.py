@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from connectors.pubsub.stats import SubscriptionStats
-from inventory.managed import UNMANAGED, is_own_report, recorded_fields, shown_state
+from inventory.managed import is_own_report, recorded_fields, shown_state
 from inventory.retention import SILENT_SECONDS, backlog_of, retained_until
 from model.moment import render_time
 from model.stream import BACKUP_STREAM, KINESIS_PREFIX, PIPELINE_PREFIX, StoredReport
@@ -67,19 +67,19 @@ class StreamInfo:
     redelivered: float | None
     not_committed: int | None
     retained_until: str | None
-    release: str | None
-    options: dict[str, Any] | None
-    wanted: str | None
-    drain_timeout_seconds: float | None
-    generation: int | None
-    agent: dict[str, Any] | None
-    home: dict[str, str] | None
-    snapshot_id: str | None
-    created_by: str | None
-    created_at: str | None
-    launched_by: str | None
-    launched_at: str | None
-    etag: str | None
+    release: str | None = None
+    options: dict[str, Any] | None = None
+    wanted: str | None = None
+    drain_timeout_seconds: float | None = None
+    generation: int | None = None
+    agent: dict[str, Any] | None = None
+    home: dict[str, str] | None = None
+    snapshot_id: str | None = None
+    created_by: str | None = None
+    created_at: str | None = None
+    launched_by: str | None = None
+    launched_at: str | None = None
+    etag: str | None = None
 
     @property
     def is_over(self) -> bool:
@@ -187,7 +187,7 @@ def _stream(
         redelivered=totals.get("redelivered"),
         not_committed=None if not_committed is None else int(not_committed),
         retained_until=_time(retained_until(kind, status, stats, retentions)),
-        **(UNMANAGED if record is None else recorded_fields(record)),
+        **({} if record is None else recorded_fields(record)),
     )
 
 
