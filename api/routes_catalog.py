@@ -30,6 +30,12 @@ _FULL: Final = "The disk is full."
 _NO_SUCH_TOPIC: Final = "Neither Pub/Sub nor the archive has this topic."
 _QUERY: Final = "A parameter is not valid, or counting took too much; `errors` has every violation."
 
+TopicName = Annotated[str, Query(description="A topic's id.", examples=["orders"])]
+MessageId = Annotated[str, Path(max_length=1024, description="Pub/Sub's id.", examples=["1234"])]
+LettersSince = Annotated[Since | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")]
+End = Annotated[Rfc3339Time | None, Query(alias="to", description="RFC 3339, exclusive; now.")]
+MaxBytesBilled = Annotated[int, Query(ge=1, description="BigQuery fails a query that would read more, unbilled.")]
+
 
 @router.get(
     "/topics",
@@ -61,7 +67,7 @@ def get_topic_histogram(
             alias="from", description="RFC 3339; an hour before `to` by minutes, a day by hours, 30 days by days."
         ),
     ] = None,
-    end: Annotated[Rfc3339Time | None, Query(alias="to", description="RFC 3339, exclusive; now.")] = None,
+    end: End = None,
     step: Annotated[Step, Query(description="Width of a bucket.")] = "hour",
 ) -> Any:
     """Count a topic's archived messages by minute, hour or day of ingestion: where something can be replayed."""
@@ -80,7 +86,7 @@ def count_dead_letters(
     caller: Caller,
     slow: SlowCalls,
     *,
-    start: Annotated[Since | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")] = None,
+    start: LettersSince = None,
 ) -> Any:
     """Count the pipeline's dead letters by source, reason and path, with the backfill that sends each again."""
     with slow:
@@ -100,7 +106,7 @@ def list_dead_letters(
     caller: Caller,
     slow: SlowCalls,
     *,
-    start: Annotated[Since | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")] = None,
+    start: LettersSince = None,
     code: Annotated[str | None, Query(max_length=100, description="Those of this code alone.")] = None,
     path: Annotated[
         str | None, Query(max_length=300, description="Those at this path alone; empty: those without one.")
@@ -130,7 +136,7 @@ def list_dead_letters(
 )
 def download_dead_letter(
     call: Request,
-    message_id: Annotated[str, Path(max_length=1024, description="Pub/Sub's id.", examples=["1234"])],
+    message_id: MessageId,
     source: Annotated[str, Query(max_length=300, description="The source that could not read it.")],
     topic: Annotated[str, Query(max_length=300, description="The topic that it was first published to.")],
     service: Service,
@@ -156,7 +162,7 @@ def download_dead_letter(
 )
 def list_messages(
     call: Request,
-    topic: Annotated[str, Query(description="A topic's id.", examples=["orders"])],
+    topic: TopicName,
     inventory: OpenInventory,
     caller: Caller,
     slow: SlowCalls,
@@ -165,7 +171,7 @@ def list_messages(
     start: Annotated[
         Rfc3339Time | None, Query(alias="from", description="RFC 3339, by ingestion; an hour before `to`.")
     ] = None,
-    end: Annotated[Rfc3339Time | None, Query(alias="to", description="RFC 3339, exclusive; now.")] = None,
+    end: End = None,
     attribute: Annotated[
         list[Annotated[str, Query(max_length=2000)]] | None,
         Query(description="KEY=VALUE; again for another one, and a message has all of them.", max_length=10),
@@ -188,9 +194,7 @@ def list_messages(
     page_token: Annotated[
         str | None, Query(max_length=4000, description="next_page_token of a page of the same messages.")
     ] = None,
-    max_bytes_billed: Annotated[
-        int, Query(ge=1, description="BigQuery fails a query that would read more, unbilled.")
-    ] = DEFAULT_MAX_BYTES_BILLED,
+    max_bytes_billed: MaxBytesBilled = DEFAULT_MAX_BYTES_BILLED,
 ) -> Any:
     """List a topic's archived messages, newest first: one query over the window's partitions a page."""
     request = MessageRequest(
@@ -224,8 +228,8 @@ def list_messages(
 )
 def download_message(
     call: Request,
-    message_id: Annotated[str, Path(max_length=1024, description="Pub/Sub's id.", examples=["1234"])],
-    topic: Annotated[str, Query(description="A topic's id.", examples=["orders"])],
+    message_id: MessageId,
+    topic: TopicName,
     *,
     inventory: OpenInventory,
     caller: Caller,
@@ -235,10 +239,8 @@ def download_message(
         Rfc3339Time | None,
         Query(alias="from", description="RFC 3339: the message's `ingest_time`; an hour before `to`."),
     ] = None,
-    end: Annotated[Rfc3339Time | None, Query(alias="to", description="RFC 3339, exclusive; now.")] = None,
-    max_bytes_billed: Annotated[
-        int, Query(ge=1, description="BigQuery fails a query that would read more, unbilled.")
-    ] = DEFAULT_MAX_BYTES_BILLED,
+    end: End = None,
+    max_bytes_billed: MaxBytesBilled = DEFAULT_MAX_BYTES_BILLED,
 ) -> Response:
     """Download one archived message's payload, bit for bit; a number in it never becomes another one."""
     request = MessageRequest(
