@@ -85,7 +85,7 @@ def make_app(settings: Settings, open_services: OpenServices) -> FastAPI:
 
 
 def _prepare(opened: OpenApp) -> None:
-    """Get Spark ready while the first requests are answered already; /readyz tells."""
+    """Get Spark ready while the first requests are answered already; /readyz shows when it is."""
     try:
         opened.services.prepare()
     except RefeedError as exc:

@@ -26,7 +26,7 @@ _CHARS: Final = 200
 _WHY_CHARS: Final = 500
 _METHOD_CHARS: Final = 16
 _MAX_THREADS: Final = 4
-# Calls that came too often are counted so long before they become one line.
+# Calls that came too often are counted for this time, and then become one line.
 _COUNT_SECONDS: Final = 1.0
 
 
@@ -85,7 +85,7 @@ class AuditMiddleware:
     """ASGI middleware: a refusal, and a call that changes or costs something, is kept before it is answered.
 
     ``trail`` gives the trail of the app's life. Reads that are answered are not kept, but for those whose route
-    sets the request's state ``read``, which says of what: payloads are people's data.
+    sets the request's state ``read`` to a description of what was read: payloads are people's data.
     """
 
     def __init__(self, app: ASGIApp, trail: Callable[[], AuditTrail]) -> None:
@@ -125,7 +125,7 @@ class AuditMiddleware:
         try:
             await to_thread.run_sync(self._trail().write, line, limiter=self._threads)
         except RefeedError:
-            # What was refused stays refused and what is done stays done: the caller is told. The log has the line.
+            # What was refused stays refused and what is done stays done: the answer is sent. The log has the line.
             _LOG.exception("the audit log can't be written")
 
 

@@ -37,12 +37,12 @@ _PUBLIC_PATHS: Final = frozenset({"/", "/healthz", "/readyz", "/metrics", "/open
 _SIGN_IN_PATHS: Final = frozenset({"/sign-ins", "/sign-ins:complete"})
 _NO_SIGN_IN: Final = "This deployment has no sign-in with an identity provider (REFEED_OIDC_CLIENT_ID)."
 _MAX_THREADS: Final = 8
-# A key that is revoked, or has expired, reads an open stream on for so long at most.
+# A key that is revoked, or has expired, goes on reading an open stream for this time at most.
 _RECHECK_SECONDS: Final = 5.0
 
 
 class Gatekeeper:
-    """Tells who a request is from, and how often they may call.
+    """Identifies the caller of each request, and limits how often they may call.
 
     A deployment is open to this machine alone until it has a key or an issuer; once it had a key it stays closed.
     """
@@ -69,7 +69,7 @@ class Gatekeeper:
         self._is_closed = verifier is not None
 
     def is_open(self) -> bool:
-        """Say whether there is neither a key nor an issuer, so that only this machine may call."""
+        """Whether there is neither a key nor an issuer, so that only this machine may call."""
         self._is_closed = self._is_closed or not self._keyring.is_empty()
         return not self._is_closed
 
@@ -109,7 +109,7 @@ class Gatekeeper:
 
         Raises:
             UnauthenticatedError: it came with no key that counts.
-            ForbiddenError: it came with something else; nothing tells when that is revoked.
+            ForbiddenError: it came with something else, whose revocation nobody would notice.
         """
         token = _bearer(request)
         if not token.startswith(KEY_MARK):
@@ -233,7 +233,7 @@ class Admission:
     def __init__(self, app: ASGIApp, gatekeeper: Callable[[], Gatekeeper]) -> None:
         self._app = app
         self._gatekeeper = gatekeeper
-        # Threads of its own: callers are told that they are nobody even while all others wait for long queries.
+        # Threads of its own: unknown callers are refused even while all other threads wait for long queries.
         self._threads = CapacityLimiter(_MAX_THREADS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -262,7 +262,7 @@ def current_principal(request: Request) -> Principal:
 
 
 class StandingCaller:
-    """A caller whose answer goes on for hours: asked every few seconds whether they may still have it."""
+    """A caller whose answer goes on for hours: checked again every few seconds."""
 
     def __init__(self, principal: Principal, recheck: Callable[[], Principal]) -> None:
         self._principal = principal
@@ -284,7 +284,7 @@ class StandingCaller:
 
 
 def is_public(path: str) -> bool:
-    """Say whether a path shows nothing of anybody's and is answered to everybody.
+    """Whether a path is answered to everybody, because it shows nobody's data.
 
     Example:
         >>> is_public("/healthz"), is_public("/healthz/"), is_public("/backfills")

@@ -41,7 +41,7 @@ class HeadLimit:
 
 
 class BodyLimit:
-    """ASGI middleware: answers 413 as soon as a body says or turns out to be over ``max_bytes``.
+    """ASGI middleware: answers 413 as soon as a body is declared or turns out to be over ``max_bytes``.
 
     A body that is not there within ``seconds`` is answered 408, so that nobody holds a connection with one byte
     now and then. Responses pass as they come, streams too.

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -18,9 +18,9 @@ from sql.worker import GateUnavailableError
 
 _LOG: Final = structlog.get_logger()
 PROBLEM_TYPE: Final = "application/problem+json"
-# The framework's own words say nothing to a caller; most often it is curl without the header.
+# Clearer than the framework's own message; most often it is curl without the header.
 _NO_OBJECT: Final = "The body has to be a JSON object, sent with Content-Type: application/json."
-# A dataclass is read from JSON like a model, and its faults are told in the same words.
+# A dataclass is read from JSON like a model, and its faults get the same messages.
 _DATACLASS_FAULTS: Final = {
     "dataclass_type": ("model_attributes_type", "Input should be a JSON object"),
     "unexpected_keyword_argument": ("extra_forbidden", "Extra inputs are not permitted"),
@@ -127,16 +127,24 @@ def problem_response(  # noqa: PLR0917 - the fields of a problem, in its order
     """Return a problem; ``code`` is stable and names the page that ``type`` points to."""
     # For the audit log, which sees only the status. The detail may quote the request, so that it is not for there.
     request.state.problem = code
-    body: dict[str, Any] = {
+    found = [{key: value for key, value in fault.items() if value is not None} for fault in faults or []]
+    body = render_problem(status, code, detail, request.url.path, found)
+    return _AsciiResponse(body, status, headers=headers, media_type=PROBLEM_TYPE)
+
+
+def render_problem(
+    status: int, code: str, detail: str, instance: str, faults: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return the body of a problem."""
+    return {
         "type": f"/problems/{code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
         "detail": detail,
-        "instance": request.url.path,
+        "instance": instance,
         "code": code,
-        "errors": [{key: value for key, value in error.items() if value is not None} for error in faults or []],
+        "errors": faults,
     }
-    return _AsciiResponse(body, status, headers=headers, media_type=PROBLEM_TYPE)
 
 
 class _AsciiResponse(JSONResponse):
@@ -167,7 +175,7 @@ def answer_error(request: Request, exc: errors.RefeedError) -> JSONResponse:
 
 
 def _headers_of(error: errors.RefeedError, status: HTTPStatus) -> dict[str, str]:
-    """Return what an answer says besides its body: when to come again, how to say who one is."""
+    """Return the headers of a problem: when to try again, how to authenticate."""
     match status:
         case HTTPStatus.SERVICE_UNAVAILABLE:
             return {"Retry-After": str(_RETRY_AFTER_SECONDS)}

@@ -197,7 +197,7 @@ def _add_reading_routes(router: APIRouter, resource: JobResource) -> None:
             "next_page_token": page.next_page_token,
         }
 
-    # After those with a verb or a part behind the id: its path would take the verb for a part of the id.
+    # After those with a verb or a part after the id: its path would take the verb for a part of the id.
     @router.get(
         resource.path,
         **resource.operation("get"),

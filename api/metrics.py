@@ -72,7 +72,7 @@ class AnswerCounter:
 
 
 class _Jobs(Collector):
-    """Counts the store's jobs when it is asked, at most every few seconds."""
+    """Counts the store's jobs at each scrape, at most every few seconds."""
 
     def __init__(self, store: Callable[[], JobStore]) -> None:
         self._store = store

@@ -36,7 +36,7 @@ _HEADERS: Final = {
 
 
 def install_openapi(app: FastAPI) -> None:
-    """Let the app's document say what the middleware answers, so that no route has to say it again."""
+    """Document the middleware's answers on every route, so that no route has to."""
     render = app.openapi
 
     def openapi() -> dict[str, Any]:

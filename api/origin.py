@@ -1,4 +1,4 @@
-"""Tells a web page's request from one of this machine's own programs, for a service that has no keys."""
+"""Distinguishes web pages' requests from those of this machine's own programs, for a service without keys."""
 
 from ipaddress import ip_address
 from typing import Final
@@ -8,7 +8,7 @@ from starlette.types import Scope
 
 from model.variables import is_loopback_host
 
-# What a browser says of a request that no page of another origin made.
+# Sec-Fetch-Site of a request that no page of another origin made.
 _OWN_SITES: Final = ("", "same-origin", "none")
 # RFC 7239, RFC 9110 section 7.6.3, and the X-Forwarded-* family (by prefix) that proxies sent before them.
 _PROXY_HEADERS: Final = ("forwarded", "via", "x-real-ip")
@@ -33,7 +33,7 @@ def find_foreign(scope: Scope) -> str | None:
     """Return what shows that a request is not from this machine's own program; None when nothing does.
 
     A page in the operator's browser reaches 127.0.0.1 too: with a name that its owner points there after it was
-    loaded (DNS rebinding), which the Host header shows, or plainly across origins, which the browser itself says.
+    loaded (DNS rebinding), which the Host header shows, or plainly across origins, which another header shows.
     """
     client = scope.get("client")
     try:

@@ -15,7 +15,7 @@ PAYLOAD_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
 
 
 def answer_payload(call: Request, data: bytes, place: str, message_id: str | None) -> Response:
-    """Return a payload as a download, and note for the audit log that it was read; ``place`` says where."""
+    """Return a payload as a download, and note for the audit log that it was read from ``place``."""
     call.state.read = f"{len(data)} bytes of {place}, message {message_id}"
     return Response(data, media_type=_BYTES, headers={"Content-Disposition": "attachment"})
 

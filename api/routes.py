@@ -49,7 +49,7 @@ async def get_root(request: Request) -> Root:
 # Without a thread, so that a service whose threads are all busy is not taken for dead and restarted.
 @router.get("/healthz", operation_id="getHealth", tags=["service"])
 async def get_health() -> Health:
-    """Say that the process lives."""
+    """Return that the process lives."""
     return Health(status="ok")
 
 
@@ -107,7 +107,7 @@ def _read_problem_page(code: str) -> str:
     raise HTTPException(404, "No error has this code.")
 
 
-# In this order: a path with a verb behind the id is looked for before the one without.
+# In this order: a path with a verb after the id is looked for before the one without.
 for part in (
     history,
     backfills,

@@ -24,7 +24,7 @@ PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """Tell how far each slice of a backfill's selection is."""
+    """List how far each slice of a backfill's selection is."""
     return {"slices": service.list_slices(backfill_id, principal=caller)}
 
 
@@ -35,7 +35,7 @@ def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Call
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def list_backfill_rates(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """Tell how much was published in each interval since a backfill began, against its limit."""
+    """List how much was published in each interval since a backfill began, against its limit."""
     return {"intervals": service.list_rates(backfill_id, principal=caller)}
 
 

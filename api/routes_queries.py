@@ -11,7 +11,7 @@ from api.schemas_backfills import TimeWindow
 from sql.parameters import QueryParameter
 
 router: Final = APIRouter(tags=["queries"])
-# Above the gate's own bound, whose finding says it better.
+# Above the gate's own bound, whose finding is clearer.
 _MAX_QUERY_CHARACTERS: Final = 1_000_000
 _EXAMPLE: Final = "SELECT data, attributes, message_id FROM backup.messages WHERE topic = 'orders'"
 
@@ -79,7 +79,7 @@ class QueryWarning(CodedMessage):
 
 
 class QueryVerdict(BaseModel):
-    """What the gate says of a query; nothing was run."""
+    """The gate's verdict on a query; nothing was run."""
 
     passes: bool
     findings: list[QueryFinding]

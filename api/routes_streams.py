@@ -65,7 +65,7 @@ def list_stream_histories(
     over: Annotated[Over, Query(description="An hour by minutes, or a day by ten minutes.")] = "hour",
     name: Annotated[str | None, Query(max_length=300, description="This stream alone.")] = None,
 ) -> Any:
-    """Tell the rate, lag and backlog of every stream over the last hour or day."""
+    """List the rate, lag and backlog of every stream over the last hour or day."""
     found = inventory.list_histories(over, principal=caller, name=name)
     streams = [{"name": each, "points": points} for each, points in found.items()]
     return {"over": over, "step_seconds": int(SPANS[over][1].total_seconds()), "streams": streams}

@@ -217,7 +217,7 @@ class StreamCheckOut(BaseModel):
 
 
 def launch_schemas(launch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return OpenAPI's schemas of a launch, one for each kind with its own options, told apart by ``kind``.
+    """Return OpenAPI's schemas of a launch, one for each kind with its own options, which ``kind`` distinguishes.
 
     ``launch`` is the schema of all kinds, whose options are any object: the service reads them, so that one answer
     names everything that is wrong with a request.

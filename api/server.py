@@ -17,7 +17,7 @@ from fastapi import FastAPI
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from api.errors import PROBLEM_TYPE
+from api.errors import PROBLEM_TYPE, render_problem
 from api.state import state_of
 from connectors.server import HeadTimeout, make_server_config
 from model.errors import SettingsError
@@ -38,11 +38,11 @@ _HEAD_TOO_LARGE: Final = 431
 def check_admission(host: str, *, has_callers: bool, is_open: bool, held: Sequence[str] = ()) -> None:
     """Raise unless somebody decides who may call: keys or an issuer, or a person who said ``--open``.
 
-    ``has_callers`` says whether there is a key or an issuer. Without either, ``--open`` serves this machine's
+    With ``has_callers`` there is a key or an issuer. Without either, ``--open`` serves this machine's
     programs, on loopback alone, and no action can be ``held`` for a second person.
 
     Raises:
-        SettingsError: nobody decides; the message says how to change that.
+        SettingsError: nobody decides; the message names the ways to change that.
     """
     if has_callers:
         return
@@ -98,7 +98,7 @@ class Stoppable(Protocol):
 
 
 class Server(uvicorn.Server):
-    """uvicorn's server, which tells the app's endless answers to end before it waits for them.
+    """uvicorn's server, which ends the app's endless answers before it waits for them.
 
     A signal also ends the process: threads that hang, in a query for example, would keep it for ever.
     """
@@ -147,24 +147,15 @@ class _Protocol(HeadTimeout, H11Protocol):
         cause = sys.exc_info()[1]
         is_large = isinstance(cause, h11.RemoteProtocolError) and cause.error_status_hint == _HEAD_TOO_LARGE
         status = _HEAD_TOO_LARGE if is_large else _BAD_REQUEST
-        title = "Request Header Fields Too Large" if is_large else "Bad Request"
         detail = f"A request's line and headers have {MAX_HEAD_BYTES} bytes at most." if is_large else msg
-        problem = {
-            "type": "/problems/http_error",
-            "title": title,
-            "status": status,
-            "detail": detail,
-            "instance": "",
-            "code": "http_error",
-            "errors": [],
-        }
+        problem = render_problem(status, "http_error", detail, instance="")
         body = json.dumps(problem).encode()
         headers = [
             (b"content-type", PROBLEM_TYPE.encode()),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
-        response = h11.Response(status_code=status, headers=headers, reason=title.encode())
+        response = h11.Response(status_code=status, headers=headers, reason=problem["title"].encode())
         # An answer may be under way already, when a body turns out to be none; then closing is all that is left.
         with suppress(h11.LocalProtocolError):
             for event in (response, h11.Data(data=body), h11.EndOfMessage()):

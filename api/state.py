@@ -88,7 +88,7 @@ class OpenApp:
 
 @dataclass(slots=True)
 class AppState:
-    """The state of one app; ``is_stopping`` tells answers without an end to end."""
+    """The state of one app; ``is_stopping`` ends answers that have no end of their own."""
 
     metrics: "Metrics"
     slow_calls: Bulkhead = field(default_factory=Bulkhead)

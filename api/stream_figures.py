@@ -96,7 +96,7 @@ FIGURES: Final = (
 
 
 class StreamFigures(Collector):
-    """Reads the streams when it is asked, at most every few seconds; one that is over has no figures."""
+    """Reads the streams at each scrape, at most every few seconds; one that is over has no figures."""
 
     def __init__(self, streams: Callable[[], Sequence[StreamInfo]]) -> None:
         self._read = streams

@@ -51,7 +51,7 @@ LOG_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 After = Annotated[
-    int, Query(ge=0, le=_MAX_NUMBER, description="Only lines of the history behind the one with this number.")
+    int, Query(ge=0, le=_MAX_NUMBER, description="Only lines of the history after the one with this number.")
 ]
 LastEventId = Annotated[
     int | None,
@@ -155,7 +155,7 @@ async def _stream_log(
 ) -> AsyncIterator[bytes]:
     """Yield the driver's log from ``first`` on, until the job has ended and all of it is sent.
 
-    A service that stops ends it earlier; so does a key that no longer counts, which the last line says.
+    A service that stops ends it earlier; so does a key that no longer counts, with a last line about it.
     """
     piece = first
     while True:

@@ -49,7 +49,7 @@ class RefeedApi(Connection):
         return self.call("GET", "/releases")
 
     def check_query(self, query: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the gate says of a query; nothing is run."""
+        """Return the gate's verdict on a query; nothing is run."""
         return self.call("POST", "/queries:check", json={"query": query, "parameters": parameters})
 
     def plan_backfill(

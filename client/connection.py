@@ -28,7 +28,7 @@ class Connection:
     def __init__(self, url: str, key: str | None = None, *, client: httpx.Client | None = None) -> None:
         self.url = url.rstrip("/")
         self._client = client or httpx.Client(base_url=self.url, timeout=_TIMEOUT_SECONDS, limits=_LIMITS)
-        # As bytes: of a key with letters beyond ASCII the API says that it does not know it.
+        # As bytes: a key with letters beyond ASCII is refused by the API, and not by httpx.
         self._headers = {} if key is None else {b"Authorization": f"Bearer {key}".encode()}
 
     def as_caller(self, key: str | None) -> Self:

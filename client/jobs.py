@@ -51,7 +51,7 @@ class JobCalls:
     def act(
         self, job_id: str, verb: str, body: Mapping[str, Any] | None = None, *, etag: str | None = None
     ) -> dict[str, Any]:
-        """Do what a verb of the API says, and return the job; with ``etag`` only if it is still as it was read."""
+        """Do an action by its verb, and return the job; with ``etag`` only if it is still as it was read."""
         return self._api.call("POST", self._job(job_id, f":{verb}"), json=body, etag=etag)
 
     def read_part(self, job_id: str, part: str, **params: str) -> dict[str, Any]:
@@ -69,8 +69,8 @@ class JobCalls:
     def watch(self, job_id: str) -> Iterator[dict[str, Any]]:
         """Yield the job whenever something of it has changed, and at last at its end.
 
-        Events are taken as they come; where they can't be had it is asked twice a second instead. An API that is
-        restarted in between is waited for, for a minute.
+        Events are taken as they come; without them the job is read twice a second. An API that is restarted in
+        between is waited for, for a minute.
         """
         path = self._job(job_id)
         found = self._api.call("GET", path)

@@ -26,9 +26,9 @@ from warehouse.counts import STEPS, Counts, Step, TopicVolume, floor
 MAX_BUCKETS: Final = 10_000
 # The longest window that is counted by the hours that are kept, and not by a query.
 _MOST_HOURS: Final = timedelta(days=31)
-# Volumes of hours that ended so long ago change no more.
+# Volumes of hours that ended this long ago no longer change.
 _SETTLED: Final = timedelta(hours=2)
-# A subscription keeps messages for seven days: what came in before says nothing of how a backup is doing.
+# A subscription keeps messages for seven days: what came in before shows nothing about the backup's state.
 VOLUME_DAYS: Final = 7
 
 
@@ -37,7 +37,7 @@ class TopicInfo:
     """A topic: whether it is backed up, the backup's lag, and its recent volume.
 
     ``messages`` and ``stored_bytes`` are those of the last seven days, bytes as compressed and shared out by rows
-    where a file holds several topics; BigQuery does not tell them. ``messages_per_second`` were archived on
+    where a file holds several topics; BigQuery does not report them. ``messages_per_second`` were archived on
     average since the hour before this one began; None without a backup when there were none. ``freshness_seconds``
     is the age of the newest archived message by its ingestion. ``subscriptions`` are all of the topic, each with
     whether a replay reaches it. None is unknown.
@@ -73,7 +73,7 @@ class Histogram:
 
 
 class Catalog:
-    """Tells what is there; ``secret`` is the deployment's, by which replays are known.
+    """Reads what is there; ``secret`` is the deployment's, by which replays are known.
 
     ``reports`` are those that streams have sent to the store, ``groups`` the registry's, None where they are
     unknown. ``records`` are the streams that were launched.

@@ -10,7 +10,7 @@ _SILENT: Final = StreamState.NOT_REPORTING.value
 
 
 def recorded_fields(record: StreamRecord) -> dict[str, Any]:
-    """Return what the record alone tells, in the API's shape."""
+    """Return the fields that come from the record alone."""
     owner = LeaseOwner.parse(record.agent) if record.agent is not None and record.is_held else None
     return {
         "release": record.release,

@@ -172,7 +172,7 @@ def _render_query(
             "(ingest_time < @ingested OR (ingest_time = @ingested AND (publish_time < @published OR "
             "(publish_time = @published AND message_id < @after))))"
         )
-    # One byte more tells a cut payload from a whole one.
+    # One byte more distinguishes a cut payload from a whole one.
     data = "data" if request.is_full else f"SUBSTR(data, 1, {request.preview_bytes + 1})"
     sql = (
         f"SELECT {_COLUMNS}, BYTE_LENGTH(data) AS data_bytes, {data} AS data\n"

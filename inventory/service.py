@@ -39,7 +39,7 @@ from warehouse.queries import Queries
 
 # No message is older: Pub/Sub was opened to everybody in 2015.
 _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
-# What is shown when nobody says how much: an hour of minutes, a day of hours, a month of days.
+# The window without bounds: an hour of minutes, a day of hours, a month of days.
 _USUAL_BUCKETS: Final = {"minute": 60, "hour": 24, "day": 30}
 
 

@@ -22,7 +22,7 @@ from warehouse.rows import RowTables
 
 # Of each kind of finding in the list of all sources, the largest; one source has all that its stream counts.
 MAX_LISTED: Final = 10
-# Merges that ended longer ago say little of a source that is merged every night.
+# Merges that ended longer ago mean little for a source that is merged every night.
 _MERGED_WITHIN: Final = timedelta(days=14)
 # On BigQuery the schemas are read by a query, billed as the 10 MB that a query is billed at least.
 REMEMBERED_SECONDS: Final = 60.0
@@ -45,7 +45,7 @@ class SourceFigures:
 
 
 class SourceCatalog:
-    """Tells what the registry's sources are and do; safe to use from many threads.
+    """Describes the registry's sources; safe to use from many threads.
 
     ``open_tables`` opens the tables of rows, to read the schemas that were inferred beside ``dead_letters``.
 
@@ -217,7 +217,7 @@ def _newest_by_source(statuses: Iterable[Mapping[str, Any]]) -> dict[str, Mappin
 
 
 def _render_staged(status: Mapping[str, Any] | None, name: str, most: int | None) -> dict[str, Any] | None:
-    """Return what a stream has counted of a source since the process began; None where no stream tells it."""
+    """Return what a stream has counted of a source since the process began; None where no stream reports it."""
     if status is None:
         return None
     counts = status["sources"][name]

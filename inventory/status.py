@@ -87,7 +87,7 @@ def judge_snapshots(
 
 
 def waiting_item(record: StreamRecord, stream: StreamInfo) -> InboxItem:
-    """Return what the inbox says of a stream that somebody ended and that messages wait for."""
+    """Return the inbox's item of a stream that somebody ended and that messages wait for."""
     known = stream.backlog_messages
     waiting = "what waits" if known is None else "1 message" if known == 1 else f"{known:,} messages"
     message = f"It is {record.state}. Pub/Sub keeps {waiting} for it until {stream.retained_until}."
@@ -96,7 +96,7 @@ def waiting_item(record: StreamRecord, stream: StreamInfo) -> InboxItem:
 
 
 def growing_item(stream: StreamInfo, points: Sequence[FigurePoint]) -> InboxItem | None:
-    """Return what the inbox says of a stream that made dead letters since the first of ``points``; None of none.
+    """Return the inbox's item of a stream that made dead letters since the first of ``points``, None without any.
 
     Totals begin at 0 with each process of the stream, so that a total that falls counts from 0.
     """

@@ -42,8 +42,8 @@ class StreamInfo:
     its last drain gave back. Pub/Sub deletes nothing that waits for it before ``retained_until``. ``rates`` are
     the totals' growth a second over the last ``over_seconds``, and None unless it runs; lag is that of its worst
     subscription at ``lag_measured_at``, and ``batch_seconds`` what its latest batch with messages took to be
-    committed and acknowledged. ``alerts`` are a pipeline's, of sources that wait for a person. ``is_retired`` says
-    that the registry no longer has the pipeline's group. None is unknown.
+    committed and acknowledged. ``alerts`` are a pipeline's, of sources that wait for a person. ``is_retired`` is
+    whether the registry no longer has the pipeline's group. None is unknown.
     """
 
     name: str
@@ -193,7 +193,7 @@ def _stream(
 
 def _reported_state(report: _Report) -> str:
     state = _STATES.get(str(report.status.get("state")), _NOT_REPORTING)
-    # Whether its process lives can't be asked here: it may run in another pod.
+    # Whether its process lives can't be checked here: it may run in another pod.
     is_silent = report.silence is None or report.silence > SILENT_SECONDS
     return _NOT_REPORTING if state not in _ENDED and is_silent else state
 
@@ -218,7 +218,7 @@ def _is_retired(name: str, groups: frozenset[str] | None) -> bool | None:
 
 
 def _alerts(found: Any) -> list[dict[str, str]] | None:
-    """Return what a pipeline's stream says is wrong with its sources, without the details."""
+    """Return the faults that a pipeline's stream reports of its sources, without the details."""
     if not isinstance(found, list):
         return None
     return [{name: str(alert.get(name, "")) for name in ("about", "code", "message")} for alert in found]

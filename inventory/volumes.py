@@ -19,7 +19,7 @@ MAX_STEPS: Final = 1000
 # The window without bounds, and the days that a step is compared with.
 USUAL_DAYS: Final = 14
 # A step is a gap with less than a tenth of the median of the same hour on the other days. A median of a few
-# messages says nothing, and neither do two days.
+# messages shows nothing, and neither do two days.
 GAP_SHARE: Final = 0.1
 GAP_MEDIAN_MESSAGES: Final = 10
 GAP_DAYS: Final = 3
@@ -75,7 +75,7 @@ class Gap:
 def read_gaps(counts: Counts, now: datetime) -> list[Gap]:
     """Return the gaps of the last day, by topic and time: those that :func:`read_volumes` marks, hour by hour.
 
-    A topic without a message on that day is there too, for as long as the days before say that it is not usual.
+    A topic without a message on that day is there too, while that is not usual by the days before.
 
     Raises:
         WarehouseError: the archive can't be read.
@@ -210,7 +210,7 @@ def _low_places(known: Sequence[tuple[int, int]]) -> list[int]:
     return [
         place
         for place, messages in known
-        # Nearly every step is told from a gap by the largest one alone.
+        # The largest one alone rules a gap out for nearly every step.
         if messages < GAP_SHARE * most and _is_low(messages, ordered)
     ]
 
@@ -243,7 +243,7 @@ def _whole_steps(start: datetime | None, end: datetime | None, step: VolumeStep,
 
 
 def _with_usual(window: Window) -> Window:
-    """Return the window with the days before it, which say how much is usual in it."""
+    """Return the window with the days before it, which show how much is usual in it."""
     return Window(window.start - (USUAL_DAYS - 1) * _DAY, window.end)
 
 
