@@ -31,11 +31,12 @@ NO_SUCH_BACKFILL: Final = "There is no such backfill."
 NO_SUCH_STREAM: Final = "No stream was ever launched under this name."
 CHANGED: Final = "It has changed since If-Match was read."
 _ETAG_HEADER: Final = {"ETag": {"description": "Its version, for If-Match.", "schema": {"type": "string"}}}
-CREATED_HEADERS: Final = {
-    "Location": {"description": "Where to ask how it is.", "schema": {"type": "string"}},
+LOCATION_HEADER: Final = {"Location": {"description": "Where to ask how it is.", "schema": {"type": "string"}}}
+PLACE_HEADERS: Final = {
+    **LOCATION_HEADER,
     "Retry-After": {"description": "Seconds until asking is worth it.", "schema": {"type": "integer"}},
-    **_ETAG_HEADER,
 }
+CREATED_HEADERS: Final = {**PLACE_HEADERS, **_ETAG_HEADER}
 _RETRY_AFTER_SECONDS: Final = "1"
 INVALID: Final = "The request or its query is not valid; `errors` has every violation."
 

@@ -7,6 +7,7 @@ from fastapi import status
 from fastapi.responses import JSONResponse
 from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
+from api.answers import LOCATION_HEADER
 from api.schemas import CodedMessage
 from model.approval import Approval
 
@@ -74,7 +75,7 @@ class ApprovalsOut(BaseModel):
 WAITS: Final[dict[str, Any]] = {
     "model": ApprovalOut,
     "description": "A second person has to approve it first (REFEED_APPROVE_STREAMS).",
-    "headers": {"Location": {"description": "Where to ask how it is.", "schema": {"type": "string"}}},
+    "headers": LOCATION_HEADER,
 }
 
 

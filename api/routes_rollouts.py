@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Depends, Path, Response, status
 from pydantic import BaseModel, BeforeValidator, Field
 
-from api.answers import CREATED_HEADERS, Caller, point_to, problems, service_of
+from api.answers import PLACE_HEADERS, Caller, point_to, problems, service_of
 from api.schemas import CodedMessage
 from model.rollout_record import RolloutState
 from rollout.manifests.rollout import read_rollout
@@ -107,7 +107,7 @@ def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -
     status_code=status.HTTP_202_ACCEPTED,
     response_model=RolloutOut,
     responses={
-        202: {"headers": CREATED_HEADERS},
+        202: {"headers": PLACE_HEADERS},
         **problems(
             s404=_UNKNOWN,
             s409="It has not ended, what it rolled out does not run, or the stream is being changed.",

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Response, status
 
 from api.answers import (
-    CREATED_HEADERS,
     NO_SUCH_STREAM,
+    PLACE_HEADERS,
     Caller,
     HeldStreams,
     IdempotencyKey,
@@ -40,7 +40,7 @@ SnapshotId = Annotated[str, Path(description="A snapshot's id.", max_length=64)]
     status_code=status.HTTP_201_CREATED,
     response_model=SnapshotOut,
     responses={
-        201: {"headers": CREATED_HEADERS},
+        201: {"headers": PLACE_HEADERS},
         **problems(s404=NO_SUCH_STREAM, s409="The stream has ended.", s422="The request is not valid."),
     },
 )

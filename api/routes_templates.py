@@ -5,7 +5,7 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Path, Response, status
 from pydantic import BaseModel, ConfigDict, Field
 
-from api.answers import Caller, IdempotencyKey, problems, service_of
+from api.answers import LOCATION_HEADER, Caller, IdempotencyKey, problems, service_of
 from api.schemas import ProblemItem
 from rollout.launching import COLLECTIONS, TemplateService
 from rollout.templates import BrokenTemplate, Template
@@ -96,7 +96,7 @@ def get_template(name: TemplateName, templates: OpenTemplates, caller: Caller) -
     status_code=status.HTTP_202_ACCEPTED,
     response_model=TemplateLaunchOut,
     responses={
-        202: {"headers": {"Location": {"description": "Where to ask how it is.", "schema": {"type": "string"}}}},
+        202: {"headers": LOCATION_HEADER},
         **problems(
             s404=_NO_SUCH,
             s409="As creating it without a template.",

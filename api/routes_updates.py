@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Response, status
 
 from api.answers import (
-    CREATED_HEADERS,
     NO_SUCH_STREAM,
+    PLACE_HEADERS,
     Caller,
     HeldStreams,
     IdempotencyKey,
@@ -32,7 +32,7 @@ UpdateId = Annotated[str, Path(description="An update's id.", max_length=64)]
     status_code=status.HTTP_202_ACCEPTED,
     response_model=UpdateOut | ApprovalOut,
     responses={
-        202: {"headers": CREATED_HEADERS},
+        202: {"headers": PLACE_HEADERS},
         **problems(
             s404=NO_SUCH_STREAM,
             s409="Another update of it has not ended, it is being put back, or it has ended.",

@@ -72,6 +72,22 @@ DOCUMENT = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()
 OPERATIONS = operations()
 
 
+def test_a_version_s_etag_is_documented_where_the_resource_has_one_alone() -> None:
+    described = [
+        (operation["operationId"], status, response)
+        for methods in DOCUMENT["paths"].values()
+        for operation in methods.values()
+        for status, response in operation["responses"].items()
+        if "for If-Match" in response.get("headers", {}).get("ETag", {}).get("description", "")
+    ]
+    assert ("getBackfill", "200") in {(operation, status) for operation, status, _ in described}
+    schemas = DOCUMENT["components"]["schemas"]
+    for operation, status, response in described:
+        schema = response["content"]["application/json"]["schema"]
+        for shape in schema.get("anyOf", [schema]):
+            assert "etag" in schemas[shape["$ref"].rpartition("/")[2]]["properties"], (operation, status)
+
+
 @pytest.fixture(scope="module")
 def api(start_api: Callable[..., Any]) -> Iterator[Any]:
     api = start_api(REFEED_RATE_LIMIT_PER_MINUTE="0", REFEED_BODY_TIMEOUT_SECONDS="60")
