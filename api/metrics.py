@@ -1,24 +1,19 @@
 """Figures for Prometheus: jobs by state, what backfills have published, streams, and what was answered."""
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
-from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.stream_figures import StreamFigures
+from api.stream_figures import ScrapedCollector, StreamFigures
 from inventory.streams import StreamInfo
 from jobs.store import JobCount, JobStore
 from model.job import JobState
 
 TEXT_FORMAT: Final = CONTENT_TYPE_PLAIN_0_0_4
-# A caller that asks more often gets the same figures: anybody may ask, and each answer counts every job there is.
-_KEEP_SECONDS: Final = 5.0
 
 
 class Metrics:
@@ -35,7 +30,7 @@ class Metrics:
             ["operation", "status"],
             registry=self._registry,
         )
-        self._registry.register(_Jobs(store))
+        self._registry.register(_Jobs(lambda: store().count_jobs(("published", "failed"))))
         self._registry.register(StreamFigures(streams))
 
     def count(self, operation: str, status: int) -> None:
@@ -71,22 +66,12 @@ class AnswerCounter:
         await self._app(scope, receive, send_counted if scope["type"] == "http" else send)
 
 
-class _Jobs(Collector):
-    """Counts the store's jobs at each scrape, at most every few seconds."""
-
-    def __init__(self, store: Callable[[], JobStore]) -> None:
-        self._store = store
-        self._lock = threading.Lock()
-        self._counts: list[JobCount] = []
-        self._counted_at: float | None = None
-
-    def describe(self) -> list[Metric]:
-        """Return nothing: the store is not open yet when this is asked."""
-        return []
+class _Jobs(ScrapedCollector[Sequence[JobCount]]):
+    """The figures of the store's jobs."""
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figures."""
-        counts = self._count()
+        counts = self.read()
         jobs = GaugeMetricFamily("refeed_jobs", "Jobs in the store, by kind and state.", labels=["kind", "state"])
         published = CounterMetricFamily(
             "refeed_published_messages", "Messages that Pub/Sub has confirmed, over all jobs.", labels=["kind"]
@@ -101,11 +86,3 @@ class _Jobs(Collector):
             published.add_metric([kind], sum(count.sums["published"] for count in of_kind.values()))
             failed.add_metric([kind], sum(count.sums["failed"] for count in of_kind.values()))
         yield from (jobs, published, failed)
-
-    def _count(self) -> list[JobCount]:
-        with self._lock:
-            now = time.monotonic()
-            if self._counted_at is None or now - self._counted_at >= _KEEP_SECONDS:
-                self._counts = self._store().count_jobs(("published", "failed"))
-                self._counted_at = now
-            return self._counts

@@ -5,16 +5,19 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from inventory.streams import StreamInfo
+from inventory.streams import ENDED, StreamInfo
+from model.stream_record import StreamState
 
-# As for jobs: anybody may ask, and each look asks Pub/Sub.
+# A caller that asks more often gets the same figures: anybody may ask, and each answer counts every job there is,
+# and asks Pub/Sub about every stream.
 _KEEP_SECONDS: Final = 5.0
-_DOWN: Final = frozenset({"NOT_REPORTING", "DRAINED", "CANCELLED", "FAILED"})
+_DOWN: Final = ENDED | {StreamState.NOT_REPORTING}
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,26 +98,32 @@ FIGURES: Final = (
 )
 
 
-class StreamFigures(Collector):
-    """Reads the streams at each scrape, at most every few seconds; one that is over has no figures."""
+class ScrapedCollector(Collector, Generic[Read]):
+    """Reads what its figures are made of at each scrape, at most every few seconds."""
 
-    def __init__(self, streams: Callable[[], Sequence[StreamInfo]]) -> None:
-        self._read = streams
+    def __init__(self, read: Callable[[], Read]) -> None:
+        self._read = read
         self._lock = threading.Lock()
-        self._streams: Sequence[StreamInfo] = ()
-        self._read_at: float | None = None
+        self._found: tuple[float, Read] | None = None
 
     def describe(self) -> list[Metric]:
-        """Return nothing: the service is not open yet when this is asked."""
+        """Return nothing: the service is not open yet when this is called."""
         return []
+
+    def read(self) -> Read:
+        """Return what was read, five seconds ago at most."""
+        with self._lock:
+            now = time.monotonic()
+            if self._found is None or now - self._found[0] >= _KEEP_SECONDS:
+                self._found = (now, self._read())
+            return self._found[1]
+
+
+class StreamFigures(ScrapedCollector[Sequence[StreamInfo]]):
+    """The figures of all streams but those that are over."""
 
     def collect(self) -> Iterator[Metric]:
         """Yield the figures."""
-        with self._lock:
-            now = time.monotonic()
-            if self._read_at is None or now - self._read_at >= _KEEP_SECONDS:
-                # A group that left the registry must not keep an alarm ringing for ever.
-                self._streams = [stream for stream in self._read() if not stream.is_over]
-                self._read_at = now
-            streams = self._streams
+        # A group that left the registry must not keep an alarm ringing for ever.
+        streams = [stream for stream in self.read() if not stream.is_over]
         yield from (figure.family(streams) for figure in FIGURES)

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final
 
 from connectors.pubsub.client import SubscriptionInfo
-from inventory.streams import StreamInfo
+from inventory.streams import ENDED, StreamInfo
 from jobs.inbox_items import InboxItem
 from jobs.store.figures import FigurePoint
 from model.message import BACKUP_SUBSCRIPTION_PREFIX
@@ -21,7 +21,6 @@ from model.stream_snapshot import SnapshotRecord, SnapshotState
 LATE_SECONDS: Final = 300.0
 # A night is too short to notice that messages will be deleted.
 _EXPIRES_WITHIN: Final = timedelta(days=1)
-_ENDED: Final = frozenset({"DRAINED", "CANCELLED", "FAILED"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[S
     """
     found = [problem for stream in streams for problem in _judge(stream)]
     backups = [stream for stream in streams if stream.kind == StreamKind.BACKUP]
-    if attached and all(stream.state in _ENDED for stream in backups):
+    if attached and all(stream.state in ENDED for stream in backups):
         topics = "1 topic is" if attached == 1 else f"{attached:,} topics are"
         state = backups[0].state if backups else "not known here"
         message = f"{topics} attached and nothing is backed up: the backup stream is {state}."
@@ -129,7 +128,7 @@ def _judge(stream: StreamInfo) -> list[StatusProblem]:
     if stream.state == "NOT_REPORTING":
         silent = "ever" if stream.seconds_since_report is None else f"for {stream.seconds_since_report:,.0f} s"
         found.append(StatusProblem("stream_not_reporting", stream.name, f"It has not reported {silent}."))
-    elif stream.wanted is not None and stream.agent is None and stream.state not in _ENDED - {"FAILED"}:
+    elif stream.wanted is not None and stream.agent is None and stream.state not in ENDED - {"FAILED"}:
         message = "It was launched, and no agent looks after it."
         found.append(StatusProblem("stream_without_agent", stream.name, message))
     elif stream.error is not None:

@@ -13,7 +13,7 @@ from inventory.retention import SILENT_SECONDS, backlog_of, retained_until
 from model.moment import render_time
 from model.stream import BACKUP_STREAM, KINESIS_PREFIX, PIPELINE_PREFIX, StoredReport
 from model.stream_options import StreamKind
-from model.stream_record import StreamRecord
+from model.stream_record import ENDED_STATES, StreamRecord, StreamState
 from streams.folder import read_statuses
 
 # A stream's own words, and the states that the API shows.
@@ -28,7 +28,7 @@ _STATES: Final = {
     "cancelled": "CANCELLED",
     "failed": "FAILED",
 }
-_ENDED: Final = frozenset({"DRAINED", "CANCELLED", "FAILED"})
+ENDED: Final = frozenset({*ENDED_STATES, StreamState.FAILED})
 _NOT_REPORTING: Final = "NOT_REPORTING"
 
 
@@ -84,7 +84,7 @@ class StreamInfo:
     @property
     def is_over(self) -> bool:
         """Whether nobody expects it to run: it does not, and the registry no longer has its group."""
-        return self.is_retired is True and self.state in {*_ENDED, _NOT_REPORTING}
+        return self.is_retired is True and self.state in {*ENDED, _NOT_REPORTING}
 
 
 def read_streams(
@@ -162,7 +162,7 @@ def _stream(
         if error is None and record.error is not None:
             error = asdict(record.error)
     kind = _kind_of(name) if record is None else record.kind.value
-    backlog = backlog_of(kind, status, stats, is_heard=state not in {*_ENDED, _NOT_REPORTING})
+    backlog = backlog_of(kind, status, stats, is_heard=state not in {*ENDED, _NOT_REPORTING})
     host, pid = status.get("host"), status.get("pid")
     totals, not_committed = _numbers(status.get("totals")), _number(status.get("not_committed"))
     return StreamInfo(
@@ -195,7 +195,7 @@ def _reported_state(report: _Report) -> str:
     state = _STATES.get(str(report.status.get("state")), _NOT_REPORTING)
     # Whether its process lives can't be checked here: it may run in another pod.
     is_silent = report.silence is None or report.silence > SILENT_SECONDS
-    return _NOT_REPORTING if state not in _ENDED and is_silent else state
+    return _NOT_REPORTING if state not in ENDED and is_silent else state
 
 
 def _kind_of(name: str) -> str | None:
