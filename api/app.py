@@ -8,13 +8,14 @@ from typing import Final
 
 import structlog
 from fastapi import FastAPI
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.audit import AuditMiddleware
 from api.auth import Admission
 from api.body import BodyLimit, HeadLimit
 from api.deadline import AnswerLimit
 from api.errors import install_problem_handlers
-from api.headers import SafeHeaders
 from api.metrics import AnswerCounter, Metrics
 from api.openapi import install_openapi
 from api.readiness import Readiness
@@ -31,6 +32,15 @@ _LOG: Final = structlog.get_logger()
 _DESCRIPTION: Final = """\
 Replays messages of the archive with SQL. Errors are RFC 9457 problems with a stable `code`; every violation of
 a request is named at once. Requests with unknown fields are refused."""
+
+# What every answer has, so that a browser takes it for what it is and shows it nowhere else.
+_HEADERS: Final = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    # Answers are one caller's own; a shared cache must not give them to the next one.
+    "Cache-Control": "no-store",
+}
 
 # Opens what an app answers from, running; leaving the block closes it.
 OpenServices = Callable[[], AbstractContextManager[Services]]
@@ -93,3 +103,22 @@ def _prepare(opened: OpenApp) -> None:
         opened.starting = {"spark": exc.message}
     else:
         opened.starting = {}
+
+
+class SafeHeaders:
+    """ASGI middleware: adds them unless the answer has its own; bodies pass as they come."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, and the answer back with its headers."""
+
+        async def send_safe(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        await self._app(scope, receive, send_safe if scope["type"] == "http" else send)

@@ -1,13 +1,15 @@
 """What there is to replay: topics, their past, their messages and dead letters."""
 
-from collections.abc import Iterable
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from starlette.types import Receive
 
 from api.answers import Caller, OpenInventory, Service, SlowCalls, problems
-from api.departure import CallerLeft
 from api.listing import PageSize
 from api.payloads import PAYLOAD_ANSWER, answer_payload, note_letters
 from api.schemas import Rfc3339Time, Since
@@ -35,6 +37,28 @@ MessageId = Annotated[str, Path(max_length=1024, description="Pub/Sub's id.", ex
 LettersSince = Annotated[Since | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")]
 End = Annotated[Rfc3339Time | None, Query(alias="to", description="RFC 3339, exclusive; now.")]
 MaxBytesBilled = Annotated[int, Query(ge=1, description="BigQuery fails a query that would read more, unbilled.")]
+
+
+async def watch_caller(call: Request) -> AsyncIterator[Callable[[], bool]]:
+    """Yield whether the caller has left, or has its answer already; a FastAPI dependency of routes without a body.
+
+    A route in a thread is not cancelled when its caller closes the connection: it has to look.
+    """
+    has_left = threading.Event()
+    watching = asyncio.create_task(_wait_until_left(call.receive, has_left))
+    try:
+        yield has_left.is_set
+    finally:
+        watching.cancel()
+
+
+CallerLeft = Annotated[Callable[[], bool], Depends(watch_caller)]
+
+
+async def _wait_until_left(receive: Receive, has_left: threading.Event) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+    has_left.set()
 
 
 @router.get(

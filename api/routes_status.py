@@ -87,7 +87,11 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
                 for name, said in services_of(request).background_problems().items()
             ),
             *condition.problems,
-            *(StatusProblem(_code_of(item), item.id, item.message) for item in inbox if item.kind in _WRONG),
+            *(
+                StatusProblem(_FAILURES.get(item.resource, _WRONG[item.kind]), item.id, item.message)
+                for item in inbox
+                if item.kind in _WRONG
+            ),
         ]
         return {
             "is_ok": not wrong,
@@ -102,10 +106,6 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
 def get_inbox(request: Request, inventory: OpenInventory, caller: Caller) -> Any:
     """List what waits for a person: canaries, approvals, failures, what did not land, ended streams, gaps."""
     return {"items": _list_inbox(services_of(request), inventory, caller)}
-
-
-def _code_of(item: InboxItem) -> str:
-    return _FAILURES.get(item.resource, _WRONG[item.kind])
 
 
 def _list_inbox(services: Services, inventory: Inventory, caller: Principal) -> list[InboxItem]:

@@ -77,7 +77,7 @@ class JobCalls:
         yield found
         seen, events_fail = 0, 0
         lost_at: float | None = None
-        while not is_final(found):
+        while not JobState(found["state"]).is_final:
             try:
                 # Events that broke off twice without a word are not to be had here.
                 if events_fail <= 1:
@@ -95,8 +95,3 @@ class JobCalls:
                     raise
                 events_fail = 0
                 time.sleep(_POLL_SECONDS)
-
-
-def is_final(job: Mapping[str, Any]) -> bool:
-    """Whether nothing more happens to the job by itself."""
-    return JobState(job["state"]).is_final
