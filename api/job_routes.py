@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import GenericAlias
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, create_model
 
 from api.answers import (
     CHANGED,
@@ -19,6 +21,7 @@ from api.answers import (
     versioned,
 )
 from api.listing import LIST_INVALID
+from api.schemas_backfills import BackfillEvent
 from api.watching import (
     LOG_ANSWER,
     WATCH_ANSWER,
@@ -39,7 +42,7 @@ INVALID: Final = "A parameter is not valid; `errors` has every violation."
 
 @dataclass(frozen=True, slots=True)
 class JobResource:
-    """A kind of job in the API: its shapes, and the dependencies of its routes.
+    """A kind of job in the API: its shape, and the dependencies of its routes.
 
     ``service`` returns the service of the kind, ``listing`` what a list is asked for. ``cancel`` is the
     description of what a cancel does.
@@ -50,8 +53,6 @@ class JobResource:
     listing: Callable[..., ListRequest]
     cancel: str
     shape: type[Any]
-    page_shape: type[Any]
-    events_shape: type[Any]
 
     @property
     def noun(self) -> str:
@@ -72,6 +73,18 @@ class JobResource:
     def unknown(self) -> str:
         """What a 404 means."""
         return f"There is no such {self.noun}."
+
+    @property
+    def page_shape(self) -> type[BaseModel]:
+        """A page of its jobs."""
+        fields: Any = {self.collection: GenericAlias(list, self.shape), "next_page_token": str | None}
+        return create_model(f"{self.noun.title()}Page", __doc__=f"Some {self.collection}.", **fields)
+
+    @property
+    def events_shape(self) -> type[BaseModel]:
+        """The history of one of its jobs."""
+        about = f"A {self.noun}'s history, oldest first."
+        return create_model(f"{self.noun.title()}Events", __doc__=about, events=list[BackfillEvent])
 
     def operation(self, verb: str, what: str = "") -> dict[str, Any]:
         """Return the names of an operation, such as ``listMergeEvents``."""

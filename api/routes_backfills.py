@@ -27,9 +27,7 @@ from api.job_routes import JobResource, add_action_route, add_job_routes
 from api.listing import backfill_listing
 from api.schemas_backfills import (
     BackfillChange,
-    BackfillEvents,
     BackfillOut,
-    BackfillPage,
     BackfillRetry,
     PlanOut,
 )
@@ -47,8 +45,6 @@ BACKFILLS: Final = JobResource(
     listing=backfill_listing,
     cancel="Stop a backfill: no new request starts; `in_flight_at_most` says what still goes out.",
     shape=BackfillOut,
-    page_shape=BackfillPage,
-    events_shape=BackfillEvents,
 )
 
 

@@ -1,24 +1,58 @@
 """Compactions as a resource: listed, shown, watched, cancelled and retried; schedules create them."""
 
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field
 
 from api.answers import service_of
 from api.job_routes import JobResource, add_job_routes, add_retry_route
 from api.listing import merge_listing
-from api.schemas_compactions import CompactionEvents, CompactionOut, CompactionPage
+from api.schemas_merges import MergeError
 from backup.compaction.kind import COMPACTION
+from model.job import JobState
 
 router: Final = APIRouter(tags=["compactions"])
+_EXAMPLE: Final[dict[str, Any]] = {
+    "id": "cp_01K0ABCDEFGHJKMNPQRSTVWXYZ",
+    "state": "SUCCEEDED",
+    "tables": ["archive", "staging.orders"],
+    "files_removed": {"archive": 812, "staging.orders": 40},
+    "created_by": "schedule:compactions",
+    "created_at": "2026-01-03T03:00:00Z",
+    "started_at": "2026-01-03T03:00:01Z",
+    "finished_at": "2026-01-03T03:02:09Z",
+    "restarts": 0,
+    "error": None,
+    "etag": '"5"',
+}
+
+
+class CompactionOut(BaseModel):
+    """One compaction job."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
+    id: str
+    state: JobState
+    tables: list[str] = Field(description="archive, and tables of rows as dataset.table.")
+    files_removed: dict[str, int] = Field(description="How many files fewer each table has that is done.")
+    created_by: str
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    restarts: int = Field(description="Drivers that died and were replaced since a person last started it.")
+    error: MergeError | None
+    etag: str
+
+
 COMPACTIONS: Final = JobResource(
     COMPACTION,
     service=service_of(lambda services: services.compactions),
     listing=merge_listing,
     cancel="Stop a compaction: what is compacted stays so, and no row changes.",
     shape=CompactionOut,
-    page_shape=CompactionPage,
-    events_shape=CompactionEvents,
 )
 add_job_routes(router, COMPACTIONS)
 add_retry_route(router, COMPACTIONS, "It has not ended, or it has compacted everything.")

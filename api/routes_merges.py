@@ -9,7 +9,7 @@ from api.answers import CREATED_HEADERS, Caller, IdempotencyKey, point_to, probl
 from api.job_routes import JobResource, add_job_routes, add_retry_route
 from api.listing import merge_listing
 from api.schemas import Since
-from api.schemas_merges import MergeAudits, MergeEvents, MergeOut, MergePage
+from api.schemas_merges import MergeAudits, MergeOut
 from reporting.kind import MERGE
 from reporting.request import MergeCreate
 from reporting.service import MergeService
@@ -24,8 +24,6 @@ MERGES: Final = JobResource(
     listing=merge_listing,
     cancel="Stop a merge: what is merged stays merged, the source in hand is merged whole or not at all.",
     shape=MergeOut,
-    page_shape=MergePage,
-    events_shape=MergeEvents,
 )
 Merges = Annotated[MergeService, Depends(_find)]
 

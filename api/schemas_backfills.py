@@ -190,13 +190,6 @@ class BackfillOut(BackfillRequest):
     etag: str
 
 
-class BackfillPage(BaseModel):
-    """Some backfills."""
-
-    backfills: list[BackfillOut]
-    next_page_token: str | None
-
-
 class PublishedSide(BaseModel):
     """A message as it would be published, without the tags; data is its own text, else base64, cut at 4 KiB."""
 
@@ -318,12 +311,6 @@ class BackfillEvent(BaseModel):
     actor: str
     what: str
     why: str | None
-
-
-class BackfillEvents(BaseModel):
-    """A backfill's history, oldest first."""
-
-    events: list[BackfillEvent]
 
 
 class BackfillSlice(BaseModel):

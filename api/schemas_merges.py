@@ -6,7 +6,6 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from api.schemas import CodedMessage
-from api.schemas_backfills import BackfillEvent
 from model.job import JobState
 
 EXAMPLE_ID: Final = "mg_01K0ABCDEFGHJKMNPQRSTVWXYZ"
@@ -100,19 +99,6 @@ class MergeOut(BaseModel):
     restarts: int = Field(description="Drivers that died and were replaced since a person last started it.")
     error: MergeError | None
     etag: str
-
-
-class MergeEvents(BaseModel):
-    """A merge's history, oldest first."""
-
-    events: list[BackfillEvent]
-
-
-class MergePage(BaseModel):
-    """Some merges."""
-
-    merges: list[MergeOut]
-    next_page_token: str | None
 
 
 class MergeNight(MergedSource):
