@@ -76,7 +76,7 @@ def check_living(record: StreamRecord, way_out: str) -> None:
         StreamStateError: it has ended.
     """
     if not record.is_living:
-        raise StreamStateError(f"{record.name} is {record.state}{way_out}.", state=record.state)
+        raise StreamStateError(f"{record.name} is {record.state}{way_out}", state=record.state)
 
 
 def append_event(
