@@ -57,9 +57,8 @@ class AuditTrail:
 
     def write(self, line: AuditLine) -> None:
         """Keep the line, and write it to the service's log."""
-        fields = asdict(line)
-        _LOG.info("audit", **fields)
-        self._store.append_audit(**fields)
+        _LOG.info("audit", **asdict(line))
+        self._store.append_audit(line.actor, line.action, line.target, line.outcome, line.why)
 
     def count(self, line: AuditLine) -> None:
         """Count a line that comes again and again."""
