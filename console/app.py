@@ -1,7 +1,7 @@
 """The console as an ASGI app: its pages, their live updates, sign-in and actions."""
 
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -146,8 +146,7 @@ class Console:
                 zone=visit.zone,
                 is_stopping=self._is_stopping,
             )
-            headers = {"X-Accel-Buffering": "no"}
-            return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+            return _event_stream(events)
 
         return answer
 
@@ -221,8 +220,7 @@ class Console:
         visit = await self._visit(request)
         topic = request.path_params["topic"]
         events = scan_messages(visit, topic, is_stopping=self._is_stopping)
-        headers = {"X-Accel-Buffering": "no"}
-        return StreamingResponse(events, media_type="text/event-stream", headers=headers)
+        return _event_stream(events)
 
     def _download(self, read: Callable[[Visit], bytes]) -> Answer:
         async def answer(request: Request) -> Response:
@@ -258,9 +256,7 @@ class Console:
             except SignedOutError:
                 said = _KEY_REFUSED
             return await self._sign_in_page(request, back, said)
-        response = RedirectResponse(back, _SEE_OTHER)
-        _set_cookie(request, response, SESSION_COOKIE, opened["token"], seconds=None)
-        return response
+        return _signed_in(request, opened, back)
 
     async def _start_sign_in(self, request: Request) -> Response:
         # A link, not a form: form-action 'self' would keep the browser from following it to the provider.
@@ -283,8 +279,7 @@ class Console:
         except (RequestRefusedError, ApiUnavailableError) as refused:
             response = await self._sign_in_page(request, back, refused.message)
         else:
-            response = RedirectResponse(back, _SEE_OTHER)
-            _set_cookie(request, response, SESSION_COOKIE, opened["token"], seconds=None)
+            response = _signed_in(request, opened, back)
         forget_attempt(response, state)
         return response
 
@@ -347,6 +342,17 @@ async def _get_asset(request: Request) -> Response:
     kept = f"public, max-age={_A_YEAR_SECONDS}, immutable" if is_dated else "no-cache"
     headers = {"Cache-Control": kept}
     return Response(content, media_type=MEDIA_TYPES[suffix], headers=headers)
+
+
+def _event_stream(events: AsyncIterator[str]) -> Response:
+    # No proxy keeps events back.
+    return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+
+
+def _signed_in(request: Request, opened: Mapping[str, Any], back: str) -> Response:
+    response = RedirectResponse(back, _SEE_OTHER)
+    _set_cookie(request, response, SESSION_COOKIE, opened["token"], seconds=None)
+    return response
 
 
 def _file_name(message_id: str) -> str:

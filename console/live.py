@@ -15,6 +15,11 @@ _BACK_AFTER: Final = "retry: 2000\n\n"
 SIGNED_OUT: Final = "event: signed-out\ndata: {}\n\n"
 
 
+def render_event(name: str, data: dict[str, Any]) -> str:
+    """Return a server-sent event."""
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+
+
 async def stream_page(
     read: Callable[[], Awaitable[str]],
     *,
@@ -37,19 +42,15 @@ async def stream_page(
             return
         except ApiUnavailableError as error:
             sent = None
-            yield _event("away", {"message": error.message})
+            yield render_event("away", {"message": error.message})
         else:
             as_of = show_time(datetime.now(UTC).replace(microsecond=0), zone)
             if html == sent:
-                yield _event("tick", {"as_of": as_of})
+                yield render_event("tick", {"as_of": as_of})
             else:
                 sent = html
-                yield _event("page", {"as_of": as_of, "html": html})
+                yield render_event("page", {"as_of": as_of, "html": html})
         waited = 0.0
         while waited < every_seconds and not is_stopping():
             await asyncio.sleep(_LOOK_SECONDS)
             waited += _LOOK_SECONDS
-
-
-def _event(name: str, data: dict[str, Any]) -> str:
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n"

@@ -2,13 +2,13 @@
 
 import asyncio
 import base64
-import json
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
+from console.live import SIGNED_OUT, render_event
 from console.payloads import lay_out_json, render_hex
 from console.view import make_url, parse_time, render, render_utc, show_time
 from console.visit import PagePart, SignedOutError, Visit, problem_of
@@ -85,7 +85,7 @@ async def scan_messages(visit: Visit, topic: str, *, is_stopping: Callable[[], b
                 try:
                     part = PagePart(problem=problem_of(refused))
                 except SignedOutError:
-                    yield "event: signed-out\ndata: {}\n\n"
+                    yield SIGNED_OUT
                     return
             except ApiUnavailableError as error:
                 part = PagePart(problem={"code": error.code, "detail": error.message, "errors": []})
@@ -174,4 +174,4 @@ def _event(name: str, visit: Visit, found: Mapping[str, Any]) -> str:
     data = {"html": render("scan.html", context), "more": found.get("more")}
     if "read" in found:
         data["read"] = str(show_time(found["read"], visit.zone))
-    return f"event: {name}\ndata: {json.dumps(data)}\n\n"
+    return render_event(name, data)

@@ -21,18 +21,18 @@ _JOB_STATES: Final = ("PENDING", "RUNNING", "PAUSED", "CANCELLING", "CANCELLED",
 class Page:
     """A page: its path below /console, its place in the menu, its templates, and what fills them.
 
-    ``live`` is the part that is kept up to date, and is rendered from the same context.
+    ``live`` is the part that is kept up to date, and is rendered from the same context as ``template`` around it.
     """
 
     path: str
     menu: str
-    template: str
     live: str
     read: Callable[[Visit], dict[str, Any]]
     # Of a warehouse that bills by the byte no page asks again and again by itself: None is never.
     every_seconds: float | None = 3.0
     # Its part depends on who the caller is, or has a token of one browser; others are shared by equal rights.
     is_personal: bool = False
+    template: str = "live.html"
 
 
 def _read_streams(visit: Visit) -> dict[str, Any]:
@@ -56,31 +56,20 @@ def _read_backfills(visit: Visit) -> dict[str, Any]:
 
 
 PAGES: Final = (
-    Page("", "home", "home.html", "home_live.html", read_home),
-    Page("/topics", "topics", "topics.html", "topics_live.html", read_topics, 60.0),
-    Page("/topics/{topic}", "topics", "topic.html", "topic_live.html", read_topic, None),
-    Page("/topics/{topic}/message", "topics", "message.html", "message_live.html", read_message, None),
-    Page("/streams", "streams", "streams.html", "streams_live.html", _read_streams),
-    Page("/streams/{name}", "streams", "stream.html", "stream_live.html", read_stream),
-    Page("/sources", "sources", "sources.html", "sources_live.html", read_sources, 60.0),
+    Page("", "home", "home_live.html", read_home),
+    Page("/topics", "topics", "topics_live.html", read_topics, 60.0),
+    Page("/topics/{topic}", "topics", "topic_live.html", read_topic, None, template="topic.html"),
+    Page("/topics/{topic}/message", "topics", "message_live.html", read_message, None),
+    Page("/streams", "streams", "streams_live.html", _read_streams),
+    Page("/streams/{name}", "streams", "stream_live.html", read_stream),
+    Page("/sources", "sources", "sources_live.html", read_sources, 60.0),
     # What these two read costs queries, as a topic's own page does.
-    Page("/sources/{name}", "sources", "source.html", "source_live.html", read_source, None),
-    Page(
-        "/sources/{name}/dead-letters", "sources", "letters.html", "letters_live.html", read_source_letters, None
-    ),
-    Page(
-        "/approvals", "approvals", "approvals.html", "approvals_live.html", read_approvals, 10.0, is_personal=True
-    ),
-    Page("/approvals/{id}", "approvals", "approval.html", "approval_live.html", _read_approval),
-    Page("/backfills", "backfills", "backfills.html", "backfills_live.html", _read_backfills),
-    Page("/backfills/{id}", "backfills", "backfill.html", "backfill_live.html", read_backfill),
-    Page(
-        "/backfills/{id}/dead-letters",
-        "backfills",
-        "dead_letters.html",
-        "dead_letters_live.html",
-        read_letters,
-        None,
-    ),
-    Page("/backfills/{id}/missing", "backfills", "missing.html", "missing_live.html", read_missing, None),
+    Page("/sources/{name}", "sources", "source_live.html", read_source, None),
+    Page("/sources/{name}/dead-letters", "sources", "letters_live.html", read_source_letters, None),
+    Page("/approvals", "approvals", "approvals_live.html", read_approvals, 10.0, is_personal=True),
+    Page("/approvals/{id}", "approvals", "approval_live.html", _read_approval),
+    Page("/backfills", "backfills", "backfills_live.html", _read_backfills, template="backfills.html"),
+    Page("/backfills/{id}", "backfills", "backfill_live.html", read_backfill),
+    Page("/backfills/{id}/dead-letters", "backfills", "dead_letters_live.html", read_letters, None),
+    Page("/backfills/{id}/missing", "backfills", "missing_live.html", read_missing, None),
 )

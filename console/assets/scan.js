@@ -1,4 +1,6 @@
 // A search for messages: what it finds comes as it is found, with what has been read so far, until Stop.
+import { parse, signInWhenSignedOut } from "./live.js";
+
 export function followScans() {
   for (const place of document.querySelectorAll("[data-scan]")) scan(place, place.dataset.scan);
 }
@@ -32,10 +34,7 @@ function scan(place, address) {
     more.hidden = !next;
     more.onclick = () => scan(place, next);
   });
-  on("signed-out", () => {
-    source.close();
-    location.assign("/console/sign-in?return=" + encodeURIComponent(location.pathname + location.search));
-  });
+  signInWhenSignedOut(source);
   // It is not begun again by itself: each reading of messages is a query and a line in the audit log.
   source.addEventListener("error", () => {
     end();
@@ -43,8 +42,6 @@ function scan(place, address) {
   });
 }
 
-// A parsed document runs no script, and the page's policy allows none of its own.
 function nodes(html) {
-  const parsed = new DOMParser().parseFromString(html, "text/html").body;
-  return [...parsed.childNodes].map((node) => document.importNode(node, true));
+  return [...parse(html).childNodes].map((node) => document.importNode(node, true));
 }
