@@ -30,7 +30,7 @@ from console.guard import (
     read_form,
 )
 from console.live import SIGNED_OUT, stream_page
-from console.messages import read_payload, scan_messages
+from console.messages import find_scan_range, read_payload, scan_messages
 from console.new_backfill import check_query
 from console.pages import PAGES, Page
 from console.sign_in import (
@@ -219,7 +219,8 @@ class Console:
         check_own_page(request)
         visit = await self._visit(request)
         topic = request.path_params["topic"]
-        events = scan_messages(visit, topic, is_stopping=self._is_stopping)
+        start, end = find_scan_range(visit)
+        events = scan_messages(visit, topic, start, end, is_stopping=self._is_stopping)
         return _event_stream(events)
 
     def _download(self, read: Callable[[Visit], bytes]) -> Answer:

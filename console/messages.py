@@ -8,9 +8,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
+from console.forms import form_fault
 from console.live import SIGNED_OUT, render_event
 from console.payloads import lay_out_json, render_hex
-from console.view import make_url, parse_time, render, render_utc, show_time
+from console.view import find_time, make_url, render, render_utc, show_time
 from console.visit import PagePart, SignedOutError, Visit, problem_of
 from model.errors import ApiUnavailableError, RequestRefusedError
 
@@ -66,13 +67,26 @@ def read_payload(visit: Visit) -> bytes:
     return _download(visit, visit.path_params["topic"], message)
 
 
-async def scan_messages(visit: Visit, topic: str, *, is_stopping: Callable[[], bool]) -> AsyncIterator[str]:
+def find_scan_range(visit: Visit) -> tuple[datetime, datetime]:
+    """Return the range of a search, which is in its URL.
+
+    Raises:
+        RequestRefusedError: it has none.
+    """
+    start, end = (find_time(visit.params.get(name)) for name in ("from", "to"))
+    if start is None or end is None:
+        raise form_fault("A search takes the times from and to.")
+    return start, end
+
+
+async def scan_messages(
+    visit: Visit, topic: str, start: datetime, end: datetime, *, is_stopping: Callable[[], bool]
+) -> AsyncIterator[str]:
     """Yield what a search finds, day by day and newest first, and before each day what has been read so far.
 
     It ends at ``PAGE_SIZE`` messages, with the address that goes on; a browser that leaves ends it too, with the
     query under way.
     """
-    start, end = parse_time(visit.params["from"]), parse_time(visit.params["to"])
     token, count = visit.params.get("page_token"), 0
     # A token of an earlier page has that page's day.
     for low, high in split_days(start, end):
@@ -148,9 +162,8 @@ def _download(visit: Visit, topic: str, message: Mapping[str, Any]) -> bytes:
 
 def _window_of(message: Mapping[str, Any]) -> dict[str, str]:
     """Return the narrowest range that has the message; of a time that is none the API says what is wrong."""
-    try:
-        ingested = parse_time(message["ingest_time"])
-    except ValueError:
+    ingested = find_time(message["ingest_time"])
+    if ingested is None:
         return {"from": message["ingest_time"] or "-", "to": message["ingest_time"] or "-"}
     return {"from": render_utc(ingested), "to": render_utc(ingested + _MOMENT)}
 

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from console.forms import Action, ActionPage, FormField, form_fault, parse_number
 from console.messages import PREVIEW_BYTES
-from console.view import parse_time, plain_time, render_utc
+from console.view import find_time, plain_time, render_utc
 from console.visit import PagePart, Visit
 from model.principal import RUN
 
@@ -89,11 +89,7 @@ def _read_versions(visit: Visit, name: str) -> dict[str, Any]:
 
 def find_since(visit: Visit) -> datetime:
     """Return from when on dead letters are counted: the URL's time, else 30 days ago."""
-    try:
-        found = parse_time(visit.params.get("since", "").strip())
-    except ValueError:
-        return datetime.now(UTC).replace(microsecond=0) - _SINCE
-    return found
+    return find_time(visit.params.get("since")) or datetime.now(UTC).replace(microsecond=0) - _SINCE
 
 
 def _read_letters(visit: Visit, name: str, since: datetime) -> PagePart:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from console.messages import FILTERS, read_messages
-from console.view import make_url, parse_time, render_utc
+from console.view import find_time, make_url, parse_time, render_utc
 from console.visit import PagePart, Visit
 from console.volumes import read_heat
 from model.principal import MESSAGES
@@ -99,8 +99,9 @@ def find_range(params: Mapping[str, str], step: str, now: datetime) -> tuple[dat
         datetime.datetime(2026, 1, 1, 10, 0, tzinfo=datetime.timezone.utc)
     """
     width = _STEPS[step]
-    end = _moment(params.get("to"), now) or _ceiling(now, width)
-    start = _moment(params.get("from"), now) or end - _SPANS[step]
+    zone = now.tzinfo or UTC
+    end = find_time(params.get("to"), zone) or _ceiling(now, width)
+    start = find_time(params.get("from"), zone) or end - _SPANS[step]
     return (start, end) if start < end else (end - _SPANS[step], end)
 
 
@@ -132,11 +133,3 @@ def draw_histogram(buckets: Sequence[Mapping[str, Any]], width: timedelta) -> di
 def _ceiling(moment: datetime, width: timedelta) -> datetime:
     whole = datetime.min.replace(tzinfo=UTC)
     return moment + (whole - moment) % width
-
-
-def _moment(text: str | None, now: datetime) -> datetime | None:
-    try:
-        found = datetime.fromisoformat(text.strip()) if text else None
-    except ValueError:
-        return None
-    return found if found is None or found.tzinfo else found.replace(tzinfo=now.tzinfo)

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping
-from datetime import UTC, datetime, tzinfo
+from datetime import MAXYEAR, MINYEAR, UTC, datetime, tzinfo
 from functools import cache
 from importlib.resources import files
 from typing import Any, Final
@@ -91,6 +91,24 @@ def parse_time(value: str) -> datetime:
     """Return the aware time of an RFC 3339 text of the API."""
     found = datetime.fromisoformat(value)
     return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+def find_time(text: str | None, zone: tzinfo = UTC) -> datetime | None:
+    """Return the aware time of a text in an address, None of what is none; without an offset it is of ``zone``.
+
+    The first and the last year count as none: in another zone, or a step later, such a time would not exist.
+
+    Example:
+        >>> find_time("2026-01-01"), find_time("9999-12-31"), find_time("yesterday")
+        (datetime.datetime(2026, 1, 1, 0, 0, tzinfo=datetime.timezone.utc), None, None)
+    """
+    try:
+        found = datetime.fromisoformat((text or "").strip())
+    except ValueError:
+        return None
+    if not MINYEAR < found.year < MAXYEAR:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=zone)
 
 
 def show_time(value: str | datetime | None, zone: tzinfo) -> Markup:

@@ -250,6 +250,26 @@ def test_a_brushed_range_becomes_a_plan_and_a_plan_a_backfill(yard: Yard, signed
     assert (job.request["topic"], job.plan_id) == ("replay", plan)
 
 
+@pytest.mark.parametrize(
+    "address",
+    [
+        "/topics/orders?to=0001-01-01",
+        "/topics/orders?from=0001-01-01T00:00:00%2B14:00&to=2026-01-01",
+        "/topics/orders?to=9999-12-31T23:59:59&zone=Asia/Tokyo",
+        "/topics/orders?step=hour&from=9999-12-30&to=9999-12-31T12:00",
+        "/topics/orders/message?id=1&at=9999-12-31T23:59:59.999999Z",
+        "/topics/orders/message?id=1&at=0001-01-01T00:00:00%2B14:00",
+        "/sources/orders?since=0001-01-01T00:00:00%2B14:00",
+        "/scan/orders",
+        "/scan/orders?from=never&to=2026-01-01",
+    ],
+)
+def test_an_address_with_a_time_at_the_calendar_s_end_or_none_is_answered(
+    signed_in: httpx.Client, address: str
+) -> None:
+    assert signed_in.get(f"/console{address}").status_code < 500
+
+
 def test_live_updates_send_the_part_first_and_then_only_what_has_changed(
     yard: Yard, signed_in: httpx.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:

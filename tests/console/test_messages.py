@@ -20,7 +20,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.lake.archive import LakeArchive
-from console.messages import scan_messages
+from console.messages import find_scan_range, scan_messages
 from console.payloads import compare_sides, lay_out_json, render_hex
 from model.archive import Attempt
 from tests.console.test_app import SECONDS, _client, sign_in, token_of
@@ -197,7 +197,7 @@ def test_a_search_that_nobody_follows_any_more_reads_nothing_more() -> None:
         params = {"from": "2026-01-01T00:00:00Z", "to": "2026-02-01T00:00:00Z"}
         api = SimpleNamespace(search_messages=search)
         visit: Any = SimpleNamespace(params=params, zone=ZoneInfo("UTC"), api=api)
-        events = scan_messages(visit, "orders", is_stopping=lambda: False)
+        events = scan_messages(visit, "orders", *find_scan_range(visit), is_stopping=lambda: False)
         seen = [await anext(events) for _ in range(4)]
         await events.aclose()
         assert [each.split("\n")[0] for each in seen] == ["event: progress", "event: found"] * 2
