@@ -24,26 +24,16 @@ function connect(asOf) {
     asOf.parentElement.classList.add("late");
     say(JSON.parse(event.data).message);
   });
-  signInWhenSignedOut(source);
+  source.addEventListener("signed-out", () => {
+    source.close();
+    location.assign("/console/sign-in?return=" + encodeURIComponent(location.pathname + location.search));
+  });
   source.addEventListener("error", () => {
     asOf.parentElement.classList.add("late");
     say("The console does not answer. The figures are those of the time above; it is asked again.");
     if (source.readyState === EventSource.CLOSED) setTimeout(() => connect(asOf), RETRY_MILLISECONDS);
   });
   window.addEventListener("pagehide", () => source.close(), { once: true });
-}
-
-// Goes to the sign-in and back when the session ends.
-export function signInWhenSignedOut(source) {
-  source.addEventListener("signed-out", () => {
-    source.close();
-    location.assign("/console/sign-in?return=" + encodeURIComponent(location.pathname + location.search));
-  });
-}
-
-// A parsed document runs no script, and the page's policy allows none of its own.
-export function parse(html) {
-  return new DOMParser().parseFromString(html, "text/html").body;
 }
 
 function say(message) {
@@ -56,7 +46,8 @@ function replace(place, html) {
   const selection = document.getSelection();
   // Text that somebody is selecting stays until they are done.
   if (selection && !selection.isCollapsed && place.contains(selection.anchorNode)) return;
-  const wanted = parse(html);
+  // A parsed document runs no script, and the page's policy allows none of its own.
+  const wanted = new DOMParser().parseFromString(html, "text/html").body;
   const atEnd = [...place.querySelectorAll("[data-follow]")].filter(isAtEnd).map((each) => each.id);
   morphChildren(place, wanted);
   for (const id of atEnd) toEnd(document.getElementById(id));

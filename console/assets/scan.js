@@ -1,6 +1,4 @@
 // A search for messages: what it finds comes as it is found, with what has been read so far, until Stop.
-import { parse, signInWhenSignedOut } from "./live.js";
-
 export function followScans() {
   for (const place of document.querySelectorAll("[data-scan]")) scan(place, place.dataset.scan);
 }
@@ -34,7 +32,10 @@ function scan(place, address) {
     more.hidden = !next;
     more.onclick = () => scan(place, next);
   });
-  signInWhenSignedOut(source);
+  on("signed-out", () => {
+    source.close();
+    location.assign("/console/sign-in?return=" + encodeURIComponent(location.pathname + location.search));
+  });
   // It is not begun again by itself: each reading of messages is a query and a line in the audit log.
   source.addEventListener("error", () => {
     end();
@@ -42,6 +43,8 @@ function scan(place, address) {
   });
 }
 
+// A parsed document runs no script, and the page's policy allows none of its own.
 function nodes(html) {
-  return [...parse(html).childNodes].map((node) => document.importNode(node, true));
+  const parsed = new DOMParser().parseFromString(html, "text/html").body;
+  return [...parsed.childNodes].map((node) => document.importNode(node, true));
 }
