@@ -1,6 +1,8 @@
 """The engine of rollouts: brings each one step further, whichever replica looks at it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -102,19 +104,15 @@ class RolloutEngine:
 
     def _begin(self, rollout: Rollout, record: StreamRecord) -> None:
         """Begin with what runs; where something else runs by now, nothing is touched."""
-        try:
+        with self._ending(rollout, RolloutState.REFUSED):
             if rollout.strategy == "restart":
                 before = self._read_before(rollout, record)
                 if self._waits_for_figures(rollout, record, before):
                     return
-                compared = {"before": None if before is None else before.to_json()}
+                compared = {"before": None if before is None else asdict(before)}
                 self._store.drain_for_rollout(rollout, RolloutState.DRAINING, compared=compared)
             else:
                 self._store.update_for_rollout(rollout, RolloutState.UPDATING, update_request(rollout))
-        except (RolloutStateError, StoreUnavailableError):
-            raise
-        except RefeedError as exc:
-            self._end(rollout, RolloutState.REFUSED, error=FaultRecord.of(exc))
         failpoint.hit("rollout.begun")
 
     def _read_before(self, rollout: Rollout, record: StreamRecord) -> WatchFigures | None:
@@ -142,12 +140,8 @@ class RolloutEngine:
         def guard(stopped: StreamRecord, living: Sequence[StreamRecord]) -> None:
             check_work(stopped.name, stopped.kind, side.options, living)
 
-        try:
+        with self._ending(rollout, RolloutState.FAILED):
             self._store.launch_for_rollout(rollout, state, side, guard=guard)
-        except (RolloutStateError, StoreUnavailableError):
-            raise
-        except RefeedError as exc:
-            self._end(rollout, RolloutState.FAILED, error=FaultRecord.of(exc))
         failpoint.hit("rollout.launched")
 
     def _await_start(self, rollout: Rollout, record: StreamRecord) -> None:
@@ -197,13 +191,12 @@ class RolloutEngine:
         self._judge(rollout, record)
 
     def _judge(self, rollout: Rollout, record: StreamRecord) -> None:
-        known, spec = rollout.compared or {}, _spec_of(rollout)
+        spec = _spec_of(rollout)
         seconds = self._seconds(rollout)
         status = self._read_status(record)
         after = WatchFigures.of_process(status, seconds, self._read_lag(record, status))
-        before = known.get("before")
         verdict, why = judge(
-            None if before is None else WatchFigures.from_json(before),
+            WatchFigures.before(rollout.compared),
             after,
             is_over=seconds >= spec.validate_.seconds,
             min_messages=spec.validate_.min_messages,
@@ -211,7 +204,7 @@ class RolloutEngine:
         )
         if verdict is WatchVerdict.OPEN:
             return
-        compared = {**known, "after": after.to_json()}
+        compared = {**(rollout.compared or {}), "after": asdict(after)}
         if verdict is WatchVerdict.PASSED:
             self._pass(rollout, why=why, compared=compared)
         else:
@@ -339,17 +332,23 @@ class RolloutEngine:
             self._take_back(rollout, fault, **changes)
 
     def _take_back(self, rollout: Rollout, fault: FaultRecord, **changes: Any) -> None:
-        try:
+        with self._ending(rollout, RolloutState.FAILED):
             if rollout.update_id is None:
                 self._store.drain_for_rollout(rollout, RolloutState.ROLLING_BACK, error=fault, **changes)
             else:
                 back = update_request(rollout, is_back=True)
                 self._store.update_for_rollout(rollout, RolloutState.ROLLING_BACK, back, error=fault, **changes)
+        failpoint.hit("rollout.rolling_back")
+
+    @contextmanager
+    def _ending(self, rollout: Rollout, state: RolloutState) -> Iterator[None]:
+        """End the rollout in ``state`` when the block fails, unless another step or another try comes first."""
+        try:
+            yield
         except (RolloutStateError, StoreUnavailableError):
             raise
         except RefeedError as exc:
-            self._end(rollout, RolloutState.FAILED, error=FaultRecord.of(exc))
-        failpoint.hit("rollout.rolling_back")
+            self._end(rollout, state, error=FaultRecord.of(exc))
 
     def _end(self, rollout: Rollout, state: RolloutState, **changes: Any) -> None:
         ended = self._store.advance_rollout(rollout, state, **changes)

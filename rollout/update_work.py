@@ -167,20 +167,17 @@ class UpdateWork:
             except (RefeedError, OSError) as exc:
                 self._end(update, place, UpdateState.REFUSED, error=UpdateFault.of(exc).shown())
                 return
-            checked = found.to_json()
             if not found.passes:
                 why = " ".join(f"{each.message} {each.remedy.advice}" for each in found.reasons)
                 fault = UpdateFault("update_refused", why)
-                self._end(update, place, UpdateState.REFUSED, error=fault, checked=checked)
+                self._end(update, place, UpdateState.REFUSED, error=fault, checked=found.to_json())
                 return
             why_not = "; ".join(found.no_way_back)
             way = "there is a way back" if found.has_way_back else f"there is no way back: {why_not}"
-            state = UpdateState.SNAPSHOTTING if request.shadow is None else UpdateState.SHADOWING
-            self._advance(update, state, checked=checked, why=way)
-            if request.shadow is None:
-                failpoint.hit("update.snapshotting")
-            else:
-                failpoint.hit("shadow.starting")
+            is_direct = request.shadow is None
+            state = UpdateState.SNAPSHOTTING if is_direct else UpdateState.SHADOWING
+            self._advance(update, state, checked=found.to_json(), why=way)
+            failpoint.hit("update.snapshotting" if is_direct else "shadow.starting")
         except (RefeedError, OSError) as exc:
             # The next look checks again, unless somebody decided it meanwhile.
             _log.info("check_not_kept", stream=update.stream, error=str(exc))
@@ -245,7 +242,7 @@ class UpdateWork:
                 before = outgoing.status()
                 lag = self._read_lag(place.record, before)
                 figures = WatchFigures.of_last_minute(before, lag)
-                changes["figures"] = {**(update.figures or {}), "before": figures.to_json()}
+                changes["figures"] = {**(update.figures or {}), "before": asdict(figures)}
             handing = self._advance(update, state, **changes)
             failpoint.hit("update.handing_over")
             self._hand_over(handing, place)
@@ -315,37 +312,29 @@ class UpdateWork:
         if outgoing is not None:
             # It has let go of the stream, and only Spark's end is left of it.
             self._standbys.leave(outgoing)
-        if place.record.wanted is not Wanted.RUNNING:
-            self._end(update, place, UpdateState.FAILED, error=update.abandoned(place.record.wanted))
-        elif update.state is UpdateState.HANDING_OVER:
-            self._advance(update, UpdateState.WATCHING)
-            failpoint.hit("update.watching")
-        else:
-            self._finish_back(update, place)
+        self._settle_hand_over(update, place, has_taken_over=True)
 
     def _lose_hand_over(self, update: StreamUpdate, place: UpdatedStream) -> None:
         """Go on after the process that was to take over has ended, and the other one too."""
         place.held.process, place.held.start_at = None, 0.0
         self._standbys.forget(update.stream)
+        # One that had the stream and ended by no fault of its own is started again by the agent.
+        status = place.status_of(update.instance_id)
+        has_taken_over = status.get("epoch") is not None and status.get("state") != "failed"
+        self._settle_hand_over(update, place, has_taken_over=has_taken_over)
+
+    def _settle_hand_over(self, update: StreamUpdate, place: UpdatedStream, *, has_taken_over: bool) -> None:
+        """Write down the step after a hand-over; a stream that went back is the old release's either way."""
         if place.record.wanted is not Wanted.RUNNING:
             self._end(update, place, UpdateState.FAILED, error=update.abandoned(place.record.wanted))
         elif update.state is UpdateState.HANDING_BACK:
-            # The stream is the old release's, which the agent starts.
-            self._finish_back(update, place)
-        elif self._has_taken_over(update, place):
-            # It had the stream, and ended by no fault of its own: the agent starts it again.
+            fault = update.error or UpdateFault("update_unwanted", "The update was taken back.")
+            self._end(update, place, UpdateState.ROLLED_BACK, error=fault, replay=self._replay_of(update, place))
+        elif has_taken_over:
             self._advance(update, UpdateState.WATCHING)
             failpoint.hit("update.watching")
         else:
             self._fail(update, place, "stream_died", "The new release ended in the hand-over.")
-
-    def _has_taken_over(self, update: StreamUpdate, place: UpdatedStream) -> bool:
-        status = place.status_of(update.instance_id)
-        return status.get("epoch") is not None and status.get("state") != "failed"
-
-    def _finish_back(self, update: StreamUpdate, place: UpdatedStream) -> None:
-        fault = update.error or UpdateFault("update_unwanted", "The update was taken back.")
-        self._end(update, place, UpdateState.ROLLED_BACK, error=fault, replay=self._replay_of(update, place))
 
     def _watch(self, update: StreamUpdate, place: UpdatedStream) -> None:
         record, process = place.record, place.held.process
@@ -367,9 +356,8 @@ class UpdateWork:
         seconds = (datetime.now(UTC) - update.changed_at).total_seconds()
         lag = self._read_lag(record, status)
         after = WatchFigures.of_process(status, seconds, lag)
-        known = (update.figures or {}).get("before")
         verdict, why = judge(
-            None if known is None else WatchFigures.from_json(known),
+            WatchFigures.before(update.figures),
             after,
             is_over=seconds >= update.request.validate_seconds,
             min_messages=update.request.min_messages,
@@ -378,7 +366,7 @@ class UpdateWork:
         update = self._note_pause(update, place, status)
         if verdict is WatchVerdict.OPEN:
             return
-        figures = {**(update.figures or {}), "after": after.to_json()}
+        figures = {**(update.figures or {}), "after": asdict(after)}
         update = self._store.note_update(update, figures=figures)
         if verdict is WatchVerdict.FAILED:
             self._fail(update, place, "update_failed", why)

@@ -78,13 +78,10 @@ class WatchFigures:
         return cls(seconds, **_counts(status.get("totals") or {}), lag_seconds=lag_seconds)
 
     @classmethod
-    def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the figures that :meth:`to_json` described."""
-        return cls(**fields)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what :meth:`from_json` takes."""
-        return asdict(self)
+    def before(cls, compared: Mapping[str, Any] | None) -> Self | None:
+        """Return the old release's figures that a record keeps; None where it has none."""
+        found = (compared or {}).get("before")
+        return None if found is None else cls(**found)
 
     def rate(self, count: float | None) -> float | None:
         """Return ``count`` a second; None where it is not known."""

@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -75,7 +75,7 @@ def test_figures_are_read_from_a_status() -> None:
     ]
     totals = {"messages": 12000, "dead_letters": 12, "faults": 0}
     assert WatchFigures.of_process({"totals": totals}, 120.0, 2.0) == AFTER
-    assert WatchFigures.from_json(AFTER.to_json()) == AFTER
+    assert WatchFigures.before({"before": asdict(AFTER)}) == AFTER
     assert WatchFigures(60.0, 0.0, 0.0, 0.0, 0.0).dead_share == 0.0
 
 
