@@ -140,19 +140,18 @@ class Deployment:
         return KnownReleases(self.store, self.releases)
 
     @cached_property
-    def update_checker(self) -> "UpdateChecker":
-        """What checks updates of streams whose state is in this home, by the settings of this process."""
-        from rollout.checking import UpdateChecker
-
-        environment = {**os.environ, "REFEED_HOME": str(self.settings.home)}
-        return UpdateChecker(self.settings, self.releases, self.warehouse, environment)
-
-    @cached_property
     def checks(self) -> "CheckService":
         """What checks updates for callers."""
         from rollout.checking import CheckService
 
-        return CheckService(self.streams, self.update_checker)
+        return CheckService(self.streams, self._open_checker(self.warehouse))
+
+    def _open_checker(self, warehouse: "Warehouse") -> "UpdateChecker":
+        """Return what checks updates of streams whose state is in this home, by the settings of this process."""
+        from rollout.checking import UpdateChecker
+
+        environment = {**os.environ, "REFEED_HOME": str(self.settings.home)}
+        return UpdateChecker(self.settings, self.releases, warehouse, environment)
 
     @cached_property
     def templates(self) -> "TemplateService":
@@ -330,17 +329,15 @@ class Deployment:
     @cached_property
     def update_work(self) -> "UpdateWork":
         """What an agent does about updates of the streams that it holds."""
-        from rollout.checking import UpdateChecker
         from rollout.update_work import UpdateWork
         from warehouse.open import open_warehouse
 
-        settings = self.settings
-        environment = {**os.environ, "REFEED_HOME": str(settings.home)}
-
-        def open_checker() -> UpdateChecker:
-            return UpdateChecker(settings, self.releases, open_warehouse(settings), environment)
-
-        return UpdateWork(self.store, open_checker=open_checker, read_lag=self._read_lag)
+        return UpdateWork(
+            self.store,
+            # In a thread, with a warehouse of its own.
+            open_checker=lambda: self._open_checker(open_warehouse(self.settings)),
+            read_lag=self._read_lag,
+        )
 
     @cached_property
     def snapshots(self) -> "SnapshotService":

@@ -12,18 +12,20 @@ from api.audit import AuditTrail
 from api.auth import ClaimReader, Gatekeeper
 from api.sign_in import SignInDesk
 from api.state import Services, state_of
-from app.backups import assemble_topic_backups
 from app.closing import ClosingStep
 from app.console import BesideConsole, find_own_api, find_stranger
 from app.deployment import Deployment
-from app.sources import assemble_sources
 from connectors.oidc.jwks import SigningKeys
 from connectors.oidc.provider import Provider, ProviderClient
 from connectors.oidc.tokens import IdTokenVerifier, TokenVerifier
 from console.app import Console
+from inventory.backups import TopicBackups
+from inventory.sources import SourceCatalog, SourceFigures
 from jobs.sessions import SessionDesk
 from jobs.user_sessions import UserSessionDesk
 from model.settings import Settings
+from reporting.service import list_merged_sources
+from streams.folder import read_statuses
 
 _LOG: Final = structlog.get_logger()
 
@@ -71,10 +73,8 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
             merges=deployment.merges,
             compactions=deployment.compactions,
             inventory=deployment.inventory,
-            backups=assemble_topic_backups(deployment.settings, deployment.pubsub),
-            sources=assemble_sources(
-                deployment.settings, deployment.warehouse, deployment.queries, deployment.store
-            ),
+            backups=_assemble_backups(deployment),
+            sources=_assemble_sources(deployment),
             streams=deployment.streams,
             snapshots=deployment.snapshots,
             updates=deployment.updates,
@@ -94,6 +94,33 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
         )
         deployment.start()
         yield services
+
+
+def _assemble_backups(deployment: Deployment) -> TopicBackups:
+    """Return what begins and ends the backup of topics."""
+    settings = deployment.settings
+    return TopicBackups(
+        deployment.pubsub,
+        secret=settings.replay_secret(),
+        ack_deadline_seconds=settings.ack_deadline_seconds,
+        creates_topics=settings.is_embedded,
+    )
+
+
+def _assemble_sources(deployment: Deployment) -> SourceCatalog:
+    """Return the catalogue of the deployment's sources."""
+    settings, store, warehouse = deployment.settings, deployment.store, deployment.warehouse
+    figures = SourceFigures(
+        deployment.queries.counts,
+        statuses=lambda: (status for _, status in read_statuses(settings.home)),
+        merged=lambda since: list_merged_sources(store, since),
+    )
+    return SourceCatalog(
+        settings.registry,
+        figures,
+        lambda: warehouse.open_row_tables(stream="", lease=""),
+        settings.dead_letter_table,
+    )
 
 
 def open_gatekeeper(deployment: Deployment) -> Gatekeeper:

@@ -1,6 +1,6 @@
 """YAML that people write for Refeed: plain values, each name once in a mapping, every fault with its place."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -171,6 +171,23 @@ def read_yaml(content: str | bytes, loader: type[PlainLoader] = PlainLoader) -> 
             raise YamlFaultsError(reader.faults)
         return YamlDocument(value, root)
     raise YamlFaultsError([*(() if reader is None else reader.faults), last])
+
+
+def walk_texts(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Yield each text of a plain value, with its path.
+
+    Example:
+        >>> list(walk_texts({"topics": ["orders", 3]}))
+        [(('topics', 0), 'orders')]
+    """
+    if isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from walk_texts(inner, (*path, str(name)))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from walk_texts(inner, (*path, number))
+    elif isinstance(value, str):
+        yield path, value
 
 
 def _decode(content: bytes) -> str:

@@ -1,9 +1,9 @@
 """A merge job as people see it: one shape for the API and for ``--json``."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from jobs.store import Job
 from model.failure import safe_message
@@ -41,7 +41,7 @@ class Merge:
     def from_job(cls, job: Job) -> Self:
         """Return the merge that a job of kind ``merge`` is."""
         found = (job.findings or {}).get("sources", {})
-        sources = [{**_waiting(name), **found.get(name, {})} for name in job.request["sources"]]
+        sources = [{**SourceFinding(name).to_json(), **found.get(name, {})} for name in job.request["sources"]]
         states = [source["state"] for source in sources]
         since = job.request["since"]
         return cls(
@@ -73,45 +73,44 @@ class Merge:
         return {**asdict(self), "state": self.state.value, **times}
 
 
+@dataclass(frozen=True, slots=True)
+class SourceFinding:
+    """How far one source of a merge is, as a job's findings and the API have it."""
+
+    source: str
+    state: Literal["waiting", "merging", "merged", "failed"] = "waiting"
+    since: str | None = None
+    until: str | None = None
+    changed: int = 0
+    newer: int = 0
+    partitions: Sequence[str | None] = ()
+    rows_before: int = 0
+    rows_after: int = 0
+    audits: Sequence[Mapping[str, Any]] = ()
+    error: Mapping[str, str] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as JSON has it."""
+        return {**asdict(self), "partitions": list(self.partitions), "audits": list(self.audits)}
+
+
 def describe_report(report: MergeReport) -> dict[str, Any]:
-    """Return what a source's merge came to, as a job's findings and the API have it."""
-    return {
-        "source": report.source,
-        "state": "merged",
-        "since": render_moment(report.since),
-        "until": render_moment(report.until),
-        "changed": report.changed,
-        "newer": report.newer,
-        "partitions": list(report.partitions),
-        "rows_before": report.rows_before,
-        "rows_after": report.rows_after,
-        "audits": [audit.to_json() for audit in report.audits],
-        "error": None,
-    }
+    """Return what a source's merge came to."""
+    return SourceFinding(
+        report.source,
+        "merged",
+        render_moment(report.since),
+        render_moment(report.until),
+        report.changed,
+        report.newer,
+        report.partitions,
+        report.rows_before,
+        report.rows_after,
+        [audit.to_json() for audit in report.audits],
+    ).to_json()
 
 
 def describe_failure(source: str, code: str, message: str, audits: list[dict[str, Any]]) -> dict[str, Any]:
     """Return why a source was not merged, with the audits that say so if any do."""
     error = {"code": code, "message": safe_message(code, message)}
-    return {**_waiting(source), "state": "failed", "audits": audits, "error": error}
-
-
-def describe_begun(source: str) -> dict[str, Any]:
-    """Return what is said of a source while it is merged."""
-    return {**_waiting(source), "state": "merging"}
-
-
-def _waiting(source: str) -> dict[str, Any]:
-    return {
-        "source": source,
-        "state": "waiting",
-        "since": None,
-        "until": None,
-        "changed": 0,
-        "newer": 0,
-        "partitions": [],
-        "rows_before": 0,
-        "rows_after": 0,
-        "audits": [],
-        "error": None,
-    }
+    return SourceFinding(source, "failed", audits=audits, error=error).to_json()

@@ -3,6 +3,7 @@
 import json
 import subprocess
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from socket import gethostname
 from typing import Any, Final
@@ -184,30 +185,15 @@ def _of_plan(path: Path) -> dict[str, Any]:
 
 
 def _of_source(source: Source) -> CheckedSource:
-    return CheckedSource(
-        source.name,
-        source.topic,
-        source.subscription,
-        source.group,
-        source.staging,
-        source.schema,
-        source.reporting,
-        source.publish or None,
-    )
+    same = {each.name: getattr(source, each.name) for each in fields(CheckedSource)}
+    return CheckedSource(**{**same, "publish": source.publish or None})
 
 
-def _of_json(fields: Mapping[str, Any]) -> CheckedSource:
-    return CheckedSource(
-        name=str(fields["name"]),
-        topic=str(fields["topic"]),
-        subscription=str(fields["subscription"]),
-        group=str(fields["group"]),
-        staging=str(fields["staging"]),
-        schema=None if fields["schema"] is None else RowSchema.from_json(fields["schema"]),
-        reporting=fields.get("reporting"),
-        # A release before this one knows none.
-        publish=fields.get("publish"),
-    )
+def _of_json(found: Mapping[str, Any]) -> CheckedSource:
+    schema = None if found["schema"] is None else RowSchema.from_json(found["schema"])
+    texts = {name: str(found[name]) for name in ("name", "topic", "subscription", "group", "staging")}
+    # A release before this one knows no publish.
+    return CheckedSource(**texts, schema=schema, reporting=found.get("reporting"), publish=found.get("publish"))
 
 
 def _detail_of(problem: str) -> str:

@@ -76,6 +76,14 @@ class TemplateService:
         # Who may create nothing at all is not told which templates there are.
         principal.require_any(PLAN, STREAMS_OPERATE, RUN)
         template = self._templates.get_template(name)
-        request = parse_request(template.kind, template.render(parameters))
-        made = self._creators[template.kind](request, principal, idempotency_key)
+        made = self.create(template.kind, template.render(parameters), principal, idempotency_key)
         return LaunchedTemplate(template.name, template.kind, made)
+
+    def create(self, kind: str, document: Mapping[str, Any], principal: Principal, key: str | None) -> str:
+        """Create what the request of a kind describes, and return the id of a job, or the name of a stream.
+
+        Raises:
+            RequestInvalidError: it is no request of the kind; all faults are named.
+            RefeedError: as the kind's service.
+        """
+        return self._creators[kind](parse_request(kind, document), principal, key)

@@ -11,7 +11,7 @@ import subprocess
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from email.parser import Parser
 from pathlib import Path
@@ -63,15 +63,7 @@ class Release:
 
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
-        return {
-            "name": self.name,
-            "version": self.version,
-            "wheel": self.wheel,
-            "sha256": self.sha256,
-            "environment": self.environment,
-            "added_at": self.added_at.isoformat(),
-            "formats": self.formats.to_json(),
-        }
+        return {**asdict(self), "added_at": self.added_at.isoformat(), "formats": self.formats.to_json()}
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:

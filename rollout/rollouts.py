@@ -24,6 +24,7 @@ from model.stream_options import StreamKind, extend_mapping
 from model.stream_record import StreamRecord, Wanted
 from model.stream_update import ShadowRequest, UpdateRequest, UpdateState
 from rollout.manifests.rollout import KIND, RolloutManifest, RolloutSideWanted, RolloutWanted, read_rollout
+from rollout.service import any_release
 from rollout.shadow_work import hide_values
 
 # The code of a rollout that somebody cancelled.
@@ -37,10 +38,6 @@ _FAILURES: Final = frozenset(
 _LOG: Final = structlog.get_logger()
 
 
-def _any_release(_: str | None) -> None:
-    return
-
-
 class RolloutService:
     """Makes rollouts of manifests, and writes down what people want of them; the engine carries them out.
 
@@ -50,7 +47,7 @@ class RolloutService:
         ForbiddenError: any call whose ``principal`` lacks the scope.
     """
 
-    def __init__(self, store: JobStore, *, check_release: Callable[[str | None], None] = _any_release) -> None:
+    def __init__(self, store: JobStore, *, check_release: Callable[[str | None], None] = any_release) -> None:
         self._store = store
         self._check_release = check_release
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import date
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ from jobs.files import Files
 from model.declaration import declared_fields
 from model.errors import FolderUnavailableError, RequestInvalidError, TemplateInvalidError, TemplateNotFoundError
 from model.naming import did_you_mean
-from model.plain_yaml import YamlDocument, YamlFaultsError, read_yaml
+from model.plain_yaml import YamlDocument, YamlFaultsError, read_yaml, walk_texts
 from model.stream_options import StreamKind
 from reporting.request import MergeCreate
 from rollout.request import StreamLaunch
@@ -52,13 +52,9 @@ class TemplateParameter:
 
     def to_json(self) -> dict[str, Any]:
         """Return the parameter as the API shows it."""
-        return {
-            "name": self.name,
-            "type": self.type,
-            "default": self.default,
-            "help": self.help,
-            "required": self.is_required,
-        }
+        shown = asdict(self)
+        shown["required"] = shown.pop("is_required")
+        return shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,14 +77,7 @@ class Template:
 
     def to_json(self) -> dict[str, Any]:
         """Return the template as the API shows it."""
-        return {
-            "name": self.name,
-            "kind": self.kind,
-            "release": self.release,
-            "description": self.description,
-            "parameters": [parameter.to_json() for parameter in self.parameters],
-            "request": self.request,
-        }
+        return {**asdict(self), "parameters": [parameter.to_json() for parameter in self.parameters]}
 
     def render(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the request with the parameters in their places, of a stream with its kind and its release.
@@ -307,7 +296,8 @@ def _check_placeholders(
     reading: _Reading, request: Mapping[str, Any], declared: Mapping[str, TemplateParameter]
 ) -> None:
     used: set[str] = set()
-    for pointer, text in _texts(request, "/request"):
+    for path, text in walk_texts(request):
+        pointer = "/request" + "".join(f"/{part}" for part in path)
         names = _PLACEHOLDER.findall(text)
         used |= set(names)
         if names and pointer == "/request/query":
@@ -327,18 +317,6 @@ def _check_placeholders(
 
 def _is_stream(kind: str) -> bool:
     return KINDS[kind] is StreamLaunch
-
-
-def _texts(value: Any, pointer: str) -> Iterator[tuple[str, str]]:
-    """Yield each text in a document, with its place."""
-    if isinstance(value, str):
-        yield pointer, value
-    elif isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from _texts(inner, f"{pointer}/{name}")
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield from _texts(inner, f"{pointer}/{number}")
 
 
 def _fill(value: Any, values: Mapping[str, Any]) -> Any:

@@ -1,6 +1,7 @@
 """Asks the gate about the query of a schedule's backfill, or of a rollout's validation, before it is applied."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -46,11 +47,8 @@ class JobGate:
         spec = manifest.spec
         if (found := find_watch_query(spec)) is not None:
             path, query = found
-            try:
+            with _refusing(content, path):
                 self.check_select(query, self.now())
-            except QueryRefusedError as exc:
-                source = read_document(content)
-                raise refuse([_fault(source, path, each) for each in exc.violations]) from exc
         if not isinstance(spec, ScheduleManifest) or not isinstance(spec.job, BackfillJob):
             return
         timing = spec.timing()
@@ -58,20 +56,31 @@ class JobGate:
         slot = Slot(timing.before(end), end, parse_zone(spec.time_zone))
         request = spec.job.model_dump(mode="json")["request"]
         filled = _BACKFILL.validate_python(fill_request("backfill", request, slot))
-        try:
+        with _refusing(content, _QUERY):
             self.validate(filled)
-        except QueryRefusedError as exc:
-            source = read_document(content)
-            raise refuse([_fault(source, _QUERY, each) for each in exc.violations]) from exc
-        except RequestInvalidError as exc:
-            source = read_document(content)
-            faults = []
-            for each in exc.details.get("errors", ()):
-                pointer = f"{_POINTER}{each.get('pointer', '')}"
-                faults.append(_placed(each["code"], pointer, each["message"], source.place_of(pointer)))
-            if not faults:
-                raise
-            raise refuse(faults) from exc
+
+
+@contextmanager
+def _refusing(content: bytes, path: tuple[str, ...]) -> Iterator[None]:
+    """Refuse the manifest for what the block raises about the query at ``path``, or about a job's request.
+
+    Raises:
+        ManifestInvalidError: it raised something.
+    """
+    try:
+        yield
+    except QueryRefusedError as exc:
+        source = read_document(content)
+        raise refuse([_fault(source, path, each) for each in exc.violations]) from exc
+    except RequestInvalidError as exc:
+        source = read_document(content)
+        faults = []
+        for each in exc.details.get("errors", ()):
+            pointer = f"{_POINTER}{each.get('pointer', '')}"
+            faults.append(_placed(each["code"], pointer, each["message"], source.place_of(pointer)))
+        if not faults:
+            raise
+        raise refuse(faults) from exc
 
 
 def find_watch_query(spec: ScheduleManifest | RolloutManifest) -> tuple[tuple[str, ...], str] | None:

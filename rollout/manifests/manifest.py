@@ -11,7 +11,7 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from model.errors import ManifestInvalidError
-from model.plain_yaml import PlainLoader, YamlDocument, YamlFaultsError, read_yaml
+from model.plain_yaml import PlainLoader, YamlDocument, YamlFaultsError, read_yaml, walk_texts
 from rollout.manifests import rollout, schedule
 from rollout.manifests.rollout import Found, RolloutManifest
 from rollout.manifests.schedule import ScheduleManifest
@@ -166,26 +166,20 @@ def _find_faults(value: Any, name: str | None) -> Iterator[Found]:
         yield from finder(value)
 
 
-def find_secrets(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
+def find_secrets(document: Any) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Yield the path of each text that is a secret, and what it is; never the text.
 
     Example:
         >>> list(find_secrets({"a": ["postgresql://ann:pass@db/jobs"], "db_password": "x"}))
         [(('a', 0), 'a password in an address'), (('db_password',), 'the value of a name for secrets')]
     """
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from find_secrets(inner, (*path, str(name)))
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield from find_secrets(inner, (*path, number))
-    elif isinstance(value, str) and value:
+    for path, text in walk_texts(document):
         # A parameter's value stands one name below the parameter's.
         names = [part for part in path if isinstance(part, str) and part != "value"]
-        kinds = [kind for kind, pattern in _SECRET_TEXTS.items() if pattern.search(value)]
+        kinds = [kind for kind, pattern in _SECRET_TEXTS.items() if pattern.search(text)]
         if kinds:
             yield path, kinds[0]
-        elif names and _SECRET_NAME.fullmatch(names[-1]):
+        elif text and names and _SECRET_NAME.fullmatch(names[-1]):
             yield path, "the value of a name for secrets"
 
 

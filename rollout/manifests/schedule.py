@@ -9,11 +9,12 @@ from pydantic import AfterValidator, AwareDatetime, Field, TypeAdapter, Validati
 
 from backfill.plan.request import BackfillRequest
 from model.errors import RequestInvalidError
+from model.plain_yaml import walk_texts
 from reporting.request import MergeCreate
 from rollout.manifests.cron import Cron, Timing, parse_zone
 from rollout.manifests.rollout import Found, ManifestPart, RolloutWanted
 from rollout.manifests.rollout import find_faults as find_rollout_faults
-from rollout.manifests.slots import Slot, fill_request, find_placeholders, is_slot
+from rollout.manifests.slots import Slot, fill_request, is_slot
 from sql.parameters import parse_parameters
 from sql.violation import QueryRefusedError
 
@@ -168,8 +169,8 @@ def find_faults(value: Mapping[str, Any]) -> Iterator[Found]:
 
 
 def _job_faults(kind: str, request: Mapping[str, Any]) -> Iterator[Found]:
-    for path, _ in find_placeholders(request):
-        if not _may_be_slot(kind, path, request):
+    for path, text in walk_texts(request):
+        if "{{" in text and not _may_be_slot(kind, path, request):
             yield (*_REQUEST, *path), _NO_SLOT
     if kind == "backfill" and request.get("plan_id") is not None:
         yield (*_REQUEST, "plan_id"), "plan_id: a plan expires, and is of one backfill only."

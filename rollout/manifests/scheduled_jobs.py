@@ -6,9 +6,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pydantic import TypeAdapter
-
-from backfill.plan.request import BackfillRequest
 from backfill.steer.service import BackfillService
 from backup.compaction.service import CompactionService
 from jobs.store import JobStore
@@ -20,7 +17,6 @@ from model.principal import PLAN, ROLLOUTS_APPLY, RUN, STREAMS_OPERATE, Principa
 from model.rollout_record import RolloutState
 from model.stream_options import StreamKind
 from model.stream_snapshot import SnapshotState
-from reporting.request import MergeCreate
 from reporting.service import MergeService
 from rollout.launching import TemplateService
 from rollout.manifests.cron import parse_zone
@@ -37,8 +33,6 @@ _ENDS: Final[Mapping[JobState, RunState]] = {
     JobState.FAILED: RunState.FAILED,
     JobState.CANCELLED: RunState.CANCELLED,
 }
-_BACKFILL: Final = TypeAdapter(BackfillRequest)
-_MERGE: Final = TypeAdapter(MergeCreate)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,19 +102,15 @@ class ScheduledJobs:
             filled = fill_request(kind, request, slot, {each.name: each.type for each in declared})
             made = self._templates.launch(name, filled["parameters"], principal=principal, idempotency_key=key)
             return StartedJob(made.kind, made.id)
-        document = json.dumps(fill_request(kind, request, slot))
-        if kind == "backfill":
-            backfill = _BACKFILL.validate_json(document)
-            created = self._backfills.create(backfill, principal=principal, idempotency_key=key)
-            return StartedJob(kind, created.id)
-        if kind == "merge":
-            merge = _MERGE.validate_json(document).parse()
-            return StartedJob(kind, self._merges.create(merge, principal=principal, idempotency_key=key).id)
+        if kind in {"backfill", "merge"}:
+            return StartedJob(
+                kind, self._templates.create(kind, fill_request(kind, request, slot), principal, key)
+            )
         if kind == "compaction":
             compaction = self._compactions.create(request["tables"], principal=principal, idempotency_key=key)
             return StartedJob(kind, compaction.id)
         if kind == _ROLLOUT:
-            wanted = RolloutWanted.model_validate_json(document)
+            wanted = RolloutWanted.model_validate_json(json.dumps(request))
             begun = self._rollouts.begin(wanted, run.schedule, digest_of(key), principal=principal)
             return StartedJob(kind, begun.id)
         snapshot = self._snapshots.create(

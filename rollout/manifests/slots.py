@@ -1,7 +1,7 @@
 """A slot of a schedule, and the values in a job's request that are one of its two times."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -10,7 +10,6 @@ from zoneinfo import ZoneInfo
 from model.moment import render_moment
 
 _SLOT: Final = re.compile(r"\{\{ *slot\.(start|end) *\}\}")
-_OPEN: Final = "{{"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,18 +35,6 @@ def is_slot(value: Any) -> bool:
         (True, False, False)
     """
     return isinstance(value, str) and _SLOT.fullmatch(value) is not None
-
-
-def find_placeholders(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """Yield each text that has ``{{`` in it, with its path."""
-    if isinstance(value, Mapping):
-        for name, inner in value.items():
-            yield from find_placeholders(inner, (*path, str(name)))
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield from find_placeholders(inner, (*path, number))
-    elif isinstance(value, str) and _OPEN in value:
-        yield path, value
 
 
 def fill_request(
