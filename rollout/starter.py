@@ -4,9 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Final
 
-from jobs.log import read_tail
 from model.settings import Settings, read_settings
 from model.stream_options import PipelineStreamOptions, StreamKind
 from model.stream_record import StreamRecord
@@ -16,9 +14,6 @@ from rollout.shadow import Shadows
 from rollout.stream_logs import StreamLogs
 from streams.control import BatchPace, Order
 from streams.folder import StreamFolder
-
-_LOG_LINES: Final = 15
-_LOG_BYTES: Final = 16_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +48,7 @@ class StreamStarter:
         self._environment = dict(environment)
         self.settings = read_settings(self._environment)
         self._releases = Releases(self.settings.home)
-        self._logs = StreamLogs(self.settings.home)
+        self.logs = StreamLogs(self.settings.home)
         self._command = command
 
     def prepare(self, record: StreamRecord, instance_id: str, *, is_standby: bool = False) -> PreparedStart:
@@ -72,7 +67,7 @@ class StreamStarter:
             own if self._command is None else self._command(record, instance_id),
             self.pace(record),
             started.variables,
-            self._logs.of_standby(record.name, instance_id) if is_standby else self._logs.of(record.name),
+            self.logs.of_standby(record.name, instance_id) if is_standby else self.logs.of(record.name),
         )
 
     @cached_property
@@ -88,18 +83,6 @@ class StreamStarter:
         """Return the pace of the record's options, and of the deployment's settings where it has none."""
         environment = {**self._environment, **record.parsed_options().environment()}
         return _pace_of(record.kind, read_settings(environment))
-
-    def log_end(self, name: str, instance_id: str | None) -> str:
-        """Return the last lines that an instance has logged."""
-        try:
-            content, _ = read_tail(self._logs.of_instance(name, instance_id), _LOG_BYTES)
-        except OSError:
-            return ""
-        return "\n".join(content.decode(errors="replace").splitlines()[-_LOG_LINES:])
-
-    def remove_logs(self, name: str, *, keep: Sequence[str]) -> None:
-        """Remove the logs of standbys, but for those of the instances to ``keep``."""
-        self._logs.remove_standbys(name, keep=keep)
 
 
 def stream_arguments(record: StreamRecord, instance_id: str) -> list[str]:

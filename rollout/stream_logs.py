@@ -2,10 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from jobs.log import read_tail
 from model.stream_record import StreamRecord
 from streams.folder import has_state
+
+_LAST_LINES: Final = 15
+_LAST_BYTES: Final = 16_000
 
 
 class StreamLogs:
@@ -37,6 +41,14 @@ class StreamLogs:
         for path in self.of(name).parent.glob(f"{name}.in_*.log"):
             if path not in kept:
                 path.unlink(missing_ok=True)
+
+    def last_lines(self, name: str, instance_id: str | None) -> str:
+        """Return the last lines that an instance has logged."""
+        try:
+            content, _ = read_tail(self.of_instance(name, instance_id), _LAST_BYTES)
+        except OSError:
+            return ""
+        return "\n".join(content.decode(errors="replace").splitlines()[-_LAST_LINES:])
 
     def read_end(self, record: StreamRecord, *, tail_bytes: int) -> bytes:
         """Return the end of the log of the stream's newest instance, whole lines only; empty before its first.

@@ -280,7 +280,8 @@ class UpdateWork:
             message = f"The old release of {name} can't be started again, and the new one stays: {why}{before}"
             code = "no_way_back"
             place.held.start_at = 0.0
-        logs = {"new" if update.state is UpdateState.STARTING else "old": self._log_end(place, update.instance_id)}
+        release = "new" if update.state is UpdateState.STARTING else "old"
+        logs = {release: place.starter.logs.last_lines(name, update.instance_id)}
         self._end(update, place, UpdateState.FAILED, error=UpdateFault(code, message, logs))
 
     def _hand_over(self, update: StreamUpdate, place: UpdatedStream) -> None:
@@ -386,10 +387,8 @@ class UpdateWork:
 
     def _fail(self, update: StreamUpdate, place: UpdatedStream, code: str, why: str) -> None:
         """Go back because of the new release's fault; without a way back, or to halt, go on with it."""
-        logs = {
-            "old": self._log_end(place, update.outgoing_id),
-            "new": self._log_end(place, update.instance_id),
-        }
+        last_lines = partial(place.starter.logs.last_lines, update.stream)
+        logs = {"old": last_lines(update.outgoing_id), "new": last_lines(update.instance_id)}
         is_written, is_halting = self._has_written(update, place), update.request.is_halting
         if not is_written or (update.has_way_back and not is_halting):
             fault = UpdateFault(code, why, logs)
@@ -430,7 +429,7 @@ class UpdateWork:
         if state is not UpdateState.REFUSED:
             self._standbys.drop(update.stream)
             own = [each for each in (place.record.instance_id, ended.instance_id, ended.outgoing_id) if each]
-            place.starter.remove_logs(update.stream, keep=own)
+            place.starter.logs.remove_standbys(update.stream, keep=own)
             self._forget_snapshots(ended)
 
     def _forget_snapshots(self, update: StreamUpdate) -> None:
@@ -440,9 +439,6 @@ class UpdateWork:
             if is_older and update.snapshot_id is not None and made.state is not SnapshotState.DELETING:
                 with suppress(StreamStateError):
                     self._store.delete_snapshot(made.id)
-
-    def _log_end(self, place: UpdatedStream, instance_id: str | None) -> str:
-        return place.starter.log_end(place.record.name, instance_id)
 
     def _replay_of(self, update: StreamUpdate, place: UpdatedStream) -> UpdateReplay | None:
         """Return the messages that the new release may have staged; a backup stages nothing."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -28,7 +28,7 @@ from model.errors import (
 from model.manifest_record import ManifestRecord, NewRun, RunState, ScheduleRun, Settlement
 from model.principal import Principal
 from rollout.manifests.schedule import KIND, ScheduleManifest, read_schedule
-from rollout.manifests.scheduled_jobs import StartedJob
+from rollout.manifests.scheduled_jobs import ScheduledJobs
 from rollout.rollouts import NOTHING_TO_ROLL_OUT
 
 _RETRY_SECONDS: Final = 60.0
@@ -50,22 +50,6 @@ _NOTHING_TO_DO: Final = frozenset({"nothing_to_merge", NOTHING_TO_ROLL_OUT})
 _LOG: Final = structlog.get_logger()
 
 
-class JobStarter(Protocol):
-    """What starts, looks at and cancels the jobs of runs."""
-
-    def start(self, run: ScheduleRun, principal: Principal) -> StartedJob:
-        """Make the run's job, once for its slot."""
-        ...
-
-    def look(self, run: ScheduleRun) -> tuple[RunState, str | None]:
-        """Return how the run's job stands, with the reason where it failed."""
-        ...
-
-    def cancel(self, run: ScheduleRun, principal: Principal) -> None:
-        """Have the run's job cancelled, if that can be."""
-        ...
-
-
 def principal_of(record: ManifestRecord) -> Principal:
     """Return who a schedule's jobs are created by: the schedule, with what its applier may do."""
     return Principal(f"schedule:{record.name}", record.scopes, record.topics)
@@ -79,7 +63,9 @@ class Scheduler:
     tried again every minute until the next slot is due. A look that fails is done again by the next one.
     """
 
-    def __init__(self, store: JobStore, jobs: JobStarter, *, steady: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, store: JobStore, jobs: ScheduledJobs, *, steady: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
         self._jobs = jobs
         self._steady = steady

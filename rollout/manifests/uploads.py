@@ -4,10 +4,11 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
+from connectors.pubsub.object_events import ObjectEvents
 from jobs.files import Files
 from jobs.lease_owner import LeaseOwner
 from jobs.loop import BackgroundLoop
@@ -46,18 +47,6 @@ _STOP_SECONDS: Final = 5.0
 _LOG: Final = structlog.get_logger()
 
 
-class Hints(Protocol):
-    """Tells that something may have changed; what it was and in which order does not matter."""
-
-    def wait(self, seconds: float) -> bool:
-        """Return True as soon as something may have changed, False after ``seconds``."""
-        ...
-
-    def close(self) -> None:
-        """Leave what is told from now on to another replica."""
-        ...
-
-
 class UploadWatcher:
     """Applies the manifests of a folder or bucket, ``<name>.yaml`` each, and removes those whose file was removed.
 
@@ -76,7 +65,7 @@ class UploadWatcher:
         principal: Principal,
         *,
         removals: RemovalApprovals,
-        hints: Hints | None = None,
+        hints: ObjectEvents | None = None,
         steady: Callable[[], float] = time.monotonic,
         tick_seconds: float = _TICK_SECONDS,
     ) -> None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Final
+from typing import Any, Final
 
 from jobs.files import Files
 from jobs.store import JobStore
@@ -14,7 +14,7 @@ from rollout.approvals import ApprovalService
 from rollout.manifests.removals import RemovalApprovals, manifest_actions
 from rollout.manifests.service import ManifestService
 from rollout.manifests.upload_status import UploadStatus
-from rollout.manifests.uploads import SETTLE_SECONDS, Hints, UploadWatcher
+from rollout.manifests.uploads import SETTLE_SECONDS, UploadWatcher
 
 ANN: Final = Principal("ann", frozenset(SCOPES))
 SNAPSHOT: Final = (
@@ -35,9 +35,7 @@ def _empty_store() -> bytes:
 class Yard:
     """A store whose clock the test moves, and the watchers of two replicas; ``hints`` are those of each."""
 
-    def __init__(
-        self, tmp_path: Path, files: Files, hints: tuple[Hints | None, Hints | None] = (None, None)
-    ) -> None:
+    def __init__(self, tmp_path: Path, files: Files, hints: tuple[Any, Any] = (None, None)) -> None:
         self.files = files
         self.seconds = 0.0
         self.start = datetime(2026, 3, 2, tzinfo=UTC)
@@ -51,7 +49,7 @@ class Yard:
         self.approvals = ApprovalService(self.store, manifest_actions(self.store, self.service))
         self.watchers = [self.open(hints=each) for each in hints]
 
-    def open(self, principal: Principal | None = None, hints: Hints | None = None) -> UploadWatcher:
+    def open(self, principal: Principal | None = None, hints: Any = None) -> UploadWatcher:
         return UploadWatcher(
             self.store,
             self.service,
