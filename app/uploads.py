@@ -7,7 +7,6 @@ from jobs.store import JobStore
 from model.principal import Principal
 from model.settings import Settings
 from rollout.approvals import ApprovalService
-from rollout.manifests.removals import RemovalApprovals
 from rollout.manifests.service import ManifestService
 from rollout.manifests.uploads import UploadWatcher
 
@@ -29,11 +28,9 @@ def open_uploads(
     if settings.manifests is None or source is None:
         return None
     principal = Principal(source, settings.manifests_scopes)
-    removals = RemovalApprovals(approvals)
     events = None
     if settings.manifests_subscription is not None:
         path = pubsub.subscription_path(settings.manifests_subscription)
         events = ObjectEvents(pubsub.channel, path, settings.manifests)
-    return UploadWatcher(
-        store, service, open_files(settings.manifests), principal, removals=removals, hints=events
-    )
+    files = open_files(settings.manifests)
+    return UploadWatcher(store, service, files, principal, approvals=approvals, hints=events)

@@ -116,11 +116,8 @@ class UpdateChecker:
     def _read_sources(self, release: str | None) -> Sequence[CheckedSource]:
         """Return all sources of the registry in the words of a release, which may read it differently."""
         started = self._releases.start(release, self._environment)
-        command = started.command("registry", "check", "--json")
         try:
-            ran = subprocess.run(  # noqa: S603 - a release's own Python
-                command, env=started.variables, check=False, capture_output=True, text=True, timeout=_READ_SECONDS
-            )
+            ran = started.run("registry", "check", "--json", seconds=_READ_SECONDS)
             if ran.returncode:
                 raise RegistryError(_detail_of(ran.stderr))
             return [_of_json(source) for source in json.loads(ran.stdout)["sources"]]

@@ -83,6 +83,21 @@ class ReleaseStart:
         """Return the command line of ``refeed`` with ``arguments``."""
         return [self.python, "-m", "cli.main", *arguments]
 
+    def run(self, *arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
+        """Run ``refeed`` with ``arguments`` to its end, whatever its exit code is.
+
+        Raises:
+            subprocess.TimeoutExpired: it takes longer than ``seconds``.
+        """
+        return subprocess.run(  # noqa: S603 - a release's own Python
+            self.command(*arguments),
+            env=self.variables,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+
 
 class Releases:
     """The releases of one home, in ``releases/``, and the environments that they share, in ``environments/``.
@@ -289,11 +304,8 @@ def _ask_formats(started: ReleaseStart, wheel: str) -> ReleaseFormats:
     Raises:
         ReleaseInvalidError: it does not, or says nothing.
     """
-    command = started.command("release", "formats", "--json")
     try:
-        ran = subprocess.run(  # noqa: S603 - a release's own Python
-            command, env=started.variables, check=False, capture_output=True, text=True, timeout=_START_SECONDS
-        )
+        ran = started.run("release", "formats", "--json", seconds=_START_SECONDS)
         if ran.returncode:
             raise ReleaseInvalidError(f"{wheel} does not start: {ran.stderr[-_TOLD_CHARACTERS:].strip()}")
         return ReleaseFormats.from_json(json.loads(ran.stdout))

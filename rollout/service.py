@@ -12,7 +12,6 @@ from jobs.store import Idempotency, JobStore
 from jobs.versions import Versions
 from model.declaration import declared_fields
 from model.errors import (
-    ReleaseNotFoundError,
     RequestInvalidError,
     SnapshotExpiredError,
     SnapshotRefusedError,
@@ -94,17 +93,9 @@ class StreamService:
         if request.snapshot is not None:
             self._check_snapshot(request.snapshot, options.get("group"))
 
-        missing: ReleaseNotFoundError | None = None
-        try:
-            self._check_release(request.release)
-        except ReleaseNotFoundError as exc:
-            # Not yet: the same key again gives back the stream, also when its release is gone since.
-            missing = exc
-
         def guard(living: Sequence[StreamRecord]) -> None:
             check_work(request.name, kind, options, living)
-            if missing is not None:
-                raise missing
+            self._check_release(request.release)
 
         record = self._store.launch_stream(
             request.name,

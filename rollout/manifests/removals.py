@@ -3,40 +3,13 @@
 from typing import Any, Final
 
 from jobs.store import JobStore
-from model.approval import Approval, ApprovalRequest, ApprovalState
+from model.approval import Approval
 from model.errors import ManifestChangedError
-from model.manifest_record import ManifestRecord
-from model.manifest_upload import ManifestUpload
-from model.principal import SCHEDULES_APPLY, Principal
-from rollout.approvals import Act, ApprovalService
+from rollout.approvals import Act
 from rollout.manifests.service import ManifestService
 
 KIND: Final = "manifest"
 REMOVE: Final = "remove"
-
-
-class RemovalApprovals:
-    """Asks for the approval of removals, which carries them out."""
-
-    def __init__(self, approvals: ApprovalService) -> None:
-        self._approvals = approvals
-
-    def ask(self, upload: ManifestUpload, record: ManifestRecord, why: str, *, principal: Principal) -> str:
-        """Have the removal wait, and return the approval's id.
-
-        Raises:
-            ForbiddenError: ``principal`` may not remove it.
-        """
-        what = f"Remove {record.name}. {why}"
-        request = {"file": upload.file}
-        asked = ApprovalRequest(
-            KIND, record.name, REMOVE, request, what, record.version, SCHEDULES_APPLY, requester=principal
-        )
-        return self._approvals.ask(asked).id
-
-    def has_expired(self, approval_id: str, *, principal: Principal) -> bool:
-        """Whether nobody decided in time, so that it may be asked for again."""
-        return self._approvals.get(approval_id, principal=principal).state is ApprovalState.EXPIRED
 
 
 def manifest_actions(store: JobStore, manifests: ManifestService) -> dict[tuple[str, str], Act]:

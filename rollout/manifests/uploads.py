@@ -14,6 +14,7 @@ from jobs.lease_owner import LeaseOwner
 from jobs.loop import BackgroundLoop
 from jobs.store import JobStore
 from model import failpoint
+from model.approval import ApprovalRequest, ApprovalState
 from model.errors import (
     LeaseLostError,
     ManifestChangedError,
@@ -24,9 +25,10 @@ from model.errors import (
 from model.file_version import FileVersion
 from model.manifest_record import ManifestRecord
 from model.manifest_upload import ManifestUpload
-from model.principal import Principal
+from model.principal import SCHEDULES_APPLY, Principal
+from rollout.approvals import ApprovalService
 from rollout.manifests.manifest import MAX_BYTES
-from rollout.manifests.removals import RemovalApprovals
+from rollout.manifests.removals import KIND, REMOVE
 from rollout.manifests.service import NIGHTLY_MERGE, ManifestService
 
 _SUFFIXES: Final = (".yaml", ".yml")
@@ -64,7 +66,7 @@ class UploadWatcher:
         files: Files,
         principal: Principal,
         *,
-        removals: RemovalApprovals,
+        approvals: ApprovalService,
         hints: ObjectEvents | None = None,
         steady: Callable[[], float] = time.monotonic,
         tick_seconds: float = _TICK_SECONDS,
@@ -73,7 +75,7 @@ class UploadWatcher:
         self._service = service
         self._files = files
         self._principal = principal
-        self._removals = removals
+        self._approvals = approvals
         self._hints = hints
         self._steady = steady
         self._tick_seconds = tick_seconds
@@ -306,9 +308,22 @@ class UploadWatcher:
     def _ask(self, upload: ManifestUpload, record: ManifestRecord, why: str) -> None:
         """Let a person decide, who is asked again when nobody did in time."""
         found = upload.approval_id
-        if found is None or self._removals.has_expired(found, principal=self._principal):
-            asked = self._removals.ask(upload, record, why, principal=self._principal)
-            self._store.note_gone(self.source, upload.file, waits=why, approval_id=asked, holder=self._holder)
+        if found is not None:
+            waiting = self._approvals.get(found, principal=self._principal)
+            if waiting.state is not ApprovalState.EXPIRED:
+                return
+        asked = ApprovalRequest(
+            KIND,
+            record.name,
+            REMOVE,
+            {"file": upload.file},
+            f"Remove {record.name}. {why}",
+            record.version,
+            SCHEDULES_APPLY,
+            requester=self._principal,
+        )
+        made = self._approvals.ask(asked)
+        self._store.note_gone(self.source, upload.file, waits=why, approval_id=made.id, holder=self._holder)
 
     def _note_problem(self, problem: str, *, again_seconds: float) -> None:
         self._store.set_source_problem(self.source, problem, holder=self._holder)

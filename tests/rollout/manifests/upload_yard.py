@@ -11,7 +11,7 @@ from jobs.store import JobStore
 from model.approval import ApprovalState
 from model.principal import SCOPES, UPLOAD_SCOPES, Principal
 from rollout.approvals import ApprovalService
-from rollout.manifests.removals import RemovalApprovals, manifest_actions
+from rollout.manifests.removals import manifest_actions
 from rollout.manifests.service import ManifestService
 from rollout.manifests.upload_status import UploadStatus
 from rollout.manifests.uploads import SETTLE_SECONDS, UploadWatcher
@@ -55,7 +55,7 @@ class Yard:
             self.service,
             self.files,
             principal or self.principal,
-            removals=RemovalApprovals(self.approvals),
+            approvals=self.approvals,
             hints=hints,
             tick_seconds=0.05,
             steady=lambda: self.seconds,
