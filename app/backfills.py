@@ -22,7 +22,7 @@ StagingOf = Callable[[str], Staging | None]
 
 
 def open_queries(settings: BackfillSettings) -> Queries:
-    """Return what asks the warehouse, in this process, for plans and for whatever people look at."""
+    """Return the warehouse's queries, in this process, for plans and for what people look at."""
     return settings.warehouse.open_queries(
         QuerySpace(
             settings.query_memory,

@@ -9,7 +9,7 @@ from enum import Enum, auto
 class ClosingStep(Enum):
     """A step of a shutdown; the first member is closed first."""
 
-    # They read the store, and what the next steps do to jobs is told by the next service.
+    # They read the store; the next service sends what later steps do to jobs.
     WEBHOOKS = auto()
     # What was counted is written while the store is open.
     AUDIT = auto()

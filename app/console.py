@@ -26,13 +26,13 @@ class BesideConsole:
         self._console = console
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on to whom it is for."""
+        """Pass the request to the console or to the app."""
         is_console = scope["type"] == "http" and f"{scope['path']}/".startswith(f"{_PATH}/")
         await (self._console if is_console else self._app)(scope, receive, send)
 
 
 class LoneConsole:
-    """The app of a process that serves the console alone; ``is_stopping`` tells live pages to end."""
+    """The app of a process that serves the console alone; ``is_stopping`` ends live pages."""
 
     def __init__(self, api_url: str) -> None:
         self.is_stopping = False

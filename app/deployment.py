@@ -192,7 +192,7 @@ class Deployment:
 
     @cached_property
     def queries(self) -> "Queries":
-        """What asks the warehouse, for plans and for whatever people look at."""
+        """The warehouse's queries, for plans and for what people look at."""
         from app.backfills import open_queries
 
         queries = open_queries(self.backfill_settings)
@@ -424,7 +424,7 @@ class Deployment:
 
     @cached_property
     def stream_approvals(self) -> "StreamApprovals":
-        """What has actions on streams wait for a second person, where the settings say so."""
+        """What holds actions on streams for a second person, where the settings name them."""
         from rollout.stream_approvals import StreamApprovals
 
         return StreamApprovals(self.approvals, self.streams, self.settings.approve_streams)

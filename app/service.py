@@ -124,7 +124,7 @@ def _assemble_sources(deployment: Deployment) -> SourceCatalog:
 
 
 def open_gatekeeper(deployment: Deployment) -> Gatekeeper:
-    """Return what tells callers apart: by the deployment's keys, and by tokens where it has an issuer."""
+    """Return what authenticates callers: by the deployment's keys, and by tokens where it has an issuer."""
     settings = deployment.settings
     verifier = user_sessions = sign_ins = None
     if settings.oidc_issuer is not None:

@@ -42,7 +42,7 @@ def describe_merge(job: Job) -> dict[str, Any]:
 
 
 def _describe(before: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, str | None]:
-    """Return what has changed, and the figures behind it."""
+    """Return what has changed, and its figures."""
     new = [source for name, source in found.items() if source != before.get(name)]
     what = ", ".join(f"{source['source']} {source['state']}" for source in new)
     return what, "; ".join(filter(None, map(_figures, new))) or None

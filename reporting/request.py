@@ -1,4 +1,4 @@
-"""What a merge is asked for, and what is wrong with it."""
+"""The request for a merge, and every fault of it."""
 
 import hashlib
 import json

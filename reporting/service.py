@@ -31,7 +31,7 @@ ReadSources = Callable[[], Mapping[str, MergeSource | None]]
 
 
 class MergeService(JobService[Merge]):
-    """Creates merges, cancels and retries them and tells how they are; :meth:`start` begins to run them.
+    """Creates, cancels, retries and shows merges; :meth:`start` begins to run them.
 
     Every call answers from the store within milliseconds; a create reads the registry too.
 

@@ -1,4 +1,4 @@
-"""What a merge's driver has to know, as its job's folder keeps it: sources with their rules, and the warehouse."""
+"""A merge's specification, as its job's folder keeps it: sources with their rules, and the warehouse."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -15,7 +15,7 @@ from warehouse.port import Warehouse
 def render_specification(
     job_id: str, request: MergeRequest, sources: Sequence[MergeSource], warehouse: Warehouse
 ) -> dict[str, Any]:
-    """Return the specification of a merge, JSON-ready; what the registry says later does not change it."""
+    """Return the specification of a merge, JSON-ready; later changes of the registry do not change it."""
     return {
         "id": job_id,
         **request.to_json(),

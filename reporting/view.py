@@ -17,9 +17,9 @@ _TIMES: Final = ("created_at", "started_at", "finished_at", "since")
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """One merge job; times are aware UTC. ``sources`` say how far each of its sources is, in their order.
+    """One merge job; times are aware UTC. ``sources`` has how far each of its sources is, in order.
 
-    ``source`` is the one that was asked for, None for all that had a key when the job was made.
+    ``source`` is the one that was requested, None for all that had a key when the job was made.
     """
 
     id: str
@@ -111,6 +111,6 @@ def describe_report(report: MergeReport) -> dict[str, Any]:
 
 
 def describe_failure(source: str, code: str, message: str, audits: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return why a source was not merged, with the audits that say so if any do."""
+    """Return why a source was not merged, with the audits that failed, if any did."""
     error = {"code": code, "message": safe_message(code, message)}
     return SourceFinding(source, "failed", audits=audits, error=error).to_json()

@@ -45,7 +45,7 @@ _HEALTHY_SECONDS: Final = 120.0
 # What a stream gets beyond the bound of its drain, a start of Spark included, and what a cancelled one gets.
 _DRAIN_GRACE_SECONDS: Final = 60.0
 _CANCEL_GRACE_SECONDS: Final = 15.0
-# Folders of earlier starts that are kept: their status says how they ended.
+# Folders of earlier starts that are kept: their status has how they ended.
 _KEPT_INSTANCES: Final = 3
 
 _STATES: Final[Mapping[str, StreamState]] = {
@@ -67,7 +67,7 @@ class Agent:
     behind goes on under the next one. A stream is of the release that its record names, in this agent's home:
     while that is not there the stream is FAILED, and is tried again.
 
-    ``environment`` is that of the processes. ``say`` is told what happens, for people.
+    ``environment`` is that of the processes. ``say`` gets what happens, as sentences for people.
     """
 
     def __init__(
@@ -313,7 +313,7 @@ class Agent:
         wait = self._next_wait(kept)
         kept.start_at, kept.process = now + wait, None
         ended = process.ended_error()
-        # What it started and left behind would hold its locks.
+        # Processes that it started would keep its locks.
         process.kill()
         status = process.status()
         fault = _fault_of(status.get("error")) if status.get("state") in {"failed", "stopped"} else None

@@ -1,4 +1,4 @@
-"""Actions that wait until a second person approves them: asked for, looked at, approved and rejected."""
+"""Actions that wait until a second person approves them: requested, read, approved and rejected."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final

@@ -12,7 +12,7 @@ from rollout.formats import ReleaseFormats
 
 
 class Remedy(StrEnum):
-    """What to do where a stream can't be updated as it was asked for."""
+    """What a person does where a stream can't be updated as requested."""
 
     MAP = "map"
     DRAIN_AND_RELAUNCH = "drain_and_relaunch"
@@ -66,7 +66,7 @@ class CheckedSource:
 class StreamSide:
     """What a stream is, or is to be; what is None is not known, and not compared.
 
-    ``address`` says where its tables are, ``home`` where its state is. ``sources`` are those of a group that run,
+    ``address`` is where its tables are, ``home`` where its state is. ``sources`` are those of a group that run,
     or all that the registry has for the wanted release; a stream of another kind has none.
     """
 
@@ -84,7 +84,7 @@ class StreamSide:
 class UpdateCheck:
     """Whether a stream can go on as another release: it can when there is no reason against it.
 
-    ``changes`` are what would be otherwise and is fine. Without a way back, ``no_way_back`` says why: the update
+    ``changes`` are differences that are fine. Without a way back, ``no_way_back`` says why: the update
     can only go forward once the new release has written.
     """
 
@@ -161,7 +161,7 @@ def _format_reasons(running: StreamSide, wanted: StreamSide) -> Iterator[CheckRe
 
 
 def _place_reasons(running: StreamSide, wanted: StreamSide) -> Iterator[CheckReason]:
-    """Yield what would leave the stream's state behind: it belongs to one home, one project and its tables."""
+    """Yield the changes that part the stream from its state, which belongs to a home, a project and tables."""
     # name -> before, after
     places: dict[str, tuple[Any, Any]] = {
         "project": (running.project, wanted.project),

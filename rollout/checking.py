@@ -32,7 +32,7 @@ _TOLD_CHARACTERS: Final = 2000
 
 
 class UpdateChecker:
-    """Checks updates of the streams whose state is in this home, against what its settings say now.
+    """Checks updates of the streams whose state is in this home, against its present settings.
 
     ``environment`` is what a process of a release has besides what leads to its code.
     """
@@ -55,7 +55,7 @@ class UpdateChecker:
     ) -> UpdateCheck:
         """Return whether the stream can go on as ``release``, None for the installed one, with other ``options``.
 
-        Nothing is touched. What runs of a pipeline is what its plan says, not what the registry says.
+        Nothing is touched. The sources that run are those of a pipeline's plan, not those of the registry.
 
         Raises:
             ReleaseNotFoundError: one of the two releases is not in this home.
@@ -74,7 +74,7 @@ class UpdateChecker:
         return has_state(record, self._settings.home)
 
     def _running(self, record: StreamRecord) -> StreamSide:
-        # What it said at its last start; one that has not run yet may be anywhere.
+        # As of its last start; one that has not run yet may be anywhere.
         status = read_newest_status(self._settings.home, record.name) or {}
         place: Mapping[str, Any] = status.get("place") or {}
         found: dict[str, Any] = {
@@ -189,7 +189,7 @@ def _of_source(source: Source) -> CheckedSource:
 def _of_json(found: Mapping[str, Any]) -> CheckedSource:
     schema = None if found["schema"] is None else RowSchema.from_json(found["schema"])
     texts = {name: str(found[name]) for name in ("name", "topic", "subscription", "group", "staging")}
-    # A release before this one knows no publish.
+    # An earlier release prints no publish.
     return CheckedSource(**texts, schema=schema, reporting=found.get("reporting"), publish=found.get("publish"))
 
 

@@ -65,7 +65,7 @@ class Child:
         return None if self._process is None else self._process.poll()
 
     def wait_until(self, is_ready: Callable[[], bool], *, seconds: float, what: str) -> None:
-        """Return once ``is_ready`` says so.
+        """Return once ``is_ready`` returns True.
 
         Raises:
             ProcessEndedError: the process ended first, or ``seconds`` passed; the message ends with its log's
@@ -83,7 +83,7 @@ class Child:
             time.sleep(_POLL_SECONDS)
 
     def ended_error(self) -> ProcessEndedError:
-        """Return the error that says how it ended, with its log's last lines unless it was killed."""
+        """Return the error of its end, with its log's last lines unless it was killed."""
         code = self.exit_code
         if code is not None and code < 0:
             message = f"{self.name} (process {self.pid}) was ended by signal {signal.Signals(-code).name}."
@@ -111,7 +111,7 @@ class Child:
                 self._process.wait(seconds)
             except subprocess.TimeoutExpired:
                 self.kill()
-        # Whatever it started and left behind goes too.
+        # Processes that it started end too.
         self._signal(os.killpg, signal.SIGKILL)
         return self.exit_code
 
@@ -131,7 +131,7 @@ class Child:
 
 
 class FoundProcess:
-    """A process that another agent started and this one goes on with: no child, so nobody knows how it ended."""
+    """A process that another agent started and this one goes on with; its exit code is unknown."""
 
     def __init__(self, name: str, process: Process) -> None:
         self.name = name
@@ -148,7 +148,7 @@ class FoundProcess:
         return self._process.pid
 
     def ended_error(self) -> ProcessEndedError:
-        """Return the error that says that it ended."""
+        """Return the error of its end."""
         return ProcessEndedError(f"{self.name} (process {self.pid}) has ended.", name=self.name)
 
     def ask_to_stop(self) -> None:

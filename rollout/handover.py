@@ -58,8 +58,8 @@ class HandOver:
     passed is killed. Whichever of the two is killed, and whenever, the home's lock and the lease keep them apart:
     what the old one had not committed is pulled by the new one, and what it had committed is known.
 
-    An old process that was told to drain never runs again. When the new one ends before it owns the stream, the
-    caller starts a process as after any death. Another agent goes on with the same two processes by a HandOver of
+    An old process that has its order to drain never runs again. When the new one ends before it owns the stream,
+    the caller starts a process as after any death. Another agent goes on with the same two processes by a HandOver of
     its own: orders that were given are not given again, and the bound begins once more.
     """
 

@@ -73,7 +73,7 @@ class TemplateService:
             RequestInvalidError: parameters are wrong, or what they make of the request; all of them are named.
             RefeedError: as creating it without a template.
         """
-        # Who may create nothing at all is not told which templates there are.
+        # A caller who may create nothing learns no template's name.
         principal.require_any(PLAN, STREAMS_OPERATE, RUN)
         template = self._templates.get_template(name)
         made = self.create(template.kind, template.render(parameters), principal, idempotency_key)

@@ -22,7 +22,7 @@ class StreamProcess:
     """A process that runs one instance of a stream, and the control file by which it takes orders.
 
     The process may be another agent's child, one that was killed: it runs on under its instance id, by which
-    :meth:`find` finds it. How such a process ended, only its status file says.
+    :meth:`find` finds it. Only its status file has how such a process ended.
     """
 
     def __init__(self, folder: StreamFolder, runs: Child | FoundProcess) -> None:
@@ -122,7 +122,7 @@ class StreamProcess:
         self._runs.stop(seconds=seconds)
 
     def ended_error(self) -> ProcessEndedError:
-        """Return the error that says how it ended."""
+        """Return the error of its end."""
         return self._runs.ended_error()
 
     def _give(self, order: Order, timeout_seconds: float | None, pace: BatchPace) -> None:

@@ -299,10 +299,10 @@ def _keep_classes(started: ReleaseStart, name: str) -> None:
 
 
 def _ask_formats(started: ReleaseStart, wheel: str) -> ReleaseFormats:
-    """Return the formats of a release in its own words, which shows that it starts.
+    """Return the formats that a release prints, which shows that it starts.
 
     Raises:
-        ReleaseInvalidError: it does not, or says nothing.
+        ReleaseInvalidError: it does not start, or prints no formats.
     """
     try:
         ran = started.run("release", "formats", "--json", seconds=_START_SECONDS)

@@ -42,7 +42,7 @@ _PASSING: Final = (LeaseHeldError, PubSubUnavailableError, StoreUnavailableError
 class StreamRestorer:
     """Carries out restores: the state of the snapshot, then the seek; the next start learns.
 
-    The order is the promise. The journal that is put in place asks its stream to learn every id that the seek can
+    The order is the promise. The journal that is put in place has its stream learn every id that the seek can
     bring again from the stream's own tables, before the seek is made and before anything is pulled. So nothing is
     archived or staged twice, however old the snapshot is, and also in the minute in which Pub/Sub may deliver what
     the seek holds for acknowledged.
@@ -221,7 +221,7 @@ def _check_group(facts: Mapping[str, Any], snapshot: SnapshotRecord, group: str 
     Raises:
         SnapshotRefusedError: it is.
     """
-    # One that an earlier Refeed made does not say.
+    # A snapshot of an earlier Refeed names no group.
     its = facts.get("group", group)
     if its != group:
         raise SnapshotRefusedError(

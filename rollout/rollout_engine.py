@@ -116,7 +116,7 @@ class RolloutEngine:
         failpoint.hit("rollout.begun")
 
     def _read_before(self, rollout: Rollout, record: StreamRecord) -> WatchFigures | None:
-        """Return the old release's figures; None where nothing is compared, or nobody knows its process."""
+        """Return the old release's figures; None where nothing is compared, or it has no status."""
         status = {} if rollout.is_trusted else self._read_status(record)
         return WatchFigures.of_last_minute(status, self._read_lag(record, status)) if status else None
 
@@ -186,7 +186,7 @@ class RolloutEngine:
             self._store.advance_rollout(rollout, RolloutState.WATCHING, why=why, compared=compared)
             return
         if not record.is_held or record.state is not StreamState.RUNNING:
-            # Its agent is gone, and the next one has not come: the figures say nothing.
+            # Its agent is gone, and the next one has not come: the figures prove nothing.
             return
         self._judge(rollout, record)
 

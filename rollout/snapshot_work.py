@@ -29,12 +29,12 @@ _JOIN_SECONDS: Final = 10.0
 _RETRY_SECONDS: Final = 5.0
 _SCHEDULE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
-# Who asks for what a schedule makes and deletes.
+# The actor of what a schedule makes and deletes.
 _ACTOR: Final = "agent"
 
 
 class SnapshotWork:
-    """Carries out what is asked of the streams that an agent holds, one thing a stream at a time, in threads.
+    """Makes snapshots and restores of the streams that an agent holds, in threads, one at a time for each stream.
 
     The agent calls :meth:`look` a few times a second and :meth:`is_going_back` before it starts a stream. With
     ``every_seconds`` it asks for a snapshot of each stream, with its source, when the newest such is as old, and

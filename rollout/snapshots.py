@@ -1,4 +1,4 @@
-"""Snapshots of streams as callers ask for them: made, listed, deleted, and gone back to."""
+"""Snapshots of streams as callers request them: made, listed, deleted, and restored."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""Actions on streams that a second person has to approve, where the deployment asks for that."""
+"""Actions on streams that a second person has to approve, where the settings name them."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, Final
@@ -18,7 +18,7 @@ KIND: Final = "stream"
 class StreamApprovals:
     """Has actions on streams wait for a second person; ``held`` are the actions that the deployment names.
 
-    Everybody who does one of :data:`model.stream_record.APPROVABLE_ACTIONS` for a caller asks here first.
+    Everybody who does one of :data:`model.stream_record.APPROVABLE_ACTIONS` for a caller calls :meth:`hold` first.
     """
 
     def __init__(self, approvals: ApprovalService, streams: StreamService, held: Collection[str]) -> None:

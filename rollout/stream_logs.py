@@ -53,7 +53,7 @@ class StreamLogs:
     def read_end(self, record: StreamRecord, *, tail_bytes: int) -> bytes:
         """Return the end of the log of the stream's newest instance, whole lines only; empty before its first.
 
-        Of a stream that ran on another machine it is one line that says where to look.
+        Of a stream that ran on another machine it is one line with the place.
         """
         if record.home is not None and not has_state(record, self._home):
             place = Path(record.home.path).parents[1] / "logs"

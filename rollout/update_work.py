@@ -57,9 +57,9 @@ class UpdateWork:
     """Carries out the updates of the streams that an agent holds, a step a look.
 
     Each step is in the record before it begins, and can be begun again: what a killed agent left behind is found
-    by its instance id. Up to the hand-over the old process goes on whatever happens. In the hand-over the old one
-    is told to drain and the standby to run at the same moment; the home's lock and the lease beside the tables
-    keep them apart. The stream is the new release's once that has the lease, and goes back by the same hand-over.
+    by its instance id. Up to the hand-over the old process goes on whatever happens. In the hand-over both get
+    their orders at the same moment, to drain and to run; the home's lock and the lease beside the tables keep them
+    apart. The stream is the new release's once that has the lease, and goes back by the same hand-over.
 
     ``open_checker`` is called in a thread. ``read_lag`` returns the age of the oldest message that waits for a
     stream; None where nobody knows.
@@ -148,7 +148,7 @@ class UpdateWork:
                 self._watch(update, place)
 
     def _check(self, update: StreamUpdate, place: UpdatedStream) -> None:
-        """Check in a thread: the wanted release is asked what it reads from the registry."""
+        """Check in a thread: the wanted release reads the registry in a process of its own."""
         thread = self._checks.get(update.stream)
         if thread is not None and thread.is_alive():
             return
@@ -205,7 +205,7 @@ class UpdateWork:
             self._updates[update.stream] = self._store.note_update(update, figures=figures)
 
     def _take_snapshot(self, update: StreamUpdate, place: UpdatedStream) -> None:
-        """Have the state copied by what makes every snapshot; the same key asks for the same one again."""
+        """Request a snapshot of the state; the same key gives back the same one."""
         made = self._store.create_snapshot(
             update.stream,
             with_source=False,
@@ -300,7 +300,7 @@ class UpdateWork:
         elif stands is HandOverState.NEW_ENDED and (outgoing is None or not outgoing.is_running):
             self._lose_hand_over(update, place)
         elif stands is HandOverState.NEW_ENDED and outgoing is not None:
-            # It may have been told to drain, and never runs again then.
+            # It may have its order to drain, and never runs again then.
             outgoing.order("drain", timeout_seconds=_DRAIN_SECONDS)
             if self._now() - step.began >= _DRAIN_SECONDS + KILL_GRACE_SECONDS:
                 outgoing.kill()

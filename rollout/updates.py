@@ -1,4 +1,4 @@
-"""Updates of streams as callers ask for them, look at them, and decide them."""
+"""Updates of streams as callers request, read and decide them."""
 
 import hashlib
 import json

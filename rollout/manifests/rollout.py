@@ -39,7 +39,7 @@ Found = tuple[tuple[str | int, ...], str]
 
 
 class ManifestPart(BaseModel):
-    """A part of a manifest: strictly typed, frozen, and without fields that it does not know."""
+    """A part of a manifest: strictly typed, frozen, and without unknown fields."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, hide_input_in_errors=True)
 
@@ -51,7 +51,7 @@ def _bounds(bounds: WatchBounds) -> WatchBounds:
 
 
 class RolloutSideWanted(ManifestPart):
-    """A release of a stream with all its options; one that is not named is as the deployment's settings say."""
+    """A release of a stream with all its options; one that is missing has the deployment's setting."""
 
     release: str | None = Field(
         default=None, min_length=1, max_length=64, description="The release; null is the installed one."

@@ -50,7 +50,7 @@ class ValueChange:
 class ManifestPlan:
     """What applying or removing a manifest would change; ``hash`` stands for exactly this.
 
-    ``note`` says of a rollout what became of the content that is there.
+    ``note`` is how the rollout of unchanged content ended.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Schedule:
 
 
 class ManifestService:
-    """Keeps manifests; the scheduler and the engine of rollouts of every replica do what they say.
+    """Keeps manifests; the scheduler and the engine of rollouts of every replica carry them out.
 
     A name belongs to the source that applied it first, and only that one changes or removes it. A schedule starts
     its jobs with the scopes and topics of who applied it last. A rollout begins with its manifest, once for its

@@ -35,7 +35,7 @@ _SUFFIXES: Final = (".yaml", ".yml")
 _FILE: Final = re.compile(r"[a-z][a-z0-9\-]{0,62}\.yaml")
 _TICK_SECONDS: Final = 1.0
 _LEASE_SECONDS: Final = 30.0
-# What an event did not tell is found by listing everything, and what was refused is tried again.
+# A full listing finds what events missed, and what was refused is tried again.
 FULL_SECONDS: Final = 300.0
 # A file that is written in place has parts of its content for a while, and such a part may be a manifest too.
 SETTLE_SECONDS: Final = 2.0
@@ -52,7 +52,7 @@ _LOG: Final = structlog.get_logger()
 class UploadWatcher:
     """Applies the manifests of a folder or bucket, ``<name>.yaml`` each, and removes those whose file was removed.
 
-    A listing says what is there now; nothing depends on how often or in which order changes were told. One replica
+    A listing has what is there now; number and order of the events do not matter. One replica
     does it at a time, under a lease in the store that every change is checked against. A file with a fault leaves
     the manifest that was applied before. A listing that fails, or that is empty, removes nothing.
 
@@ -87,7 +87,7 @@ class UploadWatcher:
         self._seen: dict[str, tuple[FileVersion, float]] = {}
         # What was there at the last look that left nothing to do, None before it.
         self._done: Mapping[str, FileVersion] | None = None
-        # Why events don't come; a listing finds what they would tell.
+        # Why events can't be read; a listing finds what they would show.
         self._deaf: str | None = None
         # Each turn ends with its own wait.
         self.loop = BackgroundLoop("uploads", self._take_turn, every_seconds=0.0)
@@ -129,7 +129,7 @@ class UploadWatcher:
             self._is_holder = False
 
     def hear(self) -> None:
-        """Wait for a tick, or until an event says that something may have changed."""
+        """Wait for a tick, or until an event shows that something may have changed."""
         if self._hints is None or not self._is_holder:
             self._stop_hearing()
             self.loop.wait(self._tick_seconds)
@@ -153,7 +153,7 @@ class UploadWatcher:
         if why != self._deaf:
             self._deaf = why
             _LOG.warning("events of uploads", source=self.source, problem=why)
-            # The next look notes it, and finds what was not told.
+            # The next look notes it, and finds what events missed.
             self._done, self._look_at = None, 0.0
 
     def _stop_hearing(self) -> None:
@@ -179,7 +179,7 @@ class UploadWatcher:
     def _look(self) -> None:
         now = self._steady()
         is_full = now >= self._full_at
-        # A folder is asked each second; a bucket when it may have changed.
+        # A folder is listed each second; a bucket when it may have changed.
         self._look_at = now + (_TICK_SECONDS if self._files.path is not None else FULL_SECONDS)
         try:
             versions = self._files.versions()
@@ -306,7 +306,7 @@ class UploadWatcher:
         self._store.note_removed(self.source, upload.file, "the file has gone", holder=self._holder)
 
     def _ask(self, upload: ManifestUpload, record: ManifestRecord, why: str) -> None:
-        """Let a person decide, who is asked again when nobody did in time."""
+        """Request a person's approval; again after one that has expired."""
         found = upload.approval_id
         if found is not None:
             waiting = self._approvals.get(found, principal=self._principal)
