@@ -1,4 +1,4 @@
-"""Why something failed, was refused or went back."""
+"""The fault that a record keeps."""
 
 from dataclasses import dataclass, replace
 from typing import Self
@@ -9,7 +9,7 @@ from model.failure import safe_message
 
 @dataclass(frozen=True, slots=True)
 class FaultRecord:
-    """A stable code and sentences."""
+    """Why something failed, was refused or went back: a stable code and sentences."""
 
     code: str
     message: str

@@ -59,8 +59,8 @@ class HandOver:
     what the old one had not committed is pulled by the new one, and what it had committed is known.
 
     An old process that has its order to drain never runs again. When the new one ends before it owns the stream,
-    the caller starts a process as after any death. Another agent goes on with the same two processes by a HandOver of
-    its own: orders that were given are not given again, and the bound begins once more.
+    the caller starts a process as after any death. Another agent goes on with the same two processes by a HandOver
+    of its own: orders that were given are not given again, and the bound begins once more.
     """
 
     def __init__(self, old: StreamProcess | None, new: StreamProcess, *, timeout_seconds: float) -> None:
