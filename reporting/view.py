@@ -41,7 +41,7 @@ class Merge:
     def from_job(cls, job: Job) -> Self:
         """Return the merge that a job of kind ``merge`` is."""
         found = (job.findings or {}).get("sources", {})
-        sources = [{**SourceFinding(name).to_json(), **found.get(name, {})} for name in job.request["sources"]]
+        sources = [{**SourceProgress(name).to_json(), **found.get(name, {})} for name in job.request["sources"]]
         states = [source["state"] for source in sources]
         since = job.request["since"]
         return cls(
@@ -74,7 +74,7 @@ class Merge:
 
 
 @dataclass(frozen=True, slots=True)
-class SourceFinding:
+class SourceProgress:
     """How far one source of a merge is, as a job's findings and the API have it."""
 
     source: str
@@ -96,7 +96,7 @@ class SourceFinding:
 
 def describe_report(report: MergeReport) -> dict[str, Any]:
     """Return what a source's merge came to."""
-    return SourceFinding(
+    return SourceProgress(
         report.source,
         "merged",
         render_moment(report.since),
@@ -113,4 +113,4 @@ def describe_report(report: MergeReport) -> dict[str, Any]:
 def describe_failure(source: str, code: str, message: str, audits: list[dict[str, Any]]) -> dict[str, Any]:
     """Return why a source was not merged, with the audits that failed, if any did."""
     error = {"code": code, "message": safe_message(code, message)}
-    return SourceFinding(source, "failed", audits=audits, error=error).to_json()
+    return SourceProgress(source, "failed", audits=audits, error=error).to_json()
