@@ -1,5 +1,6 @@
 """The watch of an updated stream: its figures as the new release, against those of the old one."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -74,8 +75,12 @@ class WatchFigures:
 
     @classmethod
     def of_process(cls, status: Mapping[str, Any], seconds: float, lag_seconds: float | None) -> Self:
-        """Return the figures of a process since its beginning, by the totals in its status."""
-        return cls(seconds, **_counts(status.get("totals") or {}), lag_seconds=lag_seconds)
+        """Return the figures of a process since its beginning, by the totals in its status.
+
+        It has been watched for ``seconds``; where it committed before that, the time since then counts.
+        """
+        ran = float(status.get("at") or 0.0) - float(status.get("first_commit_at") or math.inf)
+        return cls(max(seconds, ran), **_counts(status.get("totals") or {}), lag_seconds=lag_seconds)
 
     @classmethod
     def before(cls, compared: Mapping[str, Any] | None) -> Self | None:

@@ -21,7 +21,7 @@ _LAST_SECONDS: Final = 5.0
 _REPORTED: Final = (
     *("state", "error", "started_at", "totals", "rates", "rates_over_seconds"),
     *("batch_seconds", "last_batch_at", "alerts", "subscriptions", "backlog"),
-    *("control_number", "not_committed"),
+    *("first_commit_at", "control_number", "not_committed"),
 )
 
 

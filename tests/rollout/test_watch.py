@@ -86,3 +86,12 @@ def test_what_pubsub_refused_of_a_kinesis_stream_counts_as_dead_letters() -> Non
     for found in (WatchFigures.of_last_minute(status, 1.0), WatchFigures.of_process(status, 60.0, 1.0)):
         assert found.missing == []
         assert found.dead_letters == pytest.approx(10)
+
+
+def test_a_process_that_ran_before_its_watch_began_is_judged_by_all_of_its_time() -> None:
+    totals = {"messages": 60_000, "dead_letters": 0, "faults": 15}
+    status = {"totals": totals, "at": 1300.0, "first_commit_at": 1000.0}
+    found = WatchFigures.of_process(status, 1.0, 2.0)
+    assert found.rate(found.faults) == pytest.approx(0.05), "not 15 in the second since somebody looked"
+    assert judge(BEFORE, found, is_over=False, min_messages=100) == (WatchVerdict.OPEN, "")
+    assert WatchFigures.of_process(status, 600.0, 2.0).seconds == 600.0
