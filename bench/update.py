@@ -24,10 +24,11 @@ from connectors.pubsub.publish import Publisher
 from model.settings import Settings
 from model.stream import BACKUP_STREAM
 from rollout.child import Children
-from rollout.handover import HandOver, HandOverState, Pause, wait_for_standby
+from rollout.handover import HandOver, HandOverState, Pause
 from rollout.process import StreamProcess
 from streams.control import BatchPace, Order
 from streams.folder import StreamFolder
+from tests.rollout.handing import wait_for_end, wait_for_standby
 
 MESSAGES_PER_SECOND = 4_000
 ROUNDS = 7
@@ -93,7 +94,7 @@ class Starts:
         old, new = self._made[-1], self._start("stand_by")
         wait_for_standby(new, seconds=300)
         passing = HandOver(old, new, timeout_seconds=_BOUND_SECONDS)
-        state = passing.wait(seconds=_BOUND_SECONDS)
+        state = wait_for_end(passing, seconds=_BOUND_SECONDS)
         assert (state, passing.was_killed) == (HandOverState.HANDED_OVER, False)
         return self._read_pause(old, new)
 

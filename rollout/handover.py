@@ -8,7 +8,6 @@ from typing import Any, Final, Self
 
 import structlog
 
-from model.errors import ProcessEndedError
 from rollout.process import StreamProcess
 from streams.folder import STANDBY
 
@@ -18,7 +17,6 @@ _log = structlog.get_logger(__name__)
 KILL_GRACE_SECONDS: Final = 10.0
 # How much longer than that the new one waits.
 _WAIT_GRACE_SECONDS: Final = 60.0
-_POLL_SECONDS: Final = 0.02
 _OWNING: Final = ("running", "waiting", "paused", "draining")
 
 
@@ -70,11 +68,6 @@ class HandOver:
         self._timeout_seconds = timeout_seconds
         self._kill_at: float | None = None
 
-    @property
-    def pause(self) -> Pause:
-        """The time between the two processes' commits, as they report it."""
-        return Pause.between({} if self._old is None else self._old.status(), self._new.status())
-
     def look(self) -> HandOverState:
         """Give the orders, the first time, then kill the old process when it is due; return where it stands."""
         if self._kill_at is None:
@@ -92,30 +85,6 @@ class HandOver:
             self._old.kill()
             self.was_killed = True
         return HandOverState.UNDER_WAY
-
-    def wait(self, *, seconds: float) -> HandOverState:
-        """Look until it has ended, or for ``seconds``."""
-        ends_at = time.monotonic() + seconds
-        while (state := self.look()) is HandOverState.UNDER_WAY and time.monotonic() < ends_at:
-            time.sleep(_POLL_SECONDS)
-        return state
-
-
-def wait_for_standby(new: StreamProcess, *, seconds: float) -> None:
-    """Return once ``new`` is ready to go on with its stream.
-
-    Raises:
-        ProcessEndedError: it ended, or is not ready after ``seconds``.
-    """
-    ends_at = time.monotonic() + seconds
-    while not is_ready(new):
-        if not new.is_running:
-            raise new.ended_error()
-        if time.monotonic() >= ends_at:
-            raise ProcessEndedError(
-                f"The standby of {new.name} is not ready after {seconds:.0f} s.", name=new.name
-            )
-        time.sleep(_POLL_SECONDS)
 
 
 def is_ready(new: StreamProcess) -> bool:

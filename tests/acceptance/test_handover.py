@@ -13,12 +13,13 @@ import pytest
 
 from model import failpoint
 from rollout import handover
-from rollout.handover import HandOver, HandOverState, wait_for_standby
+from rollout.handover import HandOver, HandOverState, Pause
 from rollout.process import StreamProcess
 from streams.control import BatchPace, Order
 from streams.folder import StreamFolder, read_newest_status
 from tests.acceptance.conftest import Backyard
 from tests.acceptance.test_pipeline import Plant, attach, plant
+from tests.rollout.handing import wait_for_end, wait_for_standby
 
 __all__ = ["plant"]
 
@@ -107,8 +108,10 @@ def hand_over_in_every_way(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> S
 
     # As it should be.
     passing = HandOver(old, new, timeout_seconds=60)
-    assert passing.wait(seconds=60) is HandOverState.HANDED_OVER, starts.tail()
-    starts.wait_until(lambda: passing.pause.seconds is not None, "the second one commits")
+    assert wait_for_end(passing, seconds=60) is HandOverState.HANDED_OVER, starts.tail()
+    starts.wait_until(
+        lambda: Pause.between(old.status(), new.status()).seconds is not None, "the second one commits"
+    )
     assert new.status()["epoch"] > old.status()["epoch"]
     starts.wait_until(lambda: not old.is_running, "the first one ends")
     status = old.status()
@@ -119,21 +122,25 @@ def hand_over_in_every_way(starts: Starts, monkeypatch: pytest.MonkeyPatch) -> S
     old, new, spare = new, starts.stand_by(), starts.stand_by()
     starts.arm(new, "commit.after")
     passing = HandOver(old, new, timeout_seconds=60)
-    passing.wait(seconds=60)
+    wait_for_end(passing, seconds=60)
     starts.wait_until(lambda: not new.is_running, "it was killed")
     assert passing.look() in {HandOverState.NEW_ENDED, HandOverState.HANDED_OVER}
-    assert HandOver(old, spare, timeout_seconds=60).wait(seconds=60) is HandOverState.HANDED_OVER, starts.tail()
+    assert wait_for_end(HandOver(old, spare, timeout_seconds=60), seconds=60) is HandOverState.HANDED_OVER, (
+        starts.tail()
+    )
 
     # The old one dies while it drains, between its commit and the acknowledgements.
     old, new = spare, starts.stand_by()
     starts.arm(old, "ack.after")
-    assert HandOver(old, new, timeout_seconds=60).wait(seconds=60) is HandOverState.HANDED_OVER, starts.tail()
+    assert wait_for_end(HandOver(old, new, timeout_seconds=60), seconds=60) is HandOverState.HANDED_OVER, (
+        starts.tail()
+    )
 
     # The old one hangs, and is killed when its time is over.
     old, new = new, starts.stand_by()
     os.kill(old.pid, signal.SIGSTOP)
     passing = HandOver(old, new, timeout_seconds=0.5)
-    assert passing.wait(seconds=60) is HandOverState.HANDED_OVER, starts.tail()
+    assert wait_for_end(passing, seconds=60) is HandOverState.HANDED_OVER, starts.tail()
     assert passing.was_killed
     starts.wait_until(lambda: "first_commit_at" in new.status(), "the last one commits")
     assert [one.instance_id for one in starts.made if one.is_running] == [new.instance_id]

@@ -10,10 +10,11 @@ import pytest
 
 from model.errors import ProcessEndedError
 from rollout import handover
-from rollout.handover import HandOver, HandOverState, Pause, is_ready, wait_for_standby
+from rollout.handover import HandOver, HandOverState, Pause, is_ready
 from rollout.process import StreamProcess
 from streams.control import BatchPace, Order
 from streams.folder import StreamFolder
+from tests.rollout.handing import wait_for_end, wait_for_standby
 
 # A stream that commits nothing: it waits for its home, and lets go of it when it drains; "deaf" takes no orders.
 STREAM = """
@@ -88,10 +89,10 @@ def test_the_new_process_goes_on_when_the_old_one_has_let_go_and_the_pause_is_kn
     old, new = yard.start_both()
     assert is_ready(new)
     passing = HandOver(old, new, timeout_seconds=30)
-    assert passing.wait(seconds=30) is HandOverState.HANDED_OVER
+    assert wait_for_end(passing, seconds=30) is HandOverState.HANDED_OVER
     assert (passing.was_killed, is_ready(new)) == (False, False)
     assert (old.control.order, old.control.timeout_seconds, new.control.order) == ("drain", 30, "run")
-    seconds = passing.pause.seconds
+    seconds = Pause.between(old.status(), new.status()).seconds
     assert seconds is not None
     assert 0 <= seconds < 30
     # Another agent comes and finds nothing to order.
@@ -108,16 +109,16 @@ def test_an_old_process_that_does_not_let_go_is_killed_when_its_time_is_over(
     passing = HandOver(old, new, timeout_seconds=0.1)
     assert passing.look() is HandOverState.UNDER_WAY
     assert old.is_running
-    assert passing.wait(seconds=30) is HandOverState.HANDED_OVER
+    assert wait_for_end(passing, seconds=30) is HandOverState.HANDED_OVER
     assert (passing.was_killed, old.is_running) == (True, False)
 
 
 def test_a_new_process_that_ends_before_it_owns_the_stream_is_told(yard: Yard) -> None:
     old, new = yard.start_both("", "broken")
-    assert HandOver(old, new, timeout_seconds=30).wait(seconds=30) is HandOverState.NEW_ENDED
+    assert wait_for_end(HandOver(old, new, timeout_seconds=30), seconds=30) is HandOverState.NEW_ENDED
     spare = yard.start("stand_by")
     wait_for_standby(spare, seconds=30)
-    assert HandOver(None, spare, timeout_seconds=30).wait(seconds=30) is HandOverState.HANDED_OVER
+    assert wait_for_end(HandOver(None, spare, timeout_seconds=30), seconds=30) is HandOverState.HANDED_OVER
 
 
 def test_a_standby_that_ends_or_is_late_is_not_waited_for(yard: Yard) -> None:
