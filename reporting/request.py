@@ -1,7 +1,5 @@
 """The request for a merge, and every fault of it."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -127,10 +125,6 @@ class MergeRequest:
         """Return it as a job keeps it."""
         since = None if self.since is None else self.since.isoformat()
         return {"source": self.source, "since": since, "dry_run": self.is_dry_run}
-
-    def fingerprint(self) -> str:
-        """Return a digest that is the same for the same request."""
-        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()
 
 
 def choose_sources(names: Iterable[str] | None, known: Mapping[str, MergeSource | None]) -> list[MergeSource]:

@@ -83,7 +83,7 @@ class MergeService(JobService[Merge]):
             {**request.to_json(), "sources": [source.name for source in sources]},
             lambda job_id: render_specification(job_id, request, sources, self._warehouse),
             principal=principal,
-            idempotency=None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint()),
+            idempotency=Idempotency.of(idempotency_key, request.to_json()),
         )
 
     def list_sources(

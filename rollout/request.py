@@ -1,9 +1,7 @@
 """The request to launch a stream: every field, declared once for the API and the terminal."""
 
-import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, Literal
 
 from model.declaration import Declared, FieldSpec
@@ -53,7 +51,3 @@ class StreamLaunch(Declared):
     ] = field(default_factory=dict)
     release: Annotated[str | None, RELEASE] = None
     snapshot: Annotated[str | None, SNAPSHOT] = None
-
-    def fingerprint(self) -> str:
-        """Return a digest that is the same for the same request."""
-        return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()

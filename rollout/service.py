@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -104,7 +105,7 @@ class StreamService:
             release=request.release,
             options=options,
             snapshot_id=request.snapshot,
-            idempotency=None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint()),
+            idempotency=Idempotency.of(idempotency_key, asdict(request)),
             guard=guard,
         )
         _LOG.info("stream_launched", stream=record.name, generation=record.generation, by=principal.name)

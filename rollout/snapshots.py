@@ -1,7 +1,5 @@
 """Snapshots of streams as callers request them: made, listed, deleted, and restored."""
 
-import hashlib
-import json
 from typing import Final
 
 import structlog
@@ -47,13 +45,12 @@ class SnapshotService:
                 f"{stream} reads Kinesis, which has no snapshots; launch it under another name with the moment "
                 "that it is to begin at as its start."
             )
-        fingerprint = hashlib.sha256(json.dumps([stream, with_source]).encode()).hexdigest()
         made = self._store.create_snapshot(
             stream,
             with_source=with_source,
             actor=principal.name,
             reason=SnapshotReason.MANUAL,
-            idempotency=None if idempotency_key is None else Idempotency(idempotency_key, fingerprint),
+            idempotency=Idempotency.of(idempotency_key, [stream, with_source]),
         )
         _LOG.info("snapshot_asked", stream=stream, snapshot=made.id, with_source=with_source, by=principal.name)
         return made

@@ -1,7 +1,5 @@
 """Updates of streams as callers request, read and decide them."""
 
-import hashlib
-import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -73,15 +71,13 @@ class UpdateService:
         check_seen(record, versions)
         if errors := _errors_of(record, request):
             raise RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)
-        document = json.dumps([stream, request.to_json()], sort_keys=True)
-        fingerprint = hashlib.sha256(document.encode()).hexdigest()
         made = self._store.create_update(
             stream,
             request,
             actor=principal.name,
             why=why,
             guard=lambda: self._check_release(request.release),
-            idempotency=None if idempotency_key is None else Idempotency(idempotency_key, fingerprint),
+            idempotency=Idempotency.of(idempotency_key, [stream, request.to_json()]),
             expected_version=None if versions is None else record.version,
         )
         _LOG.info("update_asked", stream=stream, update=made.id, release=request.release, by=principal.name)

@@ -1,7 +1,5 @@
 """The service of compactions, for the API and for schedules."""
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -109,12 +107,11 @@ class CompactionService(JobService[Compaction]):
         principal.require(RUN)
         self.check()
         request = {"tables": list(tables)}
-        fingerprint = hashlib.sha256(json.dumps(request).encode()).hexdigest()
         return self._insert(
             request,
             lambda job_id: {"id": job_id, **request, "warehouse": self._warehouse.to_json()},
             principal=principal,
-            idempotency=None if idempotency_key is None else Idempotency(idempotency_key, fingerprint),
+            idempotency=Idempotency.of(idempotency_key, request),
         )
 
     def _show(self, job: Job) -> Compaction:

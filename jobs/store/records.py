@@ -1,10 +1,12 @@
 """What the store keeps, as its callers see it: jobs, history, plans, keys, the audit log."""
 
+import hashlib
+import json
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from model.fault import FaultRecord
 from model.job import JobState
@@ -62,6 +64,13 @@ class Idempotency:
     key: str
     fingerprint: str
     attempt: str = field(default_factory=lambda: secrets.token_hex(8), compare=False)
+
+    @classmethod
+    def of(cls, key: str | None, request: Any) -> Self | None:
+        """Return the key with a digest of the request in JSON; None without a key."""
+        if key is None:
+            return None
+        return cls(key, hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest())
 
 
 @dataclass(frozen=True, slots=True)

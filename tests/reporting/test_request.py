@@ -1,7 +1,9 @@
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
+from jobs.store import Idempotency
 from model.errors import RequestInvalidError
 from reporting.request import MergeCreate, MergeRequest
 
@@ -48,8 +50,14 @@ def test_what_is_no_beginning_is_refused_with_its_place(given: dict[str, str], p
     assert (error["code"], error["pointer"]) == ("since_invalid", pointer)
 
 
+def fingerprint(source: str | None = None, **given: Any) -> str:
+    found = Idempotency.of("key", MergeRequest.parse(source, now=NOW, **given).to_json())
+    assert found is not None
+    return found.fingerprint
+
+
 def test_the_same_request_has_the_same_fingerprint_and_another_one_another() -> None:
-    same = MergeRequest.parse("orders", since="2026-03-01T01:00:00+01:00", now=NOW)
-    assert MergeRequest.parse("orders", day="2026-03-01", now=NOW).fingerprint() == same.fingerprint()
-    others = {MergeRequest.parse().fingerprint(), MergeRequest.parse("orders").fingerprint()}
-    assert len({*others, same.fingerprint(), MergeRequest.parse("orders", is_dry_run=True).fingerprint()}) == 4
+    same = fingerprint("orders", since="2026-03-01T01:00:00+01:00")
+    assert fingerprint("orders", day="2026-03-01") == same
+    others = {fingerprint(), fingerprint("orders")}
+    assert len({*others, same, fingerprint("orders", is_dry_run=True)}) == 4
