@@ -286,18 +286,15 @@ class ManifestService:
     ) -> ManifestPlan:
         if manifest is None and record is None:
             raise self._unknown(name)
-        before = {} if record is None else record.document
-        after = {} if manifest is None else manifest.document
-        digests = (None if record is None else record.digest, None if manifest is None else manifest.digest)
-        action: Action = (
-            "remove"
-            if manifest is None
-            else "create"
-            if record is None
-            else "none"
-            if digests[0] == digests[1]
-            else "update"
-        )
+        before, digest_before = ({}, None) if record is None else (record.document, record.digest)
+        after, digest_after = ({}, None) if manifest is None else (manifest.document, manifest.digest)
+        action: Action = "update"
+        if manifest is None:
+            action = "remove"
+        elif record is None:
+            action = "create"
+        elif digest_before == digest_after:
+            action = "none"
         kind = manifest.kind if manifest is not None else record.kind if record is not None else ""
         version = 0 if record is None else record.version
         return ManifestPlan(
@@ -306,7 +303,7 @@ class ManifestService:
             action,
             tuple(_differences(before, after, "")),
             version,
-            digest_of([name, action, version, *digests]),
+            digest_of([name, action, version, digest_before, digest_after]),
             self._note(record, principal) if record is not None and action == "none" else None,
         )
 
