@@ -11,7 +11,7 @@ import structlog
 
 from jobs.store import JobStore
 from model import failpoint
-from model.errors import QueryError, RefeedError, RolloutStateError, StoreUnavailableError
+from model.errors import RefeedError, RolloutStateError, StoreUnavailableError
 from model.failure import fixed_sentence
 from model.fault import FaultRecord
 from model.rollout_record import Rollout, RolloutState
@@ -42,10 +42,6 @@ ReadLag = Callable[[StreamRecord, Mapping[str, Any]], float | None]
 CountRows = Callable[[str, datetime, int], WatchRows]
 
 
-def _no_rows(_text: str, _since: datetime, _max_bytes: int) -> WatchRows:
-    raise QueryError("There is nothing here that answers queries.")
-
-
 class RolloutEngine:
     """Looks at all rollouts once a second; every replica of the service has one, and they need no leader.
 
@@ -56,7 +52,7 @@ class RolloutEngine:
     """
 
     def __init__(
-        self, store: JobStore, *, read_status: ReadStatus, read_lag: ReadLag, count_rows: CountRows = _no_rows
+        self, store: JobStore, *, read_status: ReadStatus, read_lag: ReadLag, count_rows: CountRows
     ) -> None:
         self._store = store
         self._count_rows = count_rows

@@ -25,6 +25,7 @@ from rollout.rollouts import RolloutService
 from rollout.service import StreamService
 from rollout.shadow import Shadows
 from rollout.watch import StreamStatuses
+from rollout.watch_query import WatchRows
 from tests.acceptance.conftest import wait_for
 from tests.acceptance.test_pipeline import Plant
 from tests.rollout.wheels import build_release
@@ -59,7 +60,12 @@ class Yard:
         self.store = store
         self.manifests = ManifestService(store, rollouts=RolloutService(store))
         statuses = StreamStatuses(plant.home, store.list_stream_reports)
-        self.engine = RolloutEngine(store, read_status=statuses.read, read_lag=lambda *_: 0.0)
+        self.engine = RolloutEngine(
+            store,
+            read_status=statuses.read,
+            read_lag=lambda *_: 0.0,
+            count_rows=lambda *_: WatchRows(0, is_cut=False),
+        )
         self.published = 0
 
     def launch(self) -> None:
