@@ -52,8 +52,7 @@ class Standbys:
     """Starts, finds and ends the processes of updates; one that an agent before this one started is found too.
 
     A standby belongs to the one update that names its instance. Every agent ends those of its home whose update
-    is over or goes on with another one, also when another
-    machine's agent holds the stream now, which can't do it.
+    is over or goes on with another one, also where another machine's agent, which can't do it, holds the stream.
     """
 
     def __init__(self, store: JobStore, *, now: Callable[[], float] = time.monotonic) -> None:
