@@ -214,14 +214,10 @@ def find_subscriptions(pubsub: PubSub, kind: str, state: Path) -> list[str]:
 
 
 def find_overdue(snapshots: Sequence[SnapshotRecord], *, every: timedelta, now: datetime) -> bool:
-    """Whether a stream's newest snapshot with its source is older than ``every``; a failed one counts for minutes.
-
-    One without its source, such as that of an update, takes no subscription back.
-    """
+    """Whether a stream's newest snapshot is older than ``every``; one that failed counts for some minutes."""
     for each in snapshots:
         waits = min(every, _RETRY_FAILED) if each.state is SnapshotState.FAILED else every
-        counts = each.with_source and each.state is not SnapshotState.DELETING
-        if counts and now - each.created_at < waits:
+        if each.state is not SnapshotState.DELETING and now - each.created_at < waits:
             return False
     return True
 

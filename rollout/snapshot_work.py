@@ -37,8 +37,8 @@ class SnapshotWork:
     """Makes snapshots and restores of the streams that an agent holds, in threads, one at a time for each stream.
 
     The agent calls :meth:`look` a few times a second and :meth:`is_going_back` before it starts a stream. With
-    ``every_seconds`` it asks for a snapshot of each stream, with its source, when the newest such is as old, and
-    keeps the ``keep`` newest of those; 0 schedules nothing.
+    ``every_seconds`` it asks for a snapshot of each stream, with its source, when the newest is as old, and keeps
+    the ``keep`` newest of those; 0 schedules nothing.
     """
 
     def __init__(

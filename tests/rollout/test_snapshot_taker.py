@@ -248,11 +248,3 @@ def test_a_scheduled_snapshot_is_due_when_the_newest_is_old_and_none_is_under_wa
     assert not find_overdue([pending, old], every=every, now=NOW + timedelta(hours=5))
     assert not find_overdue([failed, old], every=every, now=NOW + timedelta(hours=5, minutes=9))
     assert find_overdue([failed, old], every=every, now=NOW + timedelta(hours=5, minutes=10))
-
-
-def test_the_snapshot_of_an_update_which_has_no_source_postpones_no_scheduled_one() -> None:
-    of_update = replace(record(4, SnapshotReason.UPDATE), with_source=False)
-    assert find_overdue([of_update], every=timedelta(hours=1), now=NOW + timedelta(hours=4))
-    assert not find_overdue(
-        [of_update, record(3, SnapshotReason.MANUAL)], every=timedelta(hours=2), now=NOW + timedelta(hours=4)
-    )
