@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import httpx
 
-from client.connection import Connection, path_of
+from client.connection import ApiConnection, path_of
 from client.jobs import JobCalls
 
 _YAML: Final = {"Content-Type": "application/yaml"}
 
 
-class RefeedApi(Connection):
+class RefeedApi(ApiConnection):
     """The API's operations; those of jobs are of a kind, such as ``backfills.list``."""
 
     def __init__(self, url: str, key: str | None = None, *, client: httpx.Client | None = None) -> None:

@@ -17,7 +17,7 @@ _SILENCE_SECONDS: Final = 45.0
 _LIMITS: Final = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=3.0)
 
 
-class Connection:
+class ApiConnection:
     """The API at ``url``; ``key`` is sent as a bearer token.
 
     Raises:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from client.connection import Connection, path_of
+from client.connection import ApiConnection, path_of
 from model.errors import ApiUnavailableError
 from model.job import JobState
 
@@ -19,7 +19,7 @@ Filter = str | Sequence[str] | None
 class JobCalls:
     """What the API does with jobs of one kind, which are at ``/COLLECTION``; see :class:`client.api.RefeedApi`."""
 
-    def __init__(self, collection: str, api: Connection) -> None:
+    def __init__(self, collection: str, api: ApiConnection) -> None:
         self._collection = collection
         self._api = api
 
