@@ -45,11 +45,18 @@ class Attempts:
         self._fences: dict[str, tuple[LeaseState, StreamAppender]] = {}
 
     def _open_epoch(self, lease: str, state: LeaseState) -> None:
-        """Begin to note attempts under a lease that was taken; what its last holder had noted is settled first."""
+        """Begin to note attempts under a lease that was taken; what its last holder had noted is settled first.
+
+        Where it can't be settled, nothing can be committed under the lease until it is taken again.
+        """
         self._fences[lease] = (state, StreamAppender(self._clients, state.fence))
-        found = self._notes.newest(lease)
-        if found is not None:
-            self._settle(found)
+        try:
+            found = self._notes.newest(lease)
+            if found is not None:
+                self._settle(found)
+        except WarehouseError:
+            del self._fences[lease]
+            raise
 
     def epoch(self, lease: str) -> int:
         """Return the epoch under which this object holds the lease, 0 before it was taken."""
@@ -79,7 +86,7 @@ class Attempts:
             WarehouseError: nothing was added.
             CommitOutcomeUnknownError: it was noted and not yet seen to its end; :meth:`settle` goes on with it.
         """
-        if self.epoch(attempt.lease) != attempt.lease_epoch:
+        if attempt.lease not in self._fences or self.epoch(attempt.lease) != attempt.lease_epoch:
             raise LeaseLostError(lease=attempt.lease)
         failpoint.hit("commit.before")
         note = AttemptNote(attempt.lease, attempt.lease_epoch, attempt.stream, attempt.number, document)

@@ -103,6 +103,22 @@ def test_a_commit_whose_outcome_is_unknown_is_finished_by_the_next_start(world, 
     assert world.ids() == Counter(["1"])
 
 
+def test_nothing_is_committed_under_a_lease_whose_last_holder_could_not_be_settled(world, monkeypatch):
+    monkeypatch.setattr(attempts_module, "COMMIT_SECONDS", 0.2)
+    world.standin.fault("BatchCommitWriteStreams", status="UNAVAILABLE", count=100)
+    with pytest.raises(CommitOutcomeUnknownError):
+        world.commit([world.write(b"a")], 1, "1")
+    with pytest.raises(CommitOutcomeUnknownError):
+        world.restart()
+    world.epoch += 1
+    world.standin.clear_faults()
+    with pytest.raises(LeaseLostError):
+        world.commit([world.write(b"b", first=2)], 2, "2")
+    assert world.ids() == Counter()
+    world.restart()
+    assert world.ids() == Counter(["1"])
+
+
 def test_a_commit_that_was_made_though_nobody_heard_of_it_is_not_made_again(world, monkeypatch):
     monkeypatch.setattr(attempts_module, "COMMIT_SECONDS", 0.0)
     world.standin.fault("BatchCommitWriteStreams", "drop", when="after")
