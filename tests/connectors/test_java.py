@@ -156,9 +156,9 @@ def test_an_environment_that_cannot_be_written_uses_the_home(
     blocker.write_text("")
     monkeypatch.setattr(java_module.sys, "prefix", str(blocker))
     kept = tmp_path / "home"
-    assert find_java_home({"PATH": ""}, keep_in=kept).parent == kept
+    assert find_java_home({"PATH": "", "REFEED_HOME": str(kept)}).parent == kept / "run"
     with pytest.raises(JavaNotFoundError, match="none can be written"):
-        find_java_home({"PATH": ""})
+        find_java_home({"PATH": "", "REFEED_HOME": str(blocker / "home")})
 
 
 def test_no_java_at_all_says_what_was_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
