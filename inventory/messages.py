@@ -218,7 +218,7 @@ def _place_of(request: MessageRequest) -> tuple[Window, tuple[datetime, datetime
             "window_invalid", "from or to lies outside of the calendar.", "query:from"
         ) from None
     if end <= start:
-        raise RequestInvalidError.of("window_invalid", "from lies behind to, or at it.", "query:from")
+        raise RequestInvalidError.of("window_invalid", "from is not before to.", "query:from")
     return Window(start, end), None
 
 

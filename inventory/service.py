@@ -111,7 +111,7 @@ class Inventory:
         last = datetime.now(UTC) if end is None else _utc(end, "to")
         first = max(_EARLIEST, last - STEPS[step] * _USUAL_BUCKETS[step]) if start is None else _utc(start, "from")
         if last < first:
-            raise RequestInvalidError.of("window_invalid", "from lies behind to.", "query:from")
+            raise RequestInvalidError.of("window_invalid", "from is after to.", "query:from")
         found = self._catalog.histogram(topic, Window(first, last), step)
         if not found.messages:
             self._check_known(topic)

@@ -237,7 +237,7 @@ def _whole_steps(start: datetime | None, end: datetime | None, step: VolumeStep,
     except ValueError:
         raise RequestInvalidError.of("window_invalid", "from lies after to, or at it.", "query:from") from None
     if (steps := (last - first) // width) > MAX_STEPS:
-        message = f"The window has {steps:,} steps of a {step}; {MAX_STEPS:,} are allowed."
+        message = f"The window has {steps:,} steps of one {step}; {MAX_STEPS:,} are allowed."
         raise RequestInvalidError.of("too_many_buckets", message, "query:step")
     return window
 
