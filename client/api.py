@@ -158,14 +158,14 @@ class RefeedApi(ApiConnection):
 
     def list_snapshots(self, *, stream: str | None = None) -> list[dict[str, Any]]:
         """Return every snapshot, or those of one stream, newest first."""
-        params = {"stream": stream, "page_token": None}
         found: list[dict[str, Any]] = []
+        after: str | None = None
         while True:
-            page = self.call("GET", "/snapshots", params=params)
+            page = self.call("GET", "/snapshots", params={"stream": stream, "page_token": after})
             found += page["snapshots"]
-            if page["next_page_token"] is None:
+            after = page["next_page_token"]
+            if after is None:
                 return found
-            params["page_token"] = page["next_page_token"]
 
     def read_snapshot(self, snapshot: str) -> dict[str, Any]:
         """Return a snapshot."""

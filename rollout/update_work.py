@@ -177,7 +177,10 @@ class UpdateWork:
             is_direct = request.shadow is None
             state = UpdateState.SNAPSHOTTING if is_direct else UpdateState.SHADOWING
             self._advance(update, state, checked=found.to_json(), why=way)
-            failpoint.hit("update.snapshotting" if is_direct else "shadow.starting")
+            if is_direct:
+                failpoint.hit("update.snapshotting")
+            else:
+                failpoint.hit("shadow.starting")
         except (RefeedError, OSError) as exc:
             # The next look checks again, unless somebody decided it meanwhile.
             _log.info("check_not_kept", stream=update.stream, error=str(exc))

@@ -24,7 +24,7 @@ def test_topics_come_from_the_option_or_the_variable(
     monkeypatch.setenv("REFEED_COLLECTOR_TOPICS", "members")
     assert refeed("collector", "--port", "0").code == 0
     assert refeed("collector", "--port", "0", "--host", "::1", "--topics", "orders, shop.*").code == 0
-    assert [collector.topics for collector, _ in served] == [("members",), ("orders", "shop.*")]
+    assert [collector.allowed for collector, _ in served] == [("members",), ("orders", "shop.*")]
     assert served[1][1] == {"host": "::1", "port": 0}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pydantic import TypeAdapter
 
 from jobs.store import open_store
 from model.errors import RequestInvalidError
@@ -21,6 +22,7 @@ from rollout.updates import UpdateService
 from tests.rollout.test_update_work import Yard, kill_at, look_until_killed
 
 ANN = Principal("ann", frozenset({STREAMS_OPERATE, STREAMS_READ}))
+REPORT = TypeAdapter(ShadowReport)
 AGREES = ShadowReport(ShadowState.FOLLOWING, messages_read=30, messages_compared=30, rows_equal=30)
 EXAMPLE = ShadowExample("staging.orders", "orders", "1", "total", "3.1", "3.2")
 DIFFERS = replace(AGREES, rows_equal=29, rows_different=1, examples=[EXAMPLE])
@@ -94,7 +96,7 @@ def test_a_shadow_that_agrees_leads_to_the_update_and_its_report_is_kept(shadowe
     assert shadowed.shadows.started == [(f"sh_{asked.id}", "new", 2.0, ("total",))]
     assert done.request == asked.request
     figures = done.figures or {}
-    assert ShadowReport.from_json(figures["shadow"]) == AGREES
+    assert REPORT.validate_python(figures["shadow"]) == AGREES
     assert figures.keys() == {"shadow", "before", "after"}
     assert (shadowed.shadows.ended, shadowed.shadows.kept) == (1, set())
     shadowed.yard.check_one_runs("new")
@@ -109,7 +111,7 @@ def test_a_shadow_that_differs_halts_with_the_rows_and_nothing_is_touched(shadow
     assert "1 rows differ and 0 are missing, of 30" in done.error.message
     assert "staging.orders.total" in done.error.message
     assert "3.2" not in done.error.message
-    assert ShadowReport.from_json((done.figures or {})["shadow"]).examples == [EXAMPLE]
+    assert REPORT.validate_python((done.figures or {})["shadow"]).examples == [EXAMPLE]
     assert (done.instance_id, done.snapshot_id, done.handed_over_at) == (None, None, None)
     shadowed.yard.agent.look()
     assert shadowed.shadows.ended == 1
