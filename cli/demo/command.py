@@ -11,6 +11,7 @@ from uuid import uuid4
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from cli.demo.verdict import Verdict
 from cli.lines import read_messages
@@ -166,10 +167,11 @@ def _render(verdict: Verdict) -> Table:
         ("archived again", verdict.rearchived, verdict.rearchived == 0),
     )
     for name, count, is_right in rows:
-        table.add_row(name, f"{count:,}", "[green]ok[/]" if is_right else "[bold red]wrong[/]")
+        table.add_row(name, f"{count:,}", Text("ok", "green") if is_right else Text("wrong", "bold red"))
     table.add_section()
     for step, seconds in verdict.seconds.items():
         table.add_row(step, f"{seconds:.1f} s", "")
     table.add_section()
-    table.add_row("verdict", "", "[bold green]clean[/]" if verdict.is_clean else "[bold red]not clean[/]")
+    shown = Text("clean", "bold green") if verdict.is_clean else Text("not clean", "bold red")
+    table.add_row("verdict", "", shown)
     return table

@@ -1,6 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
-from cli.demo.command import _own_environment
+from cli.demo.command import _own_environment, _render
+from cli.demo.verdict import Verdict
+from cli.terminal import out
 from model.errors import InputError
 from model.settings import read_settings
 
@@ -22,3 +26,15 @@ def test_a_demo_on_bigquery_takes_a_dataset_of_its_own_and_nothing_else_of_the_c
     assert first.warehouse == "bigquery"
     assert (first.bigquery.host, first.bigquery.storage_host) == ("http://127.0.0.1:1", "127.0.0.1:2")
     assert len({first.archive_table, second.archive_table, "precious.messages"}) == 3
+
+
+def test_a_verdict_is_printed_in_words_without_markup() -> None:
+    clean = Verdict(
+        published=3, archived=3, selected=2, republished=2, expected_selected=2, seconds={"total": 1.0}
+    )
+    for verdict, word in ((clean, "clean"), (replace(clean, lost=1), "not clean")):
+        with out.capture() as captured:
+            out.print(_render(verdict))
+        lines = captured.get().splitlines()
+        assert [cell.strip() for cell in lines[-2].split("│")] == ["", "verdict", "", word, ""]
+        assert "[" not in captured.get()
