@@ -27,7 +27,8 @@ from google.pubsub_v1.types import pubsub as messages_pb
 from cli.processes import free_port, is_listening
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
-from connectors.spark.connect import ConnectServer, find_spark_submit
+from connectors.spark.connect import ConnectServer
+from connectors.spark.home import find_spark_submit
 from connectors.spark.java import find_java_home
 from model.archive import Attempt
 from model.job import JobState

@@ -41,17 +41,18 @@ def worker(
 
 def _become(daemon: str, host: str, *arguments: str) -> None:
     """Turn this process into the daemon: signals and the exit code are its own."""
-    from connectors.spark.connect import find_spark_submit
+    from connectors.spark.home import find_spark_home
     from connectors.spark.java import find_java_home
 
-    spark_class = find_spark_submit().with_name("spark-class")
+    home = find_spark_home()
     environment = {
-        **{key: value for key, value in os.environ.items() if key != "SPARK_HOME"},
+        **os.environ,
+        "SPARK_HOME": str(home),
         "JAVA_HOME": str(find_java_home()),
         "SPARK_DAEMON_MEMORY": os.environ.get("SPARK_DAEMON_MEMORY", "256m"),
         "SPARK_LOCAL_IP": host,
     }
     # The web pages know no passwords: on a free port of the same address, and named in the log.
-    command = [str(spark_class), daemon, "--host", host, "--webui-port", "0", *arguments]
+    command = [str(home / "bin" / "spark-class"), daemon, "--host", host, "--webui-port", "0", *arguments]
     os.chdir(Path.home() if Path.home().is_dir() else "/")
     os.execve(command[0], command, environment)  # noqa: S606 - our own command, no shell

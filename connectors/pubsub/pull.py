@@ -116,6 +116,7 @@ class _Lane:
 class PullLimits:
     """When a batch ends: nothing for ``idle_seconds``, else ``linger_seconds`` after the first message.
 
+    That message may be another task's of the same batch: Spark waits for all of them.
     While the last Pull's subscription has a backlog, the batch goes on until ``backlog_seconds``: a larger batch
     costs less a message. So does one of many subscriptions, which lasts a second for each hundred, up to five.
     ``max_bytes`` ends it in any case, give or take the Pulls in flight.
@@ -254,8 +255,16 @@ class BatchPull:
         self._shortest_seconds = 0
         self._extended_at = 0.0
 
-    def pull(self, limits: PullLimits, is_stopping: Callable[[], bool]) -> Iterator[PulledBatch]:
-        """Yield batches as they arrive until ``limits`` or ``is_stopping`` end it."""
+    def pull(
+        self,
+        limits: PullLimits,
+        is_stopping: Callable[[], bool],
+        has_begun: Callable[[], bool] = lambda: False,
+    ) -> Iterator[PulledBatch]:
+        """Yield batches as they arrive until ``limits`` or ``is_stopping`` end it.
+
+        ``has_begun`` says whether another task of the same batch has a message.
+        """
         stretch_seconds = min(len(self._lanes) / _SUBSCRIPTIONS_PER_SECOND, _LONGEST_STRETCH_SECONDS)
         linger_seconds = max(limits.linger_seconds, stretch_seconds)
         backlog_seconds = max(limits.backlog_seconds, stretch_seconds)
@@ -271,6 +280,8 @@ class BatchPull:
                 yield batch
                 # A backlog is over when nothing comes at once any more.
                 backlog_until = time.monotonic() + _QUICK_SECONDS if batch.is_backlog else 0.0
+            elif first_at is None and has_begun():
+                first_at = time.monotonic()
             if first_at is not None:
                 is_backlog = time.monotonic() < backlog_until
                 ends_at = first_at + (backlog_seconds if is_backlog else linger_seconds)

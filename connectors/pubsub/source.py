@@ -6,6 +6,7 @@ import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -131,14 +132,22 @@ class PullSource(DataSource):  # type: ignore[misc]
 class _Slot(InputPartition):  # type: ignore[misc]
     """One task of a batch, and what it pulls from: nothing at all where ``targets`` is None.
 
-    ``is_first`` is a task of the first batch after those that pulled nothing.
+    ``is_first`` is a task of the first batch after those that pulled nothing; ``batch`` is a number that the
+    tasks of one batch share.
     """
 
     def __init__(
-        self, slot: int, targets: tuple[PullTarget, ...] | None, plan: str | None = None, *, is_first: bool = False
+        self,
+        slot: int,
+        targets: tuple[PullTarget, ...] | None,
+        plan: str | None = None,
+        *,
+        batch: int = 0,
+        is_first: bool = False,
     ) -> None:
         super().__init__(slot)
         self.slot = slot
+        self.batch = batch
         self.targets = targets
         self.plan = plan
         self.is_first = is_first
@@ -154,6 +163,7 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         self._targets: list[PullTarget] = []
         self._listed_at = 0.0
         self._was_held = False
+        self._batches = 0
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Return the offset before the first batch."""
@@ -180,9 +190,12 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         targets = self._list_targets()
         plan = self._read_plan()
         is_first, self._was_held = self._was_held, False
+        self._batches += 1
         is_shared = len(targets) <= _SHARED_SUBSCRIPTIONS
         dealt = [tuple(targets if is_shared else targets[slot::slots]) for slot in range(slots)]
-        return [_Slot(slot, found, plan, is_first=is_first) for slot, found in enumerate(dealt)]
+        return [
+            _Slot(slot, found, plan, batch=self._batches, is_first=is_first) for slot, found in enumerate(dealt)
+        ]
 
     def read(self, partition: _Slot) -> Iterator[tuple[int, bytes | None, str | None, str]]:
         """Pull one batch, hand it to the task and yield its result."""
@@ -204,7 +217,9 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         try:
             task: Any = self._task if partition.plan is None else self._task.with_plan(partition.plan)  # type: ignore[union-attr]
             with _LeaseKeeper(puller) as keeper:
-                result = task(_tapped(keeper, puller.pull(limits, stop_file.exists)))
+                mark = _BatchMark(stop_file.with_suffix(".batch"), partition.batch)
+                batches = puller.pull(limits, stop_file.exists, mark.is_set)
+                result = task(_tapped(keeper, mark, batches))
         except RefeedError as exc:
             error = json.dumps({"code": exc.code, "message": exc.message})
         faults = json.dumps({name: fault.message for name, fault in puller.faults.items()})
@@ -307,8 +322,32 @@ class _LeaseKeeper:
             self._puller.extend_leases()
 
 
-def _tapped(keeper: _LeaseKeeper, batches: Iterator[PulledBatch]) -> Iterator[PulledBatch]:
-    for batch in batches:
+class _BatchMark:
+    """Says to a batch's tasks that one of them has a message: the others need not wait for one of their own.
+
+    It is a file, so tasks on other machines do not see it, and wait.
+    """
+
+    def __init__(self, file: Path, batch: int) -> None:
+        self._file = file
+        self._text = str(batch)
+
+    def is_set(self) -> bool:
+        """Return whether a task of this batch, on this machine, has a message."""
+        with suppress(OSError):
+            return self._file.read_text() == self._text
+        return False
+
+    def set(self) -> None:
+        """Note that there is a message; where no file can be written, the others wait."""
+        with suppress(OSError):
+            self._file.write_text(self._text)
+
+
+def _tapped(keeper: _LeaseKeeper, mark: _BatchMark, batches: Iterator[PulledBatch]) -> Iterator[PulledBatch]:
+    for number, batch in enumerate(batches):
+        if number == 0:
+            mark.set()
         failpoint.hit("pull.received")
         yield batch
     keeper.start()

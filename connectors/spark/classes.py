@@ -1,7 +1,7 @@
 """Spark's classes, loaded once and kept for every later JVM, so that Spark starts in two thirds of the time.
 
-Java calls it class-data sharing. ``python -m connectors.spark.classes`` makes the archive while setting up;
-without one everything runs all the same, only later.
+Java calls it class-data sharing. ``python -m connectors.spark.classes`` makes the archive while setting up, and
+the home of Spark from which Python workers start faster; without them everything runs all the same, only later.
 """
 
 import hashlib
@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
+from connectors.spark.home import find_spark_home, link_spark_home
 from connectors.spark.java import find_java_home
 
 _DUMP_SECONDS: Final = 300
@@ -58,7 +59,9 @@ def build_class_data(java_home: Path) -> Path:
 def _archives(java_home: Path) -> tuple[Path, Path]:
     """Return where the archive of the Java's own classes and that of Spark's are, whether made or not."""
     release = java_home / "release"
-    what = f"{java_home} {release.read_text() if release.exists() else ''} {version('pyspark')} {sys.prefix}"
+    what = (
+        f"{java_home} {release.read_text() if release.exists() else ''} {version('pyspark')} {find_spark_home()}"
+    )
     name = hashlib.sha256(what.encode()).hexdigest()[:16]
     folder = Path(sys.prefix) / "share" / "refeed"
     return folder / f"java-{name}.jsa", folder / f"spark-{name}.jsa"
@@ -126,8 +129,9 @@ class _TickerReader(DataSourceStreamReader):  # type: ignore[misc]
 if __name__ == "__main__":
     if len(sys.argv) == 1:
         try:
+            link_spark_home()
             build_class_data(find_java_home())
-        except subprocess.SubprocessError as exc:
+        except (OSError, subprocess.SubprocessError) as exc:
             print(f"Spark's classes can't be kept, so it starts slower: {exc}", file=sys.stderr)  # noqa: T201
     else:
         _train(*sys.argv[1:])

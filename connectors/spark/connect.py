@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 import grpc
 
+from connectors.spark.home import find_spark_submit
 from connectors.spark.session import jvm_options, network_conf
 from model.errors import LaunchError
 from model.process import Process
@@ -118,9 +118,7 @@ class ConnectServer:
         for key, value in conf.items():
             command += ["--conf", f"{key}={value}"]
         command += ["--conf", f"spark.sql.warehouse.dir={self._folder / 'warehouse'}", "spark-internal"]
-        environment = {
-            key: value for key, value in os.environ.items() if key not in {"SPARK_HOME", "SPARK_REMOTE"}
-        }
+        environment = {key: value for key, value in os.environ.items() if key != "SPARK_REMOTE"}
         try:
             with self.log.open("wb") as output:
                 self._started = subprocess.Popen(  # noqa: S603 - the command is ours
@@ -217,18 +215,6 @@ class ConnectServer:
         with (self._folder / "connect.lock").open("a") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
-
-
-def find_spark_submit() -> Path:
-    """Return the spark-submit of the installed PySpark; that of a SPARK_HOME may be another version.
-
-    Raises:
-        LaunchError: PySpark is not installed.
-    """
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
-        raise LaunchError("PySpark is not installed.")
-    return Path(found.origin).parent / "bin" / "spark-submit"
 
 
 def _free_port() -> int:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from connectors.spark.home import find_spark_home
 from connectors.spark.java import find_java_home
 from connectors.spark.watch import leaving_without_server
 
@@ -70,6 +71,7 @@ def spark_environment(scratch: Path, master: str = "local") -> dict[str, str]:
     """
     return {
         "JAVA_HOME": str(find_java_home()),
+        "SPARK_HOME": str(find_spark_home()),
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "SPARK_LOCAL_DIRS": str(scratch),
@@ -94,7 +96,6 @@ def open_session(
     from pyspark.sql import SparkSession
 
     scratch.mkdir(parents=True, exist_ok=True)
-    os.environ.pop("SPARK_HOME", None)
     os.environ.update(spark_environment(scratch, master))
     logging.getLogger("py4j").setLevel(logging.WARNING)
     settings = {

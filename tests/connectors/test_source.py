@@ -120,6 +120,25 @@ def test_a_held_reader_goes_on_at_once_when_its_hold_ends_and_needs_no_plan_unti
     release.join()
 
 
+def test_a_task_waits_for_no_message_of_its_own_once_another_task_of_its_batch_has_some(options, pubsub):
+    attach(pubsub, "orders")
+    Publisher(pubsub.channel, pubsub.topic_path("orders")).publish([Message(b"a")])
+    reader = PullStreamReader(replace(options, idle_seconds=20), Collector())
+    first, second = reader.partitions({}, {})
+    assert json.loads(next(reader.read(first))[1]) == ["a"]
+    began = time.monotonic()
+    assert next(reader.read(second))[1] is None
+    assert time.monotonic() - began < 10
+    reader.stop()
+    # The next batch has none as yet.
+    reader = PullStreamReader(options, Collector())
+    reader.partitions({}, {})
+    began = time.monotonic()
+    assert next(reader.read(reader.partitions({}, {})[1]))[1] is None
+    assert time.monotonic() - began >= options.idle_seconds
+    reader.stop()
+
+
 def test_few_subscriptions_are_shared_by_all_slots_and_many_are_dealt_out(options, pubsub):
     attach(pubsub, "orders", "members")
     reader = PullStreamReader(options, Collector())

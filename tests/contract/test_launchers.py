@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from connectors.dataproc.batches import Batches, BatchPlace
-from connectors.spark.connect import ConnectServer, find_spark_submit
+from connectors.spark.connect import ConnectServer
+from connectors.spark.home import find_spark_submit
 from connectors.spark.session import spark_environment
 from jobs.dataproc import DataprocLauncher
 from jobs.files import Files, open_files
