@@ -5,6 +5,7 @@ from typing import Final
 
 import pyarrow as pa
 
+import connectors.arrow  # noqa: F401
 from model.schema import Field, FieldType, RowSchema
 
 _TYPES: Final[Mapping[FieldType, pa.DataType]] = {

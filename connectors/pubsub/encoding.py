@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+import connectors.arrow  # noqa: F401
 from connectors.wire import bytes_field, field_head, varint
 
 ATTRIBUTES_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))

@@ -18,12 +18,12 @@ from model.stream_update import UpdateState
 from pipeline.shadow_report import ShadowFolder, ShadowReport
 from rollout.child import Child, Children
 from rollout.manifests.service import ManifestService
+from rollout.process import find_instance
 from rollout.releases import Releases
 from rollout.request import StreamLaunch
 from rollout.rollout_engine import RolloutEngine
 from rollout.rollouts import RolloutService
 from rollout.service import StreamService
-from rollout.shadow import Shadows
 from rollout.watch import StreamStatuses
 from rollout.watch_query import WatchRows
 from tests.acceptance.conftest import wait_for
@@ -152,7 +152,9 @@ def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_cha
     # The agent is killed while the shadow runs, which the next one finds by its id.
     yard.roll("null", "same", lambda _: not agents[0].is_running)
     (left,) = yard.shadows()
-    assert Shadows(plant.environment).find(NAME, left).is_running
+    shadow = find_instance("the shadow", left)
+    assert shadow is not None
+    assert shadow.is_running
     agents.append(start_agent(yard))
     yard.send(20)
     done = yard.roll("null", "same", lambda found: found.state.is_ended)
