@@ -28,7 +28,9 @@ from tests.acceptance.receiving import receive_waiting
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 
-ROWS = 80_000
+ROWS = 40_000
+# Slow enough that something is left to kill or to cancel, quick enough for a test.
+RATE = 4_000.0
 QUERY = (
     "SELECT data, attributes, message_id FROM backup.messages "
     "WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to"
@@ -77,7 +79,7 @@ class House:
             rows = range(number * half, (number + 1) * half)
             batch = pa.record_batch(
                 {
-                    "data": pa.array([n.to_bytes(4, "big") * 500 for n in rows], pa.binary()),
+                    "data": pa.array([n.to_bytes(4, "big") * 100 for n in rows], pa.binary()),
                     "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in rows], pa.list_(entry)),
                     "message_id": [f"m{n}" for n in rows],
                     "publish_time": pa.array([datetime(2024, 3, 1, tzinfo=UTC)] * half, pa.timestamp("us", "UTC")),
@@ -104,14 +106,19 @@ class House:
         self.pubsub.create_subscription(name, topic, message_filter=message_filter)
         return self.pubsub.subscription_path(name)
 
-    def create(self, topic: str) -> str:
+    def create(self, topic: str, **options: Any) -> str:
         today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         bounds = {"from": today - timedelta(days=1), "to": today + timedelta(days=2)}
         parameters = {name: {"type": "TIMESTAMP", "value": at.isoformat()} for name, at in bounds.items()}
-        answer = self.client.post("/backfills", json={"query": QUERY, "topic": topic, "parameters": parameters})
+        request = {"query": QUERY, "topic": topic, "parameters": parameters, **options}
+        answer = self.client.post("/backfills", json=request)
         assert answer.status_code == 202, answer.text
         backfill_id: str = answer.json()["id"]
         return backfill_id
+
+    def lift_limit(self, backfill_id: str) -> None:
+        answer = self.client.patch(f"/backfills/{backfill_id}", json={"rate_limit_messages_per_second": None})
+        assert answer.status_code == 200, answer.text
 
     def show(self, backfill_id: str) -> dict[str, Any]:
         shown: dict[str, Any] = self.client.get(f"/backfills/{backfill_id}").json()
@@ -185,7 +192,7 @@ def test_every_selected_message_arrives_tagged_and_none_is_archived_again(house:
     assert rows_of(received) == Counter(range(ROWS))
     for message in received:
         n = int(message.attributes["n"])
-        assert message.data == n.to_bytes(4, "big") * 500
+        assert message.data == n.to_bytes(4, "big") * 100
         assert dict(message.attributes) == {
             "n": str(n),
             "refeed_replay": token,
@@ -201,10 +208,11 @@ def test_every_selected_message_arrives_tagged_and_none_is_archived_again(house:
 
 def test_a_driver_that_is_killed_is_replaced_and_the_job_completes(house: House) -> None:
     listener = house.listen("killed")
-    backfill_id = house.create("killed")
+    backfill_id = house.create("killed", rate_limit_messages_per_second=RATE)
     house.wait_until_it_publishes(backfill_id)
 
     house.kill_driver(backfill_id)
+    house.lift_limit(backfill_id)
     ended = house.wait_for_state(backfill_id, "SUCCEEDED")
 
     found = rows_of(house.receive(listener))
@@ -216,7 +224,7 @@ def test_a_driver_that_is_killed_is_replaced_and_the_job_completes(house: House)
 
 def test_a_cancel_takes_effect_within_two_seconds_and_counts_to_the_message(house: House) -> None:
     listener = house.listen("cancelled")
-    backfill_id = house.create("cancelled")
+    backfill_id = house.create("cancelled", rate_limit_messages_per_second=RATE)
     house.wait_until_it_publishes(backfill_id)
 
     asked = time.monotonic()
@@ -232,6 +240,7 @@ def test_a_cancel_takes_effect_within_two_seconds_and_counts_to_the_message(hous
     assert shown["error"] is None
 
     assert house.client.post(f"/backfills/{backfill_id}:retry").status_code == 200
+    house.lift_limit(backfill_id)
     ended = house.wait_for_state(backfill_id, "SUCCEEDED")
     assert rows_of(received + house.receive(listener)) == Counter(range(ROWS))
     assert ended["progress"]["repeated_at_most"] == 0
@@ -239,7 +248,7 @@ def test_a_cancel_takes_effect_within_two_seconds_and_counts_to_the_message(hous
 
 def test_a_backfill_goes_on_while_the_api_is_dead_and_is_found_again(house: House) -> None:
     listener = house.listen("orphan")
-    backfill_id = house.create("orphan")
+    backfill_id = house.create("orphan", rate_limit_messages_per_second=RATE)
     house.wait_until_it_publishes(backfill_id)
 
     os.killpg(house.api.pid, signal.SIGKILL)
@@ -252,12 +261,13 @@ def test_a_backfill_goes_on_while_the_api_is_dead_and_is_found_again(house: Hous
 
 def test_a_driver_that_died_while_the_api_was_dead_is_replaced_when_that_is_back(house: House) -> None:
     listener = house.listen("buried")
-    backfill_id = house.create("buried")
+    backfill_id = house.create("buried", rate_limit_messages_per_second=RATE)
     house.wait_until_it_publishes(backfill_id)
 
     os.killpg(house.api.pid, signal.SIGKILL)
     house.kill_driver(backfill_id)
     house.api = house.start_api()
+    house.lift_limit(backfill_id)
 
     house.wait_for_state(backfill_id, "SUCCEEDED")
     assert set(rows_of(house.receive(listener))) == set(range(ROWS))
@@ -266,11 +276,13 @@ def test_a_driver_that_died_while_the_api_was_dead_is_replaced_when_that_is_back
 
 def test_two_backfills_run_side_by_side(house: House) -> None:
     listeners = [house.listen("left"), house.listen("right")]
-    jobs = [house.create("left"), house.create("right")]
+    jobs = [house.create(topic, rate_limit_messages_per_second=RATE) for topic in ("left", "right")]
 
     house.wait(
         jobs[0], lambda _: all(house.show(job)["state"] == "RUNNING" for job in jobs), "both run at the same time"
     )
+    for job in jobs:
+        house.lift_limit(job)
     for job, listener in zip(jobs, listeners, strict=True):
         house.wait_for_state(job, "SUCCEEDED")
         assert rows_of(house.receive(listener)) == Counter(range(ROWS))

@@ -18,12 +18,9 @@ from jobs.keys import Keyring
 from jobs.store import JobStore
 from model.principal import SCOPES
 from rollout.child import Children
-from tests.acceptance.test_backfill import QUERY, ROWS, House, rows_of
+from tests.acceptance.test_backfill import QUERY, RATE, ROWS, House, rows_of
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
-
-# Slow enough that something is left to steer, quick enough for a test.
-RATE = 6000.0
 
 
 class Office(House):
@@ -161,8 +158,7 @@ def test_a_cancelled_backfill_is_retried_from_where_it_stood(office: Office) -> 
     office.wait(backfill_id, lambda b: b["progress"]["published"] == len(before), "every message is counted")
     assert 0 < len(before) < ROWS
     assert office.do(backfill_id, "retry")["state"] == "PENDING"
-    lifted = office.client.patch(f"/backfills/{backfill_id}", json={"rate_limit_messages_per_second": None})
-    assert lifted.status_code == 200
+    office.lift_limit(backfill_id)
     office.wait_for_state(backfill_id, "SUCCEEDED")
 
     assert rows_of(before + office.receive(listener)) == Counter(range(ROWS))
@@ -175,7 +171,7 @@ def test_what_overlaps_is_refused_while_it_runs_and_runs_beside_it_when_asked(of
     assert (refused.status_code, refused.json()["code"]) == (409, "backfill_overlaps")
     assert first in refused.json()["detail"]
     second = office.make("shared", allow_overlap=True)
-    office.client.patch(f"/backfills/{first}", json={"rate_limit_messages_per_second": None})
+    office.lift_limit(first)
 
     for backfill_id in (first, second):
         office.wait_for_state(backfill_id, "SUCCEEDED")
@@ -233,7 +229,7 @@ def full() -> str:
 
 
 def test_a_watch_and_a_followed_log_tell_it_all_and_end_with_the_backfill(office: Office) -> None:
-    backfill_id = office.make("watched", rate_limit_messages_per_second=4 * RATE)
+    backfill_id = office.make("watched", rate_limit_messages_per_second=3 * RATE)
     told: list[tuple[str, dict[str, Any]]] = []
     with office.terminal("logs", backfill_id, "--follow") as follower:
         with office.client.stream("GET", f"/backfills/{backfill_id}:watch", timeout=120) as response:
