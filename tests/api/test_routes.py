@@ -294,8 +294,14 @@ def test_a_page_token_of_brackets_within_brackets_is_no_fault_of_the_service(
 def test_a_list_since_before_the_calendar_is_the_whole_list(client: httpx.Client, path: str) -> None:
     before = client.get(f"{path}0001-01-01T00:00:00%2B14:00")
     first = client.get(f"{path}0001-01-01T00:00:00Z")
-    assert (before.status_code, before.json()) == (200, first.json())
+    assert (before.status_code, _listed(before)) == (200, _listed(first))
     assert client.get(f"{path}9999-12-31T23:59:59-14:00").status_code == 200
+
+
+def _listed(answer: httpx.Response) -> set[str]:
+    """Return the ids of what is listed: what stands beside them may have changed since another answer."""
+    (items,) = (value for value in answer.json().values() if isinstance(value, list))
+    return {str(item.get("id", item)) for item in items}
 
 
 def test_a_histogram_of_no_topic_is_refused(client: httpx.Client) -> None:
