@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from jobs.store import JobStore, open_store
 from model.principal import SCOPES, Principal
@@ -41,6 +42,7 @@ CHANGES = {
 }
 ANN = Principal("ann", frozenset(SCOPES))
 NAME = "pipeline-default"
+REPORT = TypeAdapter(ShadowReport)
 MANIFEST = """
 kind: Rollout
 name: orders
@@ -159,7 +161,7 @@ def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_cha
     yard.send(20)
     done = yard.roll("null", "same", lambda found: found.state.is_ended)
     assert done.state is RolloutState.STABLE, f"{done}: {yard.logs()}"
-    agreed = ShadowReport.from_json(dict(done.compared or {})["shadow"])
+    agreed = REPORT.validate_python(dict(done.compared or {})["shadow"])
     assert (agreed.has_differences, agreed.rows_different, agreed.rows_skipped) == (False, 0, 0)
     assert agreed.messages_compared >= 121
     record = yard.store.get_stream(NAME)
@@ -170,7 +172,7 @@ def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_cha
     assert halted.state is RolloutState.HALTED, f"{halted}: {yard.logs()}"
     assert halted.error is not None
     assert halted.error.code == "shadow_differs"
-    report = ShadowReport.from_json(dict(halted.compared or {})["shadow"])
+    report = REPORT.validate_python(dict(halted.compared or {})["shadow"])
     assert report.rows_different >= 1
     assert report.rows_missing == 0
     assert {(one.table, one.column) for one in report.examples} == {("staging.orders", "customer")}

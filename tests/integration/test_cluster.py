@@ -102,7 +102,7 @@ def test_a_worker_killed_during_a_backup_and_one_during_a_backfill_lose_nothing(
 
     def is_under_way() -> bool:
         assert backup.is_running, backup.ended_error().message
-        yard.publish("orders", 50, seed=time.monotonic_ns())
+        yard.publish("orders", 5, seed=time.monotonic_ns())
         return yard.unacked() < len(yard.published)
 
     wait_for(
