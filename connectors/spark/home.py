@@ -19,9 +19,9 @@ def find_spark_home() -> Path:
     Raises:
         LaunchError: PySpark is not installed.
     """
-    linked = _linked_home()
-    # A link leads nowhere when the environment was moved, or has another Python now.
-    return linked if (linked / "bin" / "spark-submit").exists() else _installed_home()
+    installed, linked = _installed_home(), _linked_home()
+    # The links lead elsewhere when PYTHONPATH has another PySpark, or the environment another Python by now.
+    return linked if (linked / "bin").resolve() == (installed / "bin").resolve() else installed
 
 
 def find_spark_submit() -> Path:

@@ -31,7 +31,7 @@ trap 'kill $(jobs -p); wait' EXIT
 for _ in $(seq 60); do
   refeed query "SELECT CAST(data AS STRING) AS data FROM backup.messages" --json > archived.json
   if [ -s archived.json ]; then break; fi
-  sleep 0.5
+  sleep 3
 done
 """
 

@@ -94,7 +94,8 @@ def wait_for(is_true: Callable[[], Any], *, seconds: float, why: str) -> None:
     deadline = time.monotonic() + seconds
     while not is_true():
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
-        time.sleep(0.2)
+        # What is asked may be a command, which takes half a core for as long as it runs.
+        time.sleep(1)
 
 
 def count_archived(terminal: Terminal) -> int:
