@@ -19,7 +19,7 @@ from connectors.lake import query_process
 from connectors.lake.query_process import QueryProcesses
 from tests.nursery import Nursery
 
-_MAX_KEPT = 2
+MAX_KEPT = 2
 _Process = query_process._Process
 _close = QueryProcesses.close
 
@@ -66,7 +66,7 @@ class Spares:
         with processes._lock:
             spare = processes._spare
             began = getattr(spare, "surroundings", None)
-            if began is not None and spare.is_alive() and len(self._kept) < _MAX_KEPT:
+            if began is not None and spare.is_alive() and len(self._kept) < MAX_KEPT:
                 self._kept.append((began, spare))
                 processes._spare = None
         _close(processes)

@@ -10,6 +10,7 @@ from connectors.lake.data_files import DataFile
 from connectors.lake.query import ArchiveSnapshot, QueryLimits
 from connectors.lake.query_process import QueryProcesses, Statement
 from tests.nursery import Nursery
+from tests.spares import MAX_KEPT
 
 
 def spare_pid(processes: QueryProcesses) -> int:
@@ -22,6 +23,10 @@ def test_a_closed_service_leaves_its_spare_to_the_next_one_in_the_same_surroundi
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, elsewhere, second = (QueryProcesses(keep_spare=True) for _ in range(3))
+    # What earlier tests left is in use, so that the one that is left here is the only one.
+    others = [QueryProcesses(keep_spare=True) for _ in range(MAX_KEPT)]
+    for other in others:
+        other.warm()
     first.warm()
     pid = spare_pid(first)
     first.close()
@@ -37,8 +42,8 @@ def test_a_closed_service_leaves_its_spare_to_the_next_one_in_the_same_surroundi
     (table,) = second.run(ArchiveSnapshot(files, "day"), [Statement("SELECT 1 AS one", {})], limits)
     assert table.to_pylist() == [{"one": 1}]
     assert spare_pid(second) != pid
-    second.close()
-    elsewhere.close()
+    for processes in (second, elsewhere, *others):
+        processes.close()
 
 
 def test_a_process_is_forked_with_its_imports_made_and_tells_how_it_ended() -> None:
