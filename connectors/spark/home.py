@@ -9,7 +9,7 @@ from model.errors import LaunchError
 
 # What Spark's scripts and its JVM read of their home. Not "python": the JVM puts python/lib/pyspark.zip on every
 # worker's path, before the installed package, and Python keeps no bytecode for what it reads from a zip. So each
-# process of a worker compiled PySpark again: 0.3 to 0.5 s, six times in a row when a stream starts.
+# process of a worker compiled PySpark again (docs/decisions/0032 has the times).
 _LINKED: Final = ("bin", "conf", "jars", "sbin")
 
 
@@ -34,7 +34,7 @@ def find_spark_submit() -> Path:
 
 
 def link_spark_home() -> Path:
-    """Make the home from which workers start fast, in this environment, and return it; links there are made anew.
+    """Link the installed Spark's folders into this environment and return their home; earlier links are replaced.
 
     Raises:
         LaunchError: PySpark is not installed.
