@@ -1,10 +1,13 @@
 """The processes of streams: one function each, over one deployment."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from app.deployment import Deployment
 from model.settings import Settings
 from model.stream import BACKUP_STREAM
+from streams.folder import StreamFolder
+from streams.run import failing_in_status
 
 
 def run_backup(settings: Settings, *, name: str | None = None, instance_id: str | None = None) -> int:
@@ -19,7 +22,7 @@ def run_backup(settings: Settings, *, name: str | None = None, instance_id: str 
     """
     from backup.job import run_backup as run
 
-    with Deployment(settings) as deployment:
+    with _failing_in_status(settings, name, instance_id), Deployment(settings) as deployment:
         return run(
             settings,
             deployment.warehouse,
@@ -42,7 +45,7 @@ def run_kinesis(settings: Settings, *, name: str | None = None, instance_id: str
     """
     from collector.kinesis import run_kinesis as run
 
-    with Deployment(settings) as deployment:
+    with _failing_in_status(settings, name, instance_id), Deployment(settings) as deployment:
         return run(
             settings,
             deployment.warehouse,
@@ -73,7 +76,7 @@ def run_pipeline(
     """
     from pipeline.job import run_pipeline as run
 
-    with Deployment(settings) as deployment:
+    with _failing_in_status(settings, name, instance_id), Deployment(settings) as deployment:
         return run(
             settings,
             group,
@@ -115,3 +118,12 @@ def run_shadow(
             mapping=mapping,
             options=ShadowOptions.of(warehouse, hours=hours, may_differ=may_differ),
         )
+
+
+def _failing_in_status(
+    settings: Settings, name: str | None, instance_id: str | None
+) -> AbstractContextManager[None]:
+    """A stream that no agent started has a terminal to say why it failed."""
+    if name is None or instance_id is None:
+        return nullcontext()
+    return failing_in_status(StreamFolder.of(settings.home, name, instance_id))

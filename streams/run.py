@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +21,9 @@ from model.errors import (
 )
 from model.failure import safe_message
 from streams.control import BatchPace
+from streams.folder import StreamFolder
 from streams.orders import WATCH_SECONDS, Orders, Sink
+from streams.status import StatusFile
 
 _log = structlog.get_logger(__name__)
 
@@ -30,6 +33,8 @@ _RETRY_SECONDS: Final = 5.0
 _ABANDON_SECONDS: Final = 5.0
 # Spark gives a Python worker ten seconds to start, on however busy a machine, and no setting changes that.
 _WORKER_IS_LATE: Final = "Python worker failed to connect back"
+# The states in which a stream has said how it ended.
+_ENDED: Final = frozenset({"failed", "stopped", "cancelled"})
 # What passes by itself: the stream waits, with nothing acknowledged, and tries again.
 PASSING: Final = (
     StorageFullError,
@@ -113,6 +118,25 @@ def run_until_stopped(
         return StreamEnd({"state": "cancelled", **ended}, is_over)
     _log.info(f"{name}_drained", not_committed=left)
     return StreamEnd({"state": "stopped", "error": _describe_left(left, orders), **ended}, is_over)
+
+
+@contextmanager
+def failing_in_status(folder: StreamFolder) -> Iterator[None]:
+    """Have the instance's status say why the block failed, also where that was before the stream ran.
+
+    Its agent reads the status, and people see it with the stream. An end that the status has already is left.
+    """
+    try:
+        yield
+    except RefeedError as exc:
+        written = StatusFile.read(folder.status) or {}
+        if written.get("state") not in _ENDED:
+            with suppress(OSError):
+                folder.run.mkdir(parents=True, exist_ok=True)
+            status = StatusFile(folder.status, instance=folder.instance_id)
+            status.note(**written)
+            status.write(state="failed", error={"code": exc.code, "message": _shown(exc)})
+        raise
 
 
 def _describe_left(left: int | None, orders: Orders) -> dict[str, str] | None:

@@ -9,6 +9,9 @@ import pytest
 from app import streams
 from app.deployment import Deployment
 from connectors.pubsub.client import PubSub
+from model.errors import RefeedError, WarehouseError, WarehousePermissionError
+from streams.folder import StreamFolder
+from streams.status import StatusFile
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -52,3 +55,66 @@ def test_the_pipeline_connects_when_it_asks_and_is_disconnected_at_its_end(
     assert closed == opened
     monkeypatch.undo()
     opened[0].close()
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (
+            WarehousePermissionError("The account may not write to archive.messages."),
+            "may not write to archive.messages",
+        ),
+        (WarehouseError("Could not convert 'card 4111'."), "log has the engine's words"),
+    ],
+)
+def test_a_stream_that_fails_before_it_runs_has_said_why_where_its_agent_reads_it(
+    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, error: RefeedError, shown: str
+) -> None:
+    settings = open_deployment().settings
+    folder = StreamFolder.of(settings.home, "backup", "in_1")
+
+    def fail(*_: Any, **__: Any) -> int:
+        folder.run.mkdir(parents=True)
+        StatusFile(folder.status, instance="in_1").write(state="starting", place={"project": "p"})
+        raise error
+
+    monkeypatch.setattr("backup.job.run_backup", fail)
+    with pytest.raises(RefeedError, match=error.message):
+        streams.run_backup(settings, name="backup", instance_id="in_1")
+
+    status = StatusFile.read(folder.status) or {}
+    assert (status["state"], status["error"]["code"], status["instance"]) == ("failed", error.code, "in_1")
+    assert shown in status["error"]["message"]
+    assert status["place"] == {"project": "p"}
+
+
+def test_the_end_that_a_stream_wrote_itself_stands(
+    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = open_deployment().settings
+    folder = StreamFolder.of(settings.home, "pipeline-default", "in_1")
+    last = {"code": "storage_full", "message": "The disk is full."}
+
+    def fail(*_: Any, **__: Any) -> int:
+        folder.run.mkdir(parents=True)
+        StatusFile(folder.status, instance="in_1").write_last(state="stopped", error=last)
+        raise WarehouseError("later")
+
+    monkeypatch.setattr("pipeline.job.run_pipeline", fail)
+    with pytest.raises(WarehouseError):
+        streams.run_pipeline(settings, "default", name="pipeline-default", instance_id="in_1")
+    assert (StatusFile.read(folder.status) or {})["error"] == last
+
+
+def test_a_stream_without_an_agent_says_why_it_fails_at_its_terminal_alone(
+    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = open_deployment().settings
+
+    def fail(*_: Any, **__: Any) -> int:
+        raise WarehouseError("no")
+
+    monkeypatch.setattr("collector.kinesis.run_kinesis", fail)
+    with pytest.raises(WarehouseError):
+        streams.run_kinesis(settings, name="kinesis-clicks")
+    assert not StreamFolder.of(settings.home, "kinesis-clicks").run.exists()
