@@ -146,6 +146,11 @@ class StreamKind(StrEnum):
     PIPELINE = "pipeline"
     KINESIS = "kinesis"
 
+    @property
+    def has_standby(self) -> bool:
+        """Whether a second process of the stream can wait, ready, and take over between two commits."""
+        return self is not StreamKind.KINESIS
+
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions(Declared):

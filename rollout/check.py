@@ -8,6 +8,7 @@ from typing import Any, Final
 from model.format import Format
 from model.naming import did_you_mean
 from model.schema import RowSchema, plan_evolution
+from model.stream_options import StreamKind
 from rollout.formats import ReleaseFormats
 
 
@@ -74,6 +75,7 @@ class StreamSide:
     formats: ReleaseFormats
     options: Mapping[str, Any]
     warehouse: str
+    kind: StreamKind | None = None
     project: str | None = None
     address: Mapping[str, str] | None = None
     home: str | None = None
@@ -118,7 +120,7 @@ def check_update(running: StreamSide, wanted: StreamSide, mapping: Mapping[str, 
 
     ``mapping`` leads from the name of a source that runs to its new name, or to None where it is to end.
     """
-    reasons = [*_format_reasons(running, wanted), *_place_reasons(running, wanted)]
+    reasons = [*_kind_reasons(running), *_format_reasons(running, wanted), *_place_reasons(running, wanted)]
     changes = [*_option_changes(running, wanted)]
     for finding in _compare_sources(running, wanted, mapping):
         if isinstance(finding, CheckReason):
@@ -133,6 +135,12 @@ def check_update(running: StreamSide, wanted: StreamSide, mapping: Mapping[str, 
         if theirs is None or not theirs.can_read(ours)
     ]
     return UpdateCheck(tuple(reasons), tuple(changes), tuple(no_way_back))
+
+
+def _kind_reasons(running: StreamSide) -> Iterator[CheckReason]:
+    if running.kind is not None and not running.kind.has_standby:
+        message = f"A {running.kind} stream can't stand by, so none can take over from it."
+        yield CheckReason("kind_has_no_standby", "kind", message, Remedy.DRAIN_AND_RELAUNCH)
 
 
 def _pairs(writer: StreamSide, reader: StreamSide) -> Iterator[tuple[str, Format, Format | None]]:

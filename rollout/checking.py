@@ -90,6 +90,7 @@ class UpdateChecker:
             release=record.release,
             formats=self._formats(record.release),
             options=record.parsed_options().to_json(),
+            kind=record.kind,
             project=place.get("project"),
             home=None if record.home is None else f"{record.home.host}:{record.home.path}",
             **found,

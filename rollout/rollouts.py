@@ -300,6 +300,9 @@ def _check_strategy(
     """
     if wanted.from_ is not None and before == after:
         raise RolloutRefusedError(f"{name}: from and to are the same release with the same options.")
+    if wanted.strategy != "restart" and not kind.has_standby:
+        message = f"{name}: a {kind} stream can't stand by for an update; take the strategy restart."
+        raise RolloutRefusedError(message)
     if wanted.strategy == "rolling" and kind is not StreamKind.PIPELINE:
         message = f"{name}: only a pipeline runs in the shadow; a {kind} stream takes update or restart."
         raise RolloutRefusedError(message)

@@ -15,7 +15,7 @@ from model.stream_options import StreamKind
 from model.stream_record import StreamHome, StreamRecord
 from pipeline.plan import GroupPlan, PlanFile, SourcePlan
 from pipeline.registry import Registry
-from rollout.check import UpdateCheck
+from rollout.check import Remedy, UpdateCheck
 from rollout.checking import UpdateChecker
 from rollout.releases import Releases
 from streams.status import StatusFile, place_of
@@ -102,6 +102,13 @@ def test_a_group_is_compared_with_the_registry_as_the_release_reads_it(house: Ho
     # Every fault of it, not how many there are.
     with pytest.raises(RegistryError, match=r"has one fault\. sources\.yaml\.sources: "):
         house.check(record)
+
+
+def test_a_stream_that_can_t_stand_by_is_not_updated_and_the_check_says_what_to_do(house: House) -> None:
+    result = house.check(house.record("kinesis-clicks", StreamKind.KINESIS))
+    (reason,) = result.reasons
+    assert (reason.code, reason.about, reason.remedy) == ("kind_has_no_standby", "kind", Remedy.DRAIN_AND_RELAUNCH)
+    assert reason.message == "A kinesis stream can't stand by, so none can take over from it."
 
 
 def test_tables_and_a_home_elsewhere_are_reasons(house: House) -> None:

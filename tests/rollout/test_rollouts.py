@@ -1,6 +1,7 @@
 """Reversals of rollouts, and what their manifests may say."""
 
 from datetime import timedelta
+from typing import Literal
 
 import pytest
 
@@ -12,9 +13,11 @@ from model.errors import (
     StreamNotFoundError,
 )
 from model.fault import FaultRecord
-from model.rollout_record import RolloutState
+from model.rollout_record import RolloutSide, RolloutState
+from model.stream_options import StreamKind
 from model.stream_record import StreamState
 from model.stream_update import UpdateFault, UpdateState
+from rollout.manifests.rollout import RolloutSideWanted, RolloutWanted
 from rollout.rollouts import update_request
 from tests.rollout.rollout_yard import ANN, HALT, NEW, OLD, TEXT, UPDATE, Yard, yard
 
@@ -140,6 +143,20 @@ def test_a_rollout_that_can_t_begin_is_refused_and_nothing_is_kept(
     with pytest.raises(error, match=words):
         yard.apply(text)
     assert (yard.store.list_manifests(), yard.store.list_rollouts()) == ([], [])
+
+
+def test_a_stream_that_can_t_stand_by_is_rolled_out_by_a_restart(yard: Yard) -> None:
+    options = {"stream": "clicks", "region": "eu-north-1", "topic": "clicks"}
+    yard.store.launch_stream("clicks", StreamKind.KINESIS, actor="ann", release="1.2", options=options)
+
+    def check(strategy: Literal["restart", "update", "rolling"]) -> tuple[RolloutSide, RolloutSide]:
+        to = RolloutSideWanted(release="1.3", options=options)
+        return yard.rollouts.check(RolloutWanted(stream="clicks", to=to, strategy=strategy), "clicks")
+
+    for strategy in ("update", "rolling"):
+        with pytest.raises(RolloutRefusedError, match=r"kinesis stream can't stand by .* strategy restart"):
+            check(strategy)
+    assert check("restart")[1].release == "1.3"
 
 
 def test_faults_of_options_have_their_side_in_their_pointers(yard: Yard) -> None:
