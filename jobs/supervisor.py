@@ -167,6 +167,16 @@ class JobSupervisor:
                 self._launching.add(job.id)
                 self._pool.submit(self._guarded, job.id, partial(self._launch, job))
         self._tasks.tick()
+        self._forget({job.id for job in (*held, *claimed)})
+
+    def _forget(self, held: set[str]) -> None:
+        """Let go of what was noted of jobs that other supervisors have by now."""
+        kept = held | self._settling.keys() | self._launching
+        # Launches in other threads add to it.
+        for job_id in list(self._watches):
+            if job_id not in kept:
+                self._watches.pop(job_id, None)
+        self._cancelling_since = {key: since for key, since in self._cancelling_since.items() if key[0] in held}
 
     def _clean(self) -> None:
         clean_folders(self._store, self.folders, keep=self._keep, now=datetime.now(UTC))

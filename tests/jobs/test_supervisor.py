@@ -143,6 +143,20 @@ def test_a_slow_look_at_one_job_costs_no_lease(
     assert store.get(job_id).state is JobState.RUNNING
 
 
+def test_a_job_that_another_supervisor_has_taken_leaves_nothing_behind(
+    store: JobStore, supervise: Callable[..., JobSupervisor], create: Callable[[], str]
+) -> None:
+    """Else a service that runs for months keeps a little of every job that it lost."""
+    job_id = create()
+    supervisor = supervise()
+    reach(supervisor, store, job_id, JobState.RUNNING)
+    wait_for(lambda: (supervisor.tick(), job_id in supervisor._watches)[1], "it looks at the job's driver")
+    store.release_all(supervisor._owner)
+    assert [job.id for job in store.take_over(KIND, "another", lease_seconds=60)] == [job_id]
+    supervisor.tick()
+    assert job_id not in supervisor._watches
+
+
 def test_an_ended_job_whose_files_can_t_be_read_keeps_no_other_from_its_launch(
     store: JobStore, drivers: Drivers, supervise: Callable[..., JobSupervisor], create: Callable[[], str]
 ) -> None:
