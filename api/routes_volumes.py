@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import re
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
@@ -101,7 +102,12 @@ def list_volumes(
     headers = {"ETag": etag, "Vary": "Accept-Encoding"}
     if if_none_match is not None and etag in (given.strip() for given in if_none_match.split(",")):
         return Response(status_code=304, headers=headers)
-    if "gzip" in request.headers.get("accept-encoding", ""):
+    if _takes_gzip(request.headers.get("accept-encoding", "")):
         headers["Content-Encoding"] = "gzip"
         body = gzip.compress(body, _LEVEL)
     return Response(body, media_type="application/json", headers=headers)
+
+
+def _takes_gzip(accept_encoding: str) -> bool:
+    """Whether the header names gzip with a weight that is not 0, which refuses it (RFC 9110, 12.5.3)."""
+    return re.search(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", accept_encoding, re.IGNORECASE) is not None

@@ -187,12 +187,18 @@ def test_volumes_are_those_of_every_topic_in_one_answer(api: Any, refeed: Refeed
         found = answer.json()
         again = client.get("/volumes", headers={"If-None-Match": f'"other", {answer.headers["ETag"]}'})
         plain = client.get("/volumes", headers={"Accept-Encoding": "identity"})
+        packed = [client.get("/volumes", headers={"Accept-Encoding": each}) for each in ("gzip;q=0.5", "br, GZIP")]
+        refusing = [
+            client.get("/volumes", headers={"Accept-Encoding": each}) for each in ("gzip;q=0", "gzip; q=0.00, br")
+        ]
         by_day = client.get("/volumes", params={"step": "day", "topic": ["orders", "quiet"]}).json()
         refused = client.get("/volumes", params={"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"})
     totals = {topic["topic"]: (topic["total_messages"], topic["total_bytes"]) for topic in found["topics"]}
     assert totals == {"members": (2, 16), "orders": (7, 56)}
     assert (len(found["starts"]), answer.headers["Content-Encoding"]) == (336, "gzip")
     assert (plain.json(), "Content-Encoding" in plain.headers) == (found, False)
+    assert [each.headers.get("Content-Encoding") for each in packed] == ["gzip", "gzip"]
+    assert [each.headers.get("Content-Encoding") for each in refusing] == [None, None]
     assert (again.status_code, again.content, again.headers["ETag"]) == (304, b"", answer.headers["ETag"])
     assert [(topic["topic"], sum(topic["messages"])) for topic in by_day["topics"]] == [
         ("orders", 7),
