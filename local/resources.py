@@ -150,6 +150,7 @@ class Resources:
                 self._write(entry)
             except StatusError:
                 entry.working.close()
+                self._acks_path(number).unlink(missing_ok=True)
                 raise
             self.subscriptions[config.name] = entry
             topic.subscriptions.append(entry.working)

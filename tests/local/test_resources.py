@@ -196,6 +196,7 @@ def test_a_full_disk_creates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
         with pytest.raises(StatusError, match="disk is full"):
             resources.delete_topic(TOPIC)
     assert SUBSCRIPTION not in resources.subscriptions
+    assert not list((tmp_path / "subscriptions").iterdir())
     assert not resources.topic(TOPIC).config.labels
 
 
