@@ -100,10 +100,10 @@ class StatusFile:
     def read(path: Path) -> dict[str, Any] | None:
         """Return the fields that were written last, None when there is nothing to read."""
         try:
-            fields: dict[str, Any] = json.loads(path.read_text())
+            fields: Any = json.loads(path.read_text())
         except (OSError, ValueError):
             return None
-        return fields
+        return fields if isinstance(fields, dict) else None
 
 
 def place_of(project: str, warehouse: "Warehouse") -> dict[str, Any]:

@@ -27,6 +27,9 @@ def test_a_new_state_clears_the_error_of_the_last_one(tmp_path):
 def test_a_status_that_cannot_be_written_stops_nobody_and_one_that_is_missing_is_none(tmp_path):
     StatusFile(tmp_path / "missing" / "status.json").write(state="running")
     assert StatusFile.read(tmp_path / "missing" / "status.json") is None
+    for damaged in ("", '{"state": "runn', "[]", "null"):
+        (tmp_path / "status.json").write_text(damaged)
+        assert StatusFile.read(tmp_path / "status.json") is None
 
 
 def test_totals_have_rates_of_what_they_grew_by(tmp_path: Path) -> None:
