@@ -84,6 +84,16 @@ def partition_value(moment: datetime, partitioning: Partitioning) -> str:
     return utc.strftime("%Y-%m-%d" if partitioning == "day" else "%Y-%m-%d %H:00:00")
 
 
+def is_partition(value: str, partitioning: Partitioning) -> bool:
+    """Whether ``value``, of :func:`partition_value`, is a partition of a table with this partitioning.
+
+    Example:
+        >>> is_partition("2024-03-01", "day"), is_partition("2024-03-01 22:00:00", "day")
+        (True, False)
+    """
+    return (":" in value) == (partitioning == "hour")
+
+
 @dataclass(frozen=True, slots=True)
 class LakeArchiveWriter:
     """Writes files of the archive into the folder of its table; picklable, so that tasks can carry it."""

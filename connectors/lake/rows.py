@@ -68,6 +68,9 @@ class LakeRowTable(LakeTable):
 
     def writer(self, schema: RowSchema | None = None) -> LakeRowWriter:  # noqa: ARG002  files say it themselves
         """Return what writes the files that :meth:`commit` takes; every schema's files are written alike."""
+        if self._delta is None:
+            # One that exists says itself how it is partitioned.
+            self.exists()
         return LakeRowWriter(self.writer_uri(), self.partitioning)
 
     def _opened(self, table: DeltaTable) -> None:

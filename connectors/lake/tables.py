@@ -19,7 +19,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from connectors.lake.data_files import DataFile, files_between, files_since, list_files, touches
 from connectors.lake.delta_table import DurableTable
 from connectors.lake.errors import is_disk_full, our_errors
-from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, partition_value
+from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, is_partition, partition_value
 from connectors.lake.leases import LakeLeases
 from connectors.lake.log_entries import add_action, append_entries, remove_action
 from model import failpoint
@@ -211,6 +211,7 @@ class LakeTable(DurableTable):
         # While nobody else commits, the lease that was held at the last commit is held still.
         tip = self._tip_of(attempt)
         table = None if tip is not None else self._held_table(attempt)
+        self._refuse_astray(files)
         failpoint.hit("commit.before")
         try:
             if tip is None or not self._append(tip, files, numbers):
@@ -221,6 +222,15 @@ class LakeTable(DurableTable):
         except (DeltaError, OSError) as exc:
             self._resolve(attempt, exc)
         failpoint.hit("commit.after")
+
+    def _refuse_astray(self, files: Sequence[WrittenFile]) -> None:
+        """Raise for a file of another partitioning than the table's: committed, it makes the table unreadable."""
+        for file in files:
+            if not is_partition(file.partition, self.partitioning):
+                raise WarehouseError(
+                    f"{file.path} is a file of the partition {file.partition}, and {self.name} is partitioned "
+                    f"by the {self.partitioning}. Nothing was added."
+                )
 
     def _tip_of(self, attempt: Attempt) -> _Tip | None:
         """Return the newest version that is known, None where another lease or nothing is known of it."""

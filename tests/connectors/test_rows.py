@@ -123,6 +123,31 @@ def test_rows_that_are_not_wanted_are_left_out_of_a_file_before_its_commit(table
     assert writer.write_without(file, pa.array([True, True])) is None
 
 
+def test_a_table_keeps_its_partitioning_whatever_new_ones_are_to_have(table, tmp_path):
+    table.evolve(FIRST)
+    table.take_lease("l")
+
+    def reopened() -> LakeRowTable:
+        return LakeRowTable(str(tmp_path / "lake"), "staging.orders", "hour")
+
+    file = reopened().writer().write_rows([batch(FIRST, {"id": 1}, {"id": 2})])
+    kept = reopened().without(file, pa.array([True, False]))
+    table.commit([kept], Attempt("s", 1, "l", 1))
+    assert [row["id"] for row in reopened().read_rows()] == [2]
+
+
+def test_a_file_of_another_partitioning_is_not_committed_for_it_would_make_the_table_unreadable(table, tmp_path):
+    table.evolve(FIRST)
+    table.take_lease("l")
+    other = LakeRowTable(str(tmp_path / "lake"), "staging.others", "hour")
+    other.evolve(FIRST)
+    file = other.writer().write_rows([batch(FIRST, {"id": 1})])
+    with pytest.raises(WarehouseError, match=r"staging\.orders is partitioned by the day\. Nothing was added"):
+        table.commit([file], Attempt("s", 1, "l", 1))
+    assert table.committed_attempt("s") == 0
+    assert table.read_rows() == []
+
+
 def test_files_of_few_rows_are_written_without_dictionaries_and_merged_into_one_with_them(table):
     # With hundreds of tables each file has some tens of rows: zstd and dictionaries took half of the time.
     table.evolve(FIRST)

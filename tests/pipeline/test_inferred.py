@@ -3,9 +3,11 @@ import itertools
 import json
 from collections import Counter, defaultdict
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from deltalake import DeltaTable
 
 from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import LakeRowTable
@@ -50,6 +52,20 @@ def test_a_new_type_of_event_gets_its_table_and_its_messages_are_rows_of_the_nex
     (row,) = stream.rows("staging.hooks_order_paid")
     assert (row["customer"], row["tags"], json.loads(row["_unknown"])) == ({"name": "Ann"}, ["a"], {"none": None})
     assert stream.types("staging.hooks_member") == {"id": "STRING"}
+
+
+def test_tables_stay_partitioned_by_the_day_when_new_ones_are_to_be_by_the_hour(stream):
+    stream.send("paid", {"id": 1})
+    stream.drain(batches=2)
+    stream.warehouse = replace(stream.warehouse, partitioning="hour")
+    stream.start()
+    stream.send("paid", {"id": 2}, {"id": 3, "tags": ["a"]})
+    stream.send("member", {"id": "x"})
+    stream.drain(batches=2)
+    assert sorted(row["id"] for row in stream.rows("staging.hooks_paid")) == [1, 2, 3]
+    assert [row["id"] for row in stream.rows("staging.hooks_member")] == ["x"]
+    partitions = [DeltaTable(stream.open(f"staging.hooks_{name}").uri).metadata() for name in ("paid", "member")]
+    assert [found.partition_columns for found in partitions] == [["ingest_date"], ["ingest_hour"]]
 
 
 RENAMED = (
