@@ -128,12 +128,15 @@ class OrderedBacklog:
         touched: set[str] = set()
         while self._ready and len(taken) < max_messages:
             seq, key = self._ready[0]
-            if seq < self._acks.acked.floor:
-                # Dropped by its retention while it waited.
+            if seq in self._acks.acked:
+                # Dropped by its retention while it waited, or damaged.
                 heapq.heappop(self._ready)
                 if key:
                     self._keys[key].remove(seq)
-                    self._settle(key)
+                    if key in touched:
+                        self._offer(key)
+                    else:
+                        self._settle(key)
                 continue
             length = self._read_length(seq)
             if taken and size + length > max_bytes:
@@ -145,10 +148,8 @@ class OrderedBacklog:
             if key:
                 touched.add(key)
                 self._key_of[seq] = key
-                state = self._keys[key]
-                state.held += 1
-                if state.waiting:
-                    heapq.heappush(self._ready, (state.first_waiting(), key))
+                self._keys[key].held += 1
+                self._offer(key)
         if touched:
             # What is left of a key waits until this delivery of it is done.
             self._ready = [entry for entry in self._ready if entry[1] not in touched]
@@ -200,10 +201,15 @@ class OrderedBacklog:
         if state.held:
             return
         state.acked.clear()
+        self._offer(key)
+        if not state.waiting:
+            del self._keys[key]
+
+    def _offer(self, key: str) -> None:
+        """Make the first waiting message of a key, if there is one, ready to be taken."""
+        state = self._keys[key]
         if state.waiting:
             heapq.heappush(self._ready, (state.first_waiting(), key))
-        else:
-            del self._keys[key]
 
     def acknowledge(self, held: Seqs, late: Seqs) -> Seqs:
         """Return which messages are done: acknowledged, and every earlier one of their key's delivery as well."""

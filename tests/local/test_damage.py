@@ -200,6 +200,24 @@ def test_messages_held_by_a_consumer_come_again_when_others_of_the_pull_are_dama
     assert len(drain(resources)) == 4
 
 
+@pytest.mark.parametrize("damaged", [0, 1, 2])
+def test_a_message_damaged_after_its_delivery_holds_up_no_ordering_key(tmp_path: Path, damaged: int) -> None:
+    resources = make(tmp_path, segment_bytes=1, enable_message_ordering=True)
+    for text in texts(0, 4):
+        body = types.PubsubMessage(data=text.encode(), ordering_key="a")
+        resources.publish(TOPIC, [types.PubsubMessage.serialize(body)])
+    working = resources.subscription(SUBSCRIPTION).working
+    got = PullResponse.FromString(working.take(3, 10**7)).received_messages
+    path = logs(tmp_path)[damaged]
+    flip(path, path.read_bytes().index(texts(damaged, damaged + 1)[0].encode()))
+    # As when other segments were read since.
+    resources.topic(TOPIC).log._segment(damaged)._kept = ()
+    working.modify_ack_deadline(parse_ack_ids(m.ack_id for m in got), 0)
+    whole = [text for n, text in enumerate(texts(0, 4)) if n != damaged]
+    assert drain(resources) == whole
+    assert resources.read_stats()[SUBSCRIPTION]["undelivered_messages"] == 0
+
+
 def test_one_damaged_topic_leaves_the_others_alone(tmp_path: Path) -> None:
     resources = make(tmp_path)
     other = "projects/p/topics/other"
