@@ -20,7 +20,7 @@ from local.ordering import OrderedBacklog
 from local.segments import MessageLog
 from local.seqset import NOTHING, Seqs, SeqSet, read_runs
 from local.status import StatusError
-from local.wire import AckIds, add_delivery_attempts, fill_ack_ids
+from local.wire import ACK_NUMBERS, AckIds, add_delivery_attempts, fill_ack_ids
 from model.filters import Filter
 
 # One response holds at most this many messages, whatever was asked for.
@@ -77,6 +77,8 @@ class Subscription:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.number = number
+        # The next subscription with the same one is so many resources away, and has leases of its own.
+        self._ack_number = number % ACK_NUMBERS
         self.log = log
         self.rules = rules
         self.deleted = False
@@ -147,7 +149,7 @@ class Subscription:
             with self._lock:
                 self._come_back(self._leases.take_back(seqs))
             raise
-        fill_ack_ids(buffer, lengths, seqs, lease, self.number)
+        fill_ack_ids(buffer, lengths, seqs, lease, self._ack_number)
         return (
             add_delivery_attempts(buffer.tobytes(), lengths.tolist(), attempts) if attempts else buffer.tobytes()
         )
@@ -354,7 +356,8 @@ class Subscription:
         return ids if own.all() else ids.select(own)
 
     def _is_own(self, ids: AckIds) -> npt.NDArray[np.bool_]:
-        own: npt.NDArray[np.bool_] = (ids.subscription == self.number) & (ids.leases >= self._first_valid_lease)
+        is_here = ids.subscription == self._ack_number
+        own: npt.NDArray[np.bool_] = is_here & (ids.leases >= self._first_valid_lease)
         return own
 
     # -- seeks, retention, numbers

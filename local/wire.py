@@ -54,6 +54,7 @@ _NIBBLES[np.frombuffer(b"0123456789abcdef", dtype=np.uint8)] = np.arange(16, dty
 _ACK_COLUMNS: Final = np.arange(ACK_ID_BYTES)
 # An ack id's first half: 16 bits that name the subscription, 48 that name the message.
 SEQ_BITS: Final = 48
+ACK_NUMBERS: Final = 1 << 16
 _64_BITS: Final = (1 << 64) - 1
 
 
@@ -238,7 +239,7 @@ def _head_lengths(lengths: Seqs) -> Seqs:
 def fill_ack_ids(buffer: Bytes, lengths: Seqs, seqs: Seqs, lease: int, subscription: int) -> None:
     """Write the ack ids of one delivery into the records in ``buffer``, in place."""
     pairs = np.empty((len(seqs), 2), dtype=">u8")
-    pairs[:, 0] = seqs | (subscription << SEQ_BITS)
+    pairs[:, 0] = seqs.astype(np.uint64) | np.uint64(subscription << SEQ_BITS)
     pairs[:, 1] = lease
     characters = _HEX[pairs.view(np.uint8)].view(np.uint8).reshape(len(seqs), ACK_ID_BYTES)
     starts = np.cumsum(lengths) - lengths

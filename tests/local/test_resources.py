@@ -65,6 +65,19 @@ def test_everything_is_there_after_a_restart(resources: Resources, tmp_path: Pat
     assert consume(again, "projects/p/subscriptions/all") == [b"a", b"b"]
 
 
+@pytest.mark.parametrize("number", [0x8000, 0x1_0005])
+def test_a_folder_may_have_had_any_number_of_resources(tmp_path: Path, number: int) -> None:
+    made = Resources(tmp_path)
+    made.create_topic(topic())
+    made.create_subscription(subscription())
+    made._next_number = number
+    made.create_subscription(subscription("projects/p/subscriptions/late"))
+    publish(made, b"a")
+    assert consume(made) == consume(made, "projects/p/subscriptions/late") == [b"a"]
+    assert consume(made, "projects/p/subscriptions/late") == []
+    assert made.read_stats()["projects/p/subscriptions/late"]["undelivered_messages"] == 0
+
+
 def test_segments_go_when_nobody_needs_them(resources: Resources, tmp_path: Path) -> None:
     everything = "projects/p/subscriptions/all"
     resources.create_subscription(subscription(everything))

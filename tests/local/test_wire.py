@@ -65,6 +65,14 @@ def test_what_is_published_is_what_is_pulled(sent: list[dict]) -> None:
         assert message.publish_time.ToMicroseconds() == TIME_US
 
 
+@pytest.mark.parametrize("number", [1, 0x7FFF, 0x8000, 0xFFFF])
+def test_an_ack_id_names_its_subscription_and_message(number: int) -> None:
+    (received,) = deliver([b"\x0a\x01x"], first_seq=(1 << 48) - 1, lease=7, subscription=number).received_messages
+    ids = wire.parse_ack_ids([received.ack_id])
+    assert (ids.subscription.tolist(), ids.seqs.tolist(), ids.leases.tolist()) == ([number], [(1 << 48) - 1], [7])
+    assert ids.render() == [received.ack_id]
+
+
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_request_or_an_invalid_argument(raw: bytes) -> None:
     for parse_any in (parse_publish, wire.parse_acknowledge, wire.parse_modify_ack_deadline):
