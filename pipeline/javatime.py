@@ -1,7 +1,7 @@
 """Java's time patterns (java.time.format.DateTimeFormatter), as far as data uses them: parsed once, then fast."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -62,7 +62,9 @@ class TimePattern:
             self._regex = re.compile("".join(_regex_of(token, pattern) for token in self._tokens))
         except re.error as exc:
             raise DescriptorError(f"The time pattern {pattern!r} can't be used: {exc}.") from exc
-        self.has_year = "year" in self._regex.groupindex
+        parts = self._regex.groupindex
+        self.has_year = "year" in parts
+        self.lacks_half_day = "half_hour" in parts and "half_day" not in parts
         self._writers = [_writer_of(token) for token in self._tokens if token.letter not in ("[", "]")]
 
     def parse(self, text: str) -> datetime:
@@ -75,16 +77,13 @@ class TimePattern:
         """
         match = self._regex.fullmatch(text)
         parts = {} if match is None else match.groupdict()
-        if parts.get("year") is None:
+        hour = _hour_of(parts)
+        if parts.get("year") is None or hour is None:
             raise ValueError(f"{text[:100]!r} is no {self._pattern}")
         year = int(parts["year"])
         if len(parts["year"]) == _SHORT_YEAR:
             year += _YEARS_OF_SHORT
         month = parts.get("month") or "1"
-        hour = int(parts.get("hour") or 0)
-        if parts.get("half_hour"):
-            is_after_noon = (parts.get("half_day") or "AM").upper() == "PM"
-            hour = int(parts["half_hour"]) % _HALF_DAY_HOURS + (_HALF_DAY_HOURS if is_after_noon else 0)
         return datetime(  # noqa: DTZ001  a local time, which the zone makes an instant of
             year,
             int(month) if month.isdigit() else _MONTHS.index(month.title()) + 1,
@@ -127,6 +126,8 @@ class LocalToUtc:
         self._patterns = (time_pattern(patterns[0]), time_pattern(patterns[1])) if patterns else None
         if self._patterns is not None and not self._patterns[0].has_year:
             raise DescriptorError(f"The time pattern {patterns[0]!r} has no year: a local time needs its date.")
+        if self._patterns is not None and self._patterns[0].lacks_half_day:
+            raise DescriptorError(f"The time pattern {patterns[0]!r} has h without a: write H, or add a.")
 
     def convert(self, text: str) -> str:
         """Return the instant of the local time ``text``, in UTC.
@@ -167,6 +168,18 @@ def _tokens(pattern: str) -> Iterator[_Token]:
             yield _Token(bracket, 1, bracket)
         else:
             yield _Token("", 1, match[0] if quoted is None else (quoted.replace("''", "'") or "'"))
+
+
+def _hour_of(parts: Mapping[str, str | None]) -> int | None:
+    """Return the hour, None where it does not fit its half of the day, or where that is missing, as in Java."""
+    hour, half_hour, half_day = (parts.get(name) for name in ("hour", "half_hour", "half_day"))
+    start = _HALF_DAY_HOURS if half_day is not None and half_day.upper() == "PM" else 0
+    if half_hour is not None:
+        is_known = half_day is not None and int(half_hour) <= _HALF_DAY_HOURS
+        return start + int(half_hour) % _HALF_DAY_HOURS if is_known else None
+    if hour is not None and half_day is not None and not start <= int(hour) < start + _HALF_DAY_HOURS:
+        return None
+    return int(hour or 0)
 
 
 def _regex_of(token: _Token, pattern: str) -> str:  # noqa: PLR0911  as many as there are kinds of letters

@@ -56,6 +56,31 @@ def test_a_local_time_without_a_year_is_told_before_any_message_comes():
 
 
 @pytest.mark.parametrize(
+    ("pattern", "text"),
+    [
+        ("yyyy-MM-dd hh:mm a", "2024-03-01 13:00 PM"),
+        ("yyyy-MM-dd hh:mm[ a]", "2024-03-01 03:30"),
+        ("yyyy-MM-dd HH:mm a", "2024-03-01 03:30 PM"),
+        ("yyyy-MM-dd HH:mm a", "2024-03-01 13:30 AM"),
+    ],
+)
+def test_an_hour_that_does_not_fit_its_half_of_the_day_is_a_fault_as_in_java(pattern, text):
+    with pytest.raises(ValueError, match="is no yyyy"):
+        TimePattern(pattern).parse(text)
+
+
+@pytest.mark.parametrize(("text", "hour"), [("12:30 AM", 0), ("1:30 am", 1), ("12:30 PM", 12), ("11:30 pm", 23)])
+def test_an_hour_of_half_a_day_is_from_1_to_12(text, hour):
+    assert TimePattern("yyyy h:mm a").parse(f"2024 {text}").hour == hour
+
+
+def test_hours_of_half_a_day_without_the_half_are_told_before_any_message_comes():
+    with pytest.raises(DescriptorError, match="without a"):
+        LocalToUtc("UTC, yyyy-MM-dd hh:mm, yyyy-MM-dd HH:mm")
+    assert LocalToUtc("UTC, yyyy-MM-dd HH:mm, hh:mm").convert("2024-03-01 15:30") == "03:30"
+
+
+@pytest.mark.parametrize(
     ("zone", "hour"), [("+02:00", "10"), ("-0330", "15"), ("UTC", "12"), ("Z", "12"), ("EET", "10")]
 )
 def test_a_zone_is_a_name_or_an_offset(zone, hour):
