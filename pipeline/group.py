@@ -81,6 +81,8 @@ class Group:
         self._alerts_total = 0
         self._fingerprint = ""
         self._accepted: dict[str, SourcePlan] = {}
+        # The sources of every group.
+        self._listed: tuple[Source, ...] = ()
         # What of it the plan's file has: on a full disk it lags behind.
         self._planned: dict[str, SourcePlan] = {}
         # The registry is followed by one thread, variations come from the one that takes batches.
@@ -198,6 +200,8 @@ class Group:
         """Return the tables that are not those of the source ``name``: no type of its events may get one."""
         letters = self._dead_letters.name
         found = {letters, repository_table(letters)}
+        for source in (source for source in self._listed if source.name != name):
+            found |= {source.staging, source.reporting}
         for plan in (plan for other, plan in self._accepted.items() if other != name):
             found |= {plan.source.staging, *(kind.table for kind in plan.types)}
         return found
@@ -274,6 +278,7 @@ class Group:
             return
         fingerprint, snapshot = found
         is_first = self._fingerprint == ""
+        self._listed = snapshot.sources
         sources = snapshot.of_group(self.name)
         before = dict(self._accepted)
         accepted = self._keep_broken(snapshot, before)
@@ -325,6 +330,7 @@ class Group:
             return before
         try:
             _check_apart(source, accepted)
+            _check_types_apart(source, {**self._accepted, **accepted})
             self._attach(source)
             if source.is_inferred:
                 found = self._accept_inferred(source, before, keeper)
@@ -418,6 +424,17 @@ def _check_apart(source: Source, accepted: Mapping[str, SourcePlan]) -> None:
     other = _neighbour(source, accepted)
     if other is not None:
         raise RegistryError(f"{source.name} waits: {other}, which has a fault, uses its subscription or table.")
+
+
+def _check_types_apart(source: Source, plans: Mapping[str, SourcePlan]) -> None:
+    """Raise when a table of the source is that of a type of event of another one."""
+    own = {source.staging.lower(), source.reporting.lower()}
+    for plan in plans.values():
+        shared = [kind.table for kind in plan.types if kind.table.lower() in own]
+        if shared and plan.source.name != source.name:
+            raise RegistryError(
+                f"{source.name} waits: {shared[0]} has the events of {plan.source.name}. Name another table."
+            )
 
 
 def _neighbour(source: Source, accepted: Mapping[str, SourcePlan]) -> str | None:

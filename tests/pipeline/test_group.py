@@ -11,8 +11,10 @@ from local.server import PubSubServer
 from model.errors import CheckpointCorruptError
 from model.message import replay_filter, replay_token
 from pipeline.group import Group
+from pipeline.inferred import Variation
 from pipeline.plan import PlanFile
 from pipeline.registry import Registry
+from pipeline.shapes import read_shape
 from streams.status import StatusFile
 from tests.pipeline.conftest import compile_protos
 from warehouse.lake.warehouse import LakeWarehouse
@@ -196,6 +198,39 @@ def test_a_refused_source_does_not_go_on_with_a_subscription_that_is_another_s_n
     plan = deployment.plan_file.read()
     assert plan is not None
     assert [found.source.name for found in plan.sources] == ["first"]
+
+
+@pytest.mark.parametrize("name", ["early", "late"])
+def test_no_source_gets_the_table_of_another_one_s_type_of_event(deployment, name):
+    hooks = "  hooks: {topic: hooks, schema: inferred, event_type_attribute: event}\n"
+    deployment.publish("int64 id = 1;", f"sources:\n{hooks}")
+    group = deployment.start()
+    group.learn(deployment.committer, [Variation("hooks", "push", "1", read_shape({"id": 1}))])
+    other = f"  {name}: {{topic: orders, message: shop.Order, staging: staging.Hooks_push}}\n"
+    both = f"{other}{hooks}" if name == "early" else f"{hooks}{other}"
+    deployment.publish("int64 id = 1;", f"sources:\n{both}")
+    group.follow(deployment.committer)
+    assert deployment.alerts() == {name: "registry_invalid"}
+    plan = deployment.plan_file.read()
+    assert plan is not None
+    assert [found.source.name for found in plan.sources] == ["hooks"]
+    deployment.publish("int64 id = 1;", f"sources:\n{other}")
+    group.follow(deployment.committer)
+    group.follow(deployment.committer)
+    assert deployment.alerts() == {}
+
+
+def test_no_type_of_event_gets_a_table_of_a_source_in_another_group(deployment):
+    hooks = "  hooks: {topic: hooks, schema: inferred, event_type_attribute: event}\n"
+    other = "{topic: orders, message: shop.Order, staging: staging.hooks_push, reporting: staging.hooks_pull}"
+    deployment.publish("int64 id = 1;", f"sources:\n{hooks}  orders: {other[:-1]}, group: other}}\n")
+    group = deployment.start()
+    for name in ("push", "pull"):
+        group.learn(deployment.committer, [Variation("hooks", name, name, read_shape({"id": 1}))])
+    plan = deployment.plan_file.read()
+    assert plan is not None
+    tables = [kind.table for found in plan.sources for kind in found.types]
+    assert tables == ["staging.hooks_push_2", "staging.hooks_pull_2"]
 
 
 def test_an_alert_about_a_source_that_is_not_listed_any_more_is_over(deployment):
