@@ -18,6 +18,7 @@ from model.errors import CheckpointCorruptError
 FILE_NAME: Final = "resources.json"
 CHANGES_NAME: Final = "resources.changes"
 _KINDS: Final = ("logs", "topics", "subscriptions", "snapshots")
+_COUNTERS: Final = ("next_number", "next_id")
 # The whole state is written again when the changes outgrow it: a change costs the same with many resources.
 _MIN_REWRITE_BYTES: Final = 256 * 1024
 
@@ -57,7 +58,8 @@ class ResourceCatalog:
                     path=str(self._path),
                 )
             change = json.loads(body)
-            self.content["next_number"] = max(self.content["next_number"], change["next_number"])
+            for counter in _COUNTERS:
+                self.content[counter] = max(self.content[counter], change.get(counter, 0))
             for kind in _KINDS:
                 state[kind] |= {_key(entry): entry for entry in change.get(kind, ())}
                 for name in change.get("deleted", ()):
@@ -133,14 +135,15 @@ def read_catalog(folder: Path) -> dict[str, Any]:
                 f"or move {folder} away to begin empty.",
                 path=str(path),
             )
-        return {"next_number": 1, **{kind: [] for kind in _KINDS}}
+        return {"next_number": 1, "next_id": 0, **{kind: [] for kind in _KINDS}}
     try:
         content = json.loads(path.read_text())
         # The version before wrote no checksum.
         checksum = content.pop("checksum", None)
         if checksum is not None and checksum.encode() != _checksum(_render(content)):
             raise ValueError("its checksum does not fit")  # noqa: TRY301 - one way out for all that is wrong
-        return {key: content[key] for key in ("next_number", *_KINDS)}
+        # The version before wrote no next_id.
+        return {"next_id": content.get("next_id", 0), **{key: content[key] for key in ("next_number", *_KINDS)}}
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise CheckpointCorruptError(
             f"{path} can't be read ({exc}). Restore it from a copy, or move {folder} away to begin empty.",

@@ -51,6 +51,8 @@ class Resources:
             self._log_options["segment_bytes"] = segment_bytes
         self._lock = threading.RLock()
         self._next_number = 1
+        # After all message ids of topics that were deleted: a clock may be put back, and a log may jump ahead.
+        self._next_id = 0
         self._logs: dict[int, MessageLog] = {}
         self._first_ids: dict[int, int] = {}
         self.topics: dict[str, Topic] = {}
@@ -71,7 +73,7 @@ class Resources:
                 raise StatusError.already_exists(config.name)
             number = self._take_number()
             # Ids begin at the time of creation, in microseconds: 16 digits until the year 2286.
-            self._first_ids[number] = time.time_ns() // 1000
+            self._first_ids[number] = max(time.time_ns() // 1000, self._next_id)
             try:
                 with _disk():
                     topic = Topic(config, number, self._open_log(number, config.name))
@@ -118,7 +120,8 @@ class Resources:
     def delete_topic(self, name: str) -> None:
         """Delete a topic; its subscriptions stay and keep what they have not delivered."""
         with self._lock:
-            self.topic(name)
+            log = self.topic(name).log
+            self._next_id = max(self._next_id, log.first_id + log.next_seq)
             users: list[SubscriptionEntry | Snapshot] = [*self.subscriptions.values(), *self.snapshots.values()]
             left = [entry for entry in users if entry.config.topic == name]
             changed = [configs.change(entry.config, topic=DELETED_TOPIC) for entry in left]
@@ -397,19 +400,22 @@ class Resources:
     def _users(self) -> list[Entry]:
         return [*self.topics.values(), *self.subscriptions.values(), *self.snapshots.values()]
 
-    def _write(self, *entries: Entry, deleted: Iterable[str] = ()) -> None:
+    def _write(self, *entries: Entry, deleted: Sequence[str] = ()) -> None:
         """Write a change to disk, before anything here is changed.
 
         Raises:
             StatusError: the disk did not take it; everything is as before.
         """
-        change = self._render(entries) | {"deleted": list(deleted)}
+        change = self._render(entries) | {"deleted": deleted}
+        if deleted:
+            change["next_id"] = self._next_id
         with _disk():
             self._catalog.write(change, self._render_all)
 
     def _render_all(self) -> dict[str, Any]:
         # The logs of deleted topics too, which subscriptions may still need.
-        return self._render(self._users()) | {"logs": [self._render_log(number) for number in self._first_ids]}
+        logs = [self._render_log(number) for number in self._first_ids]
+        return self._render(self._users()) | {"logs": logs, "next_id": self._next_id}
 
     def _render(self, entries: Iterable[Entry]) -> dict[str, Any]:
         rendered: dict[str, Any] = {
@@ -428,6 +434,7 @@ class Resources:
 
     def _load(self, content: dict[str, Any]) -> None:
         self._next_number = content["next_number"]
+        self._next_id = content["next_id"]
         self._first_ids = {entry["number"]: entry["first_id"] for entry in content["logs"]}
         by_log: dict[int, Topic] = {}
         for saved in content["topics"]:

@@ -78,6 +78,26 @@ def test_a_folder_may_have_had_any_number_of_resources(tmp_path: Path, number: i
     assert made.read_stats()["projects/p/subscriptions/late"]["undelivered_messages"] == 0
 
 
+@pytest.mark.parametrize(("is_log_cut", "hours"), [(True, 0), (False, 1)])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_ids_of_a_topic_that_is_made_again_grow_whatever_was_passed_over_or_the_clock_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_log_cut: bool, hours: int, is_restarted: bool
+) -> None:
+    made = Resources(tmp_path)
+    made.create_topic(topic())
+    if is_log_cut:
+        made.topic(TOPIC).log.claim(1)
+    body = types.PubsubMessage.serialize(types.PubsubMessage(data=b"a"))
+    last_id = made.publish(TOPIC, [body])
+    made.delete_topic(TOPIC)
+    if is_restarted:
+        made.close()
+        made = Resources(tmp_path)
+    monkeypatch.setattr("time.time_ns", lambda now=time.time_ns: now() - hours * 3600 * 10**9)
+    made.create_topic(topic())
+    assert made.publish(TOPIC, [body]) > last_id
+
+
 def test_segments_go_when_nobody_needs_them(resources: Resources, tmp_path: Path) -> None:
     everything = "projects/p/subscriptions/all"
     resources.create_subscription(subscription(everything))
