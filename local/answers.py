@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import grpc
+from google.protobuf import json_format
 
 from local.status import StatusError
 
@@ -21,6 +22,7 @@ def answer(request_type: Any, call: Callable[[Any], Any]) -> Handler:
     """Return a handler for ``call``, which takes a protobuf message and returns one, or None for an empty one."""
 
     def run(request: Any, _context: grpc.ServicerContext) -> Any:
+        _check_times(request)
         return call(request)
 
     return grpc.unary_unary_rpc_method_handler(
@@ -28,6 +30,14 @@ def answer(request_type: Any, call: Callable[[Any], Any]) -> Handler:
         request_deserializer=request_type.FromString,
         response_serializer=lambda response: b"" if response is None else response.SerializeToString(),
     )
+
+
+def _check_times(request: Any) -> None:
+    """Raise INVALID_ARGUMENT for a time or a duration that protobuf carries and that can't be."""
+    try:
+        json_format.MessageToDict(request)
+    except json_format.Error as exc:
+        raise StatusError.invalid(str(exc)) from exc
 
 
 def _with_status(call: Callable[[Any, grpc.ServicerContext], Any]) -> Callable[[Any, grpc.ServicerContext], Any]:
@@ -54,7 +64,12 @@ def render_page(
     """Return the page of name-sorted ``configs`` that a list's ``request`` asks for, or of their names.
 
     A page token is the last name of its page, so that it stays good when resources come and go.
+
+    Raises:
+        StatusError: INVALID_ARGUMENT, the size of a page is negative.
     """
+    if request.page_size < 0:
+        raise StatusError.invalid(f"The value for page_size must not be negative: {request.page_size}.")
     following = sorted(
         (each for each in configs if each.name > request.page_token), key=lambda each: str(each.name)
     )

@@ -147,7 +147,10 @@ def update_subscription(config: Any, update: Any, paths: Iterable[str]) -> Any:
 
 def update_snapshot(config: Any, update: Any, paths: Iterable[str]) -> Any:
     """Return a copy of ``config`` with the fields named in ``paths`` taken from ``update``."""
-    return _merge(config, update, paths, _SNAPSHOT_UPDATES)
+    merged = _merge(config, update, paths, _SNAPSHOT_UPDATES)
+    if not merged.HasField("expire_time"):
+        raise StatusError.invalid("The update_mask names expire_time, and the snapshot has none.")
+    return merged
 
 
 def change(config: Any, **fields: Any) -> Any:
