@@ -8,7 +8,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import IO, Final
@@ -83,6 +83,16 @@ class HeldLease:
         except RefeedError as exc:
             # A lease that runs out is taken by another stream at worst; the epoch keeps the two apart.
             _log.warning("lease_not_renewed", lease=self._name, code=exc.code, error=exc.message)
+
+    def give_back(self) -> None:
+        """Let the next stream have the lease at once; where that fails it runs out, and a failure is logged."""
+        try:
+            self.write(0.0)
+        except LeaseLostError:
+            # Whoever took it over needs nothing given back.
+            return
+        except RefeedError as exc:
+            _log.warning("lease_not_given_back", lease=self._name, code=exc.code, error=exc.message)
 
     def name_journal(self, mark: str) -> None:
         """Write into the lease that the journal with this mark has the ids of all that is committed from now on.
@@ -175,9 +185,7 @@ def hold_lease(store: LeaseStore, name: str, stream: str, journal: Journal | Non
         with repeating(held.renew, every_seconds=LEASE_SECONDS / 3, name="lease"):
             yield held
     finally:
-        # Whoever took it over needs nothing given back.
-        with suppress(LeaseLostError):
-            held.write(0.0)
+        held.give_back()
 
 
 def _knows_all(journal: Journal, holder: Holder | None, stream: str, epoch: int) -> bool:

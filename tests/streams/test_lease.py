@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError
+from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError, StorageFullError
 from streams.journal import Journal
 from streams.lease import hold_lease, lock_home, refuse_held
 
@@ -74,6 +74,27 @@ def test_a_lease_that_was_given_back_is_free_at_once():
         pass
     with hold_lease(leases, "backup-p", "home-2") as second:
         assert second.epoch > first.epoch
+
+
+def test_a_lease_that_can_t_be_given_back_runs_out_and_hides_no_error(monkeypatch):
+    leases = MemoryLeases()
+
+    def refuse(*_) -> None:
+        raise StorageFullError
+
+    with hold_lease(leases, "backup-p", "home-1"):
+        monkeypatch.setattr(leases, "write_lease", refuse)
+    monkeypatch.undo()
+
+    def fail() -> None:
+        with hold_lease(leases, "backup-p", "home-1"):
+            monkeypatch.setattr(leases, "write_lease", refuse)
+            raise CheckpointCorruptError
+
+    with pytest.raises(CheckpointCorruptError):
+        fail()
+    with pytest.raises(LeaseHeldError):
+        refuse_held(leases, "backup-p", "home-2")
 
 
 def test_the_same_home_takes_its_own_lease_over_at_once_after_a_kill():
