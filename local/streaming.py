@@ -49,12 +49,13 @@ class StreamSlots:
         return self._used < self._slots and not self.closed
 
     @contextmanager
-    def waiting(self) -> Iterator[None]:
-        """Hold a slot for a while."""
+    def waiting(self) -> Iterator[bool]:
+        """Hold a slot for a while; False is yielded where there was none left to hold."""
         with self._lock:
             self._used += 1
+            has_slot = self._used <= self._slots
         try:
-            yield
+            yield has_slot
         finally:
             with self._lock:
                 self._used -= 1
@@ -157,16 +158,25 @@ def run_streaming_pull(
     """Yield StreamingPullResponses until the client ends the stream.
 
     Raises:
-        StatusError: the first request names no subscription, another is wrong, or the subscription was deleted.
+        StatusError: the first request names no subscription, another is wrong, or the subscription was deleted; or
+            too many calls wait.
     """
+    # From here on: a client that never sends a first request keeps a thread as well.
+    with slots.waiting() as has_slot:
+        if not has_slot or slots.closed:
+            raise StatusError.unavailable("The local server has no thread left for another stream.")
+        yield from _run(resources, slots, requests, context)
+
+
+def _run(
+    resources: Resources, slots: StreamSlots, requests: Iterator[bytes], context: grpc.ServicerContext
+) -> Iterator[bytes]:
     try:
         first = _Request.FromString(next(requests, b""))
     except DecodeError as exc:
         raise StatusError.invalid("The request is no StreamingPullRequest.") from exc
     entry = resources.subscription(first.subscription)
     _check_deadline(first.stream_ack_deadline_seconds)
-    if not slots.may_wait():
-        raise StatusError.unavailable("The local server has no thread left for another stream.")
     subscription = entry.working
     stream = _Stream(subscription, first)
     properties = types.StreamingPullResponse.pb()()
@@ -180,8 +190,7 @@ def run_streaming_pull(
     reader.start()
     context.add_callback(stream.end)
     try:
-        with slots.waiting():
-            yield from _deliver(stream, subscription, tail, lambda: context.is_active() and not slots.closed)
+        yield from _deliver(stream, subscription, tail, lambda: context.is_active() and not slots.closed)
     finally:
         subscription.forget_stream(stream.number)
     if stream.error is not None:

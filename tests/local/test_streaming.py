@@ -1,12 +1,16 @@
 import queue
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
 
 import grpc
 import pytest
 from google.pubsub_v1 import types
 
 from local import streaming
-from local.streaming import StreamSlots
+from local.server import PubSubServer
+from local.status import StatusError
+from local.streaming import StreamSlots, _Stream, run_streaming_pull
 
 Request = types.StreamingPullRequest.pb()
 Response = types.StreamingPullResponse.pb()
@@ -168,3 +172,28 @@ def test_slots_are_given_out_once() -> None:
     with slots.waiting():
         assert not slots.may_wait()
     assert slots.may_wait()
+
+
+def test_streams_that_open_at_the_same_moment_share_the_slots(
+    server: PubSubServer, shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert server._resources is not None
+    resources, slots = server._resources, StreamSlots(1)
+    first = types.StreamingPullRequest.pb()(subscription=shop.subscribe(), stream_ack_deadline_seconds=10)
+    context = SimpleNamespace(is_active=lambda: False, add_callback=lambda _call: True)
+
+    def open_one() -> None:
+        requests = iter([first.SerializeToString()])
+        assert list(run_streaming_pull(resources, slots, requests, cast("grpc.ServicerContext", context))) == []
+
+    apply = _Stream.apply
+
+    def apply_beside_another(stream: _Stream, request: Any) -> None:
+        monkeypatch.setattr(_Stream, "apply", apply)
+        with pytest.raises(StatusError, match="no thread left"):
+            open_one()
+        stream.apply(request)
+
+    monkeypatch.setattr(_Stream, "apply", apply_beside_another)
+    open_one()
+    open_one()
