@@ -261,10 +261,15 @@ def to_numeric(value: Any) -> Decimal:
     if is_number or (type(value) is str and _NUMBER.fullmatch(value.strip())):
         with suppress(InvalidOperation):
             number = Decimal(str(value))
-    if number is None or not number.is_finite():
+    if number is None:
         raise ValueError(f"is {name_of(value)}, not a number")
-    if abs(number) >= _NUMERIC_LIMIT:
-        raise ValueError(f"{value} has more than 29 digits before the point")
+    if not number.is_finite():
+        raise ValueError(f"{number_text(value)} is no NUMERIC")
+    # No arithmetic: it has limits of its own for exponents.
+    if number.copy_abs() >= _NUMERIC_LIMIT:
+        raise ValueError(f"{str(value)[:60]} has more than 29 digits before the point")
+    if not number:
+        return Decimal(0)
     if -number.as_tuple().exponent <= NUMERIC_SCALE:  # type: ignore[operator]
         return number
     return number.quantize(_NUMERIC_STEP, context=EXACT)

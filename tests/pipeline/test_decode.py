@@ -326,6 +326,33 @@ def test_numbers_keep_every_digit_that_their_column_holds_and_nothing_else_is_a_
     assert [refusal.code for refusal in refused] == ["wrong_type"] * len(wrong)
 
 
+def test_numbers_beyond_every_numeric_are_told_in_words(open_decoder):
+    text = """
+    message M {
+      string n = 1 [(refeed.type) = "NUMERIC"];
+      double d = 2 [(refeed.type) = "NUMERIC"];
+    }
+    """
+    decoder = open_decoder(text, "M")
+    decoded = decoder.decode(
+        messages(
+            b'{"n": "1e999999999"}',
+            b'{"n": "%s"}' % (b"9" * 500),
+            b'{"d": "NaN"}',
+            b'{"d": "-Infinity"}',
+            b'{"n": "0e999999999"}',
+            b'{"n": "-1e-999999999"}',
+        )
+    )
+    assert [refusal.message for refusal in decoded.refused] == [
+        "n: 1e999999999 has more than 29 digits before the point.",
+        f"n: {'9' * 60} has more than 29 digits before the point.",
+        "d: NaN is no NUMERIC.",
+        "d: -Infinity is no NUMERIC.",
+    ]
+    assert [float(value) for value in decoded.rows.column("n").to_pylist()] == [0, 0]
+
+
 def test_a_replay_s_tags_that_no_column_can_hold_change_nothing(decoder):
     for tag, text in (
         ("refeed_row", str(1 << 63)),
