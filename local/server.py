@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent import futures
 from pathlib import Path
 from typing import Final, Self
@@ -65,6 +66,7 @@ class PubSubServer:
     Raises:
         LeaseHeldError: on ``start``, another server uses the data folder.
         PortTakenError: on ``start``, a port is taken.
+        StorageFullError: on ``start``, there is no space for its files, or to repair damaged ones.
     """
 
     def __init__(
@@ -104,7 +106,8 @@ class PubSubServer:
         """Start to serve and return the port."""
         self._lock_fd = _lock_folder(self.data_dir)
         try:
-            self._resources = Resources(self.data_dir, fsync=self._fsync, segment_bytes=self._segment_bytes)
+            with _told_when_full(self.data_dir):
+                self._resources = Resources(self.data_dir, fsync=self._fsync, segment_bytes=self._segment_bytes)
             self._server = self._build_server(self._resources)
             bound = _bind(self._server, self.host, self.port)
             if self.health_port is not None:
@@ -195,19 +198,25 @@ class PubSubServer:
 
 
 def _lock_folder(folder: Path) -> int:
-    try:
+    with _told_when_full(folder):
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    except OSError as exc:
-        if exc.errno == errno.ENOSPC:
-            raise StorageFullError(f"No space for the Pub/Sub server's data in {folder}.") from exc
-        raise
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as exc:
         os.close(descriptor)
         raise LeaseHeldError(f"Another Pub/Sub server uses {folder}.", path=str(folder)) from exc
     return descriptor
+
+
+@contextlib.contextmanager
+def _told_when_full(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as exc:
+        if exc.errno == errno.ENOSPC:
+            raise StorageFullError(f"No space for the Pub/Sub server's data in {folder}.") from exc
+        raise
 
 
 def _bind(server: grpc.Server, host: str, port: int) -> int:

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import queue
 import socket
 import subprocess
@@ -12,14 +14,40 @@ import grpc
 import pytest
 from google.pubsub_v1 import types
 
+from local import damage
 from local import server as server_module
+from local.resources import Resources
 from local.server import STATS_METHOD, PubSubServer
-from model.errors import LeaseHeldError, PortTakenError
+from model.errors import LeaseHeldError, PortTakenError, StorageFullError
 
 
 def test_a_second_server_on_the_same_folder_is_refused(server: PubSubServer) -> None:
     with pytest.raises(LeaseHeldError, match="Another Pub/Sub server"):
         PubSubServer(server.data_dir).start()
+
+
+def test_a_start_that_has_no_space_to_repair_what_is_damaged_says_so_and_leaves_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources = Resources(tmp_path)
+    resources.create_topic(types.Topic.pb()(name="projects/p/topics/orders"))
+    resources.create_subscription(
+        types.Subscription.pb()(name="projects/p/subscriptions/all", topic="projects/p/topics/orders")
+    )
+    resources.close()
+    (acks,) = tmp_path.glob("subscriptions/*.acks")
+    acks.write_bytes(b"torn")
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(damage, "replace_file", refuse)
+    with pytest.raises(StorageFullError, match="No space"):
+        PubSubServer(tmp_path).start()
+    assert acks.read_bytes() == b"torn"
+    monkeypatch.undo()
+    with PubSubServer(tmp_path) as server:
+        assert list(server.read_stats()) == ["projects/p/subscriptions/all"]
 
 
 def test_a_taken_port_is_refused_and_the_folder_is_free_again(tmp_path: Path) -> None:
