@@ -58,7 +58,6 @@ _LINES: Final = frozenset(
 # What of a request becomes attributes, beside its path, its query and where it comes from.
 _SHARED_HEADERS: Final = (b"content-type", b"user-agent", b"referer")
 _MAX_SHARED: Final = 256
-_MAX_BATCH_EVENTS: Final = 10_000
 _MAX_QUERY_PARAMETERS: Final = 1_000
 # What stands before an event's own id and time: both have one length.
 _UUID_HEAD: Final = encode_attributes([("uuid", "0" * 36)])[:-36]
@@ -376,8 +375,6 @@ def _sort(
     faults: dict[int, RefeedError] = {}
     events: dict[int, Event] = {}
     for at, item in enumerate(items):
-        if at >= _MAX_BATCH_EVENTS:
-            raise BodyTooLargeError(f"A batch has {_MAX_BATCH_EVENTS} events at most.")
         try:
             if item.fault is not None:
                 faults[at] = item.fault

@@ -11,6 +11,7 @@ from model.errors import BodyTooLargeError, RequestInvalidError
 
 # Deeper than any event means; BigQuery's JSON ends at 500 levels, and C parsers at their stack.
 MAX_DEPTH: Final = 100
+MAX_BATCH_EVENTS: Final = 10_000
 _GZIP_WINDOW: Final = 31
 # What follows a member is copied for the next one, so that many empty members would cost without giving anything.
 _MAX_GZIP_MEMBERS: Final = 100
@@ -122,6 +123,7 @@ def split_array(data: bytes) -> Iterator[BatchItem]:
 
     Raises:
         RequestInvalidError: the whole is no JSON array; nothing was yielded then.
+        BodyTooLargeError: it has too many elements; those after the bound were not read.
     """
     text = _decode(data)
     items: list[BatchItem] = []
@@ -132,6 +134,7 @@ def split_array(data: bytes) -> Iterator[BatchItem]:
         if not items and text.startswith("]", start):
             end = start
             break
+        _check_count(len(items))
         end, value = _parse(strict, text, start)
         piece = text[start:end].encode()
         items.append(BatchItem(piece, _fault_of(strict, piece, value)))
@@ -147,16 +150,28 @@ def split_array(data: bytes) -> Iterator[BatchItem]:
 
 
 def split_lines(data: bytes, check: Callable[[bytes], None]) -> Iterator[BatchItem]:
-    """Yield each line that is not empty, without its line break, and the fault that ``check`` finds in it."""
+    """Yield each line that is not empty, without its line break, and the fault that ``check`` finds in it.
+
+    Raises:
+        BodyTooLargeError: there are too many.
+    """
+    count = 0
     for line in data.split(b"\n"):
         stripped = line.removesuffix(b"\r")
         if stripped.strip():
+            _check_count(count)
+            count += 1
             try:
                 check(stripped)
             except RequestInvalidError as fault:
                 yield BatchItem(stripped, fault)
             else:
                 yield BatchItem(stripped)
+
+
+def _check_count(before: int) -> None:
+    if before >= MAX_BATCH_EVENTS:
+        raise BodyTooLargeError(f"A batch has {MAX_BATCH_EVENTS} events at most.")
 
 
 def is_array(data: bytes) -> bool:

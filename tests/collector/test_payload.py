@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collector.payload import check_json, gunzip, is_array, split_array, split_lines
+from collector.payload import MAX_BATCH_EVENTS, check_json, gunzip, is_array, split_array, split_lines
 from model.errors import BodyTooLargeError, RequestInvalidError
 
 VALUES = st.recursive(
@@ -97,6 +97,20 @@ def test_what_is_huge_or_deep_is_judged_in_a_moment(data: bytes) -> None:
     with contextlib.suppress(RequestInvalidError):
         check_json(data)
     assert time.process_time() - began < 3
+
+
+def test_an_array_of_millions_is_read_no_further_than_its_bound() -> None:
+    began = time.process_time()
+    with pytest.raises(BodyTooLargeError, match="10000 events at most"):
+        split_array(b"[" + b"1," * 1_000_000 + b"1]")
+    assert time.process_time() - began < 1
+
+
+def test_lines_end_at_the_bound_of_a_batch() -> None:
+    lines = split_lines(b"1\n\n" * (MAX_BATCH_EVENTS + 1), check_json)
+    assert len([next(lines) for _ in range(MAX_BATCH_EVENTS)]) == MAX_BATCH_EVENTS
+    with pytest.raises(BodyTooLargeError, match="10000 events at most"):
+        next(lines)
 
 
 def test_levels_end_at_a_hundred() -> None:
