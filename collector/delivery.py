@@ -33,7 +33,7 @@ class Delivery(ABC):
 
     @abstractmethod
     def problems(self) -> Mapping[str, str]:
-        """Return the last error of each topic that has published nothing since."""
+        """Return the error of each topic that published nothing since, of the last minute."""
 
     def waiting_events(self) -> Mapping[str, int]:
         """Return how many durable events of each topic Pub/Sub does not have yet."""
@@ -65,10 +65,8 @@ class DirectDelivery(Delivery):
         return [await outcome_of(future) for future in futures]
 
     def problems(self) -> Mapping[str, str]:
-        """Return the last error of each topic that has published nothing since."""
-        return {
-            name: each.last_error.message for name, each in self._senders.items() if each.last_error is not None
-        }
+        """Return the error of each topic that published nothing since, of the last minute."""
+        return {name: error.message for name, each in self._senders.items() if (error := each.last_error)}
 
 
 class TopicDirectory:

@@ -131,9 +131,9 @@ class QueueDelivery(Delivery):
         return [error] * len(messages)
 
     def problems(self) -> Mapping[str, str]:
-        """Return the last error of each topic that has published nothing since."""
+        """Return the error of each topic that published nothing since, of the last minute."""
         senders = {name: queue.sender for name, queue in self._topics.items()}
-        return {name: each.last_error.message for name, each in senders.items() if each and each.last_error}
+        return {name: error.message for name, each in senders.items() if each and (error := each.last_error)}
 
     def waiting_events(self) -> dict[str, int]:
         """Return how many events of each topic wait for Pub/Sub."""

@@ -20,6 +20,8 @@ from model.message import MAX_PUBLISH_REQUEST_BYTES, MAX_PUBLISH_REQUEST_MESSAGE
 _FIRST_BACKOFF_SECONDS: Final = 0.1
 _MAX_BACKOFF_SECONDS: Final = 5.0
 _CALL_SECONDS: Final = 30.0
+# Longer than what is tried for ever takes until it fails again.
+_ERROR_SECONDS: Final = 60.0
 
 
 def encode_message(data: bytes, attributes: bytes) -> bytes:
@@ -72,7 +74,14 @@ class Sender:
         self._waiting: deque[tuple[bytes, asyncio.Future[None]]] = deque()
         self._is_scheduled = False
         self._loop = asyncio.get_running_loop()
-        self.last_error: PubSubError | None = None
+        self._last_error: tuple[PubSubError, float] | None = None
+
+    @property
+    def last_error(self) -> PubSubError | None:
+        """The error of the last request, for a minute: an old one says nothing of now, and maybe nobody sends."""
+        if self._last_error is None or self._loop.time() >= self._last_error[1] + _ERROR_SECONDS:
+            return None
+        return self._last_error[0]
 
     def send(self, message: bytes) -> asyncio.Future[None]:
         """Take one encoded message and return the future of its outcome: None once Pub/Sub has it.
@@ -126,7 +135,7 @@ class Sender:
             if self._is_tried_again(request, exc):
                 return
         else:
-            self.last_error = None
+            self._last_error = None
             for _, future in request.messages:
                 if not future.done():
                     future.set_result(None)
@@ -143,7 +152,7 @@ class Sender:
             self._fail(request, MessageRefusedError(f"Pub/Sub does not take the message: {exc.details()}"))
             return False
         error = error_from(exc, f"publish to {self.topic_path}")
-        self.last_error = error
+        self._last_error = (error, self._loop.time())
         pause = min(_MAX_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2 ** min(request.attempts - 1, 10))
         if self._give_up_seconds is not None:
             waited = self._loop.time() - request.first_sent_at
