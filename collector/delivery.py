@@ -4,6 +4,7 @@ import asyncio
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, Final
 
 from connectors.pubsub.client import PubSub
@@ -14,6 +15,7 @@ from model.errors import PubSubError, RefeedError
 _THERE_SECONDS: Final = 60.0
 _MISSING_SECONDS: Final = 5.0
 _MAX_KNOWN: Final = 10_000
+_LOOKS: Final = 4
 
 
 class Delivery(ABC):
@@ -76,6 +78,8 @@ class TopicDirectory:
         self._pubsub = pubsub
         # topic -> (whether it is there, until when that counts)
         self._known: dict[str, tuple[bool, float]] = {}
+        # Each look may take as long as Pub/Sub hangs; the loop's own threads are there for the disk.
+        self._threads = ThreadPoolExecutor(_LOOKS, thread_name_prefix="topics")
 
     async def has(self, topic: str) -> bool:
         """Whether Pub/Sub has the topic, as of a minute ago at most; of five seconds when it had not.
@@ -86,8 +90,13 @@ class TopicDirectory:
         known = self._known.get(topic)
         if known is not None and time.monotonic() < known[1]:
             return known[0]
+        if known is not None and known[0]:
+            # One request looks again; the others go on with what was known.
+            self._known[topic] = (True, time.monotonic() + _THERE_SECONDS)
         try:
-            is_there = await asyncio.to_thread(self._pubsub.topic_exists, topic)
+            is_there = await asyncio.get_running_loop().run_in_executor(
+                self._threads, self._pubsub.topic_exists, topic
+            )
         except PubSubError:
             if known is not None and known[0]:
                 return True

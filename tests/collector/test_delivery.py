@@ -1,17 +1,79 @@
 import asyncio
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from cli.processes import free_port
-from collector.delivery import DirectDelivery
+from collector import delivery
+from collector.delivery import DirectDelivery, TopicDirectory
 from collector.http import make_event
 from connectors.pubsub import sending
 from connectors.pubsub.client import PubSub
 from model.errors import PubSubUnavailableError
 
 
+class HungPubSub:
+    """A Pub/Sub that says nothing of a topic until the test ends, and has had ``orders`` before."""
+
+    def __init__(self) -> None:
+        self.ended = threading.Event()
+        self.is_hung = False
+        self.looks = 0
+
+    def topic_exists(self, topic: str) -> bool:
+        self.looks += 1
+        if not self.is_hung:
+            return topic == "orders"
+        self.ended.wait(20)
+        raise PubSubUnavailableError("Nobody answers.")
+
+
+@pytest.fixture
+def hung() -> Iterator[HungPubSub]:
+    found = HungPubSub()
+    yield found
+    found.ended.set()
+
+
+def test_requests_for_a_topic_that_was_there_do_not_all_wait_for_a_pubsub_that_hangs(
+    hung: HungPubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        directory = TopicDirectory(hung)  # type: ignore[arg-type]
+        monkeypatch.setattr(delivery, "_THERE_SECONDS", 0)
+        assert await directory.has("orders")
+        monkeypatch.setattr(delivery, "_THERE_SECONDS", 60)
+        hung.is_hung = True
+        asks = [asyncio.create_task(directory.has("orders")) for _ in range(20)]
+        done, waiting = await asyncio.wait(asks, timeout=1)
+        assert [len(done), len(waiting), hung.looks] == [19, 1, 2]
+        hung.ended.set()
+        assert await asyncio.gather(*asks) == [True] * 20
+
+    asyncio.run(work())
+
+
+def test_looks_for_topics_leave_the_disk_s_threads_alone(hung: HungPubSub) -> None:
+    async def work() -> None:
+        # The queue writes in the threads of the loop.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(6))
+        directory = TopicDirectory(hung)  # type: ignore[arg-type]
+        hung.is_hung = True
+        asks = [asyncio.create_task(directory.has(f"made-up-{n}")) for n in range(20)]
+        await asyncio.sleep(0)
+        try:
+            assert await asyncio.wait_for(asyncio.to_thread(lambda: "written"), 2) == "written"
+        finally:
+            hung.ended.set()
+            await asyncio.gather(*asks, return_exceptions=True)
+
+    asyncio.run(work())
+
+
 def test_an_error_is_no_problem_any_more_once_nothing_was_sent_for_a_while(
-    monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nothing may be sent to a collector that says that it is not ready: then no publish clears its error."""
 
