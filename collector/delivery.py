@@ -81,6 +81,10 @@ class TopicDirectory:
         # Each look may take as long as Pub/Sub hangs; the loop's own threads are there for the disk.
         self._threads = ThreadPoolExecutor(_LOOKS, thread_name_prefix="topics")
 
+    def knows(self, topic: str) -> bool:
+        """Whether Pub/Sub had the topic when it was last asked."""
+        return topic in self._known and self._known[topic][0]
+
     async def has(self, topic: str) -> bool:
         """Whether Pub/Sub has the topic, as of a minute ago at most; of five seconds when it had not.
 

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 
 
 class Figures:
-    """The figures of one collector; a topic that is on no list counts as ``none``."""
+    """The figures of one collector; a topic that is on no list, or not there, counts as ``none``."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()

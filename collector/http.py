@@ -145,6 +145,9 @@ class Collector:
             # The log has it: it may hold somebody's event or secret.
             _LOG.exception("unexpected error", topic=known)
             answer = problem(500, "internal", "Something unexpected happened; the log has it.", request.path)
+        if section is not None and topic not in self._listed and not self._directory.knows(topic):
+            # Callers make names up for a pattern, without end.
+            known = "none"
         self._figures.count_answer(known, answer.status)
         if section is not None and section.cors:
             answer = answer._replace(headers=answer.headers + _cors_headers(request, section))

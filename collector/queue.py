@@ -24,14 +24,13 @@ from local.segments import MessageLog
 from local.status import StatusError
 from local.wire import read_message
 from model.errors import (
-    InvalidNameError,
     LeaseHeldError,
     MessageRefusedError,
     PubSubError,
     QueueFullError,
     RefeedError,
 )
-from model.message import MAX_PUBLISH_REQUEST_MESSAGES, parse_resource_id
+from model.message import MAX_PUBLISH_REQUEST_MESSAGES, is_resource_id
 
 _LOG: Final = structlog.get_logger()
 SEGMENT_BYTES: Final = 8 * 1024 * 1024
@@ -94,7 +93,7 @@ class QueueDelivery(Delivery):
     async def start(self) -> None:
         """Open the logs of all topics and go on with what they hold."""
         for path in sorted(self._folder.iterdir()):
-            if path.is_dir() and _is_topic(path.name):
+            if path.is_dir() and is_resource_id(path.name):
                 queue = await asyncio.to_thread(self._open, path.name)
                 self._begin(queue)
 
@@ -400,14 +399,6 @@ def _runs_between(start: int, end: int, gaps: Sequence[int]) -> list[tuple[int, 
 def _message_of(body: bytes) -> bytes:
     (length,) = _LENGTH.unpack_from(body)
     return body[_LENGTH.size : _LENGTH.size + length]
-
-
-def _is_topic(name: str) -> bool:
-    try:
-        parse_resource_id(name)
-    except InvalidNameError:
-        return False
-    return True
 
 
 def _lock(folder: Path) -> int:

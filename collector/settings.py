@@ -15,7 +15,7 @@ from collector.event import FACTS
 from connectors.gcp_kms.decrypt import decrypt
 from connectors.sns.names import sns_host
 from model.errors import InvalidNameError, SettingsError
-from model.message import MAX_ATTRIBUTE_VALUE_BYTES, parse_resource_id
+from model.message import MAX_ATTRIBUTE_VALUE_BYTES, is_resource_id, parse_resource_id
 from model.plain_yaml import YamlDocument, YamlFaultsError, read_yaml
 from model.secret import read_secret
 from model.variables import is_loopback_name
@@ -206,9 +206,10 @@ class CollectorSettings(_File):
     def section(self, topic: str) -> TopicSection | None:
         """Return how events of ``topic`` are taken, None when it is not on the list.
 
-        A topic's own section wins over a pattern's; of patterns the first that fits.
+        A topic's own section wins over a pattern's; of patterns the first that fits. No pattern lets in what
+        Pub/Sub takes for no topic's name.
         """
-        if not matches(self.allowed, topic):
+        if not matches(self.allowed, topic) or not is_resource_id(topic):
             return None
         return self._find_section(topic) or TopicSection()
 

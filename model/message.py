@@ -50,6 +50,11 @@ class Message:
     ordering_key: str = ""
 
 
+def is_resource_id(text: str) -> bool:
+    """Whether :func:`parse_resource_id` takes ``text``."""
+    return _RESOURCE_ID.fullmatch(text) is not None and not text.startswith("goog")
+
+
 def parse_resource_id(text: str, kind: str = "topic") -> str:
     """Return ``text`` when it is a topic or subscription id that Pub/Sub takes, or raise.
 
@@ -63,7 +68,7 @@ def parse_resource_id(text: str, kind: str = "topic") -> str:
         >>> parse_resource_id("github.push")
         'github.push'
     """
-    if not _RESOURCE_ID.fullmatch(text) or text.startswith("goog"):
+    if not is_resource_id(text):
         raise InvalidNameError(
             f"{text[:80]!r} is no {kind} id: Pub/Sub wants a letter, then 2 to 254 letters, digits or -_.~+%, "
             "and no 'goog' in front.",

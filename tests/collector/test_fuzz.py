@@ -60,6 +60,9 @@ class Memory(Delivery):
 class Everywhere:
     """Every topic is there."""
 
+    def knows(self, topic: str) -> bool:
+        return True
+
     async def has(self, topic: str) -> bool:
         return True
 

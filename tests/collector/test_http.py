@@ -126,6 +126,12 @@ def test_a_pattern_takes_topics_that_are_there_and_creates_none(yard: Yard) -> N
     assert not yard.pubsub.topic_exists("orders-made-up")
 
 
+@pytest.mark.parametrize("name", ["shop.a/b", "shop.%0A", "shop.%C3%A9", "shop." + "x" * 300, "goog.shop"])
+def test_a_name_that_no_topic_can_have_is_unknown_under_a_pattern_too(yard: Yard, name: str) -> None:
+    app = yard.collector(yard.settings("", "shop.*", "goog*"))
+    assert problem_of(yard.post(b"{}", app=app, to=f"/{name}"))[:2] == (404, "topic_unknown")
+
+
 def test_a_listed_topic_that_pubsub_has_not_is_a_fault_of_ours(yard: Yard) -> None:
     app = yard.collector(yard.settings("", "away-for-now"))
     answer = yard.post(b"{}", app=app, to="/away-for-now")
@@ -273,6 +279,24 @@ def test_figures_count_events_and_answers_and_no_names_of_callers(yard: Yard) ->
     assert f'refeed_collector_answers_total{{status="422",topic="{yard.topic}"}} 1.0' in text
     assert 'refeed_collector_answers_total{status="404",topic="none"} 1.0' in text
     assert "made-up" not in text
+
+
+def test_figures_name_no_topic_that_only_a_caller_made_up(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has no key could make up a name a request, and each would stay in memory and in Prometheus."""
+    monkeypatch.setenv("SHOP_KEY", "x" * 20)
+    prefix = yard.topic[:-4]
+    app = yard.collector(yard.settings('keys: [{name: shop, secret: "env:SHOP_KEY"}]', f"{prefix}*"))
+    key = "x" * 20
+    assert yard.post(b"{}", app=app, to=f"/{prefix}made-up").status_code == 401
+    assert yard.post(b"{}", app=app, to=f"/{prefix}made-up", x_api_key=key).status_code == 404
+    assert yard.post(b"{}", app=app, x_api_key=key).status_code == 200
+    assert yard.post(b"{}", app=app).status_code == 401
+    text = yard.call(lambda client: client.get("/metrics", headers={"x-api-key": key}), app).text
+    assert "made-up" not in text
+    assert 'refeed_collector_answers_total{status="401",topic="none"} 1.0' in text
+    assert 'refeed_collector_answers_total{status="404",topic="none"} 1.0' in text
+    for status in (200, 401):
+        assert f'refeed_collector_answers_total{{status="{status}",topic="{yard.topic}"}} 1.0' in text
 
 
 def test_readiness_names_a_topic_that_is_missing_to_operators_only(yard: Yard) -> None:
