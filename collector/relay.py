@@ -321,7 +321,9 @@ class RelayQuery:
             self._faults[shard] += not is_throttled
             if self._faults[shard] >= _MAX_FAULTS:
                 raise
-            most = min(_MAX_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2 ** (self._failures[shard] - 1))
+            # Bounded before it is a float: throttling has no end, and 2**1024 is none.
+            doublings = min(self._failures[shard] - 1, 10)
+            most = min(_MAX_BACKOFF_SECONDS, _FIRST_BACKOFF_SECONDS * 2**doublings)
             # Many shards are throttled together and must not come back together.
             return random.uniform(most / 4, most)  # noqa: S311 - no secret
         self._failures.pop(shard, None)

@@ -1,0 +1,52 @@
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from collector.records import ChunkPublisher, RecordReader
+from collector.refused import RefusedFile
+from collector.relay import Relay
+from connectors.kinesis.client import Shard
+from model.errors import KinesisThrottledError
+from streams.lease import HeldLease
+from streams.positions import Positions
+from streams.status import StatusFile
+
+
+class ThrottledKinesis:
+    """A stream whose every call is one too many, because another program reads it."""
+
+    name = "orders"
+
+    def list_shards(self) -> list[Shard]:
+        raise KinesisThrottledError
+
+
+@pytest.fixture
+def relay(tmp_path: Path) -> Relay:
+    publisher: Any = None
+    held: Any = None
+    kinesis: Any = ThrottledKinesis()
+    return Relay(
+        kinesis,
+        Positions(tmp_path / "positions.json", "orders"),
+        ChunkPublisher(publisher, topic="orders", refused=RefusedFile(tmp_path / "refused.ndjson")),
+        RecordReader("orders", topic="orders", source="kinesis"),
+        status=StatusFile(tmp_path / "status.json"),
+        held=HeldLease(held, "lease", "stream", 1, held),
+        slots=1,
+    )
+
+
+def test_a_stream_that_is_throttled_for_hours_goes_on(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 15 s a time, 1,100 in a row take four hours."""
+    monkeypatch.setattr("collector.relay.random.uniform", lambda _least, _most: 0.0)
+    query = relay.start(idle_seconds=1, chunk_bytes=10**6)
+    deadline = time.monotonic() + 20
+    while query.isActive and relay._totals["throttled"] < 1_100:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    query.processAllAvailable()
+    assert query.exception() is None
+    assert relay._totals["throttled"] >= 1_100
