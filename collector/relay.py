@@ -86,7 +86,7 @@ class Relay:
         self._totals: Counter[str] = Counter(
             dict.fromkeys(("messages", "records", "commits", "refused", "throttled", "faults"), 0)
         )
-        self._behind: dict[str, float] = {}
+        self._behind: dict[str, BacklogSample] = {}
         self._told_at = 0.0
         self._query: RelayQuery | None = None
 
@@ -147,13 +147,16 @@ class Relay:
             if milliseconds is None:
                 self._behind.pop(shard, None)
             else:
-                self._behind[shard] = milliseconds / 1000
+                self._behind[shard] = BacklogSample(milliseconds / 1000, None, time.time())
 
     def write_status(self) -> None:
         """Write the totals, and how far the shards are behind."""
         with self._turn:
-            totals, behind = dict(self._totals), dict(self._behind)
-        sample = BacklogSample(max(behind.values()), None, time.time()) if behind else None
+            totals, behind = dict(self._totals), list(self._behind.values())
+        sample = None
+        if behind:
+            slowest = max(each.oldest_unacked_seconds for each in behind)
+            sample = BacklogSample(slowest, None, min(each.sampled_at for each in behind))
         self.status.write(
             totals=totals,
             shards=len(behind),

@@ -1,3 +1,4 @@
+import json
 import time
 from pathlib import Path
 from typing import Any
@@ -50,3 +51,15 @@ def test_a_stream_that_is_throttled_for_hours_goes_on(relay: Relay, monkeypatch:
     query.processAllAvailable()
     assert query.exception() is None
     assert relay._totals["throttled"] >= 1_100
+
+
+def test_a_lag_is_as_old_as_the_oldest_look_in_it(relay: Relay, tmp_path: Path) -> None:
+    """A shard that is throttled is not looked at, and its last lag says nothing of now."""
+    relay.note_behind("throttled", 0)
+    looked_at = time.time()
+    time.sleep(0.01)
+    relay.note_behind("read", 7_000)
+    relay.write_status()
+    status = json.loads((tmp_path / "status.json").read_text())
+    assert (status["shards"], status["backlog"]["oldest_unacked_seconds"]) == (2, 7)
+    assert status["backlog"]["sampled_at"] <= looked_at
