@@ -82,7 +82,7 @@ class QueueDelivery(Delivery):
         self._max_bytes = max_bytes
         self._segment_bytes = segment_bytes
         self._topics: dict[str, _TopicQueue] = {}
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_folder(folder)
         self._lock = _lock(folder)
 
     @property
@@ -139,14 +139,7 @@ class QueueDelivery(Delivery):
         return {name: queue.waiting for name, queue in self._topics.items()}
 
     def _open(self, topic: str) -> "_TopicQueue":
-        queue = _TopicQueue(
-            self._folder,
-            topic,
-            segment_bytes=self._segment_bytes,
-            refused=self._refused,
-        )
-        sync_folder(self._folder)
-        return queue
+        return _TopicQueue(self._folder, topic, segment_bytes=self._segment_bytes, refused=self._refused)
 
     def _begin(self, queue: "_TopicQueue") -> "_TopicQueue":
         self._topics[queue.topic] = queue
@@ -399,6 +392,15 @@ def _runs_between(start: int, end: int, gaps: Sequence[int]) -> list[tuple[int, 
 def _message_of(body: bytes) -> bytes:
     (length,) = _LENGTH.unpack_from(body)
     return body[_LENGTH.size : _LENGTH.size + length]
+
+
+def _make_folder(folder: Path) -> None:
+    """Make a folder whose name, and those of the folders that it needs, survive a power cut."""
+    missing = [each for each in folder.parents if not each.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    # The folder's own name always: a kill may have come between the two before.
+    for each in (folder, *missing):
+        sync_folder(each.parent)
 
 
 def _lock(folder: Path) -> int:

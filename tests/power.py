@@ -14,7 +14,7 @@ import shutil
 import subprocess
 from codecs import escape_decode
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 from typing import Final
@@ -26,7 +26,8 @@ _CALLS: Final = (
 _LINE = re.compile(rb"^\d+ +(\w+)\((.*)\) += (\d+)", re.DOTALL)
 _TEXT = rb'"((?:[^"\\]|\\.)*)"'
 _PLACE = re.compile(rb"(?:(?:AT_FDCWD|\d+)<([^>]*)>, )?" + _TEXT)
-_WRITE = re.compile(rb"(\d+)<([^>]*)>, " + _TEXT + rb", \d+")
+# A pwrite64 has its place in the file as well.
+_WRITE = re.compile(rb"(\d+)<([^>]*)>, " + _TEXT + rb", \d+(?:, (\d+))?")
 _DESCRIPTOR = re.compile(rb"(\d+)<([^>]*)>")
 
 
@@ -196,6 +197,8 @@ class _Call:
     descriptor: int = -1
     text: bytes = b""
     flags: str = ""
+    # Where a write begins, None at the end.
+    offset: int | None = None
 
 
 class _Replay:
@@ -221,8 +224,10 @@ class _Replay:
             return None
         name, arguments, result = found[1].decode(), found[2], int(found[3])
         call = None
-        if name == "write" and (place := _WRITE.fullmatch(arguments)) is not None:
-            call = self._call(name, [place[2]], int(place[1]), _unescape(place[3])[:result])
+        if name in ("write", "pwrite64") and (place := _WRITE.fullmatch(arguments)) is not None:
+            call = self._call("write", [place[2]], int(place[1]), _unescape(place[3])[:result])
+            if call is not None and name == "pwrite64":
+                call = replace(call, offset=int(place[4]))
         elif name in ("fsync", "fdatasync") and (place := _DESCRIPTOR.fullmatch(arguments)) is not None:
             call = self._call(name, [place[2]], int(place[1]))
         elif name in ("openat", "unlink", "unlinkat", "rmdir", "mkdir", "rename", "link", "linkat"):
@@ -250,7 +255,8 @@ class _Replay:
         elif call.name == "write":
             file = self._open[call.descriptor]
             assert file is not None
-            file.now += call.text
+            start = len(file.now) if call.offset is None else call.offset
+            file.now = file.now[:start].ljust(start, b"\0") + call.text + file.now[start + len(call.text) :]
         elif call.name in ("fsync", "fdatasync"):
             folder.sync(path)
         elif call.name == "mkdir":

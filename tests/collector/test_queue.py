@@ -2,8 +2,10 @@ import asyncio
 import errno
 import json
 import os
+import random
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -17,14 +19,16 @@ from cli.processes import free_port
 from collector.delivery import TopicDirectory
 from collector.door import Door
 from collector.http import Collector, make_event
-from collector.queue import QueueDelivery
+from collector.queue import QueueDelivery, _TopicQueue
+from collector.refused import RefusedFile
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.encoding import encode_attributes
-from connectors.pubsub.sending import encode_message
+from connectors.pubsub.sending import decode_message, encode_message
 from local.segment import Segment
 from local.server import PubSubServer
 from model.errors import LeaseHeldError, QueueFullError
 from tests.collector.conftest import Yard
+from tests.power import Survival, can_record, rebuild, record
 
 
 def message(number: int, size: int = 0) -> bytes:
@@ -433,3 +437,42 @@ def test_a_request_is_answered_202_when_its_event_is_on_disk(yard: Yard, away: P
     run(away, tmp_path / "queue", work, is_killed=True)
     run(yard.pubsub, tmp_path / "queue", lambda _queue: asyncio.sleep(0))
     assert numbers(yard.pull(3)) == [1, 2, 3]
+
+
+def events_in(folder: Path) -> set[str]:
+    """Return the events that wait in a queue's folder, as a collector finds them that starts on it."""
+    found: set[str] = set()
+
+    async def read(topic: str) -> None:
+        queue = _TopicQueue(folder, topic, segment_bytes=300, refused=RefusedFile(folder / "refused.ndjson"))
+        found.update(f"{topic} {decode_message(each).data.decode()}" for each in queue._read_batch().messages)
+
+    for path in folder.iterdir() if folder.exists() else ():
+        if path.is_dir():
+            asyncio.run(read(path.name))
+    return found
+
+
+@pytest.mark.skipif(not can_record(), reason="strace is missing or may not trace here")
+def test_what_was_answered_survives_a_power_cut_at_any_moment(tmp_path: Path) -> None:
+    root, marks = tmp_path / "root", tmp_path / "marks"
+    root.mkdir()
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    program = [sys.executable, str(Path(__file__).with_name("queue_program.py")), str(root / "home"), str(marks)]
+    known: dict[frozenset[tuple[str, bytes | None]], set[str]] = {}
+    faults: list[str] = []
+    dice = random.Random(14)
+    for moment in record(program, root, marks, environment):
+        for survival in Survival:
+            left = moment.folder.after_a_cut(survival, dice)
+            state = frozenset(left.items())
+            if state not in known:
+                rebuild(left, root, tmp_path / "kept")
+                # A start mends the files, and those of a rebuilt folder are shared.
+                shutil.rmtree(tmp_path / "opened", ignore_errors=True)
+                shutil.copytree(root, tmp_path / "opened")
+                known[state] = events_in(tmp_path / "opened" / "home" / "collector")
+            if lost := set(moment.marks) - known[state]:
+                faults.append(f"{survival.name}: {sorted(lost)} after {moment.call}")
+    assert len(moment.marks) == 12
+    assert faults == []
