@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.sending import Sender, outcome_of
-from model.errors import PubSubError, RefeedError
+from model.errors import PubSubError, PubSubUnavailableError, RefeedError
 
 # How long a look for a topic holds: one that is there, and one that is not.
 _THERE_SECONDS: Final = 60.0
@@ -64,11 +64,22 @@ class DirectDelivery(Delivery):
             sender = Sender(self._pubsub.channel, path, give_up_seconds=self._give_up_seconds)
             self._senders[topic] = sender
         futures = [sender.send(message) for message in messages]
-        return [await outcome_of(future) for future in futures]
+        # A request gives up by itself; this is for those that wait for the requests before theirs.
+        timer = asyncio.get_running_loop().call_later(self._give_up_seconds, _give_up, futures, topic)
+        try:
+            return [await outcome_of(future) for future in futures]
+        finally:
+            timer.cancel()
 
     def problems(self) -> Mapping[str, str]:
         """Return the error of each topic that published nothing since, of the last minute."""
         return {name: error.message for name, each in self._senders.items() if (error := each.last_error)}
+
+
+def _give_up(futures: Sequence[asyncio.Future[None]], topic: str) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(PubSubUnavailableError(f"No publish to {topic} was answered in time."))
 
 
 class TopicDirectory:

@@ -86,6 +86,8 @@ class Sender:
     def send(self, message: bytes) -> asyncio.Future[None]:
         """Take one encoded message and return the future of its outcome: None once Pub/Sub has it.
 
+        A message whose future is done before its request begins is not sent.
+
         The future raises:
             MessageRefusedError: Pub/Sub does not take this message.
             TopicNotFoundError: the topic is gone.
@@ -102,18 +104,21 @@ class Sender:
 
     def _send_waiting(self) -> None:
         self._is_scheduled = False
-        while self._waiting and self._under_way < self._in_flight:
+        while self._under_way < self._in_flight and (taken := self._take()):
             self._under_way += 1
-            self._call(_Request(self._take(), self._loop.time()))
+            self._call(_Request(taken, self._loop.time()))
 
     def _take(self) -> list[tuple[bytes, asyncio.Future[None]]]:
-        taken = [self._waiting.popleft()]
-        size = len(taken[0][0])
+        taken: list[tuple[bytes, asyncio.Future[None]]] = []
+        size = 0
         while self._waiting and len(taken) < MAX_PUBLISH_REQUEST_MESSAGES:
-            size += len(self._waiting[0][0])
-            if size > self._room_bytes:
-                break
-            taken.append(self._waiting.popleft())
+            message, future = self._waiting[0]
+            if not future.done():
+                size += len(message)
+                if taken and size > self._room_bytes:
+                    break
+                taken.append((message, future))
+            self._waiting.popleft()
         return taken
 
     def _call(self, request: _Request) -> None:

@@ -1,5 +1,6 @@
 import asyncio
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -84,6 +85,20 @@ def test_an_error_is_no_problem_any_more_once_nothing_was_sent_for_a_while(
         assert list(direct.problems()) == ["orders"]
         monkeypatch.setattr(sending, "_ERROR_SECONDS", 0)
         assert direct.problems() == {}
+
+    with PubSub("shop", f"127.0.0.1:{free_port()}") as away:
+        asyncio.run(work(away))
+
+
+def test_an_event_waits_no_longer_for_those_before_it() -> None:
+    async def work(away: PubSub) -> None:
+        direct = DirectDelivery(away, give_up_seconds=1)
+        began = time.monotonic()
+        # Two requests of 1,000 are under way at a time.
+        requests = [[make_event(b"%d" % number, b"").message] * 1_000 for number in range(6)]
+        outcomes = await asyncio.gather(*(direct.deliver("orders", each) for each in requests))
+        assert all(isinstance(error, PubSubUnavailableError) for errors in outcomes for error in errors)
+        assert time.monotonic() - began < 1.9
 
     with PubSub("shop", f"127.0.0.1:{free_port()}") as away:
         asyncio.run(work(away))

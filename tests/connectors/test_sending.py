@@ -79,6 +79,20 @@ def test_large_messages_share_no_request_that_is_too_large(pubsub: PubSub, topic
     assert len(pull(6)) == 6
 
 
+def test_what_nobody_waits_for_any_more_is_not_sent(pubsub: PubSub, topic: str, pull: Any) -> None:
+    async def work(sender: Sender) -> None:
+        first, second, third = (sender.send(message(number)) for number in range(3))
+        second.cancel()
+        await asyncio.gather(first, third)
+        fourth = sender.send(message(3))
+        fourth.cancel()
+        await asyncio.sleep(0)
+        await sender.send(message(4))
+
+    run(work, pubsub, topic, in_flight=1)
+    assert pull(3) == [b"0", b"2", b"4"]
+
+
 def test_a_message_that_pubsub_refuses_takes_no_other_with_it(pubsub: PubSub, topic: str, pull: Any) -> None:
     async def work(sender: Sender) -> list[BaseException | None]:
         wanted = [message(number) for number in range(300)]
