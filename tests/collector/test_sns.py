@@ -319,6 +319,7 @@ def test_a_slow_body_is_tried_again(post: Post) -> None:
         (b'{"Type": "Notification", "Type": "x"}', 422),
         (b"\xff", 422),
         (b"[" * 5_000, 422),
+        pytest.param(b'{"Type": %s}' % (b"9" * 5_000), 422, id="a number that Python does not convert"),
     ],
 )
 def test_what_is_no_message_of_sns_is_refused(post: Post, body: bytes, status: int) -> None:
