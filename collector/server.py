@@ -129,6 +129,7 @@ class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
 
     _is_head_whole = False
     _head_bytes = 0
+    _has_message_ended = False
 
     def connection_made(self, transport: Any) -> None:
         """Begin, on a transport that sends an answer as one write."""
@@ -152,6 +153,7 @@ class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """End a request; one whose handler has not begun is read without a timeout."""
+        self._has_message_ended = True
         self.scope["extensions"] = {BODY_IS_HERE: {}}
         super().on_message_complete()
 
@@ -162,9 +164,11 @@ class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Go on with a request, and with waiting for its head."""
+        self._has_message_ended = False
         super().data_received(data)
         if not self._is_head_whole and not self.transport.is_closing():
-            self._head_bytes += len(data)
+            # A piece that ends a request is mostly that one's body, and a head after it is counted from the next.
+            self._head_bytes += 0 if self._has_message_ended else len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._refuse(head_too_large())
             else:

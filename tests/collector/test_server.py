@@ -86,6 +86,26 @@ def test_a_head_without_an_end_is_cut_off(yard: Yard) -> None:
     assert said.startswith(b"HTTP/1.1 431 ")
 
 
+def test_a_body_is_no_part_of_the_head_after_it(yard: Yard) -> None:
+    """A client that pipelines may send the beginning of a head together with the end of a large body."""
+    head = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\n"
+    first = head.encode() + b"Content-Length: 30002\r\n\r\n" + b'"' + b"x" * 30_000 + b'"'
+    second = head.encode() + b"Connection: close\r\nContent-Length: 1\r\n\r\n1"
+
+    async def work(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(first + second[:30])
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.write(second[30:])
+        said = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+        return said
+
+    assert serve(yard, work).count(b"HTTP/1.1 200 OK") == 2
+    yard.pull(2)
+
+
 def test_what_is_no_http_gets_a_problem(yard: Yard) -> None:
     said = serve(yard, lambda port: talk(port, b"HELO there\r\n\r\n"))
     assert said.startswith(b"HTTP/1.1 400 ")
