@@ -90,8 +90,9 @@ def run_kinesis(
             )
 
             def start_query(pace: BatchPace) -> RunningQuery:
-                _check_topic(pubsub, topic, is_embedded=settings.is_embedded)
+                # Before Pub/Sub is asked: while it is away, records come that LATEST must not pass over.
                 relay.find_origin(chosen.start)
+                _check_topic(pubsub, topic, is_embedded=settings.is_embedded)
                 _log.info("kinesis_started", stream=stream_name, region=region, topic=topic)
                 query = relay.start(
                     idle_seconds=pace.batch_seconds or chosen.batch_seconds,

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -360,3 +361,28 @@ def test_a_home_without_the_positions_of_another_one_does_not_begin_at_the_newes
     Positions(state / POSITIONS_FILE, "eu-west-1/orders").begin(None)
     with pytest.raises(CrashError):
         start("four")
+
+
+def test_latest_is_the_first_start_also_while_pubsub_is_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else what comes until Pub/Sub is back would be passed over."""
+    first_start = datetime(2026, 1, 3, 10, tzinfo=UTC)
+
+    class ClockAlone(KinesisStream):
+        def read_clock(self) -> datetime:
+            return first_start
+
+    class Away(PubSub):
+        def create_topic(self, topic: str) -> None:
+            raise CrashError(f"It stands for an outage: {topic}")
+
+    environment = {"REFEED_KINESIS_STREAM": "orders", "REFEED_KINESIS_REGION": "eu-west-1"}
+    environment |= {"REFEED_KINESIS_TOPIC": "orders", "PUBSUB_EMULATOR_HOST": "127.0.0.1:9"}
+    settings = read_settings(environment, home=tmp_path / "home")
+    monkeypatch.setattr("collector.kinesis.KinesisStream", ClockAlone)
+    with pytest.raises(CrashError, match="outage"):
+        run_kinesis(settings, open_warehouse(settings), open_pubsub=lambda: Away("shop", "127.0.0.1:9"))
+    state = StreamFolder.of(tmp_path / "home", usual_name("orders")).state
+    positions = Positions(state / POSITIONS_FILE, "eu-west-1/orders")
+    assert (positions.is_new, positions.origin) == (False, first_start)
