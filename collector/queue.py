@@ -180,6 +180,8 @@ class _TopicQueue:
         waiting = self._find_waiting(self._published.acked.floor, self._end)
         self.stored_bytes = int(self._log.read_lengths(waiting).sum())
         self._writing: list[tuple[Sequence[bytes], asyncio.Future[RefeedError | None]]] = []
+        # Where the next batch is looked for: after those that are refused and have no room, until the end.
+        self._next = 0
         # Events that are on disk, by number, with their bytes there: to keep them costs less than to read them.
         self._fresh: dict[int, tuple[bytes, int]] = {}
         self._fresh_bytes = 0
@@ -335,7 +337,8 @@ class _TopicQueue:
     def _read_batch(self) -> _Batch:
         """Return the next events to publish."""
         floor, end = self._published.acked.floor, self._end
-        seqs = self._find_waiting(floor, end, MAX_PUBLISH_REQUEST_MESSAGES)
+        start = self._next if floor < self._next < end else floor
+        seqs = self._find_waiting(start, end, MAX_PUBLISH_REQUEST_MESSAGES)
         end = int(seqs[-1]) + 1 if len(seqs) else end
         while len(seqs):
             try:
@@ -353,8 +356,8 @@ class _TopicQueue:
             ends = np.cumsum(lengths).tolist()
             records = (raw[b - n : b] for n, b in zip(lengths.tolist(), ends, strict=True))
             messages = [_message_of(read_message(record)) for record in records]
-            return _Batch(floor, end, seqs.tolist(), lengths.tolist(), messages)
-        return _Batch(floor, end, [], [], [])
+            return _Batch(start, end, seqs.tolist(), lengths.tolist(), messages)
+        return _Batch(start, end, [], [], [])
 
     def _set_aside(self, message: bytes, reason: str) -> None:
         """Keep a message that Pub/Sub does not take; durable."""
@@ -363,6 +366,7 @@ class _TopicQueue:
 
     def _note(self, batch: _Batch, left: Sequence[int]) -> None:
         """Note that a batch is published but for those ``left``, and delete the segments that hold no others."""
+        self._next = batch.end
         runs = _runs_between(batch.start, batch.end, [batch.seqs[at] for at in left])
         try:
             self._published.record(runs)

@@ -309,6 +309,29 @@ def test_what_is_refused_stays_queued_while_its_file_is_full_and_nothing_else_is
     assert len(kept.read_text().splitlines()) == 2
 
 
+def test_refused_events_that_stay_queued_block_no_others_however_many_they_are(
+    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = encode_message(b"bad", encode_attributes([("goog", "not allowed")]))
+    monkeypatch.setattr("collector.queue._FAULT_SECONDS", 0.05)
+    monkeypatch.setattr("collector.queue.MAX_PUBLISH_REQUEST_MESSAGES", 3)
+
+    async def work(queue: QueueDelivery) -> None:
+        await queue.deliver(yard.topic, [message(1), *[bad] * 8, message(2)])
+        await wait_for(lambda: queue.waiting_events()[yard.topic] == 8, "only what is refused waits")
+        await queue.deliver(yard.topic, [message(3)])
+        await wait_for(lambda: queue.waiting_events()[yard.topic] == 8, "what comes later is published")
+        (tmp_path / "queue" / "refused.ndjson").rename(tmp_path / "moved.ndjson")
+        queue._refused._max_bytes = 10_000
+        await wait_for(lambda: not queue.waiting_events()[yard.topic], "all are set aside once there is room")
+
+    (tmp_path / "queue").mkdir()
+    (tmp_path / "queue" / "refused.ndjson").write_text("full\n")
+    run(yard.pubsub, tmp_path / "queue", work, max_refused_bytes=6)
+    assert numbers(yard.pull(3)) == [1, 2, 3]
+    assert len((tmp_path / "queue" / "refused.ndjson").read_text().splitlines()) == 8
+
+
 def test_a_topic_that_waits_leaves_room_for_all_others(yard: Yard, away: PubSub, tmp_path: Path) -> None:
     async def work(queue: QueueDelivery) -> None:
         taken: dict[str, int] = {}
