@@ -44,7 +44,7 @@ class RefusedFile:
             try:
                 size = os.fstat(descriptor).st_size
                 if size + len(text) > self._max_bytes:
-                    raise QueueFullError(f"{self.path} is full; events that Pub/Sub refuses stay in the queue.")
+                    raise QueueFullError(f"{self.path} is full: move it away, so that refused events have room.")
                 try:
                     write_all(descriptor, text, size)
                     os.fsync(descriptor)

@@ -10,6 +10,7 @@ from collector.records import CHUNK_MESSAGES, AbandonedError, ChunkPublisher, Pa
 from collector.refused import RefusedFile
 from connectors.kinesis.client import ShardRecord
 from connectors.pubsub.publish import Publisher
+from model.errors import QueueFullError
 from model.message import Message
 from streams.positions import ShardPosition
 from tests.collector.conftest import Yard
@@ -93,6 +94,13 @@ def test_the_name_of_a_file_that_was_just_made_survives_a_power_cut(
     for data in (b"1", b"2"):
         kept.append("orders", Message(data, {}), "too large")
     assert synced == [tmp_path]
+
+
+def test_a_full_file_of_refused_events_says_what_to_do(tmp_path: Path) -> None:
+    kept = RefusedFile(tmp_path / "refused.ndjson", max_bytes=10)
+    with pytest.raises(QueueFullError, match=r"refused\.ndjson is full: move it away"):
+        kept.append("orders", Message(b"1", {}), "too large")
+    assert (tmp_path / "refused.ndjson").read_bytes() == b""
 
 
 def test_a_message_that_pubsub_refuses_is_set_aside_and_those_after_it_go_on(
