@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from jobs.store import JobStore
-from model.errors import RefeedError, SnapshotRefusedError
+from model.errors import RefeedError, SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord
 from model.stream_snapshot import RestoreRecord, SnapshotReason, SnapshotRecord, SnapshotState
@@ -115,9 +115,15 @@ class SnapshotWork:
         stream = record.name
         made = self._store.list_snapshots(stream=stream)
         if find_overdue(made, every=self._every, now=datetime.now(UTC)):
-            self._store.create_snapshot(stream, with_source=True, actor=_ACTOR, reason=SnapshotReason.SCHEDULED)
+            # A stream that is to end has none.
+            with suppress(StreamStateError):
+                self._store.create_snapshot(
+                    stream, with_source=True, actor=_ACTOR, reason=SnapshotReason.SCHEDULED
+                )
         for each in find_surplus(made, keep=self._keep):
-            self._store.delete_snapshot(each.id)
+            # One that a stream is put back to stays, and another may be gone by now.
+            with suppress(StreamStateError, StreamSnapshotNotFoundError):
+                self._store.delete_snapshot(each.id)
 
     def _is_busy(self, stream: str) -> bool:
         thread = self._threads.get(stream)

@@ -271,3 +271,20 @@ def test_a_state_at_rest_is_held_until_the_block_ends(tmp_path: Path) -> None:
         thread.join()
     start()
     assert tried == ["held", "started"]
+
+
+def test_no_schedule_asks_for_a_snapshot_of_a_stream_that_is_to_end(bench: Bench) -> None:
+    bench.store.take_streams("agent", limit=1, lease_seconds=60)
+    bench.store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    bench.look(bench.make(every_seconds=3600))
+    assert bench.store.list_snapshots() == []
+
+
+def test_retention_keeps_the_snapshot_that_a_stream_is_put_back_to(bench: Bench) -> None:
+    scheduled = [take_scheduled(bench) for _ in range(3)]
+    bench.store.create_restore("backup", scheduled[0], actor="ann")
+    bench.look(bench.make(every_seconds=3600, keep=1))
+    assert [each.id for each in bench.store.list_snapshots(states=[SnapshotState.COMPLETED])] == [
+        scheduled[2],
+        scheduled[0],
+    ]
