@@ -15,7 +15,7 @@ from model.errors import RefeedError, RolloutStateError, StoreUnavailableError
 from model.failure import fixed_sentence
 from model.fault import FaultRecord
 from model.rollout_record import Rollout, RolloutState
-from model.stream_record import StreamEventType, StreamRecord, StreamState, Wanted
+from model.stream_record import StreamEvent, StreamEventType, StreamRecord, StreamState, Wanted
 from model.stream_update import StreamUpdate, UpdateFault, UpdateState
 from rollout.manifests.rollout import RolloutManifest, read_rollout
 from rollout.rollouts import UNWANTED, update_request
@@ -34,6 +34,7 @@ _FIGURES_SECONDS: Final = 120.0
 _QUERY_SECONDS: Final = 4 * ANSWER_SECONDS
 _ABANDONED: Final = "rollout_abandoned"
 _INCONCLUSIVE: Final = "rollout_inconclusive"
+_DRAINS: Final = frozenset({RolloutState.DRAINING, RolloutState.ROLLING_BACK})
 _SHADOW_ENDS: Final = frozenset({DIFFERS, INCONCLUSIVE})
 _LOG: Final = structlog.get_logger()
 
@@ -83,7 +84,9 @@ class RolloutEngine:
         if is_update and rollout.state is not RolloutState.VALIDATING:
             self._follow_update(rollout, self._store.get_update(str(rollout.update_id)))
             return
-        if rollout.state is not RolloutState.PENDING and (why := _abandoned(rollout, record)):
+        if rollout.state is not RolloutState.PENDING and (
+            why := _abandoned(rollout, record) or self._drained_by_others(rollout)
+        ):
             self._end(rollout, RolloutState.FAILED, error=FaultRecord(_ABANDONED, why))
             return
         match rollout.state:
@@ -209,11 +212,27 @@ class RolloutEngine:
 
     def _died(self, rollout: Rollout) -> str | None:
         """Return why a process of the launch that is watched has ended, None while none has."""
-        for event in self._store.list_stream_events(rollout.stream):
-            is_own = event.generation == rollout.generation and event.type is StreamEventType.MOVED
-            if is_own and event.fields.get("to") == StreamState.FAILED:
+        for event in self._list_events(rollout, StreamEventType.MOVED):
+            if event.fields.get("to") == StreamState.FAILED:
                 return event.why or "its log says why."
         return None
+
+    def _drained_by_others(self, rollout: Rollout) -> str | None:
+        """Return who else wants the stream drained while its rollout drains it; None where nobody does."""
+        if rollout.state not in _DRAINS:
+            return None
+        for event in self._list_events(rollout, StreamEventType.WANTED):
+            if event.actor != rollout.actor:
+                return f"{event.actor} wanted {rollout.stream} DRAINED while the rollout was {rollout.state}."
+        return None
+
+    def _list_events(self, rollout: Rollout, kind: StreamEventType) -> list[StreamEvent]:
+        """Return the lines of one type in the history of the launch that the rollout knows."""
+        return [
+            event
+            for event in self._store.list_stream_events(rollout.stream)
+            if event.generation == rollout.generation and event.type is kind
+        ]
 
     # -- the query of the validation
 
@@ -366,8 +385,7 @@ def _abandoned(rollout: Rollout, record: StreamRecord) -> str | None:
     """Return what somebody else did to the stream that ends its rollout; None where nobody did."""
     if record.generation != rollout.generation:
         return f"{record.name} was launched again while the rollout was {rollout.state}."
-    is_draining = rollout.state in {RolloutState.DRAINING, RolloutState.ROLLING_BACK}
-    wanted = Wanted.DRAINED if is_draining else Wanted.RUNNING
+    wanted = Wanted.DRAINED if rollout.state in _DRAINS else Wanted.RUNNING
     if record.wanted is not wanted:
         return f"{record.name} was to be {record.wanted} while the rollout was {rollout.state}."
     return None

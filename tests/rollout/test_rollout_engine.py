@@ -440,3 +440,20 @@ def test_a_replica_that_dies_in_a_step_is_followed_by_one_that_goes_on(
     ]
     assert yard.store.get_stream("backup").generation == 3, "each release was launched once"
     assert yard.side() == OLD
+
+
+@pytest.mark.parametrize("step", ["DRAINING", "ROLLING_BACK"])
+def test_a_person_who_drains_the_stream_that_its_rollout_drains_has_it_stay_drained(yard: Yard, step: str) -> None:
+    if step == "DRAINING":
+        yard.apply()
+        yard.tick()
+    else:
+        yard.restart()
+        yard.lag = 1000.0
+        yard.tick(60)
+    assert yard.rollout.state == step
+    yard.store.end_stream("backup", Wanted.DRAINED, actor="bob")
+    yard.drain()
+    assert yard.tick() is RolloutState.FAILED
+    assert (yard.rollout.steps[-1].why or "").startswith("rollout_abandoned: bob wanted backup DRAINED")
+    assert yard.store.get_stream("backup").state is StreamState.DRAINED
