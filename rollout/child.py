@@ -14,6 +14,8 @@ from model.process import Process
 
 _POLL_SECONDS: Final = 0.05
 _TAIL_LINES: Final = 15
+# A log grows for as long as its process is started again.
+_TAIL_BYTES: Final = 16_000
 # What a child has to end by itself; the API takes up to 25 seconds of it (api/server.py).
 STOP_SECONDS: Final = 30.0
 
@@ -94,7 +96,9 @@ class Child:
     def log_tail(self, lines: int = _TAIL_LINES) -> str:
         """Return the last lines of its log."""
         try:
-            text = self.log.read_text(encoding="utf-8", errors="replace")
+            with self.log.open("rb") as log:
+                log.seek(max(0, log.seek(0, os.SEEK_END) - _TAIL_BYTES))
+                text = log.read().decode(errors="replace")
         except OSError:
             return ""
         return "\n".join(text.splitlines()[-lines:])

@@ -2,6 +2,7 @@ import os
 import signal
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -126,3 +127,25 @@ def test_leaving_the_block_stops_the_last_started_first(tmp_path: Path) -> None:
             )
     assert stopped == ["second", "first"]
     assert [child.is_running for child in children] == [False, False]
+
+
+def test_the_end_of_a_long_log_is_read_without_the_rest(
+    make_child: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = make_child("print('last words'); raise SystemExit(3)").start()
+    wait = time.monotonic() + 20
+    while child.is_running and time.monotonic() < wait:
+        time.sleep(0.01)
+    with child.log.open("r+b") as log:
+        words = log.read()
+        # 64 sparse MiB before the last line.
+        log.seek(1 << 26)
+        log.write(b"\n" + words)
+    tracemalloc.start()
+    try:
+        tail = child.log_tail()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert tail.endswith("last words")
+    assert peak < 1 << 20
