@@ -23,7 +23,7 @@ _SECRET_NAME: Final = re.compile(
     r"(?:.*[_\-.])?(?:secret|password|passwd|token|api[_\-]?key|private[_\-]?key|credentials?)", re.IGNORECASE
 )
 _SECRET_TEXTS: Final[Mapping[str, re.Pattern[str]]] = {
-    "a password in an address": re.compile(r"[a-z][a-z0-9+.\-]*://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE),
+    "a password in an address": re.compile(r"[a-z0-9+.\-]://[^/\s:@]*:[^/\s@]+@", re.IGNORECASE),
     "a private key": re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----"),
     "a key of Refeed": re.compile(r"\brf_[a-z2-7]{10}_[a-z2-7]{52}\b"),
     # https://cloud.google.com/docs/authentication/api-keys and access tokens of OAuth.

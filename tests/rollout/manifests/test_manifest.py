@@ -1,11 +1,12 @@
 """What a manifest may say, and that every fault of it has its line and column."""
 
 import json
+import time
 
 import pytest
 
 from model.errors import ManifestInvalidError
-from rollout.manifests.manifest import MAX_BYTES, manifest_schema, parse_manifest, read_spec
+from rollout.manifests.manifest import MAX_BYTES, find_secrets, manifest_schema, parse_manifest, read_spec
 from rollout.manifests.schedule import ScheduleManifest
 
 NIGHTLY = """\
@@ -233,3 +234,9 @@ def test_a_compaction_is_of_the_archive_or_of_the_tables_that_are_named() -> Non
         text = MERGE.replace("{kind: merge}", f"{{kind: compaction, request: {{tables: {tables}}}}}")
         ((line, _, at, _),) = faults(text)
         assert (line, at) == (4, f"/job/request/tables{pointer}")
+
+
+def test_a_long_word_is_searched_for_secrets_in_a_moment() -> None:
+    began = time.monotonic()
+    assert list(find_secrets("a" * 30_000)) == []
+    assert time.monotonic() - began < 1.0, "the time grows with the text and not with its square"
