@@ -147,6 +147,11 @@ class ScheduleManifest(ManifestPart):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        for name, moment in (("start", self.start), ("end", self.end)):
+            try:
+                _ = moment and moment.astimezone(parse_zone(self.time_zone))
+            except OverflowError as exc:
+                raise ValueError(f"{name} is before the year 1 or after the year 9999 there") from exc
         if self.start is not None and self.end is not None and self.end <= self.start:
             raise ValueError("end is not after start")
         return self

@@ -240,3 +240,12 @@ def test_a_long_word_is_searched_for_secrets_in_a_moment() -> None:
     began = time.monotonic()
     assert list(find_secrets("a" * 30_000)) == []
     assert time.monotonic() - began < 1.0, "the time grows with the text and not with its square"
+
+
+@pytest.mark.parametrize(
+    "line", ["start: 9999-12-31T23:59:59-10:00", "start: 9999-12-31T23:59:59Z\ntime_zone: Asia/Tokyo"]
+)
+def test_a_start_that_no_clock_shows_is_refused(line: str) -> None:
+    text = f"kind: Schedule\nname: late\ncron: 0 0 * * *\njob: {{kind: merge}}\n{line}\n"
+    with pytest.raises(ManifestInvalidError, match="start is before the year 1 or after the year 9999"):
+        parse_manifest(text.encode())
