@@ -60,7 +60,8 @@ class Scheduler:
 
     A slot's run is one row, which only one replica can add; its job is made by a key of the slot, so that a
     replica that goes on after another one's death gets the same job. A start that fails for a passing reason is
-    tried again every minute until the next slot is due. A look that fails is done again by the next one.
+    tried again every minute until the next slot is due. A look that fails is done again by the next one, and a
+    fault of one run keeps no other from its step.
     """
 
     def __init__(
@@ -84,7 +85,13 @@ class Scheduler:
                 self._settle(record, now)
         living = self._store.list_living_runs()
         for run in living:
-            self._advance(run, records.get(run.schedule), living)
+            try:
+                self._advance(run, records.get(run.schedule), living)
+            except StoreUnavailableError:
+                raise
+            except RefeedError as exc:
+                # Such as a cancel that the schedule may not do any more.
+                _LOG.warning("slot waits", schedule=run.schedule, slot=run.slot.isoformat(), problem=exc.message)
         known = {(run.schedule, run.slot) for run in living}
         self._tried_at = {key: at for key, at in self._tried_at.items() if key in known}
 

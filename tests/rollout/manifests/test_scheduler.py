@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jobs.store import JobStore
-from model.errors import RefeedError, RegistryError, RequestInvalidError, TopicNotFoundError
+from model.errors import ForbiddenError, RefeedError, RegistryError, RequestInvalidError, TopicNotFoundError
 from model.manifest_record import RunState, ScheduleRun
 from model.principal import SCOPES, Principal
 from rollout.manifests.scheduled_jobs import StartedJob
@@ -33,6 +33,7 @@ class Jobs:
         self.cancelled: list[str] = []
         self.calls = 0
         self.error: RefeedError | None = None
+        self.forbidden = False
 
     def start(self, run: ScheduleRun, principal: Principal) -> StartedJob:
         self.calls += 1
@@ -50,6 +51,8 @@ class Jobs:
 
     def cancel(self, run: ScheduleRun, principal: Principal) -> None:
         assert run.job_id is not None
+        if self.forbidden:
+            raise ForbiddenError
         self.cancelled.append(run.job_id)
         self.states[run.job_id] = (RunState.CANCELLED, None)
 
@@ -424,3 +427,15 @@ def test_two_replicas_that_look_at_the_same_instants_start_each_slot_once_and_ca
     started = (tmp_path / "started").read_text().splitlines()
     assert sorted(set(started)) == slots
     store.close()
+
+
+def test_a_run_that_can_t_be_cancelled_keeps_no_other_schedule_from_its_job(yard: Yard) -> None:
+    yard.apply(f"{HOURLY}overlap: replace\n")
+    yard.apply(HOURLY.replace("hourly", "later"))
+    yard.go(hours(1))
+    yard.jobs.forbidden = True
+    yard.go(hours(1))
+    assert yard.runs() == [("02 01:00", "RUNNING"), ("02 02:00", "QUEUED")]
+    yard.jobs.end("02 01:00")
+    yard.go(hours(1))
+    assert yard.runs("later")[-1] == ("02 03:00", "RUNNING")
