@@ -90,6 +90,8 @@ class Manifests:
             }
             if before is not None and not is_kept:
                 values["settled_until"] = now
+            if before is not None and before.kind != kind:
+                _skip_waiting(connection, name, now, _REMOVED)
             if row is None:
                 first = {"name": name, "version": 1, "created_at": now, "settled_until": settle(now)}
                 connection.execute(MANIFESTS.insert().values(**first, **values))

@@ -13,6 +13,7 @@ from jobs.store import JobStore
 from model.errors import ForbiddenError, RefeedError, RegistryError, RequestInvalidError, TopicNotFoundError
 from model.manifest_record import RunState, ScheduleRun
 from model.principal import SCOPES, Principal
+from model.stream_options import StreamKind
 from rollout.manifests.scheduled_jobs import StartedJob
 from rollout.manifests.scheduler import Scheduler
 from rollout.manifests.service import ManifestService
@@ -439,3 +440,14 @@ def test_a_run_that_can_t_be_cancelled_keeps_no_other_schedule_from_its_job(yard
     yard.jobs.end("02 01:00")
     yard.go(hours(1))
     assert yard.runs("later")[-1] == ("02 03:00", "RUNNING")
+
+
+def test_what_has_not_begun_of_a_schedule_that_became_a_rollout_never_does(yard: Yard) -> None:
+    yard.store.launch_stream("backup", StreamKind.BACKUP, actor="ann", release="1.2")
+    yard.apply(f"{HOURLY}overlap: queue\n")
+    yard.go(hours(2))
+    assert yard.runs() == [("02 01:00", "RUNNING"), ("02 02:00", "QUEUED")]
+    yard.apply("kind: Rollout\nname: hourly\nstream: backup\nfrom: {release: '1.2'}\nto: {release: '1.3'}\n")
+    yard.jobs.end("02 01:00")
+    yard.go()
+    assert yard.runs() == [("02 01:00", "SUCCEEDED"), ("02 02:00", "SKIPPED")]
