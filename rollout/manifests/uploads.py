@@ -1,5 +1,6 @@
 """Watches the folder or bucket that manifests are uploaded to, and applies what is there."""
 
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from jobs.store import JobStore
 from model import failpoint
 from model.approval import ApprovalRequest, ApprovalState
 from model.errors import (
+    FolderUnavailableError,
     LeaseLostError,
     ManifestChangedError,
     ManifestNotFoundError,
@@ -182,7 +184,11 @@ class UploadWatcher:
         # A folder is listed each second; a bucket when it may have changed.
         self._look_at = now + (_TICK_SECONDS if self._files.path is not None else FULL_SECONDS)
         try:
-            versions = self._files.versions()
+            # A name on a disk may be any bytes, and the store keeps texts.
+            versions = {
+                os.fsencode(file).decode(errors="backslashreplace"): version
+                for file, version in self._files.versions().items()
+            }
         except OSError as exc:
             self._note_problem(f"It can't be read, and nothing is changed: {exc}", again_seconds=_WAITING_SECONDS)
             return
@@ -228,10 +234,10 @@ class UploadWatcher:
         elif version.size_bytes > MAX_BYTES:
             fault = f"It is larger than {MAX_BYTES} bytes."
         else:
-            content = self._files.read_version(file, version)
-            if content is None:
-                return False
             try:
+                content = self._files.read_version(file, version)
+                if content is None:
+                    return False
                 self._service.apply(
                     _name_of(file),
                     content,
@@ -243,8 +249,13 @@ class UploadWatcher:
                 raise
             except ManifestChangedError:
                 return False
+            except FolderUnavailableError:
+                # A bucket that does not answer is no fault of the file.
+                raise
             except RefeedError as exc:
                 fault = exc.message
+            except OSError as exc:
+                fault = f"It can't be read: {exc.strerror}."
             failpoint.hit("upload.applied")
         self._store.note_upload(self.source, file, version.generation, fault, holder=self._holder)
         failpoint.hit("upload.noted")

@@ -419,3 +419,32 @@ def _one_run(record: object, now: datetime, living: object) -> object:
 
 def _die(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_file_whose_name_is_no_utf_8_keeps_no_other_from_being_applied(yard: FolderYard) -> None:
+    Path(os.fsdecode(os.fsencode(yard.folder) + b"/caf\xe9.yaml")).write_text(SNAPSHOT.format("one", 0))
+    yard.put("one")
+    yard.go()
+    assert yard.names() == ["one"]
+    (upload,) = [each for each in yard.status.list_uploads(principal=ANN) if each.fault]
+    assert (upload.file, "is not called NAME.yaml" in str(upload.fault)) == ("caf\\xe9.yaml", True)
+
+
+def test_a_file_that_can_t_be_read_is_a_fault_of_its_own_until_it_can(
+    yard: FolderYard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        yard.put(name)
+    read = DiskFiles.read_version
+
+    def refuse(files: DiskFiles, name: str, version: FileVersion) -> bytes | None:
+        if name == "one.yaml":
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return read(files, name, version)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DiskFiles, "read_version", refuse)
+        yard.go()
+    assert (yard.names(), "Permission denied" in (yard.fault("one.yaml") or "")) == (["two"], True)
+    yard.go(FULL_SECONDS + 30)
+    assert (yard.names(), yard.fault("one.yaml")) == (["one", "two"], None)
