@@ -290,7 +290,8 @@ class UploadWatcher:
             elif now - each.gone_at < timedelta(seconds=GONE_SECONDS):
                 is_done = False
             else:
-                is_done &= self._remove(each, records[_name_of(each.file)], len(gone) + len(lately))
+                together = sum(_is_together(each.gone_at, other.gone_at) for other in gone) + len(lately)
+                is_done &= self._remove(each, records[_name_of(each.file)], together)
         return is_done and not lately
 
     def _remove(self, upload: ManifestUpload, record: ManifestRecord, together: int) -> bool:
@@ -363,6 +364,10 @@ def _why_wait(record: ManifestRecord, together: int) -> str | None:
     if together > 1:
         return f"{together} files have gone at once, and removing their manifests waits for approval."
     return None
+
+
+def _is_together(gone_at: datetime, other: datetime | None) -> bool:
+    return other is None or abs(gone_at - other) < timedelta(seconds=TOGETHER_SECONDS)
 
 
 def _is_past(moment: datetime, now: datetime) -> bool:

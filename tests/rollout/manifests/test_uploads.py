@@ -448,3 +448,17 @@ def test_a_file_that_can_t_be_read_is_a_fault_of_its_own_until_it_can(
     assert (yard.names(), "Permission denied" in (yard.fault("one.yaml") or "")) == (["two"], True)
     yard.go(FULL_SECONDS + 30)
     assert (yard.names(), yard.fault("one.yaml")) == (["one", "two"], None)
+
+
+def test_a_removal_that_somebody_rejected_has_no_later_one_wait(yard: FolderYard) -> None:
+    for name in ("one", "two", "three"):
+        yard.put(name)
+    yard.put("nights", MERGE)
+    yard.go()
+    (yard.folder / "nights.yaml").unlink()
+    yard.go(GONE_SECONDS + 5)
+    yard.approvals.reject(yard.waiting()["nights"], principal=ANN)
+    yard.go(TOGETHER_SECONDS + 20)
+    (yard.folder / "one.yaml").unlink()
+    yard.go(GONE_SECONDS + 5)
+    assert (yard.names(), yard.waiting()) == (["nights", "three", "two"], {})
