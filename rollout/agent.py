@@ -284,7 +284,11 @@ class Agent:
         is_drain = wanted is Wanted.DRAINED
         bound = record.drain_timeout_seconds if is_drain else None
         grace = record.drain_timeout_seconds + _DRAIN_GRACE_SECONDS if is_drain else _CANCEL_GRACE_SECONDS
-        process.order("drain" if is_drain else "cancel", timeout_seconds=bound)
+        try:
+            process.order("drain" if is_drain else "cancel", timeout_seconds=bound)
+        except OSError as exc:
+            # On a full disk it ends as one that takes no orders.
+            _log.warning("order_not_written", stream=record.name, error=str(exc))
         if kept.kill_at is None or process.control.number != before:
             kept.kill_at = self._now() + grace
         self._report(record, StreamState.DRAINING, record.error)

@@ -71,11 +71,12 @@ class HandOver:
     def look(self) -> HandOverState:
         """Give the orders, the first time, then kill the old process when it is due; return where it stands."""
         if self._kill_at is None:
-            self._kill_at = time.monotonic() + self._timeout_seconds + KILL_GRACE_SECONDS
             if self._old is not None:
                 self._old.order("drain", timeout_seconds=self._timeout_seconds)
-            bound = self._timeout_seconds + KILL_GRACE_SECONDS + _WAIT_GRACE_SECONDS
-            self._new.order("run", timeout_seconds=bound)
+            bound = self._timeout_seconds + KILL_GRACE_SECONDS
+            self._new.order("run", timeout_seconds=bound + _WAIT_GRACE_SECONDS)
+            # Last: an order that a full disk did not take is given by the next look.
+            self._kill_at = time.monotonic() + bound
         if self._new.status().get("state") in _OWNING:
             return HandOverState.HANDED_OVER
         if not self._new.is_running:

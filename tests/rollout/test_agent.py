@@ -1,5 +1,6 @@
 """One process a stream, as the store wants it; the streams here are small scripts that take orders."""
 
+import errno
 import os
 import signal
 import sys
@@ -442,3 +443,20 @@ def test_an_agent_reports_the_releases_of_its_home_until_it_stops(yard: Yard, tm
     assert [release["name"] for release in found.report.releases] == ["canary"]
     yard.agent.stop()
     assert yard.store.list_agent_reports() == []
+
+
+def test_a_process_whose_order_a_full_disk_does_not_take_is_killed_after_the_same_grace(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = yard.start()
+
+    def fill_disk(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(StreamControl, "write", fill_disk)
+    yard.store.end_stream("backup", Wanted.CANCELLED, actor="ann")
+    yard.agent.look()
+    assert (yard.record().state, process.is_running) == (StreamState.DRAINING, True)
+    yard.time += 15.1
+    yard.look_until(lambda: yard.record().state is StreamState.CANCELLED, "it was killed")
+    assert not process.is_running

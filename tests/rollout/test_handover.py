@@ -1,5 +1,6 @@
 """Two processes of one stream, one of which goes on; the processes here are small scripts with a home's lock."""
 
+import errno
 import os
 import sys
 import time
@@ -12,7 +13,7 @@ from model.errors import ProcessEndedError
 from rollout import handover
 from rollout.handover import HandOver, HandOverState, Pause, is_ready
 from rollout.process import StreamProcess
-from streams.control import BatchPace, Order
+from streams.control import BatchPace, Order, StreamControl
 from streams.folder import StreamFolder
 from tests.rollout.handing import wait_for_end, wait_for_standby
 
@@ -133,3 +134,19 @@ def test_a_pause_is_unknown_until_both_have_committed_and_never_negative() -> No
     assert [Pause(1.0, None).seconds, Pause(None, 1.0).seconds, Pause(1.0, 2.5).seconds] == [None, None, 1.5]
     # Two clocks of one machine may differ by a moment.
     assert Pause(2.0, 1.9999).seconds == 0
+
+
+def test_orders_that_a_full_disk_did_not_take_are_given_again(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    old, new = yard.start_both()
+    passing = HandOver(old, new, timeout_seconds=30)
+    with monkeypatch.context() as patched:
+        patched.setattr(StreamControl, "write", _fill_disk)
+        for _ in range(2):
+            with pytest.raises(OSError, match="No space left"):
+                passing.look()
+    assert wait_for_end(passing, seconds=30) is HandOverState.HANDED_OVER
+    assert (old.control.order, new.control.order, passing.was_killed) == ("drain", "run", False)
+
+
+def _fill_disk(*_: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
