@@ -181,6 +181,7 @@ class StreamRestorer:
             now = datetime.now(UTC)
             with self._open_pubsub() as pubsub:
                 there = {found.id for found in pubsub.list_snapshots()}
+                subscriptions = {found.id for found in pubsub.list_subscriptions() if not found.detached}
             gone = [source.snapshot for source in snapshot.sources if source.snapshot not in there]
             if gone or not snapshot.has_source(now):
                 raise SnapshotExpiredError(
@@ -188,6 +189,14 @@ class StreamRestorer:
                     f"{len(gone)} of {len(snapshot.sources)} subscriptions can't go back.",
                     id=snapshot.id,
                     gone=gone,
+                )
+            lost = [source.subscription for source in snapshot.sources if source.subscription not in subscriptions]
+            if lost:
+                raise SnapshotRefusedError(
+                    f"Subscriptions of {snapshot.id} are gone and can't go back: {', '.join(lost)}. Attach their "
+                    "topics again, or add their sources, and roll back then.",
+                    id=snapshot.id,
+                    gone=lost,
                 )
         return open_files(place.location)
 

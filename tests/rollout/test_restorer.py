@@ -158,12 +158,25 @@ def damage_files(bench: Bench, snapshot: SnapshotRecord) -> None:
     (Path(snapshot.place.location) / "state.tar").write_bytes(b"")
 
 
+def detach_another_topic(bench: Bench, _: SnapshotRecord) -> None:
+    with bench.open_pubsub() as pubsub:
+        pubsub.delete_subscription(backup_subscription_id("zebras"))
+
+
 @pytest.mark.parametrize(
-    ("damage", "code"), [(lose_source, "snapshot_expired"), (damage_files, "snapshot_corrupt")]
+    ("damage", "code"),
+    [
+        (lose_source, "snapshot_expired"),
+        (damage_files, "snapshot_corrupt"),
+        (detach_another_topic, "snapshot_refused"),
+    ],
 )
 def test_what_can_not_go_back_changes_nothing(
     bench: Bench, damage: Callable[[Bench, SnapshotRecord], None], code: str
 ) -> None:
+    with bench.open_pubsub() as pubsub:
+        pubsub.create_topic("zebras")
+        pubsub.create_subscription(backup_subscription_id("zebras"), "zebras")
     bench.publish()
     snapshot = bench.take()
     bench.acknowledge_all()
