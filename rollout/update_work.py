@@ -357,7 +357,8 @@ class UpdateWork:
             why = f"The new release ended with code {code}." if error is None else str(error.get("message"))
             self._fail(update, place, "stream_died", why)
             return
-        seconds = (datetime.now(UTC) - update.changed_at).total_seconds()
+        # By the clock that wrote the step down: two machines' may differ.
+        seconds = (self._store.now() - update.changed_at).total_seconds()
         lag = self._read_lag(record, status)
         after = WatchFigures.of_process(status, seconds, lag)
         verdict, why = judge(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -506,3 +506,12 @@ def look_until_killed(yard: Yard) -> None:
         yard.agent._updates._check = yard.agent._updates._run_check  # type: ignore[union-attr,method-assign]
     with pytest.raises(Killed):
         yard.look_until(lambda: False, "it passes the place")
+
+
+def test_a_watch_lasts_by_the_store_s_clock_whatever_the_agent_s_shows(yard: Yard) -> None:
+    yard.store._database.now = lambda _: datetime.now(UTC) - timedelta(hours=1)  # type: ignore[method-assign]
+    yard.update(validate_seconds=60)
+    yard.look_until_it_is(UpdateState.WATCHING)
+    yard.look_until(lambda: yard.status().get("totals", {}).get("messages", 0) > 100, "messages come")
+    yard.agent.look()
+    assert yard.living().state is UpdateState.WATCHING
