@@ -181,8 +181,8 @@ class UploadWatcher:
     def _look(self) -> None:
         now = self._steady()
         is_full = now >= self._full_at
-        # A folder is listed each second; a bucket when it may have changed.
-        self._look_at = now + (_TICK_SECONDS if self._files.path is not None else FULL_SECONDS)
+        # Should this look fail: the event that led to it does not come again.
+        self._look_at = now + _WAITING_SECONDS
         try:
             # A name on a disk may be any bytes, and the store keeps texts.
             versions = {
@@ -193,7 +193,10 @@ class UploadWatcher:
             self._note_problem(f"It can't be read, and nothing is changed: {exc}", again_seconds=_WAITING_SECONDS)
             return
         settled = self._settle(versions, now)
+        # A folder is listed each second; a bucket when it may have changed.
+        look_at = now + (_TICK_SECONDS if self._files.path is not None else FULL_SECONDS)
         if not is_full and settled == self._done and len(settled) == len(versions):
+            self._look_at = look_at
             return
         records = {each.name: each for each in self._store.list_manifests() if each.source == self.source}
         if not versions and records:
@@ -213,8 +216,7 @@ class UploadWatcher:
         if is_full:
             self._full_at = now + FULL_SECONDS
         self._done = settled if is_done else None
-        if not is_done:
-            self._look_at = min(self._look_at, now + _WAITING_SECONDS)
+        self._look_at = look_at if is_done else min(look_at, now + _WAITING_SECONDS)
 
     def _settle(self, versions: Mapping[str, FileVersion], now: float) -> dict[str, FileVersion]:
         """Return the files that nobody is writing: in a bucket all, as an object appears whole."""

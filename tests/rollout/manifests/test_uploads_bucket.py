@@ -9,6 +9,7 @@ from connectors.pubsub.client import PubSub
 from connectors.pubsub.object_events import ObjectEvents
 from jobs.files import open_files
 from local.server import PubSubServer
+from model.errors import StoreUnavailableError
 from rollout.manifests.uploads import FULL_SECONDS, GONE_SECONDS
 from tests.rollout.manifests.upload_yard import ANN, SNAPSHOT, Yard
 from tests.standin.gcs_notifications import publish_unkindly
@@ -173,3 +174,23 @@ def test_without_its_subscription_it_is_listed_all_the_same_and_that_is_shown(
     yard.pubsub.create_subscription("nobody-made-it", TOPIC)
     yard.hear()
     assert yard.problem() is None
+
+
+def test_a_look_that_failed_is_made_again_soon_as_its_event_does_not_come_again(
+    yard: BucketYard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard.go()
+    yard.put("one")
+    yard.publish()
+    yard.hear(0)
+    with monkeypatch.context() as patched:
+        patched.setattr(yard.store, "note_upload", _be_away)
+        with pytest.raises(StoreUnavailableError):
+            yard.watchers[0].tick()
+    yard.put("one", 5)
+    yard.go(10)
+    assert yard.crons() == {"one": "5"}
+
+
+def _be_away(*_: object, **__: object) -> None:
+    raise StoreUnavailableError("The job store does not answer.")
