@@ -99,7 +99,7 @@ class SnapshotService:
 
         Raises:
             StreamNotFoundError, StreamSnapshotNotFoundError: there is none.
-            StreamStateError: the stream has ended, or is being put back already.
+            StreamStateError: the stream has ended or is to end, or is being put back already.
             SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream; or nothing would
                 bring again what is to be discarded.
             StreamChangedError: the stream is at none of ``versions``.

@@ -20,7 +20,7 @@ from jobs.store.stream_rows import (
     record_of,
     update_stream,
 )
-from jobs.store.stream_snapshots import check_snapshot, end_old_restores, insert_restore
+from jobs.store.stream_snapshots import check_snapshot, end_restores, insert_restore
 from jobs.store.stream_updates import abandon_update, check_not_rolling_out, check_not_updating
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
 from model.errors import (
@@ -120,7 +120,6 @@ class ManagedStreams:
             made = get_record(connection, name, now)
             what = "launched" if snapshot_id is None else f"launched from {snapshot_id}"
             _append(connection, made, StreamEventType.LAUNCHED, now, actor=actor, what=what, why=why)
-            end_old_restores(connection, name, now=now)
             if snapshot_id is not None:
                 insert_restore(connection, name, made.generation, snapshot_id, actor=actor, now=now)
             return get_record(connection, name, now)
@@ -197,6 +196,7 @@ class ManagedStreams:
                 **fields,
             )
             if is_unborn:
+                end_restores(connection, name, now=now)
                 _append_move(connection, record, state, now, actor=actor, why="It was never started.")
             return get_record(connection, name, now)
 
@@ -342,6 +342,8 @@ class ManagedStreams:
             if state is not record.state:
                 reason = why if error is None else why or str(error)
                 _append_move(connection, record, state, now, actor="agent", why=reason)
+            if state.is_ended:
+                end_restores(connection, name, now=now)
             update_stream(connection, name, **changes)
             return get_record(connection, name, now)
 

@@ -203,7 +203,7 @@ class StreamSnapshots:
         With ``discard_staged`` what it staged since then goes too.
 
         Raises:
-            StreamStateError: it has ended, or is being put back already.
+            StreamStateError: it has ended or is to end, or is being put back already.
             UpdateInProgressError, RolloutInProgressError: an update or a rollout of it has not ended.
             SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream.
             StreamChangedError: the stream is no longer at ``expected_version``.
@@ -213,6 +213,8 @@ class StreamSnapshots:
             record = get_record(connection, stream, now, for_update=True)
             check_living(record, ": launch it first.")
             check_version(record, expected_version)
+            if record.wanted is not Wanted.RUNNING:
+                raise StreamStateError(f"{stream} is to end: launch it from {snapshot_id} after that.")
             check_snapshot(connection, snapshot_id, record.kind)
             columns = STREAM_RESTORES.c
             going_back = sa.select(STREAM_RESTORES).where(
@@ -320,8 +322,8 @@ def insert_restore(
     )
 
 
-def end_old_restores(connection: Connection, stream: str, *, now: datetime) -> None:
-    """Make every restore FAILED that a stream which ended left behind: its next generation is not put back."""
+def end_restores(connection: Connection, stream: str, *, now: datetime) -> None:
+    """Make every restore FAILED that a stream which ends leaves behind: its next generation is not put back."""
     columns = STREAM_RESTORES.c
     error = FaultRecord(StreamStateError.code, f"{stream} ended before it was put back.")
     connection.execute(

@@ -199,3 +199,31 @@ def test_a_stream_that_is_to_end_has_no_snapshot_made_of_it(store: JobStore) -> 
     with pytest.raises(StreamStateError, match="backup is to end"):
         create(store)
     assert create(store, idempotency=Idempotency("k", "f")) == made
+
+
+@pytest.mark.parametrize("wanted", [Wanted.DRAINED, Wanted.CANCELLED])
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_stream_that_ends_leaves_no_rollback_that_goes_on_for_ever(
+    store: JobStore, wanted: Wanted, *, is_held: bool
+) -> None:
+    snapshot = complete(store)
+    store.create_restore("backup", snapshot.id, actor="ann")
+    if is_held:
+        store.take_streams("agent", limit=1, lease_seconds=60)
+    store.end_stream("backup", wanted, actor="ann")
+    if is_held:
+        state = StreamState.DRAINED if wanted is Wanted.DRAINED else StreamState.CANCELLED
+        store.report_stream("backup", "agent", state)
+    (ended,) = store.list_restores("backup")
+    assert ended.state is RestoreState.FAILED
+    assert ended.error is not None
+    assert ended.error.message == "backup ended before it was put back."
+    assert store.delete_snapshot(snapshot.id).state is SnapshotState.DELETING
+
+
+def test_a_stream_that_is_to_end_is_put_back_to_nothing(store: JobStore) -> None:
+    snapshot = complete(store)
+    store.take_streams("agent", limit=1, lease_seconds=60)
+    store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    with pytest.raises(StreamStateError, match="backup is to end"):
+        store.create_restore("backup", snapshot.id, actor="ann")
