@@ -14,7 +14,7 @@ from connectors.pubsub.client import PubSub, SnapshotInfo
 from jobs.files import Files
 from jobs.store import JobStore
 from model import failpoint
-from model.errors import RefeedError, SnapshotRefusedError
+from model.errors import RefeedError, SnapshotRefusedError, StreamSnapshotNotFoundError
 from model.fault import FaultRecord
 from model.message import backup_subscription_id, source_snapshot_id
 from model.stream_options import StreamKind
@@ -64,6 +64,7 @@ class SnapshotTaker:
 
         Raises:
             RefeedError: what is left of a try can't be deleted; the snapshot stays PENDING, and is tried again.
+            StreamSnapshotNotFoundError: another agent deleted it meanwhile; nothing of it is left.
         """
         if snapshot.place is not None:
             self._remove_all(snapshot)
@@ -85,15 +86,20 @@ class SnapshotTaker:
         finally:
             if captured is not None:
                 captured.discard()
-        made = self._store.complete_snapshot(
-            snapshot.id,
-            sources=sources,
-            format_version=manifest.format_version,
-            taken_at=manifest.taken_at,
-            size_bytes=manifest.size_bytes,
-            seconds_paused=round(seconds_paused, 3),
-            known_messages=manifest.known_messages,
-        )
+        try:
+            made = self._store.complete_snapshot(
+                snapshot.id,
+                sources=sources,
+                format_version=manifest.format_version,
+                taken_at=manifest.taken_at,
+                size_bytes=manifest.size_bytes,
+                seconds_paused=round(seconds_paused, 3),
+                known_messages=manifest.known_messages,
+            )
+        except StreamSnapshotNotFoundError:
+            # Another agent deleted it meanwhile, and not what was made after that.
+            self._remove_all(snapshot)
+            raise
         _log.info(
             "snapshot_made",
             stream=snapshot.stream,

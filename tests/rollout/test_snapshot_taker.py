@@ -11,7 +11,7 @@ from connectors.pubsub.client import PubSub
 from jobs.files import DiskFiles
 from jobs.store import JobStore
 from local.server import PubSubServer
-from model.errors import PubSubUnavailableError, SnapshotRefusedError
+from model.errors import PubSubUnavailableError, SnapshotRefusedError, StreamSnapshotNotFoundError
 from model.message import backup_subscription_id
 from model.stream_options import StreamKind
 from model.stream_snapshot import SnapshotPlace, SnapshotReason, SnapshotRecord, SnapshotState
@@ -248,3 +248,18 @@ def test_a_scheduled_snapshot_is_due_when_the_newest_is_old_and_none_is_under_wa
     assert not find_overdue([pending, old], every=every, now=NOW + timedelta(hours=5))
     assert not find_overdue([failed, old], every=every, now=NOW + timedelta(hours=5, minutes=9))
     assert find_overdue([failed, old], every=every, now=NOW + timedelta(hours=5, minutes=10))
+
+
+def test_nothing_is_left_of_a_snapshot_that_another_agent_deleted_while_it_was_made(
+    store: JobStore, state: Path, taker: SnapshotTaker, open_pubsub: Callable[[], PubSub], tmp_path: Path
+) -> None:
+    asked = ask(store)
+
+    @contextmanager
+    def deleting() -> Iterator[None]:
+        assert taker.delete(store.delete_snapshot(asked.id))
+        yield
+
+    with pytest.raises(StreamSnapshotNotFoundError):
+        taker.take(asked, state, deleting)
+    assert (names(open_pubsub), folders(tmp_path), store.list_snapshots()) == ([], [], [])
