@@ -274,7 +274,12 @@ class UploadWatcher:
         if not absent:
             return True
         now = self._store.now()
-        gone = [each for each in absent if each.removed_at is None and _name_of(each.file) in records]
+        gone = [
+            each
+            for each in absent
+            # A file of another name, such as one.yml, never was the manifest.
+            if each.removed_at is None and _FILE.fullmatch(each.file) and _name_of(each.file) in records
+        ]
         lately = [each for each in absent if each.removed_at is not None and not _is_past(each.removed_at, now)]
         for each in absent:
             if each in gone or each in lately:

@@ -462,3 +462,15 @@ def test_a_removal_that_somebody_rejected_has_no_later_one_wait(yard: FolderYard
     (yard.folder / "one.yaml").unlink()
     yard.go(GONE_SECONDS + 5)
     assert (yard.names(), yard.waiting()) == (["nights", "three", "two"], {})
+
+
+def test_a_file_of_another_name_that_is_removed_takes_no_manifest_along(yard: FolderYard) -> None:
+    (yard.folder / "one.yml").write_text(SNAPSHOT.format("one", 0))
+    yard.go()
+    assert "is not called NAME.yaml" in (yard.fault("one.yml") or "")
+    yard.put("one")
+    yard.go()
+    (yard.folder / "one.yml").unlink()
+    yard.go(GONE_SECONDS + 5)
+    assert yard.names() == ["one"]
+    assert [each.file for each in yard.status.list_uploads(principal=ANN)] == ["one.yaml"]
