@@ -17,6 +17,8 @@ from rollout.manifests.rollout import Found, RolloutManifest
 from rollout.manifests.schedule import ScheduleManifest
 
 MAX_BYTES: Final = 256 * 1024
+# What YAML can write by an escape, and no store can keep: NUL, and half of a surrogate pair.
+_UNKEPT: Final = re.compile(r"[\0\ud800-\udfff]")
 _CORE_TAGS: Final = ("null", "bool", "int", "float")
 # The names under which people write secrets, and texts that are nothing else.
 _SECRET_NAME: Final = re.compile(
@@ -124,6 +126,13 @@ class _ManifestLoader(PlainLoader):
 
     has_aliases = False
     yaml_implicit_resolvers: dict[Any, Any] = {}  # noqa: RUF012 - as in its parent
+
+    def compose_scalar_node(self, anchor: Any) -> Any:
+        """Return the node of a name or a value."""
+        node = super().compose_scalar_node(anchor)
+        if (found := _UNKEPT.search(node.value)) is not None:
+            self.add(f"a text holds the character U+{ord(found[0]):04X} that can't be kept", node.start_mark)
+        return node
 
 
 # https://yaml.org/spec/1.2.2/#1032-tag-resolution, without octal and hexadecimal numbers, infinity and NaN.

@@ -249,3 +249,15 @@ def test_a_start_that_no_clock_shows_is_refused(line: str) -> None:
     text = f"kind: Schedule\nname: late\ncron: 0 0 * * *\njob: {{kind: merge}}\n{line}\n"
     with pytest.raises(ManifestInvalidError, match="start is before the year 1 or after the year 9999"):
         parse_manifest(text.encode())
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['time_zone: "a\\0b"', '"a\\0b": 1', 'description: "\\uD800"', '"\\uDC00": 1', 'x: {"\\uD800": 1}'],
+)
+def test_a_character_that_no_store_keeps_is_refused_and_not_repeated(line: str) -> None:
+    with pytest.raises(ManifestInvalidError) as raised:
+        parse_manifest(f"{MERGE}{line}\n".encode())
+    (fault,) = raised.value.details["errors"]
+    assert (fault["line"], "that can't be kept" in fault["message"]) == (5, True)
+    assert "\0" not in raised.value.message.encode().decode()
