@@ -1,6 +1,7 @@
 """Manifests that were applied, and the runs of schedules: each slot once, however many replicas there are."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -221,13 +222,15 @@ class Manifests:
         job_kind: str | None = None,
         job_id: str | None = None,
         why: str | None = None,
+        pauses: str | None = None,
     ) -> bool:
         """Bring a run to another state, unless another replica has changed it since; return whether it did.
 
+        With ``pauses``, a reason, its schedule is paused by the same change, unless it was removed.
         A run that has just got its job is RUNNING whatever became of it meanwhile: the job is there.
         """
         columns = SCHEDULE_RUNS.c
-        with self._database.write() as connection:
+        with self._database.write(None if pauses is None else "manifests") as connection:
             where = [columns.schedule == run.schedule, columns.slot == run.slot]
             if job_id is None:
                 where.append(columns.state == run.state)
@@ -240,7 +243,11 @@ class Manifests:
                 values |= {"job_kind": job_kind, "job_id": job_id}
             if why is not None or not run.is_unwanted:
                 values["why"] = why
-            return bool(connection.execute(SCHEDULE_RUNS.update().where(*where).values(**values)).rowcount)
+            is_changed = bool(connection.execute(SCHEDULE_RUNS.update().where(*where).values(**values)).rowcount)
+            if is_changed and pauses is not None:
+                with suppress(ManifestNotFoundError):
+                    self.pause_schedule(run.schedule, pauses)
+            return is_changed
 
 
 def _check_version(name: str, record: ManifestRecord | None, expected: int | None) -> None:

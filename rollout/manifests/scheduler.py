@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -15,7 +14,6 @@ from model.errors import (
     CredentialsMissingError,
     FolderUnavailableError,
     IdempotencyInProgressError,
-    ManifestNotFoundError,
     PubSubUnavailableError,
     RefeedError,
     RegistryError,
@@ -150,8 +148,8 @@ class Scheduler:
         _LOG.warning(
             "slot's job can't be started", schedule=run.schedule, problem=error.message, state=state.value
         )
-        if self._store.change_run(run, state, why=error.message) and not is_passing:
-            self._after_failure(run, record, error.message)
+        pauses = None if is_passing else _why_pause(run, record, error.message)
+        self._store.change_run(run, state, why=error.message, pauses=pauses)
 
     def _follow(self, run: ScheduleRun, record: ManifestRecord | None) -> None:
         state, why = self._jobs.look(run)
@@ -159,17 +157,16 @@ class Scheduler:
             if run.is_unwanted and record is not None:
                 self._jobs.cancel(run, principal_of(record))
             return
-        if self._store.change_run(run, state, why=why):
+        pauses = _why_pause(run, record, why) if state is RunState.FAILED and record is not None else None
+        if self._store.change_run(run, state, why=why, pauses=pauses):
             _LOG.info("slot is done", schedule=run.schedule, slot=run.slot.isoformat(), state=state.value)
-            if state is RunState.FAILED and record is not None:
-                self._after_failure(run, record, why)
 
-    def _after_failure(self, run: ScheduleRun, record: ManifestRecord, why: str | None) -> None:
-        spec: ScheduleManifest = read_schedule(record.document)
-        if spec.on_failure == "pause":
-            reason = f"The run of {run.slot:%Y-%m-%dT%H:%MZ} failed: {why or 'its job says why'}"
-            with suppress(ManifestNotFoundError):
-                self._store.pause_schedule(record.name, reason)
+
+def _why_pause(run: ScheduleRun, record: ManifestRecord, why: str | None) -> str | None:
+    """Return why a run that failed pauses its schedule; None where it does not."""
+    if read_schedule(record.document).on_failure != "pause":
+        return None
+    return f"The run of {run.slot:%Y-%m-%dT%H:%MZ} failed: {why or 'its job says why'}"
 
 
 def settle_slots(

@@ -451,3 +451,22 @@ def test_what_has_not_begun_of_a_schedule_that_became_a_rollout_never_does(yard:
     yard.jobs.end("02 01:00")
     yard.go()
     assert yard.runs() == [("02 01:00", "SUCCEEDED"), ("02 02:00", "SKIPPED")]
+
+
+def test_a_replica_that_dies_between_a_failure_and_the_pause_leaves_neither(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    yard.apply(f"{HOURLY}on_failure: pause\n")
+    assert yard.go(hours(1)) == ["02 01:00"]
+    yard.jobs.end("02 01:00", RunState.FAILED, "It broke.")
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(yard.store, "pause_schedule", die)
+        with pytest.raises(KeyboardInterrupt):
+            yard.schedulers[0].tick()
+    assert yard.go(hours(2)) == []
+    assert yard.runs() == [("02 01:00", "FAILED")]
+    assert yard.store.get_manifest("hourly").paused == "The run of 2026-03-02T01:00Z failed: It broke."
