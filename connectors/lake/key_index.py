@@ -9,6 +9,7 @@ import copy
 import json
 import time
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -61,10 +62,12 @@ class KeyIndex:
     """One state of the index of the table at ``table_uri``: the one that a commit of the table named ``number``.
 
     States are never changed: a merge makes a new one and names it in its commit, so a merge that loses to another
-    leaves nothing behind that counts. 0 is the empty state of a table without rows.
+    leaves nothing behind that counts. 0 is the empty state of a table without rows. ``key`` names the columns
+    whose values are hashed: a state of other columns finds none of these keys, and counts as lost.
     """
 
-    def __init__(self, table_uri: str, number: int) -> None:
+    def __init__(self, table_uri: str, number: int, key: Sequence[str]) -> None:
+        self._key = list(key)
         self._files, root = open_folder(table_uri)
         self._folder = f"{root}/{FOLDER}"
         self._is_local = isinstance(self._files, pafs.LocalFileSystem)
@@ -73,7 +76,7 @@ class KeyIndex:
 
     @property
     def is_lost(self) -> bool:
-        """Whether the files of this state are gone; then only :meth:`rebuild` may be called."""
+        """Whether this state is gone, or is of another key; then only :meth:`rebuild` may be called."""
         return self._runs is None
 
     def find(self, hashes: Hashes) -> KeyDays:
@@ -126,7 +129,7 @@ class KeyIndex:
         with our_errors("writing the index of keys"):
             self._files.create_dir(self._folder)
             with self._files.open_output_stream(path) as out:
-                out.write(json.dumps({"runs": runs}).encode())
+                out.write(json.dumps({"key": self._key, "runs": runs}).encode())
             if self._is_local:
                 sync_file(path)
                 sync_file(self._folder)
@@ -167,7 +170,9 @@ class KeyIndex:
             if self._files.get_file_info(path).type is not pafs.FileType.File:
                 return None
             with self._files.open_input_stream(path) as source:
-                return list(json.loads(source.read())["runs"])
+                found = json.loads(source.read())
+        # An earlier Refeed did not write the key down.
+        return list(found["runs"]) if found.get("key", self._key) == self._key else None
 
 
 def _manifest(number: int) -> str:

@@ -1,14 +1,25 @@
 """The index of keys beside a reporting table."""
 
+import json
+
 import numpy as np
 
-from connectors.lake.key_index import KeyDays, KeyIndex, join
+from connectors.lake.key_index import FOLDER, KeyDays, KeyIndex, join
 
 HASHES = np.array([1, 2, 2**64 - 1], np.uint64)
 
 
 def test_an_index_that_is_built_again_from_a_table_without_rows_finds_nothing_and_grows(tmp_path):
-    index = KeyIndex(str(tmp_path), 0).rebuild(join([]))
+    index = KeyIndex(str(tmp_path), 0, ["id"]).rebuild(join([]))
     assert len(index.find(HASHES).hashes) == 0
-    index = KeyIndex(str(tmp_path), index.number).add(KeyDays(HASHES, np.array([5, 6, 7], np.int32)))
-    assert KeyIndex(str(tmp_path), index.number).find(HASHES[1:]).days.tolist() == [6, 7]
+    index = KeyIndex(str(tmp_path), index.number, ["id"]).add(KeyDays(HASHES, np.array([5, 6, 7], np.int32)))
+    assert KeyIndex(str(tmp_path), index.number, ["id"]).find(HASHES[1:]).days.tolist() == [6, 7]
+
+
+def test_an_index_of_other_columns_is_lost_and_one_of_an_earlier_refeed_is_not(tmp_path):
+    index = KeyIndex(str(tmp_path), 0, ["id"]).add(KeyDays(HASHES, np.array([5, 6, 7], np.int32)))
+    assert not KeyIndex(str(tmp_path), index.number, ["id"]).is_lost
+    assert KeyIndex(str(tmp_path), index.number, ["shop", "id"]).is_lost
+    manifest = tmp_path / FOLDER / f"{index.number}.json"
+    manifest.write_text(json.dumps({"runs": json.loads(manifest.read_text())["runs"]}))
+    assert not KeyIndex(str(tmp_path), index.number, ["id"]).is_lost

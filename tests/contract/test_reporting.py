@@ -431,3 +431,14 @@ def test_a_merge_that_dies_anywhere_is_taken_up_by_the_next(
     assert shop.view(START + 2 * DAY) == shop.oracle()
     shop.merge(START + 2 * DAY + 2 * HOUR)
     assert shop.reporting() == shop.oracle()
+
+
+def test_a_key_of_other_columns_finds_the_rows_that_were_merged_by_the_one_before(shop: Shop) -> None:
+    shop.rules = replace(RULES, key=("number",))
+    shop.stage([order(1, note='"old"'), order(2)], START)
+    shop.merge(START + HOUR)
+    shop.rules = RULES
+    shop.stage([order(1, day=9, minute=5, note='"new"', message=9)], START + 2 * DAY)
+    report = shop.merge(START + 2 * DAY + HOUR)
+    assert (report.newer, report.rows_before, report.rows_after) == (1, 2, 2)
+    assert shop.reporting() == shop.oracle() == shop.view(START + 2 * DAY)

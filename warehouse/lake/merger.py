@@ -101,7 +101,7 @@ class _Merge:
         self._snapshot = snapshot
         self._changes = changes
         self._staged = tuple(staging.data_files())
-        self._index = KeyIndex(reporting.uri, snapshot.index_number)
+        self._index = KeyIndex(reporting.uri, snapshot.index_number, source.rules.key)
         self._compared = Compared(0, 0, 0, 0, 0, frozenset())
         self.partitions: tuple[date | None, ...] = ()
 
