@@ -198,11 +198,8 @@ class MergeQueries:
         if field is None or self.partition_type is None:
             return exp.true()
         value = _column(alias, field)
-        choices: list[exp.Expr] = [
-            exp.and_(
-                exp.GTE(this=value.copy(), expression=_start(first, self.partition_type)),
-                exp.LT(this=value.copy(), expression=_start(last + timedelta(days=1), self.partition_type)),
-            )
+        choices = [
+            _within(value, first, last, self.partition_type)
             for first, last in _ranges([day for day in days if day is not None])
         ]
         if None in days:
@@ -234,6 +231,15 @@ def _start(day: date, kind: PartitionType) -> exp.Expr:
     if kind == "DATETIME":
         return exp.cast(exp.Literal.string(f"{day.isoformat()} 00:00:00"), "TIMESTAMP")
     return _timestamp(datetime(day.year, day.month, day.day, tzinfo=UTC))
+
+
+def _within(value: exp.Expr, first: date, last: date, kind: PartitionType) -> exp.Expr:
+    begin = exp.GTE(this=value.copy(), expression=_start(first, kind))
+    if last == date.max:
+        # No literal names the day after it.
+        return begin
+    end = exp.LT(this=value.copy(), expression=_start(last + timedelta(days=1), kind))
+    return exp.and_(begin, end)
 
 
 def _ranges(days: Sequence[date]) -> list[tuple[date, date]]:

@@ -4,7 +4,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -441,4 +441,16 @@ def test_a_key_of_other_columns_finds_the_rows_that_were_merged_by_the_one_befor
     shop.stage([order(1, day=9, minute=5, note='"new"', message=9)], START + 2 * DAY)
     report = shop.merge(START + 2 * DAY + HOUR)
     assert (report.newer, report.rows_before, report.rows_after) == (1, 2, 2)
+    assert shop.reporting() == shop.oracle() == shop.view(START + 2 * DAY)
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_the_first_and_the_last_day_of_the_calendar_are_partitions(shop: Shop, year: int) -> None:
+    """What has no end in sight is often given the last day there is."""
+    last = date(year, 12, 31) if year > 1 else date(year, 1, 1)
+    shop.stage([order(1, ordered_on=last), order(2)], START)
+    report = shop.merge(START + HOUR)
+    assert set(report.partitions) == {last.isoformat(), "2026-03-01"}
+    shop.stage([order(1, ordered_on=last, minute=5, message=9)], START + 2 * DAY)
+    assert shop.merge(START + 2 * DAY + HOUR).newer == 1
     assert shop.reporting() == shop.oracle() == shop.view(START + 2 * DAY)

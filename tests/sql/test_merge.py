@@ -68,6 +68,8 @@ def test_days_are_ranges_of_constants_that_prune_partitions() -> None:
     assert "r.`ordered_on` < CAST('2026-03-02 00:00:00.000000+00:00' AS TIMESTAMP)" in moments
     clocks = replace(QUERIES, partition_type="DATETIME").compare((date(2026, 3, 1),))
     assert "r.`ordered_on` >= CAST('2026-03-01 00:00:00' AS DATETIME)" in clocks
+    endless = QUERIES.compare((date(9999, 12, 30), date.max))
+    assert "WHERE (r.`ordered_on` >= CAST('9999-12-30' AS DATE))" in endless
     whole = replace(QUERIES, partition_type=None)
     assert "AND TRUE WHEN MATCHED" in whole.merge((None,))
     assert "AND FALSE WHEN MATCHED" in whole.merge(())
