@@ -374,9 +374,17 @@ class DiskFiles:
 
     @contextmanager
     def making(self) -> Iterator["DiskFiles"]:
-        """Give a folder beside this one that is renamed when the block ends."""
-        unfinished = self._path.with_name(f"{self._path.name}.unfinished")
-        shutil.rmtree(unfinished, ignore_errors=True)
+        """Give a folder beside this one that is renamed when the block ends; what another maker has begun goes.
+
+        A maker that was replaced while it stood still finds its folder gone, and writes into no other's.
+        """
+        for begun in self._path.parent.glob(f"{self._path.name}.unfinished*"):
+            # In one step: a folder that is emptied file by file could be renamed before it is empty.
+            taken = self._unfinished()
+            with suppress(OSError):
+                begun.rename(taken)
+                shutil.rmtree(taken, ignore_errors=True)
+        unfinished = self._unfinished()
         unfinished.mkdir(parents=True)
         yield DiskFiles(unfinished)
         try:
@@ -385,6 +393,10 @@ class DiskFiles:
             if self._path.exists():
                 raise FileExistsError(f"{self._path} has been made by somebody else.") from exc
             raise
+
+    def _unfinished(self) -> Path:
+        """Return a name beside this folder that nobody else has."""
+        return self._path.with_name(f"{self._path.name}.unfinished-{secrets.token_hex(4)}")
 
     def own_name(self, name: str) -> str:
         """Return ``name``: the folder that is being made is nobody else's."""

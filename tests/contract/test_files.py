@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -209,6 +210,29 @@ def test_a_folder_that_is_made_appears_whole_or_not_at_all(files: Files, reopen:
     with pytest.raises(FileExistsError):
         fill(is_there=True)
     assert there.read("manifest").decode() == name
+
+
+def test_of_two_who_make_a_folder_at_once_it_is_one_s_whole(files: Files, reopen: Callable[[], Files]) -> None:
+    """A driver that stood still, and was replaced by another one, goes on where it was."""
+    late, quick = (opened.folder("selection").making() for opened in (files, reopen()))
+    of_late = late.__enter__()
+    rows_of_late = of_late.own_name("rows")
+    of_late.write(rows_of_late, b"late")
+    of_quick = quick.__enter__()
+    rows_of_quick = of_quick.own_name("rows")
+    of_quick.write(rows_of_quick, b"quick")
+
+    for making, made, rows, content in (
+        (late, of_late, rows_of_late, "late"),
+        (quick, of_quick, rows_of_quick, "quick"),
+    ):
+        with suppress(OSError):
+            made.complete("manifest", f"{rows} {content}".encode())
+            making.__exit__(None, None, None)
+
+    there = reopen().folder("selection")
+    rows, _, content = there.read("manifest").decode().partition(" ")
+    assert there.read(rows).decode() == content
 
 
 def test_a_folder_is_taken_away_whole_unless_it_is_wanted(files: Files, reopen: Callable[[], Files]) -> None:
