@@ -352,8 +352,13 @@ class DiskFiles:
     def write(self, name: str, content: bytes) -> None:
         """Replace a file, or make it."""
         temporary = self._path / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
-        temporary.write_bytes(content)
-        temporary.replace(self._path / name)
+        try:
+            temporary.write_bytes(content)
+            temporary.replace(self._path / name)
+        except BaseException:
+            # A full disk still takes names: a driver that tries again ten times a second leaves none of them.
+            temporary.unlink(missing_ok=True)
+            raise
 
     def change(self, name: str, change: Change) -> bool:
         """Replace a file by what ``change`` makes of it, under a lock that is waited for, for a second."""
@@ -463,8 +468,14 @@ class DiskFiles:
                     continue
 
     def _append(self, name: str, lines: bytes) -> int:
-        with (self._path / name).open("ab", buffering=0) as file:
-            file.write(lines)
+        with (self._path / name).open("a+b", buffering=0) as file:
+            end = file.seek(0, os.SEEK_END)
+            if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
+                # A kill or a full disk has cut a line short: it must not take the next one with it.
+                lines = b"\n" + lines
+            while lines:
+                # A disk that fills takes a part without an error; the rest then fails.
+                lines = lines[file.write(lines) :]
             return file.tell()
 
     @contextmanager

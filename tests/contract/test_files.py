@@ -1,8 +1,9 @@
 """What the shared files of a job keep to, on a disk and in a bucket."""
 
+import resource
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,7 +14,7 @@ import pytest
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
 from connectors.gcs import files as gcs_files
-from jobs.files import Files, open_files
+from jobs.files import DiskFiles, Files, open_files
 from jobs.folder import Control, JobFolder, JobFolders, Order
 from model.errors import FolderUnavailableError, SettingsError
 from tests.standin.gcs_server import Fault, GcsServer, pointing_at, running_gcs
@@ -233,6 +234,36 @@ def test_of_two_who_make_a_folder_at_once_it_is_one_s_whole(files: Files, reopen
     there = reopen().folder("selection")
     rows, _, content = there.read("manifest").decode().partition(" ")
     assert there.read(rows).decode() == content
+
+
+@contextmanager
+def room_for(file_bytes: int) -> Iterator[None]:
+    """Let no file of this process grow longer: as on a full disk, a write takes a part and the next one fails."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (file_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_log_that_a_full_disk_cuts_short_is_an_error(tmp_path: Path) -> None:
+    files = DiskFiles(tmp_path)
+    with room_for(10):
+        files.append("log", b"whole\n")
+        with pytest.raises(OSError, match="File too large"):
+            files.append("log", b"cut short\n")
+        with pytest.raises(OSError, match="File too large"):
+            files.append_latest("log", b"nothing\n")
+
+
+def test_a_file_that_a_full_disk_does_not_take_leaves_nothing_behind(tmp_path: Path) -> None:
+    files = DiskFiles(tmp_path)
+    files.write("pace.json", b"before")
+    with room_for(10), pytest.raises(OSError, match="File too large"):
+        files.write("pace.json", b"longer than there is room for")
+    assert files.read("pace.json") == b"before"
+    assert [path.name for path in tmp_path.iterdir()] == ["pace.json"]
 
 
 def test_a_folder_is_taken_away_whole_unless_it_is_wanted(files: Files, reopen: Callable[[], Files]) -> None:

@@ -151,3 +151,15 @@ def test_dead_letters_are_counted_by_their_code_and_found_by_it(
     assert find_dead_letters(folder, code="message_too_large") == [3, 14, 27]
     assert find_dead_letters(folder, rows=[3, 4, 25, 29]) == [3, 25]
     assert find_dead_letters(folder, rows=[3, 25], code="refused_by_pubsub") == [25]
+
+
+def test_a_letter_after_one_that_was_cut_short_is_there(folder: BackfillFolder, selection: Selection) -> None:
+    """A kill, or a disk that was full for a moment, ends a write within a line; the next try writes it again."""
+    fail(folder, selection, 3)
+    (log,) = folder.dead_letters.list()
+    path = folder.dead_letters.path / log
+    path.write_bytes(path.read_bytes()[:-20])
+
+    fail(folder, selection, 3, 5)
+
+    assert failed_rows(folder, 0) == [3, 5]
