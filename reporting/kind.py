@@ -17,21 +17,16 @@ class MergeFigures:
 
     def __init__(self, folder: JobFolder) -> None:
         self._folder = folder
-        self._latest: dict[str, Any] = {}
 
     def __call__(self, store: JobStore, job_id: str) -> None:
-        """Write it to the store, with a line in the history, when it has changed since the last call."""
+        """Write it to the store, with a line in the history, when the store has something else."""
         # What can't be read now is read at the next look; it must not keep a job from its end.
         with suppress(CheckpointCorruptError):
             found = self._folder.read_findings()
-            if not found or found == self._latest:
-                return
             before = (store.get(job_id).findings or {}).get("sources", {})
-            if found != before:
+            if found and found != before:
                 what, why = _describe(before, found)
                 store.change(job_id, actor=DRIVER, what=what, why=why, findings={"sources": found})
-            # After the store has it: what got lost on the way is written the next time.
-            self._latest = found
 
 
 def describe_merge(job: Job) -> dict[str, Any]:
