@@ -17,7 +17,7 @@ from jobs.loop import BackgroundLoop
 from jobs.store import Idempotency, Job, JobEvent, JobStore
 from jobs.supervisor import JobSupervisor
 from jobs.versions import Versions, check_version, expected_version
-from model.errors import JobNotFoundError, JobStateError, RefeedError
+from model.errors import JobNotFoundError, JobStateError, RefeedError, StoreUnavailableError
 from model.job import JobState, new_job_id
 from model.principal import READ, Principal
 
@@ -260,15 +260,19 @@ class JobService(ABC, Generic[View]):
         job_id = new_job_id(self._kind.prefix)
         # The folder is complete before the job exists: a supervisor that finds the job can launch it.
         self._folder_of(job_id).write_specification(render(job_id))
-        job: Job | None = None
         try:
             job = self._store.insert(
                 job_id, self._kind.name, request, actor=principal.name, idempotency=idempotency, **chosen
             )
-        finally:
-            if job is None or job.id != job_id:
-                self._supervisor.folders.remove(job_id)
-        if job.id == job_id:
+        except StoreUnavailableError:
+            # What is not answered may be kept: then the job needs its folder. One without a job goes after a day.
+            raise
+        except BaseException:
+            self._supervisor.folders.remove(job_id)
+            raise
+        if job.id != job_id:
+            self._supervisor.folders.remove(job_id)
+        else:
             _LOG.info("created", job_id=job.id, kind=self._kind.name, by=principal.name)
         self._supervisor.wake()
         return self._show(job)

@@ -26,6 +26,7 @@ from model.errors import (
     JobNotFoundError,
     JobStateError,
     RequestInvalidError,
+    StoreUnavailableError,
 )
 from model.job import JobState, new_job_id
 from model.principal import READ, RUN, Principal
@@ -231,6 +232,24 @@ def test_a_key_makes_one_job_and_a_create_that_failed_lets_go_of_it(
     store.begin_create(SUM.name, Idempotency("other", "[1]"), actor=ANN.name)
     with pytest.raises(IdempotencyInProgressError):
         service.create([1], principal=ANN, key="other")
+
+
+def test_a_job_whose_insert_was_kept_and_not_answered_has_its_folder(
+    service: SumService, store: JobStore, reach: Callable[..., Sum], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A database that fails over in a COMMIT answers nothing, and may have kept everything."""
+    insert = store.insert
+
+    def insert_unheard(*args: Any, **options: Any) -> Job:
+        insert(*args, **options)
+        raise StoreUnavailableError("The job store does not answer.")
+
+    with monkeypatch.context() as unheard:
+        unheard.setattr(store, "insert", insert_unheard)
+        with pytest.raises(StoreUnavailableError):
+            service.create([1, 2], principal=ANN, key="k")
+    made = service.create([1, 2], principal=ANN, key="k")
+    assert reach(made.id, JobState.SUCCEEDED).numbers == [1, 2]
 
 
 def test_a_service_shows_its_own_kind_and_what_a_caller_may_see(service: SumService, store: JobStore) -> None:
