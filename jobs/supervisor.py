@@ -223,7 +223,8 @@ class JobSupervisor:
             self._launch_attempt(attempt, folder)
         finally:
             self._launching.discard(job.id)
-            self.wake()
+        # Of one that failed not: it would fail again at once, for as long as a disk is full.
+        self.wake()
 
     def _launch_attempt(self, attempt: Job, folder: JobFolder) -> None:
         if not folder.write_control(_control_of(attempt, Order.RUN)):

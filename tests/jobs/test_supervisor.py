@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jobs.folder import JobFolder, JobFolders, Outcome
+from jobs.folder import Control, JobFolder, JobFolders, Outcome
 from jobs.kinds import JobKind
 from jobs.launcher import Launch, _Processes
 from jobs.store import JobStore
@@ -243,3 +243,24 @@ def test_a_driver_that_has_ended_before_it_could_be_noted_is_taken_at_its_word(
         supervisor.stop()
         supervisor.join()
     assert (store.get(job_id).epoch, store.get(job_id).restarts) == (1, 0)
+
+
+def test_a_launch_that_fails_is_tried_again_at_the_next_look_and_not_at_once(
+    supervise: Callable[..., JobSupervisor], create: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk is full for minutes: else they go by in attempts of the job, as fast as a core makes them."""
+    tries: list[JobFolder] = []
+    wakes: list[bool] = []
+
+    def write_control(folder: JobFolder, _: Control) -> bool:
+        tries.append(folder)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(JobFolder, "write_control", write_control)
+    create()
+    supervisor = supervise()
+    monkeypatch.setattr(supervisor, "wake", lambda: wakes.append(True))
+    for count in (1, 2):
+        supervisor.tick()
+        wait_for(lambda: not supervisor._launching, "the launch is over")
+        assert (len(tries), wakes) == (count, [])
