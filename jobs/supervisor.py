@@ -136,15 +136,16 @@ class JobSupervisor:
         """
         self._take_over()
         for job in self._store.held(self._kind.name, self._owner):
-            if job.state in {JobState.RUNNING, JobState.CANCELLING}:
-                self._interrupt(job, why)
-            elif job.state is JobState.PAUSED and job.driver is not None:
-                self._let_go_of_driver(job, why)
+            self._guarded(job.id, partial(self._interrupt, job, why))
             if job.driver is not None and job.driver.is_here:
                 self._launcher.kill(job.driver)
 
     def _interrupt(self, job: Job, why: str) -> None:
-        if not self._kind.goes_on_by_itself:
+        if job.state is JobState.PAUSED and job.driver is not None:
+            self._let_go_of_driver(job, why)
+        elif job.state not in {JobState.RUNNING, JobState.CANCELLING}:
+            return
+        elif not self._kind.goes_on_by_itself:
             self._finish(job, Outcome(job.epoch, JobState.FAILED, {"code": "interrupted", "message": why}))
         elif job.state is JobState.CANCELLING:
             self._finish(job, Outcome(job.epoch, JobState.CANCELLED))

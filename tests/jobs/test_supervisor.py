@@ -1,9 +1,11 @@
 """What goes wrong around a supervisor: slow looks, files that can't be read, orders that come late."""
 
 import json
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -264,3 +266,30 @@ def test_a_launch_that_fails_is_tried_again_at_the_next_look_and_not_at_once(
         supervisor.tick()
         wait_for(lambda: not supervisor._launching, "the launch is over")
         assert (len(tries), wakes) == (count, [])
+
+
+def test_an_interrupt_stops_every_job_that_it_can(
+    store: JobStore,
+    drivers: Drivers,
+    supervise: Callable[..., JobSupervisor],
+    create: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = create(), create()
+    supervisor = supervise()
+    # Of this machine, and gone.
+    drivers.driver = replace(Process.of(os.getpid()), start_ticks=1)
+    for job_id in (first, second):
+        reach(supervisor, store, job_id, JobState.RUNNING)
+    write_control = JobFolder.write_control
+
+    def write(folder: JobFolder, control: Control) -> bool:
+        if folder.name == first:
+            raise OSError(28, "No space left on device")
+        return write_control(folder, control)
+
+    monkeypatch.setattr(JobFolder, "write_control", write)
+    supervisor.stop()
+    supervisor.interrupt("The service was stopped.")
+    assert (store.get(first).state, store.get(second).state) == (JobState.RUNNING, JobState.FAILED)
+    assert len(drivers.killed) == 2
