@@ -1,6 +1,7 @@
 """Backfills as a kind of job: their driver, their figures, and their webhooks' contents."""
 
 import time
+from contextlib import suppress
 from typing import Any, Final
 
 from backfill.run.folder import BackfillFolder
@@ -10,6 +11,7 @@ from backfill.steer.approval import exceeds_approval
 from jobs.folder import JobFolder
 from jobs.kinds import JobKind
 from jobs.store import Job, JobStore
+from model.errors import CheckpointCorruptError
 from model.job import JobState
 
 
@@ -25,9 +27,11 @@ class BackfillFigures:
 
     def __call__(self, store: JobStore, job_id: str) -> None:
         """Write them to the store when they have changed since the last call."""
-        if self._selected is None:
-            selection = read_selection(self._folder.selection)
-            self._selected = None if selection is None else selection.rows
+        # What can't be read now is read at the next look; it must not keep a job from its end.
+        with suppress(CheckpointCorruptError):
+            if self._selected is None:
+                selection = read_selection(self._folder.selection)
+                self._selected = None if selection is None else selection.rows
         # Paused by a person or by its canary: such time is no part of the rate, nor of the time that is left.
         is_held = store.get(job_id).state is JobState.PAUSED
         progress = self._meter.measure(self._selected, self._reader.read(), time.monotonic(), is_held=is_held)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from backfill.run.folder import BackfillFolder
 from backfill.steer.kind import BACKFILL
 from jobs.folder import Control, Order, Outcome
 from jobs.store import JobStore
@@ -61,6 +62,20 @@ def test_a_job_whose_driver_dies_again_and_again_fails_and_says_why(
     # A person's retry starts the count anew.
     store.move(job_id, JobState.PENDING, actor="ann")
     assert reach(job_id, JobState.RUNNING).restarts == 0
+
+
+def test_a_job_whose_selection_can_t_be_read_ends_as_its_driver_says(
+    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
+) -> None:
+    """A power cut may leave a file empty; the job would hold its place for ever, and no cancel would end it."""
+    job_id = create()
+    reach(job_id, JobState.RUNNING)
+    folder = BackfillFolder.of(supervisor.folder(job_id))
+    folder.selection.make()
+    folder.selection.write("manifest.json", b"")
+
+    folder.write_outcome(Outcome(1, JobState.FAILED, {"code": "checkpoint_corrupt", "message": "It is empty."}))
+    assert reach(job_id, JobState.FAILED).error.code == "checkpoint_corrupt"
 
 
 def test_a_restart_waits_a_moment(
