@@ -196,12 +196,15 @@ def read_json(files: Files, name: str) -> dict[str, Any]:
     """
     found = find_json(files, name)
     if found is None:
-        raise CheckpointCorruptError(f"{files}/{name} can't be read: it is not there", path=f"{files}/{name}")
+        path = f"{files}/{name}"
+        raise CheckpointCorruptError(f"{path} can't be read: it is not there, or empty", path=path)
     return found
 
 
 def find_json(files: Files, name: str) -> dict[str, Any] | None:
     """Return what :func:`write_json` wrote, or None when nobody did.
+
+    A new file may be empty after a power cut, its name being durable before its bytes: it counts as never written.
 
     Raises:
         CheckpointCorruptError: it can't be read.
@@ -212,7 +215,7 @@ def find_json(files: Files, name: str) -> dict[str, Any] | None:
         return None
     except OSError as exc:
         raise CheckpointCorruptError(f"{files}/{name} can't be read: {exc}", path=f"{files}/{name}") from exc
-    return parse_json(content, f"{files}/{name}")
+    return parse_json(content, f"{files}/{name}") if content else None
 
 
 def render_json(value: Mapping[str, Any]) -> bytes:

@@ -78,6 +78,19 @@ def test_a_job_whose_selection_can_t_be_read_ends_as_its_driver_says(
     assert reach(job_id, JobState.FAILED).error.code == "checkpoint_corrupt"
 
 
+@pytest.mark.parametrize("name", ["outcome-1.json", "pause-1.json"])
+def test_a_file_that_a_power_cut_has_emptied_keeps_no_job_from_its_next_driver(
+    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, name: str, *, no_waiting: None
+) -> None:
+    """A new file whose rename is durable and whose bytes are not: it says nothing."""
+    job_id = create()
+    reach(job_id, JobState.RUNNING)
+    supervisor.folder(job_id).files.write(name, b"")
+    launcher.drivers[0].signal_group(signal.SIGKILL)
+    reach(job_id, JobState.PENDING)
+    assert reach(job_id, JobState.RUNNING).epoch == 2
+
+
 def test_a_restart_waits_a_moment(
     supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
