@@ -8,7 +8,8 @@ import structlog
 
 from jobs.driver import run_driver
 from jobs.folder import JobFolder, Outcome
-from model.errors import TableNotFoundError, WarehouseError
+from model.errors import RefeedError, TableNotFoundError, WarehouseError
+from model.failure import safe_message
 from model.job import JobState
 from warehouse.open import warehouse_from_json
 from warehouse.port import Upkeep, Warehouse
@@ -24,20 +25,31 @@ _RETRY_SECONDS: Final = 1.0
 def run_compaction(folder: JobFolder, epoch: int) -> Outcome:
     """Run attempt ``epoch`` of the compaction in ``folder`` and return how it ended.
 
-    Tables that an attempt before has noted are left alone. A driver that dies between a commit and its note
-    compacts that table again, which finds nothing more to do.
+    Tables that an attempt before has noted are left alone; one that fails keeps none of the others from being
+    compacted. A driver that dies between a commit and its note compacts that table again, which finds nothing
+    more to do.
     """
     specification = folder.read_specification()
     warehouse: Warehouse = warehouse_from_json(specification["warehouse"])
     findings = folder.read_findings()
+    failed: list[RefeedError] = []
     for name in specification["tables"]:
-        if name not in findings:
+        if name in findings:
+            continue
+        try:
             upkeep = warehouse.open_upkeep(None if name == ARCHIVE else name)
             assert upkeep is not None, "the service makes no compaction of another warehouse"
             findings[name] = _compact(upkeep)
-            folder.write_findings(findings)
-            _LOG.info("compacted", table=name, files_removed=findings[name])
-    return Outcome(epoch, JobState.SUCCEEDED)
+        except RefeedError as exc:
+            _LOG.exception("not compacted", table=name, code=exc.code)
+            failed.append(exc)
+            continue
+        folder.write_findings(findings)
+        _LOG.info("compacted", table=name, files_removed=findings[name])
+    if not failed:
+        return Outcome(epoch, JobState.SUCCEEDED)
+    message = " ".join(safe_message(exc.code, exc.message) for exc in failed)
+    return Outcome(epoch, JobState.FAILED, {"code": failed[0].code, "message": message[:2000]})
 
 
 def _compact(upkeep: Upkeep) -> int:

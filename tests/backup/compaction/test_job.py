@@ -82,9 +82,10 @@ def test_an_attempt_after_a_death_leaves_alone_what_was_noted_and_does_the_rest(
 
 
 def test_a_table_that_is_not_there_fails_with_its_name_after_the_others(archive: LakeArchive, run: Run) -> None:
-    state, found = run("archive", "staging.orders")
+    state, found = run("staging.orders", "archive", "staging.returns")
     assert (state, found["archive"], found["error"]["code"]) == (JobState.FAILED, 2, "table_not_found")
     assert "staging.orders" in found["error"]["message"]
+    assert "staging.returns" in found["error"]["message"]
 
 
 def test_a_stream_s_own_compaction_in_between_is_tried_again(
