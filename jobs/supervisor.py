@@ -348,15 +348,16 @@ class JobSupervisor:
         """See that the driver is told what the store says."""
         if job.state is JobState.RUNNING and self._is_paused(job, folder):
             return
+        # Before the control, which a full disk does not take.
+        if job.state is JobState.CANCELLING and job.driver is not None and job.driver.is_here:
+            since = self._cancelling_since.setdefault((job.id, job.epoch), time.monotonic())
+            if time.monotonic() - since > _CANCEL_SECONDS:
+                self._launcher.kill(job.driver)
         wanted = _control_of(job, _ORDERS[job.state])
         is_astray = self._watch_of(job.id).is_astray(wanted, at_once=job.state is JobState.CANCELLING)
         if is_astray and self._store.get(job.id).version == job.version:
             # A service that died between the store and the control left only one of them.
             folder.write_control(wanted)
-        if job.state is JobState.CANCELLING and job.driver is not None and job.driver.is_here:
-            since = self._cancelling_since.setdefault((job.id, job.epoch), time.monotonic())
-            if time.monotonic() - since > _CANCEL_SECONDS:
-                self._launcher.kill(job.driver)
 
     def _finish(self, job: Job, outcome: Outcome) -> None:
         self._fence(job)

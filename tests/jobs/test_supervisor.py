@@ -268,6 +268,28 @@ def test_a_launch_that_fails_is_tried_again_at_the_next_look_and_not_at_once(
         assert (len(tries), wakes) == (count, [])
 
 
+def test_a_cancel_that_can_t_be_written_down_ends_the_driver_all_the_same(
+    store: JobStore,
+    drivers: Drivers,
+    supervise: Callable[..., JobSupervisor],
+    create: Callable[[], str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The disk of the home is full, and the driver works on where it is not."""
+    monkeypatch.setattr("jobs.supervisor._CANCEL_SECONDS", 0.2)
+    drivers.driver = replace(Process.of(os.getpid()), start_ticks=1)
+    job_id = create()
+    supervisor = supervise()
+    reach(supervisor, store, job_id, JobState.RUNNING)
+
+    def write_control(*_: object) -> bool:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(JobFolder, "write_control", write_control)
+    store.move(job_id, JobState.CANCELLING, actor="ann")
+    wait_for(lambda: (supervisor.tick(), bool(drivers.killed))[1], "the driver is killed", seconds=5.0)
+
+
 def test_an_interrupt_stops_every_job_that_it_can(
     store: JobStore,
     drivers: Drivers,
