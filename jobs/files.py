@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final, Protocol
 
-from model.errors import CheckpointCorruptError
+from model.errors import CheckpointCorruptError, FolderUnavailableError
 from model.file_version import FileVersion
 
 _BUCKET: Final = "gs://"
@@ -272,7 +272,8 @@ class DiskFiles:
 
     def make(self) -> None:
         """Make the folder, readable by its owner only; one that exists is left as it is."""
-        self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _our_errors(self._path):
+            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def exists(self) -> bool:
         """Whether the folder is there."""
@@ -356,8 +357,9 @@ class DiskFiles:
         """Replace a file, or make it."""
         temporary = self._path / f".{name}.{os.getpid()}.{secrets.token_hex(4)}"
         try:
-            temporary.write_bytes(content)
-            temporary.replace(self._path / name)
+            with _our_errors(self._path / name):
+                temporary.write_bytes(content)
+                temporary.replace(self._path / name)
         except BaseException:
             # A full disk still takes names: a driver that tries again ten times a second leaves none of them.
             temporary.unlink(missing_ok=True)
@@ -471,7 +473,7 @@ class DiskFiles:
                     continue
 
     def _append(self, name: str, lines: bytes) -> int:
-        with (self._path / name).open("a+b", buffering=0) as file:
+        with _our_errors(self._path / name), (self._path / name).open("a+b", buffering=0) as file:
             end = file.seek(0, os.SEEK_END)
             if end and os.pread(file.fileno(), 1, end - 1) != b"\n":
                 # A kill or a full disk has cut a line short: it must not take the next one with it.
@@ -483,11 +485,24 @@ class DiskFiles:
 
     @contextmanager
     def _locked(self, path: Path) -> Iterator[None]:
-        with path.open("a") as file:
+        with _our_errors(path):
+            lock = path.open("a")
+        with lock as file:
             deadline = time.monotonic() + _LOCK_SECONDS
             while not _try_lock(file.fileno()) and time.monotonic() < deadline:
                 time.sleep(_LOCK_RETRY_SECONDS)
             yield
+
+
+@contextmanager
+def _our_errors(path: Path) -> Iterator[None]:
+    """Raise a disk that is full, read-only or broken in our words; what is not there stays FileNotFoundError."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as exc:
+        raise FolderUnavailableError(f"{path} can't be written to: {exc.strerror}.") from exc
 
 
 def _version(about: os.stat_result) -> FileVersion:

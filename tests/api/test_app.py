@@ -1,5 +1,6 @@
 """The HTTP service over real sockets; its launcher starts processes that only sleep."""
 
+import errno
 import json
 import socket
 import threading
@@ -129,6 +130,19 @@ def test_a_backfill_is_accepted_and_says_where_to_look(client: httpx.Client) -> 
     assert shown.json() == made
     assert shown.headers["etag"] == made["etag"] == response.headers["etag"]
     assert client.get("/backfills").json() == {"backfills": [made], "next_page_token": None}
+
+
+def test_a_create_that_the_home_s_disk_does_not_take_is_a_problem_with_the_reason(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write_bytes(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(Path, "write_bytes", write_bytes)
+        response = client.post("/backfills", json=body(start_paused=True))
+    assert (response.status_code, response.json()["code"]) == (503, "folder_unavailable")
+    assert "No space left on device" in response.json()["detail"]
 
 
 def test_every_violation_of_a_query_is_named_with_its_place(client: httpx.Client) -> None:

@@ -251,16 +251,16 @@ def test_a_log_that_a_full_disk_cuts_short_is_an_error(tmp_path: Path) -> None:
     files = DiskFiles(tmp_path)
     with room_for(10):
         files.append("log", b"whole\n")
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(FolderUnavailableError, match="log can't be written to: File too large"):
             files.append("log", b"cut short\n")
-        with pytest.raises(OSError, match="File too large"):
+        with pytest.raises(FolderUnavailableError, match="File too large"):
             files.append_latest("log", b"nothing\n")
 
 
 def test_a_file_that_a_full_disk_does_not_take_leaves_nothing_behind(tmp_path: Path) -> None:
     files = DiskFiles(tmp_path)
     files.write("pace.json", b"before")
-    with room_for(10), pytest.raises(OSError, match="File too large"):
+    with room_for(10), pytest.raises(FolderUnavailableError, match="can't be written to: File too large"):
         files.write("pace.json", b"longer than there is room for")
     assert files.read("pace.json") == b"before"
     assert [path.name for path in tmp_path.iterdir()] == ["pace.json"]
