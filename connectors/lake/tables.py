@@ -226,7 +226,7 @@ class LakeTable(DurableTable):
     def _refuse_astray(self, files: Sequence[WrittenFile]) -> None:
         """Raise for a file of another partitioning than the table's: committed, it makes the table unreadable."""
         for file in files:
-            if not is_partition(file.partition, self.partitioning):
+            if file.partition is not None and not is_partition(file.partition, self.partitioning):
                 raise WarehouseError(
                     f"{file.path} is a file of the partition {file.partition}, and {self.name} is partitioned "
                     f"by the {self.partitioning}. Nothing was added."
