@@ -44,7 +44,8 @@ class BodyLimit:
     """ASGI middleware: answers 413 as soon as a body is declared or turns out to be over ``max_bytes``.
 
     A body that is not there within ``seconds`` is answered 408, so that nobody holds a connection with one byte
-    now and then. Responses pass as they come, streams too.
+    now and then. A request whose client went away before its body was read is dropped. Responses pass as they
+    come, streams too.
     """
 
     def __init__(self, app: ASGIApp, max_bytes: int, seconds: float) -> None:
@@ -67,21 +68,25 @@ class BodyLimit:
             response = problem_response(request, status, error.code, error.message, headers=headers)
             await response(scope, receive, send)
         else:
-            await self._app(scope, _replay(body, receive), send)
+            # Half a request is none: its beginning may be valid and ask for something else, and no body for all.
+            if body is not None:
+                await self._app(scope, _replay(body, receive), send)
 
-    async def _read(self, request: Request, receive: Receive) -> bytes:
+    async def _read(self, request: Request, receive: Receive) -> bytes | None:
         length = request.headers.get("content-length", "")
         if length.isdecimal() and int(length[:_LENGTH_DIGITS]) > self._max_bytes:
             raise _too_large(self._max_bytes)
         try:
             async with timeout(self._seconds):
-                return await _read_body(receive, self._max_bytes)
+                body = await _read_body(receive, self._max_bytes)
         except TimeoutError as exc:
             raise RequestTimeoutError(f"The body was not there within {self._seconds:g} s.") from exc
+        has_none = length in {"", "0"} and "transfer-encoding" not in request.headers
+        return b"" if body is None and has_none else body
 
 
-async def _read_body(receive: Receive, max_bytes: int) -> bytes:
-    """Return the body, or what came of it before the client went away.
+async def _read_body(receive: Receive, max_bytes: int) -> bytes | None:
+    """Return the body, None when the client went away before all of it was read.
 
     Raises:
         BodyTooLargeError: it has more than ``max_bytes``.
@@ -90,7 +95,7 @@ async def _read_body(receive: Receive, max_bytes: int) -> bytes:
     while True:
         message = await receive()
         if message["type"] != "http.request":
-            return bytes(body)
+            return None
         body += message.get("body", b"")
         if len(body) > max_bytes:
             raise _too_large(max_bytes)
