@@ -73,8 +73,13 @@ def check_api_url(url: str, name: str) -> str:
     Raises:
         SettingsError: it is none.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        # A bracket that is not closed, or a port that is no number or too large.
+        is_address = False
+    if not is_address:
         fault = f"{name}={url} is no address"
         # Without a scheme a port may look like one: localhost:8080.
         wanted = f"; write {name}=http://{url}" if "://" not in url else ", such as http://127.0.0.1:8080"

@@ -15,13 +15,17 @@ _TIMEOUT_SECONDS: Final = 75.0
 _SILENCE_SECONDS: Final = 45.0
 # The API closes a connection that was idle for five seconds; one that is older must not be tried.
 _LIMITS: Final = httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=3.0)
+# The members of a problem of the API. What a proxy answers may be JSON too, with any others.
+_PROBLEM: Final = ("type", "title", "status", "detail", "instance", "code", "errors")
+# A proxy's words for an API that does not answer, such as one that is restarted.
+_GATEWAY_STATUSES: Final = (502, 503, 504)
 
 
 class ApiConnection:
     """The API at ``url``; ``key`` is sent as a bearer token.
 
     Raises:
-        ApiUnavailableError: any call, when nobody answers.
+        ApiUnavailableError: any call, when nobody answers, or a proxy that reaches nobody.
         RequestRefusedError: any call that the API answers with a problem; ``details`` is that problem.
     """
 
@@ -29,7 +33,7 @@ class ApiConnection:
         self.url = url.rstrip("/")
         self._client = client or httpx.Client(base_url=self.url, timeout=_TIMEOUT_SECONDS, limits=_LIMITS)
         # As bytes: a key with letters beyond ASCII is refused by the API, and not by httpx.
-        self._headers = {} if key is None else {b"Authorization": f"Bearer {key}".encode()}
+        self._headers = {} if key is None else {b"Authorization": f"Bearer {key}".encode(errors="surrogateescape")}
 
     def as_caller(self, key: str | None) -> Self:
         """Return the API for another caller over the same connections; closing one closes both."""
@@ -54,7 +58,7 @@ class ApiConnection:
 
     def call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         """Return the JSON object that the API answers; arguments as of :meth:`request`."""
-        return _body_of(self.request(method, path, **arguments))
+        return self._body_of(self.request(method, path, **arguments))
 
     def request(
         self,
@@ -79,9 +83,9 @@ class ApiConnection:
         except ValueError as exc:
             # JSON has neither NaN nor infinity: the request can't be written.
             said = f"The request is no JSON: {exc}."
-            raise RequestRefusedError(said, code="request_invalid", status=422, detail=said) from exc
+            raise _invalid(said) from exc
         if not response.is_success:
-            raise _refusal(response)
+            raise self._failure(response)
         return response
 
     async def call_alone(self, path: str, params: Mapping[str, Any]) -> dict[str, Any]:
@@ -95,7 +99,7 @@ class ApiConnection:
                 response = await client.get(path, params=_without_none(params))
         except (httpx.TransportError, httpx.InvalidURL) as exc:
             raise self._unavailable(exc) from exc
-        return _body_of(response)
+        return self._body_of(response)
 
     def stream_events(self, path: str, after: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield a job whenever the API sends it, with the number of its latest line of history.
@@ -124,14 +128,34 @@ class ApiConnection:
             with log as response:
                 if not response.is_success:
                     response.read()
-                    raise _refusal(response)
+                    raise self._failure(response)
                 yield from response.iter_text()
         except (httpx.TransportError, httpx.InvalidURL) as exc:
             raise self._unavailable(exc) from exc
 
-    def _unavailable(self, exc: Exception) -> ApiUnavailableError:
+    def _body_of(self, response: httpx.Response) -> dict[str, Any]:
+        body = _json_of(response)
+        if response.is_success and isinstance(body, dict):
+            return body
+        raise self._failure(response)
+
+    def _failure(self, response: httpx.Response) -> ApiUnavailableError | RequestRefusedError:
+        """Return the error of an answer that is a problem, or not the API's at all."""
+        body = _json_of(response)
+        found = body if isinstance(body, dict) else {} if body is not None else {"detail": response.text[:500]}
+        said = f"{found.get('detail') or found.get('title') or f'HTTP {response.status_code}'} (HTTP {response.status_code})"
+        if isinstance(found.get("code"), str):
+            return RequestRefusedError(said, **{name: found[name] for name in _PROBLEM if name in found})
+        if response.status_code in _GATEWAY_STATUSES:
+            return self._unavailable(said)
+        return RequestRefusedError(said)
+
+    def _unavailable(self, why: Exception | str) -> ApiUnavailableError | RequestRefusedError:
+        if isinstance(why, httpx.LocalProtocolError):
+            # Its words quote the header, which may be the key.
+            return _invalid("The request can't be sent: the key or another header has a character that none may.")
         return ApiUnavailableError(
-            f"Refeed's API at {self.url} does not answer ({exc}); start it with 'refeed up' or 'refeed api', "
+            f"Refeed's API at {self.url} does not answer ({why}); start it with 'refeed up' or 'refeed api', "
             "or set REFEED_API_URL.",
             url=self.url,
         )
@@ -166,22 +190,13 @@ def _read_events(lines: Iterator[str]) -> Iterator[tuple[int, dict[str, Any]]]:
         fields = {}
 
 
-def _body_of(response: httpx.Response) -> dict[str, Any]:
-    body = _json_of(response)
-    if response.is_success and isinstance(body, dict):
-        return body
-    raise _refusal(response)
-
-
 def _json_of(response: httpx.Response) -> Any:
+    """Return what the answer's body is, None when it is no JSON."""
     try:
         return response.json()
     except ValueError:
-        return {"detail": response.text[:500]}
+        return None
 
 
-def _refusal(response: httpx.Response) -> RequestRefusedError:
-    body = _json_of(response)
-    problem = body if isinstance(body, dict) else {}
-    said = problem.get("detail") or problem.get("title") or f"HTTP {response.status_code}"
-    return RequestRefusedError(f"{said} (HTTP {response.status_code})", **problem)
+def _invalid(said: str) -> RequestRefusedError:
+    return RequestRefusedError(said, code="request_invalid", status=422, detail=said)

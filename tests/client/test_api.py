@@ -115,7 +115,9 @@ def test_a_problem_is_an_error_with_everything_it_says(api_server: tuple[FakeApi
 @pytest.mark.parametrize(
     ("status", "body", "said"),
     [
-        (502, "<html>Bad gateway</html>", "<html>Bad gateway</html> (HTTP 502)"),
+        (403, "<html>Forbidden</html>", "<html>Forbidden</html> (HTTP 403)"),
+        (403, '{"message": "Forbidden", "self": "x", "errors": ["y"]}', "HTTP 403 (HTTP 403)"),
+        (200, "<html>Sign in to the wireless network</html>", "<html>Sign in to the wireless network</html> (HTTP 200)"),
         (500, "[]", "HTTP 500 (HTTP 500)"),
         (200, "[]", "HTTP 200 (HTTP 200)"),
     ],
@@ -127,7 +129,42 @@ def test_what_is_no_answer_of_refeed_s_is_an_error_too(
     fake.answers.append((status, "text/html", body))
     with RefeedApi(url) as api, pytest.raises(RequestRefusedError) as raised:
         api.backfills.read("bf_1")
-    assert raised.value.message == said
+    assert (raised.value.message, raised.value.details) == (said, {})
+
+
+@pytest.mark.parametrize("body", ["", "<html>Bad gateway</html>", '{"message": "Service Unavailable"}'])
+@pytest.mark.parametrize("status", [502, 503, 504])
+def test_a_proxy_in_front_of_an_api_that_is_away_is_no_refusal(
+    api_server: tuple[FakeApi, str], status: int, body: str
+) -> None:
+    fake, url = api_server
+    fake.answers.append((status, "text/html", body))
+    with RefeedApi(url) as api, pytest.raises(ApiUnavailableError, match=f"HTTP {status}"):
+        api.backfills.read("bf_1")
+
+
+def test_a_watch_waits_for_an_api_that_is_restarted_behind_a_proxy(
+    api_server: tuple[FakeApi, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("client.jobs._POLL_SECONDS", 0.01)
+    fake, url = api_server
+    fake.answers += [
+        (200, "application/json", '{"state": "RUNNING"}'),
+        *[(502, "text/html", "<html>Bad gateway</html>")] * 5,
+        (200, "application/json", '{"state": "SUCCEEDED"}'),
+    ]
+    with RefeedApi(url) as api:
+        assert [job["state"] for job in api.backfills.watch("bf_1")] == ["RUNNING", "SUCCEEDED"]
+
+
+@pytest.mark.parametrize("key", ["rf_secret\nword", "rf_secret\x00word"])
+def test_a_key_that_no_header_can_have_is_refused_and_never_shown(
+    api_server: tuple[FakeApi, str], key: str
+) -> None:
+    fake, url = api_server
+    with RefeedApi(url, key) as api, pytest.raises(RequestRefusedError) as raised:
+        api.read_status()
+    assert (raised.value.details["status"], "secret" in raised.value.message, fake.asked) == (422, False, [])
 
 
 def test_nobody_there_says_how_to_start_it() -> None:
@@ -317,3 +354,10 @@ def test_a_key_with_any_letters_is_the_api_s_to_refuse(api_server: tuple[FakeApi
         api.backfills.create({}, idempotency_key="ä")
     headers = {name.lower(): value.encode("latin-1").decode() for name, value in fake.asked[0][2].items()}
     assert (headers["authorization"], headers["idempotency-key"]) == ("Bearer rf_ä", "ä")
+
+
+def test_a_key_that_is_no_text_is_the_api_s_to_refuse(api_server: tuple[FakeApi, str]) -> None:
+    fake, url = api_server
+    fake.answers.append((401, "application/json", '{"code": "unauthenticated", "status": 401, "detail": "no"}'))
+    with RefeedApi(url, "rf_\udcff") as api, pytest.raises(RequestRefusedError, match="no"):
+        api.read_status()
