@@ -1,5 +1,8 @@
 """The command ``refeed``: one module a command, every error with its code and a way out."""
 
+import errno
+import io
+import os
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -48,7 +51,7 @@ from cli import (
 from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, unwritable_home, use_home
 from cli.terminal import ExitCode, err, exit_code_of, out, print_error, print_problem
-from model.errors import InputError, RefeedError
+from model.errors import InputError, RefeedError, StorageFullError
 
 _NAME: Final = "refeed"
 
@@ -137,6 +140,9 @@ app.add_typer(gate.app, name="sql")
 def main() -> None:
     """Run ``refeed``; the exit code is one of :class:`cli.terminal.ExitCode`."""
     is_json = "--json" in sys.argv[1:]
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A letter that the terminal's encoding lacks must not end a command that has done its work.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         if is_json:
             sys.exit(_run_for_json())
@@ -151,6 +157,10 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(ExitCode.OK)
     except OSError as exc:
+        if exc.errno == errno.ENOSPC:
+            _drop_output()
+            full = f"The disk is full: {exc.filename or 'the output'} can't be written; free some space."
+            _end(StorageFullError(full), is_json=is_json)
         unwritable = unwritable_home(exc)
         if unwritable is None:
             raise
@@ -163,7 +173,17 @@ def _run_for_json() -> int:
         code = app(prog_name=_NAME, standalone_mode=False)
     except TyperException as exc:
         raise InputError(exc.format_message()) from exc
+    except typer.Abort:
+        # As without --json, where it is a word.
+        print_problem(InputError("Nothing was done: it asks first, and the answer was not yes; --yes answers."))
+        return ExitCode.FAILED
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def _drop_output() -> None:
+    """Let what is still to be written to stdout go nowhere, so that the process's end does not try it again."""
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123  a file of this process alone
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _end(error: RefeedError, *, is_json: bool) -> NoReturn:

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from codecs import lookup
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
@@ -99,8 +100,9 @@ def print_problem(error: RefeedError) -> None:
 
 
 def print_json(value: Mapping[str, Any] | Sequence[Any]) -> None:
-    """Print one JSON value on one line of stdout."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    """Print one JSON value on one line of stdout, which may be unable to hold every letter."""
+    is_utf8 = lookup(sys.stdout.encoding).name == "utf-8"
+    sys.stdout.write(json.dumps(value, ensure_ascii=not is_utf8, default=str) + "\n")
     sys.stdout.flush()
 
 

@@ -143,7 +143,8 @@ class ApiConnection:
         """Return the error of an answer that is a problem, or not the API's at all."""
         body = _json_of(response)
         found = body if isinstance(body, dict) else {} if body is not None else {"detail": response.text[:500]}
-        said = f"{found.get('detail') or found.get('title') or f'HTTP {response.status_code}'} (HTTP {response.status_code})"
+        status = f"HTTP {response.status_code}"
+        said = f"{found.get('detail') or found.get('title') or status} ({status})"
         if isinstance(found.get("code"), str):
             return RequestRefusedError(said, **{name: found[name] for name in _PROBLEM if name in found})
         if response.status_code in _GATEWAY_STATUSES:

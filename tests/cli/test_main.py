@@ -1,4 +1,6 @@
+import io
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -8,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from cli import attach
 from cli.terminal import ExitCode
@@ -179,6 +182,42 @@ def test_with_json_every_error_is_one_problem_on_stderr(
     assert (problem["code"], problem["type"], result.code) == (code, f"/problems/{code}", exit_code)
     assert problem["detail"]
     assert result.out == ""
+
+
+def test_with_json_a_question_without_an_answer_is_a_problem_too(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*_: object, **__: object) -> None:
+        typer.confirm("Go on?", abort=True, err=True)
+
+    monkeypatch.setattr("cli.inventory.print_answer", ask)
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    result = refeed("streams", "--json")
+    assert (result.code, result.out.strip()) == (1, "")
+    assert "--yes" in json.loads(result.err[result.err.index("{") :])["detail"]
+
+
+@pytest.mark.parametrize("arguments", [["keys", "list"], ["keys", "list", "--json"]])
+def test_a_full_disk_behind_the_output_is_an_error_and_no_traceback(arguments: list[str], home: Path) -> None:
+    with Path("/dev/full").open("w") as full:
+        done = _run_alone(*arguments, stdout=full)
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
+    assert "storage_full" in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_output_that_has_not_every_letter_gets_the_rest_as_escapes(home: Path, encoding: str) -> None:
+    query = ["query", "SELECT 'ä → 😀' AS said"]
+    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    done = _run_alone(*query, "--json", stdout=subprocess.PIPE, env=environment)
+    assert json.loads(done.stdout) == {"said": "ä → 😀"}, done.stderr
+    assert _run_alone(*query, stdout=subprocess.PIPE, env=environment).returncode == 0
+
+
+def _run_alone(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "cli.main", *arguments]
+    given = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", "timeout": 60, **options}
+    return subprocess.run(command, check=False, **given)
 
 
 @pytest.mark.parametrize("command", ["up", "init", "keys list", "pubsub --port 0", "backup"])

@@ -117,7 +117,11 @@ def test_a_problem_is_an_error_with_everything_it_says(api_server: tuple[FakeApi
     [
         (403, "<html>Forbidden</html>", "<html>Forbidden</html> (HTTP 403)"),
         (403, '{"message": "Forbidden", "self": "x", "errors": ["y"]}', "HTTP 403 (HTTP 403)"),
-        (200, "<html>Sign in to the wireless network</html>", "<html>Sign in to the wireless network</html> (HTTP 200)"),
+        (
+            200,
+            "<html>Sign in to the wireless network</html>",
+            "<html>Sign in to the wireless network</html> (HTTP 200)",
+        ),
         (500, "[]", "HTTP 500 (HTTP 500)"),
         (200, "[]", "HTTP 200 (HTTP 200)"),
     ],
