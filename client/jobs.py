@@ -44,9 +44,9 @@ class JobCalls:
         params = {"page_size": str(page_size)} | {name: value for name, value in wanted.items() if value}
         return self._api.call("GET", f"/{self._collection}", params=params)
 
-    def change(self, job_id: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Change what may change of a job while it lives, and return it."""
-        return self._api.call("PATCH", self._job(job_id), json=changes)
+    def change(self, job_id: str, changes: Mapping[str, Any], *, etag: str | None = None) -> dict[str, Any]:
+        """Change what may change of a job while it lives, and return it; with ``etag`` as :meth:`act`."""
+        return self._api.call("PATCH", self._job(job_id), json=changes, etag=etag)
 
     def act(
         self, job_id: str, verb: str, body: Mapping[str, Any] | None = None, *, etag: str | None = None

@@ -124,12 +124,14 @@ def _row_numbers(text: str) -> list[int]:
 def _describe_rate(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     job = visit.api.backfills.read(visit.path_params["id"])
     rate = job["rate_limit_messages_per_second"]
-    value = given.get("rate", "" if rate is None else f"{rate:g}")
+    # All of its digits: the form sends them back.
+    value = given.get("rate", "" if rate is None else str(rate).removesuffix(".0"))
     return ActionPage(
         title=f"Change the rate: {job['id']}",
         effects=("The new limit holds within a second. Empty lifts it.",),
         button="Change the rate",
         back=f"/backfills/{job['id']}",
+        etag=job["etag"],
         fields=(FormField("rate", "Messages a second, at most", value=value),),
     )
 
@@ -137,7 +139,8 @@ def _describe_rate(visit: Visit, given: Mapping[str, str]) -> ActionPage:
 def _change_rate(visit: Visit, fields: Mapping[str, str]) -> str:
     job, text = visit.path_params["id"], fields.get("rate", "").strip()
     rate = parse_number(text, "The rate") if text else None
-    visit.api.backfills.change(job, {"rate_limit_messages_per_second": rate})
+    etag = fields.get("etag") or None
+    visit.api.backfills.change(job, {"rate_limit_messages_per_second": rate}, etag=etag)
     return f"/backfills/{job}"
 
 
