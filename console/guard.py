@@ -4,7 +4,7 @@ import hashlib
 import hmac
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
@@ -83,7 +83,7 @@ def check_own_page(request: Request) -> None:
     site = request.headers.get("sec-fetch-site", "")
     origin = request.headers.get("origin")
     # A proxy may have ended TLS, so that only the names can be compared.
-    is_own = origin is None or urlsplit(origin).netloc == request.headers.get("host", "")
+    is_own = origin is None or origin.partition("://")[2] == request.headers.get("host", "")
     if site not in _OWN_SITES or not is_own:
         raise ForbiddenError("A page of another origin sent this; nothing was done.")
 
@@ -108,4 +108,6 @@ def own_path(text: str | None) -> str:
     path = text or ""
     is_plain = path.isascii() and path.isprintable() and "\\" not in path
     is_own = path == "/console" or path.startswith(("/console/", "/console?"))
-    return path if is_plain and is_own and "/console/sign-" not in path else "/console"
+    # A browser goes up at "..", also where it is written as %2e%2e.
+    climbs = ".." in unquote(path.partition("?")[0]).split("/")
+    return path if is_plain and is_own and not climbs and "/console/sign-" not in path else "/console"
