@@ -168,8 +168,12 @@ def path_of(collection: str, name: str, rest: str = "") -> str:
     Example:
         >>> path_of("streams", "a/b", ":drain")
         '/streams/a%2Fb:drain'
+        >>> path_of("streams", "..", "/events")
+        '/streams/%2E%2E/events'
     """
-    return f"/{collection}/{quote(name, safe='')}{rest}"
+    # A part of dots alone would be another place.
+    part = name.replace(".", "%2E") if name in {".", ".."} else quote(name, safe="")
+    return f"/{collection}/{part}{rest}"
 
 
 def _without_none(given: Mapping[str, Any]) -> dict[str, Any]:

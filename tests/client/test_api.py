@@ -340,6 +340,17 @@ def test_an_action_is_bound_to_what_was_read_and_an_id_never_leaves_its_place(
     )
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_name_of_dots_is_a_name_and_no_way_up(api_server: tuple[FakeApi, str], name: str) -> None:
+    fake, url = api_server
+    fake.answers += [(200, "application/json", "{}")] * 2
+    with RefeedApi(url) as api:
+        api.read_stream(name)
+        api.list_stream_events(name)
+    written = name.replace(".", "%2E")
+    assert [asked[1] for asked in fake.asked] == [f"/streams/{written}", f"/streams/{written}/events?after=0"]
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
 def test_a_number_that_json_does_not_have_is_refused_as_the_api_would(
     api_server: tuple[FakeApi, str], number: float
