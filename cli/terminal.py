@@ -49,6 +49,7 @@ out = _plain(width=None if sys.stdout.isatty() else 160)
 err = _plain(stderr=True)
 
 
+_UNAVAILABLE: Final = (ApiUnavailableError, PubSubUnavailableError, WarehouseUnavailableError)
 _WRONG_USAGE: Final = (SettingsError, HomeUnwritableError, InputError, InvalidNameError, RequestInvalidError)
 
 
@@ -60,7 +61,8 @@ def exit_code_of(error: RefeedError) -> ExitCode:
     # What the API finds invalid is a RequestRefusedError; this was found here, in arguments, options and settings.
     if isinstance(error, _WRONG_USAGE):
         return ExitCode.WRONG_USAGE
-    if isinstance(error, ApiUnavailableError | PubSubUnavailableError | WarehouseUnavailableError):
+    # It may be the API that found it so.
+    if isinstance(error, _UNAVAILABLE) or error.details.get("code") in {kind.code for kind in _UNAVAILABLE}:
         return ExitCode.UNAVAILABLE
     if isinstance(error, RequestRefusedError) or error.code == "query_refused":
         return ExitCode.REFUSED

@@ -30,6 +30,9 @@ from sql.violation import QueryRefusedError, Violation
         (ApiUnavailableError(), ExitCode.UNAVAILABLE),
         (PubSubUnavailableError(), ExitCode.UNAVAILABLE),
         (RequestRefusedError(), ExitCode.REFUSED),
+        (RequestRefusedError(code="pubsub_unavailable", status=503), ExitCode.UNAVAILABLE),
+        (RequestRefusedError(code="warehouse_unavailable", status=503), ExitCode.UNAVAILABLE),
+        (RequestRefusedError(code="service_busy", status=429), ExitCode.REFUSED),
         (QueryRefusedError([Violation("x", "y", 1, 1)]), ExitCode.REFUSED),
     ],
 )
