@@ -147,7 +147,12 @@ def _line_of(scope: Scope, status: int, location: str | None) -> AuditLine:
         actor=f"unknown at {address_of(scope)}" if principal is None else principal.name,
         action=known or scope["method"][:_METHOD_CHARS],
         # One line for each address would let a caller write without end.
-        target="" if status == _TOO_MANY else (location or scope["path"])[:_CHARS],
+        target="" if status == _TOO_MANY else _printable(location or scope["path"])[:_CHARS],
         outcome=outcome,
-        why=f"{status} {why}".strip()[:_WHY_CHARS],
+        why=_printable(f"{status} {why}".strip())[:_WHY_CHARS],
     )
+
+
+def _printable(text: str) -> str:
+    """Return the text with escapes for what no database keeps, such as NUL, or a terminal would obey."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)

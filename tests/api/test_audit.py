@@ -26,6 +26,19 @@ def lines_of(api: Any, call: Callable[[], Any]) -> list[tuple[str, str, str, str
     return [(e.actor, e.action, e.target, e.outcome, e.why) for e in api.audit()[before:]]
 
 
+def test_a_refused_call_is_kept_whatever_its_path_has(
+    start_api: Callable[..., Any], make_postgresql_store: Callable[[], str]
+) -> None:
+    """PostgreSQL keeps no NUL in a text."""
+    api = start_api(REFEED_JOB_STORE=make_postgresql_store())
+    api.make_key(ADMIN, name="first")
+    with api.client() as nobody:
+        found = lines_of(api, lambda: nobody.get("/messages/m%00\u2028/data?topic=orders"))
+    assert [(target, outcome) for _, _, target, outcome, _ in found] == [
+        (r"/messages/m\x00\u2028/data", "refused")
+    ]
+
+
 def test_refused_calls_are_kept_with_who_and_why(closed: Any) -> None:
     with closed.client() as nobody:
         assert lines_of(closed, lambda: nobody.get("/backfills")) == [
