@@ -44,7 +44,7 @@ from console.sign_in import (
 from console.sources import read_source_letter_payload
 from console.view import MEDIA_TYPES, asset_url, find_zone, make_url, read_asset, render
 from console.visit import SESSION_COOKIE, RecentReads, SignedOutError, Visit, problem_of, read_part
-from model.errors import ApiUnavailableError, ForbiddenError, RequestRefusedError
+from model.errors import ApiUnavailableError, ForbiddenError, RequestRefusedError, RequestTimeoutError
 
 _MAX_THREADS: Final = 16
 _SEE_OTHER: Final = 303
@@ -321,11 +321,12 @@ class Console:
                 return RedirectResponse(_sign_in_url(request), _SEE_OTHER)
             except ApiUnavailableError as error:
                 return _error_page(request, error.message, error.code, _UNAVAILABLE)
-            except ForbiddenError as error:
-                return _error_page(request, error.message, error.code, 403)
+            except (ForbiddenError, RequestTimeoutError) as error:
+                status = 403 if isinstance(error, ForbiddenError) else 408
+                return _error_page(request, error.message, error.code, status)
             except RequestRefusedError as error:
-                code, status = error.details.get("code", error.code), error.details.get("status", 500)
-                return _error_page(request, error.message, str(code), int(status))
+                code, status = error.details.get("code", error.code), int(error.details.get("status", 500))
+                return _error_page(request, error.message, str(code), status)
 
         return answered
 

@@ -2,20 +2,22 @@
 
 import hashlib
 import hmac
+from asyncio import timeout
 from collections.abc import Callable
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
 from starlette.datastructures import MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from model.errors import ForbiddenError
+from model.errors import ForbiddenError, RequestTimeoutError
 from model.variables import is_loopback_name
 
 FORM_COOKIE: Final = "refeed_form"
 _TOKEN_FIELD: Final = "form_token"  # noqa: S105  a field's name
 _MAX_FORM_BYTES: Final = 1024 * 1024
+_FORM_SECONDS: Final = 30.0
 _OWN_SITES: Final = ("", "same-origin", "none")
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'self' 'unsafe-inline'; "
@@ -58,13 +60,18 @@ async def read_form(request: Request, session: str | None) -> dict[str, str]:
 
     Raises:
         ForbiddenError: another page sent it, it has no token of this browser, or it is too large.
+        RequestTimeoutError: it was not there in time, or its browser has left.
     """
     check_own_page(request)
     body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > _MAX_FORM_BYTES:
-            raise ForbiddenError(f"A form has {_MAX_FORM_BYTES:,} bytes at most.")
+    try:
+        async with timeout(_FORM_SECONDS):
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > _MAX_FORM_BYTES:
+                    raise ForbiddenError(f"A form has {_MAX_FORM_BYTES:,} bytes at most.")
+    except (TimeoutError, ClientDisconnect) as exc:
+        raise RequestTimeoutError(f"The form was not there within {_FORM_SECONDS:g} s; nothing was done.") from exc
     fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
     wanted = form_token(request.cookies.get(FORM_COOKIE, ""), session)
     if not request.cookies.get(FORM_COOKIE) or not hmac.compare_digest(

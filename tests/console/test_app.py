@@ -1,6 +1,8 @@
 """The console's pages over a real API, without a browser."""
 
 import re
+import socket
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -200,6 +202,21 @@ def test_a_form_of_another_page_or_browser_does_nothing(yard: Yard, signed_in: h
         sign_in(other, yard.key)
         assert other.post(path, data=fields).status_code == 403
     assert yard.api.store.get(yard.running).state is JobState.PAUSED
+
+
+def test_a_form_that_does_not_arrive_is_answered_and_no_error_of_the_service(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("console.guard._FORM_SECONDS", 0.5)
+    part = f"POST /console/sign-in HTTP/1.1\r\nHost: 127.0.0.1:{yard.api.port}\r\nContent-Length: 9\r\n\r\nkey="
+    # Until the other side closes the connection.
+    answer = yard.api.send_raw(part.encode())
+    assert answer.startswith(b"HTTP/1.1 408 "), answer[:100]
+    with socket.create_connection(("127.0.0.1", yard.api.port), timeout=SECONDS) as connection:
+        connection.sendall(part.encode())
+        time.sleep(0.1)
+    time.sleep(0.2)
+    assert "Exception in ASGI application" not in caplog.text
 
 
 def test_what_is_dangerous_needs_the_name_typed_and_what_was_seen_to_be_true_still(
