@@ -3,10 +3,11 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from model.errors import ManifestInvalidError
 from model.naming import did_you_mean
 from model.rollout_record import ROLLOUT_KIND, RolloutSide
 from model.stream_options import OPTIONS, StreamKind, overridable, parse_options, read_variables
@@ -34,6 +35,7 @@ _REFUSED: Final = (
 )
 _RULES: Final = tuple((re.compile(pattern, re.IGNORECASE), why) for pattern, why in _REFUSED)
 
+Manifest = TypeVar("Manifest", bound=BaseModel)
 # Where a fault is, and a sentence.
 Found = tuple[tuple[str | int, ...], str]
 
@@ -142,8 +144,24 @@ class RolloutManifest(RolloutWanted):
 
 
 def read_rollout(document: Mapping[str, Any]) -> RolloutManifest:
-    """Return the rollout that the document of a manifest is."""
-    return RolloutManifest.model_validate_json(json.dumps(document))
+    """Return the rollout that the document of a manifest is; raises as :func:`read_document`."""
+    return read_document(RolloutManifest, document)
+
+
+def read_document(kind: type[Manifest], document: Mapping[str, Any]) -> Manifest:
+    """Return the manifest that the store has kept as ``document``.
+
+    Raises:
+        ManifestInvalidError: this release does not take it; a newer one did, or an older one that checked less.
+    """
+    try:
+        return kind.model_validate_json(json.dumps(document))
+    except ValidationError as exc:
+        faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in exc.errors()[:3])
+        raise ManifestInvalidError(
+            f"{document.get('name')} is kept in a form that this release does not take ({faults}): apply it "
+            "again, or delete it."
+        ) from exc
 
 
 def find_faults(value: Mapping[str, Any]) -> Iterator[Found]:

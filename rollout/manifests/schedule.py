@@ -12,7 +12,7 @@ from model.errors import RequestInvalidError
 from model.plain_yaml import walk_texts
 from reporting.request import MergeCreate
 from rollout.manifests.cron import Cron, Timing, parse_zone
-from rollout.manifests.rollout import Found, ManifestPart, RolloutWanted
+from rollout.manifests.rollout import Found, ManifestPart, RolloutWanted, read_document
 from rollout.manifests.rollout import find_faults as find_rollout_faults
 from rollout.manifests.slots import Slot, fill_request, is_slot
 from sql.parameters import parse_parameters
@@ -162,8 +162,8 @@ class ScheduleManifest(ManifestPart):
 
 
 def read_schedule(document: Mapping[str, Any]) -> ScheduleManifest:
-    """Return the schedule that the document of a manifest is."""
-    return ScheduleManifest.model_validate_json(json.dumps(document))
+    """Return the schedule that the document of a manifest is; raises as :func:`read_document`."""
+    return read_document(ScheduleManifest, document)
 
 
 def find_faults(value: Mapping[str, Any]) -> Iterator[Found]:

@@ -1,7 +1,8 @@
 """The engine of schedules: gives every slot that is due its run, once, and follows runs to their end."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -59,7 +60,7 @@ class Scheduler:
     A slot's run is one row, which only one replica can add; its job is made by a key of the slot, so that a
     replica that goes on after another one's death gets the same job. A start that fails for a passing reason is
     tried again every minute until the next slot is due. A look that fails is done again by the next one, and a
-    fault of one run keeps no other from its step.
+    fault of one schedule keeps no other from its slots.
     """
 
     def __init__(
@@ -80,16 +81,12 @@ class Scheduler:
         now = self._store.now() if records else None
         for record in records.values():
             if now is not None and record.paused is None:
-                self._settle(record, now)
+                with _apart(record.name):
+                    self._settle(record, now)
         living = self._store.list_living_runs()
         for run in living:
-            try:
+            with _apart(run.schedule):
                 self._advance(run, records.get(run.schedule), living)
-            except StoreUnavailableError:
-                raise
-            except RefeedError as exc:
-                # Such as a cancel that the schedule may not do any more.
-                _LOG.warning("slot waits", schedule=run.schedule, slot=run.slot.isoformat(), problem=exc.message)
         known = {(run.schedule, run.slot) for run in living}
         self._tried_at = {key: at for key, at in self._tried_at.items() if key in known}
 
@@ -160,6 +157,17 @@ class Scheduler:
         pauses = _why_pause(run, record, why) if state is RunState.FAILED and record is not None else None
         if self._store.change_run(run, state, why=why, pauses=pauses):
             _LOG.info("slot is done", schedule=run.schedule, slot=run.slot.isoformat(), state=state.value)
+
+
+@contextmanager
+def _apart(schedule: str) -> Iterator[None]:
+    """Keep a schedule's fault from the others: a cancel that it may not do, a document of another release."""
+    try:
+        yield
+    except StoreUnavailableError:
+        raise
+    except RefeedError as exc:
+        _LOG.warning("schedule waits", schedule=schedule, problem=exc.message)
 
 
 def _why_pause(run: ScheduleRun, record: ManifestRecord, why: str | None) -> str | None:

@@ -9,7 +9,12 @@ from typing import Any, Final, Literal
 import structlog
 
 from jobs.store import JobStore
-from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
+from model.errors import (
+    ManifestChangedError,
+    ManifestInvalidError,
+    ManifestNotFoundError,
+    ManifestOwnedError,
+)
 from model.manifest_record import ManifestRecord, ScheduleRun
 from model.moment import render_moment
 from model.naming import did_you_mean
@@ -254,10 +259,14 @@ class ManifestService:
         rollout: NewRollout | None = None,
     ) -> ManifestRecord:
         def keeps_slots(before: ManifestRecord) -> bool:
-            spec = read_spec(before.document)
-            return spec.kind == manifest.kind == schedule.KIND and all(
-                getattr(spec, name) == getattr(manifest.spec, name) for name in _TIMING
-            )
+            if not before.kind == manifest.kind == schedule.KIND:
+                return False
+            try:
+                spec = read_schedule(before.document)
+            except ManifestInvalidError:
+                # Of another release: nobody knows which slots it meant.
+                return False
+            return all(getattr(spec, name) == getattr(manifest.spec, name) for name in _TIMING)
 
         record = self._store.put_manifest(
             manifest.name,

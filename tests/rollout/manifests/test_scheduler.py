@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from jobs.store import JobStore
-from model.errors import ForbiddenError, RefeedError, RegistryError, RequestInvalidError, TopicNotFoundError
+from jobs.store.tables import MANIFESTS
+from model.errors import (
+    ForbiddenError,
+    ManifestInvalidError,
+    RefeedError,
+    RegistryError,
+    RequestInvalidError,
+    TopicNotFoundError,
+)
 from model.manifest_record import RunState, ScheduleRun
 from model.principal import SCOPES, Principal
 from model.stream_options import StreamKind
@@ -440,6 +448,22 @@ def test_a_run_that_can_t_be_cancelled_keeps_no_other_schedule_from_its_job(yard
     yard.jobs.end("02 01:00")
     yard.go(hours(1))
     assert yard.runs("later")[-1] == ("02 03:00", "RUNNING")
+
+
+def test_a_schedule_that_a_newer_release_has_kept_keeps_no_other_from_its_slots(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    yard.apply(HOURLY.replace("hourly", "later"))
+    document = {**yard.store.get_manifest("hourly").document, "jitter": 5}
+    with yard.store._database.write() as connection:
+        named = MANIFESTS.c.name == "hourly"
+        connection.execute(MANIFESTS.update().where(named).values(document=document))
+    yard.go(hours(1))
+    assert (yard.runs(), len(yard.runs("later"))) == ([], 1)
+    with pytest.raises(ManifestInvalidError, match=r"hourly is kept in a form .* \(jitter: .* apply it again"):
+        yard.service.get_schedule("hourly", principal=ANN)
+    yard.apply(f"{HOURLY}description: again\n")
+    yard.go(hours(1))
+    assert len(yard.runs()) == 1
 
 
 def test_what_has_not_begun_of_a_schedule_that_became_a_rollout_never_does(yard: Yard) -> None:
