@@ -28,7 +28,8 @@ def error_from(exc: Exception, what: str) -> OSError:
             f"No valid Google credentials were found: run 'gcloud auth application-default login' ({text})."
         )
     if isinstance(exc, api.NotFound):
-        if "bucket" in str(exc).lower():
+        # The address is in the text too, and with it the bucket's name.
+        if "bucket does not exist" in str(exc):
             return FolderUnavailableError(f"{text} Create the bucket, or mend REFEED_JOBS_FOLDER.")
         return FileNotFoundError(text)
     if isinstance(exc, api.Forbidden | api.Unauthorized):
