@@ -124,7 +124,8 @@ class KeyIndex:
                     self._files.delete_file(found.path)
 
     def _publish(self, runs: list[str]) -> "KeyIndex":
-        number = max(self.number + 1, time.time_ns() // 1000)
+        # No clock and no count: merges that race begin from the same state.
+        number = uuid.uuid4().int >> 66
         path = f"{self._folder}/{_manifest(number)}"
         with our_errors("writing the index of keys"):
             self._files.create_dir(self._folder)

@@ -1,6 +1,7 @@
 """The index of keys beside a reporting table."""
 
 import json
+import time
 
 import numpy as np
 
@@ -23,3 +24,12 @@ def test_an_index_of_other_columns_is_lost_and_one_of_an_earlier_refeed_is_not(t
     manifest = tmp_path / FOLDER / f"{index.number}.json"
     manifest.write_text(json.dumps({"runs": json.loads(manifest.read_text())["runs"]}))
     assert not KeyIndex(str(tmp_path), index.number, ["id"]).is_lost
+
+
+def test_two_merges_that_race_while_the_clock_is_behind_make_two_states(tmp_path, monkeypatch):
+    base = KeyIndex(str(tmp_path), 0, ["id"]).add(KeyDays(HASHES[:1], np.array([5], np.int32)))
+    monkeypatch.setattr(time, "time_ns", lambda: 0)
+    one = KeyIndex(str(tmp_path), base.number, ["id"]).add(KeyDays(HASHES[1:2], np.array([6], np.int32)))
+    other = KeyIndex(str(tmp_path), base.number, ["id"]).add(KeyDays(HASHES[2:], np.array([7], np.int32)))
+    assert KeyIndex(str(tmp_path), one.number, ["id"]).find(HASHES).days.tolist() == [5, 6]
+    assert KeyIndex(str(tmp_path), other.number, ["id"]).find(HASHES).days.tolist() == [5, 7]
