@@ -145,28 +145,29 @@ def _run_load(
         labels=clients.connection.labels_for("large_rows"),
     )
     job_id = f"refeed-load-{uuid.uuid4().hex}"
-    begun: list[str] = []
     what = f"loading {len(rows)} large rows into {staged}"
+    number = 1
 
     def call() -> WarehouseError | None:
-        # An id for each try: one whose answer was lost is looked up, until it is known, before another is begun.
-        found = find_job(clients, begun[-1], what, seconds=0.0) if begun else None
-        if found is not None and found.error_result is None:
-            found.result(retry=None, timeout=_LOAD_SECONDS)
-            return None
-        begun.append(f"{job_id}-{len(begun) + 1}")
+        nonlocal number
+        own_id, job = f"{job_id}-{number}", None
         file.seek(0)
         try:
-            job = clients.rest().load_table_from_file(
-                file, str(staged), job_id=begun[-1], job_config=config, timeout=_LOAD_SECONDS
-            )
+            try:
+                job = clients.rest().load_table_from_file(
+                    file, str(staged), job_id=own_id, job_config=config, timeout=_LOAD_SECONDS
+                )
+            except api.Conflict:
+                # BigQuery runs an id once: the answer to an earlier try was lost, or that came late.
+                job = clients.rest().get_job(own_id, **ONCE)
             job.result(retry=None, timeout=_LOAD_SECONDS)
-        except api.BadRequest as exc:
-            # "BigQuery error messages": invalid is what the data itself is refused with.
+        except SDK_ERRORS as exc:
             error = error_from(exc, what, JOB_ROLE)
-            if isinstance(error, WarehouseUnavailableError):
-                raise
-            return error
+            # "BigQuery error messages": invalid is what the data itself is refused with.
+            if isinstance(exc, api.BadRequest) and not isinstance(error, WarehouseUnavailableError):
+                return error
+            number += job is not None and job.error_result is not None
+            raise
         return None
 
     return call_bigquery(call, what, seconds=_LOAD_SECONDS, role=JOB_ROLE)

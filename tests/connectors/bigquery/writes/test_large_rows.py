@@ -1,5 +1,6 @@
 """Rows too large for an append request: they arrive as they are, whatever columns their table has."""
 
+import io
 import json
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
@@ -114,6 +115,29 @@ def test_rows_whose_load_was_answered_to_nobody_and_can_not_be_looked_up_at_once
     staged, _ = load_large_rows(clients, table.id, [pa.RecordBatch.from_pylist([ROW], schema=ARROW)])
     assert shared_standin.open_faults() == []
     insert_large_rows(clients, table.id, staged, job="refeed-staged-once", seconds=30)
+    assert table.read_rows() == [as_read(ROW)]
+    clients.close()
+
+
+def test_rows_whose_load_arrives_after_it_was_tried_again_arrive_once(table, settings):
+    clients = Clients(Connection.of("shop", settings.bigquery))
+    rest = clients.rest()
+    load = rest.load_table_from_file
+
+    def arrive_late(file, *given, **options):
+        copy = io.BytesIO(file.getvalue())
+
+        def arrive_before(*others, **other_options):
+            rest.load_table_from_file = load
+            load(copy, *given, **options).result()
+            return load(*others, **other_options)
+
+        rest.load_table_from_file = arrive_before
+        raise requests.exceptions.Timeout
+
+    rest.load_table_from_file = arrive_late
+    staged, _ = load_large_rows(clients, table.id, [pa.RecordBatch.from_pylist([ROW], schema=ARROW)])
+    insert_large_rows(clients, table.id, staged, job="refeed-staged-late", seconds=30)
     assert table.read_rows() == [as_read(ROW)]
     clients.close()
 
