@@ -184,11 +184,13 @@ class LakeTable(DurableTable):
 
         Raises:
             LeaseLostError: another one took it at the same moment.
+            StorageFullError, WarehouseError: it is not taken, or nobody knows of it.
         """
         table = self._table()
         epoch = int(table.transaction_version(f"lease:{lease}") or 0) + 1
         try:
-            self._commit(table, [], {f"lease:{lease}": epoch})
+            with our_errors(f"taking the lease {lease}", but=CommitFailedError):
+                self._commit(table, [], {f"lease:{lease}": epoch})
         except CommitFailedError as exc:
             raise LeaseLostError(f"Another stream took the lease {lease} at this moment.", lease=lease) from exc
         return epoch

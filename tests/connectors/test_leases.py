@@ -1,6 +1,8 @@
 """Who holds a lease of the lake, whatever an earlier holder still writes."""
 
+import errno
 import json
+import os
 import time
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from connectors.lake.archive import LakeArchive
 from connectors.lake.leases import LakeLeases
-from model.errors import LeaseHeldError
+from model.errors import LeaseHeldError, StorageFullError
 from streams import lease as lease_module
 from streams.lease import hold_lease, refuse_held
 
@@ -96,3 +98,15 @@ def test_leases_whose_names_begin_alike_do_not_meet(archive):
     two.write_lease("backup-p2", two.take_lease("backup-p2"), b'{"stream": "two"}')
     assert one.read_lease("backup-p") == b'{"stream": "one"}'
     assert one.read_lease("backup-p3") is None
+
+
+def test_a_lease_that_the_disk_has_no_room_for_is_not_taken_and_says_so(archive, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    taker = archive.another()
+    with monkeypatch.context() as later:
+        later.setattr(os, "fsync", full)
+        with pytest.raises(StorageFullError):
+            taker.take_lease(LEASE)
+    assert taker.take_lease(LEASE) >= 1
