@@ -179,8 +179,9 @@ class LakeRowTable(LakeTable):
         Raises:
             WarehouseError: another commit came between, or the lake failed; nothing was deleted.
         """
+        files = self.data_files()
         first = datetime.fromisoformat(partition_value(since, self.partitioning)).replace(tzinfo=UTC)
-        files = [file for file in self.data_files() if file.partition >= first]
+        files = [file for file in files if file.partition >= first]
         return self._delete(files, lambda batch: _holds(batch, column, value))
 
     def delete_since(self, since: datetime) -> int:

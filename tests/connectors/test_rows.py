@@ -136,6 +136,15 @@ def test_a_table_keeps_its_partitioning_whatever_new_ones_are_to_have(table, tmp
     assert [row["id"] for row in reopened().read_rows()] == [2]
 
 
+def test_rows_are_deleted_from_a_table_whose_partitions_are_longer_than_those_of_new_ones(table, tmp_path):
+    named = RowSchema((Field("name", "STRING"), INGEST_TIME), "orders")
+    table.evolve(named)
+    write(table, named, {"name": "a"}, {"name": "b"})
+    (file,) = table.data_files()
+    reopened = LakeRowTable(str(tmp_path / "lake"), "staging.orders", "hour")
+    assert reopened.delete_where("name", "a", since=file.partition + timedelta(hours=1)) == 1
+
+
 def test_a_file_of_another_partitioning_is_not_committed_for_it_would_make_the_table_unreadable(table, tmp_path):
     table.evolve(FIRST)
     table.take_lease("l")
