@@ -62,9 +62,7 @@ def list_files(table: DeltaTable, uri: str, partitioning: Partitioning) -> list[
     Raises:
         WarehouseError: the table is partitioned by something else.
     """
-    actions = _actions_of(table)
-    if _partition_of(partitioning) not in actions.column_names:
-        raise WarehouseError(f"{uri} is not partitioned by {PARTITION_COLUMNS[partitioning].name}.")
+    actions, column = _partitioned_actions(table, partitioning)
     return [
         # The log holds paths percent-encoded, as the Delta protocol says.
         DataFile(f"{uri}/{unquote(path)}", size, rows, partition_start(partition))
@@ -72,7 +70,7 @@ def list_files(table: DeltaTable, uri: str, partitioning: Partitioning) -> list[
             actions.column("path").to_pylist(),
             actions.column("size_bytes").to_pylist(),
             actions.column("num_records").to_pylist(),
-            actions.column(_partition_of(partitioning)).to_pylist(),
+            actions.column(column).to_pylist(),
             strict=True,
         )
     ]
@@ -100,8 +98,11 @@ def files_between(table: DeltaTable, column: str, window: Window, partitioning: 
     """Return the files that may have rows with a value of ``column`` in ``window``, by their least values.
 
     ``column`` is a time at or before a row's ingestion.
+
+    Raises:
+        WarehouseError: the table is partitioned by something else.
     """
-    actions, partition = _actions_of(table), _partition_of(partitioning)
+    actions, partition = _partitioned_actions(table, partitioning)
     ends = [name for name in (f"min.{column}", f"max.{column}") if name in actions.column_names]
     found = []
     for row in actions.select(["path", partition, *ends]).to_pylist():
@@ -130,5 +131,11 @@ def _actions_of(table: DeltaTable) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=True))
 
 
-def _partition_of(partitioning: Partitioning) -> str:
-    return f"partition.{PARTITION_COLUMNS[partitioning].name}"
+def _partitioned_actions(table: DeltaTable, partitioning: Partitioning) -> tuple[pa.Table, str]:
+    """Return what the log says of the files, and the column that has the partitions."""
+    actions, name = _actions_of(table), PARTITION_COLUMNS[partitioning].name
+    if f"partition.{name}" not in actions.column_names:
+        raise WarehouseError(
+            f"{table.table_uri} is not partitioned by {name}: set REFEED_ARCHIVE_PARTITIONING to what it is."
+        )
+    return actions, f"partition.{name}"

@@ -16,6 +16,7 @@ from connectors.lake.files import LakeArchiveWriter, WrittenFile
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.archive import Attempt, IdSpan
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError
+from model.read_budget import ReadBudget
 from model.window import Window
 
 
@@ -352,3 +353,19 @@ def test_ids_are_found_after_small_files_were_merged(archive):
     assert archive.compact() == 1
     span = IdSpan(datetime(2024, 3, 1, tzinfo=UTC), datetime.now(UTC) + timedelta(days=1))
     assert sum(batch.num_rows for batch in archive.another().read_ids(span)) == 2
+
+
+def test_an_archive_of_another_partitioning_is_refused_in_words_whoever_reads_it(archive, tmp_path):
+    epoch = archive.take_lease("l")
+    archive.commit([write(archive, b"one")], Attempt("s", 1, "l", epoch))
+    another = "hour" if archive.partitioning == "day" else "day"
+    other = LakeArchive(str(tmp_path / "lake"), "backup.messages", another)
+    now = datetime.now(UTC)
+    window = Window(now - timedelta(hours=1), now + timedelta(hours=1))
+    for read_them in (
+        lambda: other.data_files(window),
+        lambda: other.statistics(window),
+        lambda: list(other.read_messages(["orders"], window, ReadBudget(0))),
+    ):
+        with pytest.raises(WarehouseError, match="set REFEED_ARCHIVE_PARTITIONING to what it is"):
+            read_them()
