@@ -1,7 +1,7 @@
 """The record of attempts: a stream notes what it is about to commit, through a fence that its successor closes."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -51,6 +51,7 @@ class AttemptNotes:
         self._clients = clients
         self._table = table
         self.ids_schema = ids_schema
+        self._noted_at = datetime.fromtimestamp(0, UTC)
 
     def open_fence(self) -> str:
         """Return a new fence's name."""
@@ -63,7 +64,7 @@ class AttemptNotes:
     def add(self, appender: StreamAppender, note: AttemptNote, ids: pa.Table | None) -> None:
         """Note ``note`` durably, its ids first; a note that is there is whole."""
         rows: list[dict[str, Any]] = []
-        common = _row(note)
+        common = self._row(note)
         if ids is not None and ids.num_rows:
             kept = ids.select(self.ids_schema.names).cast(self.ids_schema).combine_chunks()
             step = max(1, int(kept.num_rows * _IDS_BYTES / max(kept.nbytes, 1)))
@@ -77,7 +78,7 @@ class AttemptNotes:
 
     def abandon(self, appender: StreamAppender, note: AttemptNote) -> None:
         """Note that the attempt's rows are gone and will never be committed."""
-        row = {**_row(note), "kind": "abandoned"}
+        row = {**self._row(note), "kind": "abandoned"}
         appender.append([pa.RecordBatch.from_pylist([row], schema=_SCHEMA)])
 
     def newest(self, lease: str) -> AttemptNote | None:
@@ -112,12 +113,13 @@ class AttemptNotes:
         query = QueryJob(self._clients, sql.format(table=f"`{self._table}`"), "attempts", typed(parameters))
         return query.rows(f"reading {self._table}")
 
-
-def _row(note: AttemptNote) -> dict[str, Any]:
-    return {
-        "lease": note.lease,
-        "epoch": note.epoch,
-        "stream": note.stream,
-        "attempt": note.attempt,
-        "noted_at": datetime.now(UTC),
-    }
+    def _row(self, note: AttemptNote) -> dict[str, Any]:
+        # The notes of an epoch are in the order of their times, also where the clock is put back.
+        self._noted_at = max(datetime.now(UTC), self._noted_at + timedelta(microseconds=1))
+        return {
+            "lease": note.lease,
+            "epoch": note.epoch,
+            "stream": note.stream,
+            "attempt": note.attempt,
+            "noted_at": self._noted_at,
+        }

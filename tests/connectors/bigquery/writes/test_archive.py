@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 
+from connectors.bigquery.writes import attempt_notes as attempt_notes_module
 from connectors.bigquery.writes import attempts as attempts_module
 from connectors.bigquery.writes.appender import StreamAppender
 from connectors.bigquery.writes.archive import BigQueryArchive
@@ -101,6 +102,23 @@ def test_a_commit_whose_outcome_is_unknown_is_finished_by_the_next_start(world, 
     assert world.archive.settle(world.attempt(1))
     world.restart()
     assert world.ids() == Counter(["1"])
+
+
+def test_the_newest_attempt_is_settled_also_when_the_clock_was_put_back_before_it(world, monkeypatch):
+    class Earlier(datetime):
+        @classmethod
+        def now(cls, tz=None):
+            return datetime.now(tz) - timedelta(hours=1)
+
+    world.commit([world.write(b"a")], 1, "1")
+    monkeypatch.setattr(attempts_module, "COMMIT_SECONDS", 0.2)
+    monkeypatch.setattr(attempt_notes_module, "datetime", Earlier)
+    world.standin.fault("BatchCommitWriteStreams", status="UNAVAILABLE", count=100)
+    with pytest.raises(CommitOutcomeUnknownError):
+        world.commit([world.write(b"b", first=2)], 2, "2")
+    world.standin.clear_faults()
+    world.restart()
+    assert world.ids() == Counter(["1", "2"])
 
 
 def test_nothing_is_committed_under_a_lease_whose_last_holder_could_not_be_settled(world, monkeypatch):
