@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from connectors.lake.data_files import DataFile
 from connectors.lake.errors import our_errors
-from connectors.lake.files import VOLUMES_KEY, count_volumes, open_folder
+from connectors.lake.files import VOLUMES_KEY, count_volumes, open_folder, sync_file
 from connectors.lake.tables import LakeTable
 from model.volume import HourCounts, HourVolumes, add_counts, hours_of, volumes_of
 from model.window import Window
@@ -85,6 +85,8 @@ class LakeVolumes:
             path = f"{folder}/{_BESIDE}/{name}.json"
             with filesystem.open_output_stream(f"{path}.tmp") as target:
                 target.write(json.dumps(counts).encode())
+            if isinstance(filesystem, pafs.LocalFileSystem):
+                sync_file(f"{path}.tmp")
             filesystem.move(f"{path}.tmp", path)
 
     def _files(self, window: Window | None) -> Sequence[DataFile]:

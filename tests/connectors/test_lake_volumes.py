@@ -1,5 +1,6 @@
 """The volumes of a lake's archive: files of this Refeed say them, those of an earlier one are counted once."""
 
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -90,6 +91,25 @@ def test_files_of_an_earlier_refeed_are_unknown_until_they_are_counted(
         after = read(archive)
         assert (totals(after), after.unknown) == ({"orders": (2, 5), "members": (1, 2)}, ())
     assert (home.open().uncounted(), home.open().count()) == ((0, 0), 0)
+
+
+def test_volumes_beside_a_file_are_durable_before_they_get_their_name(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home.add_as_before(monkeypatch, "orders", b"1234")
+    synced: list[tuple[str, bytes]] = []
+    fsync = os.fsync
+
+    def noted(descriptor: int) -> None:
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        synced.append((path.name, path.read_bytes()))
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    home.archive.count()
+    (beside,) = Path(home.archive.uri, "_refeed_volumes").iterdir()
+    # A power cut would leave an empty file, which nobody can read, and no volume of its day could be shown.
+    assert synced == [(f"{beside.name}.tmp", beside.read_bytes())]
 
 
 def test_vacuum_leaves_what_was_counted_alone(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
