@@ -76,7 +76,7 @@ class KeyIndex:
 
     @property
     def is_lost(self) -> bool:
-        """Whether this state is gone, or is of another key; then only :meth:`rebuild` may be called."""
+        """Whether a file of this state is gone, or its key is another; only :meth:`rebuild` may be called then."""
         return self._runs is None
 
     def find(self, hashes: Hashes) -> KeyDays:
@@ -171,9 +171,13 @@ class KeyIndex:
             if self._files.get_file_info(path).type is not pafs.FileType.File:
                 return None
             with self._files.open_input_stream(path) as source:
-                found = json.loads(source.read())
+                manifest = json.loads(source.read())
+            runs = list(manifest["runs"])
+            found = self._files.get_file_info([f"{self._folder}/{name}" for name in runs])
         # An earlier Refeed did not write the key down.
-        return list(found["runs"]) if found.get("key", self._key) == self._key else None
+        is_ours = manifest.get("key", self._key) == self._key
+        # Without one of the files each merge would take another for quicker, for ever.
+        return runs if is_ours and all(each.type is pafs.FileType.File for each in found) else None
 
 
 def _manifest(number: int) -> str:

@@ -33,3 +33,13 @@ def test_two_merges_that_race_while_the_clock_is_behind_make_two_states(tmp_path
     other = KeyIndex(str(tmp_path), base.number, ["id"]).add(KeyDays(HASHES[2:], np.array([7], np.int32)))
     assert KeyIndex(str(tmp_path), one.number, ["id"]).find(HASHES).days.tolist() == [5, 6]
     assert KeyIndex(str(tmp_path), other.number, ["id"]).find(HASHES).days.tolist() == [5, 7]
+
+
+def test_an_index_of_which_a_part_is_gone_is_lost_and_can_be_built_again(tmp_path):
+    made = KeyIndex(str(tmp_path), 0, ["id"]).add(KeyDays(HASHES, np.array([5, 6, 7], np.int32)))
+    (run,) = (tmp_path / "_refeed_index").glob("*.run")
+    run.unlink()
+    found = KeyIndex(str(tmp_path), made.number, ["id"])
+    assert found.is_lost
+    built = found.rebuild(KeyDays(HASHES, np.array([5, 6, 7], np.int32)))
+    assert KeyIndex(str(tmp_path), built.number, ["id"]).find(HASHES).days.tolist() == [5, 6, 7]
