@@ -4,12 +4,14 @@ import os
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass, replace
 from datetime import time
 from pathlib import Path
 from typing import Any, Final, Literal, cast, get_args
 
 from model import variables
+from model.disk import sync
 from model.errors import SettingsError
 from model.label import parse_label
 from model.principal import UPLOAD_SCOPES, Grant, parse_grants, parse_scopes
@@ -301,7 +303,8 @@ class Settings:
         """Return REFEED_SECRET, or the one kept in the home, made at first use and readable by its owner only.
 
         Raises:
-            SettingsError: REFEED_SECRET is a reference that was not resolved; it must never be the secret itself.
+            SettingsError: REFEED_SECRET is a reference that was not resolved, which must never be the secret itself,
+                or the home's file is empty: its replays would pass the filters of the secret that was there.
         """
         if self.secret:
             if is_wrapped(self.secret):
@@ -313,16 +316,25 @@ class Settings:
             # A name of its own for every thread too: a shared one could be linked half written.
             temporary = path.with_suffix(f".{secrets.token_hex(8)}")
             descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                file.write(secrets.token_hex(32))
             try:
+                with os.fdopen(descriptor, "w") as file:
+                    file.write(secrets.token_hex(32))
+                    # Subscriptions get its token next: a power cut must not leave a file without it.
+                    file.flush()
+                    os.fsync(file.fileno())
                 # link fails when another process was first: then that one's secret counts.
-                os.link(temporary, path)
-            except FileExistsError:
-                pass
+                with suppress(FileExistsError):
+                    os.link(temporary, path)
+                sync(self.home)
             finally:
                 temporary.unlink()
-        return path.read_text().strip()
+        secret = path.read_text().strip()
+        if not secret:
+            raise SettingsError(
+                f"{path} is empty: put it back from a copy, or set REFEED_SECRET to what it was. If that is lost, "
+                "delete the file, then detach and attach every topic: their subscriptions know the lost one."
+            )
+        return secret
 
 
 def find_home(env: Mapping[str, str]) -> Path:

@@ -1,3 +1,4 @@
+import os
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from datetime import time
@@ -65,6 +66,24 @@ def test_two_first_users_of_a_home_get_one_secret(tmp_path):
     settings = read_settings({}, home=tmp_path)
     with ThreadPoolExecutor(8) as pool:
         assert len(set(pool.map(lambda _: settings.replay_secret(), range(32)))) == 1
+
+
+def test_the_secret_is_on_the_disk_before_anybody_uses_it(tmp_path, monkeypatch):
+    synced = []
+
+    def sync(descriptor):
+        found = os.fstat(descriptor)
+        synced.append("folder" if stat.S_ISDIR(found.st_mode) else found.st_size)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    secret = read_settings({}, home=tmp_path).replay_secret()
+    assert synced == [len(secret), "folder"]
+
+
+def test_a_file_of_the_secret_that_lost_it_is_no_secret(tmp_path):
+    (tmp_path / "secret").touch()
+    with pytest.raises(SettingsError, match="secret is empty.*from a copy"):
+        read_settings({}, home=tmp_path).replay_secret()
 
 
 def test_a_secret_from_the_environment_is_not_written_down(tmp_path):
