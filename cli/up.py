@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from app.deployment import Deployment
     from rollout.process import StreamProcess
 
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _LOOK_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.05
 _END_SECONDS: Final = 10.0
@@ -46,6 +47,7 @@ def up(
 ) -> None:
     """Run the Pub/Sub server, the backup stream, the API and the pipeline on 127.0.0.1 until Ctrl-C drains them.
 
+    A terminal that is closed drains them too, unless 'nohup' started it.
     Each group of sources in the registry (REFEED_REGISTRY) has a stream; the API merges staging every night. A
     process that dies is started again; one that keeps dying ends everything, with its log's last lines, unless
     it is one of the pipeline's streams, which are tried again every minute. A stream that was drained or cancelled
@@ -55,8 +57,10 @@ def up(
 
     settings = command_settings()
     make_home(settings.home)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.default_int_handler)
+    for number in _ENDING:
+        # nohup has it go on when its terminal is closed.
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     with _hold_home(settings.home) as record:
         check_port_free(port, "--port")
         check_port_free(pubsub_port, "--pubsub-port")
@@ -85,7 +89,7 @@ def up(
                 _run(stack, children, streams, record)
             except KeyboardInterrupt:
                 # One Ctrl-C is enough; another one must not cut the draining short.
-                for number in (signal.SIGTERM, signal.SIGINT):
+                for number in _ENDING:
                     signal.signal(number, signal.SIG_IGN)
                 err.print("draining ...")
     err.print("all stopped")

@@ -43,7 +43,7 @@ def sleeper(tmp_path: Path) -> Iterator[Child]:
 @pytest.fixture
 def signals() -> Iterator[None]:
     """The process's handlers as they were, afterwards: one that drains hears no further Ctrl-C."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -207,6 +207,28 @@ def test_everything_is_ended_in_order_also_after_an_error(
         assert not started.is_running
     finally:
         started.kill()
+
+
+@pytest.mark.parametrize(
+    ("before", "wanted"),
+    [(signal.SIG_DFL, signal.default_int_handler), (signal.SIG_IGN, signal.SIG_IGN)],
+    ids=["closed", "nohup"],
+)
+@pytest.mark.usefixtures("home", "signals")
+def test_a_terminal_that_is_closed_drains_unless_nohup_says_to_go_on(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, before: Any, wanted: Any
+) -> None:
+    handlers: list[Any] = []
+
+    def start(*_: Any, **__: Any) -> None:
+        handlers.append(signal.getsignal(signal.SIGHUP))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cli.stack.Stack.start", start)
+    signal.signal(signal.SIGHUP, before)
+    result = refeed("up", "--port", free_port(), "--pubsub-port", free_port())
+    assert (result.code, handlers) == (0, [wanted])
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
 @pytest.fixture
