@@ -41,8 +41,8 @@ class StreamCondition:
 
 
 def count_attached(subscriptions: Iterable[SubscriptionInfo]) -> int:
-    """Return how many of the subscriptions are the backup's, one a topic."""
-    return sum(each.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) for each in subscriptions)
+    """Return how many of the subscriptions are the backup's, one a topic; a detached one gets no messages."""
+    return sum(each.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) and not each.detached for each in subscriptions)
 
 
 def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[StatusProblem]:

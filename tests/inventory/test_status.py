@@ -1,9 +1,11 @@
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from inventory.status import judge_snapshots, judge_streams
+from connectors.pubsub.client import SubscriptionInfo
+from inventory.status import count_attached, judge_snapshots, judge_streams
 from inventory.streams import StreamInfo
 from model.stream_record import StreamRecord, StreamState
 from model.stream_snapshot import SnapshotReason, SnapshotRecord, SnapshotState
@@ -42,6 +44,11 @@ def test_topics_without_any_stream_are_not_backed_up() -> None:
         "2 topics are attached and nothing is backed up: the backup stream is not known here."
     ]
     assert judge_streams([], 0) == []
+
+
+def test_a_backup_that_pubsub_has_detached_is_no_attached_topic() -> None:
+    gone = SubscriptionInfo("refeed-backup.orders", "orders", "", ack_deadline_seconds=60, detached=True)
+    assert count_attached([gone, replace(gone, detached=False), replace(gone, id="shop", detached=False)]) == 1
 
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
