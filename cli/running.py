@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Self
 
+from model.disk import replace_text
 from model.process import Process
 from model.settings import find_home
 
@@ -22,10 +23,12 @@ class RunningUp:
     processes: Mapping[str, Process]
 
     def write(self, record: Path) -> None:
-        """Replace ``record`` with this."""
-        temporary = record.with_suffix(".tmp")
-        temporary.write_text(json.dumps(asdict(self)))
-        temporary.rename(record)
+        """Replace ``record`` with this.
+
+        Raises:
+            OSError: the disk did not take it; ``record`` is as it was.
+        """
+        replace_text(record, json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, record: Path) -> Self | None:

@@ -82,8 +82,8 @@ def up(
         with (
             closing(stack),
             Deployment(stack.settings) as deployment,
-            Children(lambda: _write_record(record, stack, children)) as children,
-            _Streams(stack, deployment, lambda: _write_record(record, stack, [*children, *streams])) as streams,
+            Children(lambda: _note(record, stack, children)) as children,
+            _Streams(stack, deployment, lambda: _note(record, stack, [*children, *streams])) as streams,
         ):
             try:
                 _run(stack, children, streams, record)
@@ -182,7 +182,7 @@ def _run(stack: Stack, children: Children, streams: _Streams, record: Path) -> N
         for child in children:
             if not child.is_running:
                 _restart(child, restarts.setdefault(child.name, []))
-                _write_record(record, stack, [*children, *streams])
+                _note(record, stack, [*children, *streams])
         streams.look()
 
 
@@ -207,6 +207,14 @@ def _count_death(ended: ProcessEndedError, died_at: list[float]) -> None:
         often = f"{name} ended {_MAX_RESTARTS + 1} times within a minute; everything is stopped."
         raise ProcessEndedError(f"{often} {ended.message}", name=name)
     died_at[:] = [*recent, now]
+
+
+def _note(record: Path, stack: Stack, children: "Iterable[Child | StreamProcess]") -> None:
+    """Write the record again; a disk that is full ends nothing of what runs."""
+    try:
+        _write_record(record, stack, children)
+    except OSError as exc:
+        _say(f"{record} can't be written: {exc.strerror}")
 
 
 def _write_record(record: Path, stack: Stack, children: "Iterable[Child | StreamProcess]") -> None:

@@ -231,6 +231,24 @@ def test_a_terminal_that_is_closed_drains_unless_nohup_says_to_go_on(
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
+def test_a_disk_that_does_not_take_the_record_ends_nothing_of_what_runs(
+    refeed: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch, signals: None
+) -> None:
+    running: list[bool] = []
+
+    def start(_: Any, children: Any, **__: Any) -> None:
+        (home / "run" / "up.tmp").mkdir()
+        running.append(
+            children.start(Child("first", SLEEPER, environment=os.environ, log=home / "first.log")).is_running
+        )
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cli.stack.Stack.start", start)
+    result = refeed("up", "--port", free_port(), "--pubsub-port", free_port())
+    assert (result.code, running) == (0, [True])
+    assert f"{home / 'run' / 'up.json'} can't be written: Is a directory" in result.err
+
+
 @pytest.fixture
 def streams(home: Path, tmp_path: Path) -> Iterator[up._Streams]:
     environment = {**os.environ, "REFEED_HOME": str(home)}
