@@ -23,9 +23,13 @@ HOME_HELP: Final = "Folder of all state; REFEED_HOME, else ~/.refeed."
 
 
 def use_home(home: Path | None) -> None:
-    """Make ``home`` the home of this process and of every process it starts."""
+    """Make ``home`` the home of this process and of every process it starts.
+
+    Raises:
+        SettingsError: it can't be one.
+    """
     if home is not None:
-        os.environ["REFEED_HOME"] = str(home.expanduser().absolute())
+        os.environ["REFEED_HOME"] = str(find_home({"REFEED_HOME": str(home)}))
 
 
 def command_settings() -> Settings:

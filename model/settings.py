@@ -303,8 +303,8 @@ class Settings:
         """Return REFEED_SECRET, or the one kept in the home, made at first use and readable by its owner only.
 
         Raises:
-            SettingsError: REFEED_SECRET is a reference that was not resolved, which must never be the secret itself,
-                or the home's file is empty: its replays would pass the filters of the secret that was there.
+            SettingsError: REFEED_SECRET is a reference that was not resolved, which is never the secret itself;
+                or the home's file is empty: replays would pass the filters of the secret that was there.
         """
         if self.secret:
             if is_wrapped(self.secret):
@@ -340,11 +340,19 @@ class Settings:
 def find_home(env: Mapping[str, str]) -> Path:
     """Return REFEED_HOME, else ``.refeed`` in the user's home folder.
 
+    Raises:
+        SettingsError: it begins with the home of a user that there is none of.
+
     Example:
         >>> find_home({"REFEED_HOME": "/tmp/h"}).name, find_home({"HOME": "/home/ann"}).name
         ('h', '.refeed')
     """
-    return Path(env.get("REFEED_HOME") or Path(env.get("HOME", "/")) / ".refeed").expanduser().absolute()
+    found = Path(env.get("REFEED_HOME") or Path(env.get("HOME", "/")) / ".refeed")
+    try:
+        return found.expanduser().absolute()
+    except RuntimeError as exc:
+        message = f"{found}: there is no such user; choose another home with --home or REFEED_HOME."
+        raise SettingsError(message, faults=[message]) from exc
 
 
 def read_settings(env: Mapping[str, str], *, home: Path | None = None, decrypt: Decrypt | None = None) -> Settings:

@@ -114,7 +114,10 @@ def time_of_day(text: str) -> time | None:
 
 def texts(text: str) -> Mapping[str, str]:
     """Return a JSON object of texts."""
-    found = json.loads(text) if text.startswith("{") else None
+    try:
+        found = json.loads(text) if text.startswith("{") else None
+    except (ValueError, RecursionError):
+        found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
         raise ValueError('takes a JSON object of texts, such as {"spark.executor.memory": "2g"}')
     return found

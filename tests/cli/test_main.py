@@ -231,3 +231,14 @@ def test_a_home_that_can_not_be_written_is_an_error_with_its_name(
     assert result.code == 2, result.err
     assert result.err.startswith(f"error home_unwritable  {home} can't be written (Not a directory: ")
     assert json.loads(refeed(*command.split(), "--json").err)["code"] in {"home_unwritable", "input_invalid"}
+
+
+@pytest.mark.parametrize("arguments", ["doctor", "status --home ~no-such-user/x", "--home ~no-such-user/x status"])
+def test_a_home_of_a_user_that_there_is_none_of_is_a_wrong_setting(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: str
+) -> None:
+    monkeypatch.setenv("REFEED_HOME", "~no-such-user/x")
+    result = refeed(*arguments.split())
+    said = "~no-such-user/x: there is no such user; choose another home with --home or REFEED_HOME."
+    assert said in f"{result.out}{result.err}".replace("\n", " ")
+    assert "Traceback" not in result.err

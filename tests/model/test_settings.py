@@ -50,6 +50,12 @@ def test_the_home_that_is_given_wins_over_the_variable(tmp_path):
     assert read_settings({"REFEED_HOME": "/elsewhere"}, home=tmp_path).home == tmp_path
 
 
+@pytest.mark.parametrize("text", ["{", '{"a":' * 100_000, '{"a": 1}'], ids=["cut", "deep", "number"])
+def test_a_spark_conf_that_is_no_object_of_texts_is_refused_with_what_it_takes(text):
+    with pytest.raises(SettingsError, match=r"REFEED_SPARK_CONF=.*: takes a JSON object of texts, such as"):
+        read_settings({"REFEED_SPARK_CONF": text})
+
+
 def test_an_emulator_host_makes_it_embedded():
     assert read_settings({"PUBSUB_EMULATOR_HOST": "127.0.0.1:8085"}).is_embedded
 
@@ -82,7 +88,7 @@ def test_the_secret_is_on_the_disk_before_anybody_uses_it(tmp_path, monkeypatch)
 
 def test_a_file_of_the_secret_that_lost_it_is_no_secret(tmp_path):
     (tmp_path / "secret").touch()
-    with pytest.raises(SettingsError, match="secret is empty.*from a copy"):
+    with pytest.raises(SettingsError, match=r"secret is empty.*from a copy"):
         read_settings({}, home=tmp_path).replay_secret()
 
 
