@@ -94,13 +94,17 @@ def waiting_item(record: StreamRecord, stream: StreamInfo) -> InboxItem:
     return InboxItem("ended", "stream", record.name, state, None, record.launched_by, since, message)
 
 
-def growing_item(stream: StreamInfo, points: Sequence[FigurePoint]) -> InboxItem | None:
+def growing_item(stream: StreamInfo, points: Sequence[FigurePoint], since: datetime) -> InboxItem | None:
     """Return the inbox's item of a stream that made dead letters since the first of ``points``, None without any.
 
-    Totals begin at 0 with each process of the stream, so that a total that falls counts from 0.
+    ``points`` are those since ``since``. Totals begin at 0 with each process of the stream: with the newest one
+    when it started since then, and a total that falls counts from 0.
     """
     totals = [(point.at, point.figures.get("dead_letters")) for point in points]
     known = [(at, total) for at, total in totals if total is not None]
+    started = None if stream.started_at is None else datetime.fromisoformat(stream.started_at)
+    if started is not None and started >= since:
+        known = sorted([*known, (started, 0)])
     now = stream.totals.get("dead_letters")
     if not known or now is None:
         return None

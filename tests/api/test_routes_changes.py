@@ -61,7 +61,8 @@ def test_a_stream_that_makes_dead_letters_waits_for_a_person_and_one_that_made_t
         path = api.home / "streams" / name / "status.json"
         path.parent.mkdir(parents=True)
         # It stands still: one that runs would have to report again while this looks.
-        StatusFile(path).write(state="failed", totals={"dead_letters": 9})
+        started = (now - timedelta(hours=2)).timestamp()
+        StatusFile(path).write(state="failed", started_at=started, totals={"dead_letters": 9})
         api.store.put_figures(now - timedelta(minutes=30), {f"stream:{name}": {"dead_letters": before}})
     with api.client() as client:
         items = [item for item in client.get("/inbox").json()["items"] if item["kind"] == "dead_letters"]

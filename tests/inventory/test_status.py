@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from connectors.pubsub.client import SubscriptionInfo
-from inventory.status import count_attached, judge_snapshots, judge_streams
+from inventory.status import count_attached, growing_item, judge_snapshots, judge_streams
 from inventory.streams import StreamInfo
+from jobs.store.figures import FigurePoint
+from model.moment import render_moment
 from model.stream_record import StreamRecord, StreamState
 from model.stream_snapshot import SnapshotReason, SnapshotRecord, SnapshotState
 
@@ -87,3 +89,32 @@ def test_a_gap_in_the_snapshots_of_a_living_stream_is_named(
     problems = judge_snapshots([found], snapshots, every=HOUR, now=NOW)
     assert [problem.code for problem in problems] == ["snapshot_gap"] * gaps
     assert judge_snapshots([found], snapshots, every=timedelta(0), now=NOW) == []
+
+
+@pytest.mark.parametrize(
+    ("started", "totals", "said"),
+    [
+        (3000, {50: 4, 30: 6}, "5 messages"),
+        (25, {50: 4, 30: 6}, "11 messages"),
+        (25, {20: 9}, "9 messages"),
+        (25, {}, "9 messages"),
+        (25, {30: 9}, "9 messages"),
+        (3000, {}, None),
+        (3000, {50: 9}, None),
+    ],
+    ids=["one process", "one before", "all in the first minute", "no minute yet", "as many", "unknown", "none"],
+)
+def test_dead_letters_of_the_last_hour_count_from_0_with_the_newest_process(
+    started: int, totals: dict[int, int], said: str | None
+) -> None:
+    """``started`` and ``totals`` are by minutes ago; the total is 9 now."""
+
+    def ago(minutes: int) -> datetime:
+        return NOW - timedelta(minutes=minutes)
+
+    found = growing_item(
+        stream("pipeline-a", totals={"dead_letters": 9}, started_at=render_moment(ago(started))),
+        [FigurePoint(ago(minutes), {"dead_letters": total}) for minutes, total in totals.items()],
+        NOW - HOUR,
+    )
+    assert (found and found.message.partition(" became")[0]) == said
