@@ -157,6 +157,8 @@ def _read_settings(java: Path) -> dict[str, str]:
             [java, "-XshowSettings:properties", "-version"],
             capture_output=True,
             text=True,
+            # Paths and names in it are bytes, as Java got them.
+            errors="surrogateescape",
             timeout=_START_SECONDS,
             check=False,
         )

