@@ -89,7 +89,8 @@ class Files(Protocol):
     def take_away(self, name: str, is_wanted: Callable[[], bool]) -> bool:
         """Remove folder ``name`` and all that it holds, unless ``is_wanted`` says so at the last moment.
 
-        For others it goes in one step, and comes back whole when it is wanted.
+        For others it goes in one step, and comes back whole when it is wanted. What was begun by :meth:`making`
+        and never ended goes in any case.
         """
         ...
 
@@ -330,8 +331,9 @@ class DiskFiles:
             return None
 
     def take_away(self, name: str, is_wanted: Callable[[], bool]) -> bool:
-        """Rename the folder, look again, and remove it or rename it back."""
+        """Rename the folder, look again, and remove it or rename it back; what makers of it have begun goes."""
         folder, gone = self._path / name, self._path / f"{_REMOVED}{name}"
+        _remove_begun(folder)
         try:
             folder.rename(gone)
         except OSError:
@@ -388,13 +390,8 @@ class DiskFiles:
 
         A maker that was replaced while it stood still finds its folder gone, and writes into no other's.
         """
-        for begun in self._path.parent.glob(f"{self._path.name}.unfinished*"):
-            # In one step: a folder that is emptied file by file could be renamed before it is empty.
-            taken = self._unfinished()
-            with suppress(OSError):
-                begun.rename(taken)
-                shutil.rmtree(taken, ignore_errors=True)
-        unfinished = self._unfinished()
+        _remove_begun(self._path)
+        unfinished = _unfinished(self._path)
         unfinished.mkdir(parents=True)
         yield DiskFiles(unfinished)
         try:
@@ -403,10 +400,6 @@ class DiskFiles:
             if self._path.exists():
                 raise FileExistsError(f"{self._path} has been made by somebody else.") from exc
             raise
-
-    def _unfinished(self) -> Path:
-        """Return a name beside this folder that nobody else has."""
-        return self._path.with_name(f"{self._path.name}.unfinished-{secrets.token_hex(4)}")
 
     def own_name(self, name: str) -> str:
         """Return ``name``: the folder that is being made is nobody else's."""
@@ -492,6 +485,21 @@ class DiskFiles:
             while not _try_lock(file.fileno()) and time.monotonic() < deadline:
                 time.sleep(_LOCK_RETRY_SECONDS)
             yield
+
+
+def _unfinished(folder: Path) -> Path:
+    """Return a name beside the folder that nobody else has."""
+    return folder.with_name(f"{folder.name}.unfinished-{secrets.token_hex(4)}")
+
+
+def _remove_begun(folder: Path) -> None:
+    """Remove what others have begun to make for ``folder``."""
+    for begun in folder.parent.glob(f"{folder.name}.unfinished*"):
+        # In one step: a folder that is emptied file by file could be renamed before it is empty.
+        taken = _unfinished(folder)
+        with suppress(OSError):
+            begun.rename(taken)
+            shutil.rmtree(taken, ignore_errors=True)
 
 
 @contextmanager

@@ -200,8 +200,7 @@ class SnapshotTaker:
                     if found.id.startswith(prefix):
                         pubsub.delete_snapshot(found.id)
         files = self._files.folder(snapshot.stream)
-        for name in (snapshot.id, f"{snapshot.id}.unfinished"):
-            files.take_away(name, lambda: False)
+        files.take_away(snapshot.id, lambda: False)
         files.sweep()
 
     def _note(self, snapshot: SnapshotRecord, what: str, why: str | None = None) -> None:

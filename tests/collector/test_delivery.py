@@ -95,10 +95,11 @@ def test_an_event_waits_no_longer_for_those_before_it() -> None:
         direct = DirectDelivery(away, give_up_seconds=1)
         began = time.monotonic()
         # Two requests of 1,000 are under way at a time.
-        requests = [[make_event(b"%d" % number, b"").message] * 1_000 for number in range(6)]
+        requests = [[make_event(b"%d" % number, b"").message] * 1_000 for number in range(20)]
         outcomes = await asyncio.gather(*(direct.deliver("orders", each) for each in requests))
         assert all(isinstance(error, PubSubUnavailableError) for errors in outcomes for error in errors)
-        assert time.monotonic() - began < 1.9
+        # One after the other they would take ten seconds.
+        assert time.monotonic() - began < 5
 
     with PubSub("shop", f"127.0.0.1:{free_port()}") as away:
         asyncio.run(work(away))

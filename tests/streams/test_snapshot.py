@@ -294,7 +294,8 @@ def test_a_snapshot_is_flushed_before_it_appears_and_a_state_before_it_counts(
     monkeypatch.setattr(os, "fsync", note)
     files = DiskFiles(tmp_path / "snapshots" / "sn_1")
     take(state, files)
-    unfinished = "snapshots/sn_1.unfinished"
+    unfinished = Path(flushed[0]).parent.as_posix()
+    assert unfinished.startswith("snapshots/sn_1.unfinished-")
     assert flushed == [f"{unfinished}/state.tar", f"{unfinished}/snapshot.json", unfinished, "snapshots"]
     flushed.clear()
     restore_state(files, state)
