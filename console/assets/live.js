@@ -26,7 +26,7 @@ function connect(asOf) {
   });
   source.addEventListener("signed-out", () => {
     source.close();
-    location.assign("/console/sign-in?return=" + encodeURIComponent(location.pathname + location.search));
+    toSignIn();
   });
   source.addEventListener("error", () => {
     asOf.parentElement.classList.add("late");
@@ -34,6 +34,15 @@ function connect(asOf) {
     if (source.readyState === EventSource.CLOSED) setTimeout(() => connect(asOf), RETRY_MILLISECONDS);
   });
   window.addEventListener("pagehide", () => source.close(), { once: true });
+}
+
+// A form under way leads on by itself: a sign-out goes on to the provider's page, and must not be cut short.
+let isLeaving = false;
+window.addEventListener("submit", () => { isLeaving = true; });
+
+export function toSignIn() {
+  if (isLeaving) return;
+  location.assign("/console/sign-in?return=" + encodeURIComponent(location.pathname + location.search));
 }
 
 function say(message) {

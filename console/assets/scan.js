@@ -1,4 +1,6 @@
 // A search for messages: what it finds comes as it is found, with what has been read so far, until Stop.
+import { toSignIn } from "./live.js";
+
 export function followScans() {
   for (const place of document.querySelectorAll("[data-scan]")) scan(place, place.dataset.scan);
 }
@@ -34,7 +36,7 @@ function scan(place, address) {
   });
   on("signed-out", () => {
     source.close();
-    location.assign("/console/sign-in?return=" + encodeURIComponent(location.pathname + location.search));
+    toSignIn();
   });
   // It is not begun again by itself: each reading of messages is a query and a line in the audit log.
   source.addEventListener("error", () => {

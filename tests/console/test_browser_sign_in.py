@@ -70,3 +70,26 @@ def test_a_person_signs_in_with_the_provider_loses_the_token_and_signs_out(
     assert tab.page.url.startswith(f"{yard.url}/sign-in?return=")
     assert tab.page.evaluate("window.refused") == []
     assert provider.refused == []
+
+
+def test_a_page_whose_form_is_under_way_is_not_led_to_the_sign_in(
+    yard: Yard, provider: StrictProvider, open_tab: Callable[..., Tab]
+) -> None:
+    """A sign-out goes on to the provider, and the live connection may hear of it before the form is answered."""
+    provider.reset()
+    asked = f"{yard.url}/streams"
+    tab = open_tab()
+    tab.page.goto(asked)
+    tab.page.click("#provider")
+    tab.page.click("#ann")
+    tab.page.wait_for_url(asked)
+    leaving, staying, other = tab.page, tab.page.context.new_page(), tab.page.context.new_page()
+    staying.goto(asked)
+    other.goto(asked)
+    for page in (leaving, staying):
+        page.wait_for_selector("#as-of time")
+    leaving.evaluate("window.dispatchEvent(new Event('submit'))")
+    with leaving.expect_event("requestfinished", lambda request: "/console/live/" in request.url):
+        other.click("text=Sign out")
+    staying.wait_for_url("**/console/sign-in?return=*", timeout=MILLISECONDS)
+    assert leaving.url == asked
