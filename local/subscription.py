@@ -77,7 +77,7 @@ class Subscription:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.number = number
-        # The next subscription with the same one is so many resources away, and has leases of its own.
+        # Two subscriptions may share this number: a request to acknowledge names its subscription anyway.
         self._ack_number = number % ACK_NUMBERS
         self.log = log
         self.rules = rules

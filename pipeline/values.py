@@ -265,7 +265,7 @@ def to_numeric(value: Any) -> Decimal:
         raise ValueError(f"is {name_of(value)}, not a number")
     if not number.is_finite():
         raise ValueError(f"{number_text(value)} is no NUMERIC")
-    # No arithmetic: it has limits of its own for exponents.
+    # Compared without arithmetic, which fails for very large exponents.
     if number.copy_abs() >= _NUMERIC_LIMIT:
         raise ValueError(f"{str(value)[:60]} has more than 29 digits before the point")
     if not number:

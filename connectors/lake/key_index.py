@@ -61,9 +61,9 @@ def join(parts: list[KeyDays]) -> KeyDays:
 class KeyIndex:
     """One state of the index of the table at ``table_uri``: the one that a commit of the table named ``number``.
 
-    States are never changed: a merge makes a new one and names it in its commit, so a merge that loses to another
-    leaves nothing behind that counts. 0 is the empty state of a table without rows. ``key`` names the columns
-    whose values are hashed: a state of other columns finds none of these keys, and counts as lost.
+    States are never changed: a merge writes a new one and names it in its commit, so the state of a merge that
+    loses to another is never read. 0 is the empty state of a table without rows. ``key`` lists the columns whose
+    values are hashed; a state that was written for other columns counts as lost.
     """
 
     def __init__(self, table_uri: str, number: int, key: Sequence[str]) -> None:

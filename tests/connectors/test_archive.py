@@ -355,7 +355,7 @@ def test_ids_are_found_after_small_files_were_merged(archive):
     assert sum(batch.num_rows for batch in archive.another().read_ids(span)) == 2
 
 
-def test_an_archive_of_another_partitioning_is_refused_in_words_whoever_reads_it(archive, tmp_path):
+def test_every_read_of_an_archive_with_another_partitioning_says_which_setting_to_change(archive, tmp_path):
     epoch = archive.take_lease("l")
     archive.commit([write(archive, b"one")], Attempt("s", 1, "l", epoch))
     another = "hour" if archive.partitioning == "day" else "day"
