@@ -14,7 +14,7 @@ from pipeline.mapping import ATTRIBUTES_FIELD, FieldPlan, taking_scalars
 from pipeline.originals import read_originals
 from pipeline.paths import counted_path
 from pipeline.schema import INGEST_TIME, Variant, row_columns
-from pipeline.values import name_of, parse_json, to_timestamp
+from pipeline.values import Numbers, name_of, parse_json, to_timestamp
 
 _INSERT, _MODIFY, _REMOVE = "INSERT", "MODIFY", "REMOVE"
 _CHANGE_KEYS: Final = {"NewImage", "OldImage", "Published", "EventId"}
@@ -87,7 +87,8 @@ class Decoder:
     ) -> None:
         if scalars_as_text:
             plans = taking_scalars(plans)
-        self._as_written = scalars_as_text
+        # An inferred source's shapes know Python's own types.
+        self._numbers: Numbers = "written" if scalars_as_text else "exact" if record is None else "float"
         self._plans = visible(plans)
         self._record = compile_record(plans) if record is None else record
         self._columns = columns
@@ -124,7 +125,7 @@ class Decoder:
         if len(data) > self._max_bytes:
             return Refusal(index, "too_large", f"{len(data)} bytes are more than {self._max_bytes}.")
         try:
-            source = parse_json(str(data, "utf-8"), as_written=self._as_written)
+            source = parse_json(str(data, "utf-8"), numbers=self._numbers)
         except UnicodeDecodeError as exc:
             return Refusal(index, "not_json", f"It is no UTF-8: {exc}.")
         except (ValueError, RecursionError) as exc:

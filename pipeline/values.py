@@ -10,10 +10,11 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from model.schema import FieldType
+from model.widening import EXACT_FLOAT
 
 NUMERIC_SCALE: Final = 9
 _NUMERIC_LIMIT: Final = Decimal(10) ** 29
@@ -37,6 +38,7 @@ _TIMESTAMP_TEXT: Final = re.compile(rf"{_DATE}(?:[Tt ]{_TIME})?{_ZONE}?")
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
 
 Convert = Callable[[Any], Any]
+Numbers = Literal["float", "exact", "written"]
 
 
 def _refuse_constant(name: str) -> Any:
@@ -72,6 +74,12 @@ def _as_written(text: str) -> WrittenNumber:
     return number
 
 
+def _exact(text: str) -> float:
+    """Return the number, with its text where a FLOAT64 may be another integer than the one that is written."""
+    number = _finite(text)
+    return number if abs(number) < EXACT_FLOAT else _as_written(text)
+
+
 def _whole_as_written(text: str) -> int | WrittenNumber:
     # An integer has one text, but for the zero that is no integer of Python's.
     return _as_written(text) if text == "-0" else int(text)
@@ -81,12 +89,17 @@ _INFINITY: Final = float("inf")
 _decode_json: Final = json.JSONDecoder(
     parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_each_once
 ).decode
+_decode_exact: Final = json.JSONDecoder(
+    parse_constant=_refuse_constant, parse_float=_exact, object_pairs_hook=_each_once
+).decode
 _decode_as_written: Final = json.JSONDecoder(
     parse_constant=_refuse_constant,
     parse_float=_as_written,
     parse_int=_whole_as_written,
     object_pairs_hook=_each_once,
 ).decode
+
+_DECODERS: Final = {"float": _decode_json, "exact": _decode_exact, "written": _decode_as_written}
 
 
 class UnknownValueError(Exception):
@@ -123,10 +136,16 @@ def to_bool(value: Any) -> bool:
 
 
 def whole_number(low: int, high: int) -> Convert:
-    """Return a reader of integers from ``low`` to ``high``, as a number or a string of digits."""
+    """Return a reader of integers from ``low`` to ``high``, as a number or a string of digits.
+
+    A fraction of zeros is none: protobuf's reader for Java takes the exact number (JsonFormat.java, parseInt64,
+    ``toBigIntegerExact``).
+    """
 
     def convert(value: Any) -> int:
-        if (type(value) is str and _WHOLE.fullmatch(value)) or (isinstance(value, float) and value.is_integer()):
+        if type(value) is WrittenNumber:
+            value = _whole(value)
+        elif (type(value) is str and _WHOLE.fullmatch(value)) or (isinstance(value, float) and value.is_integer()):
             value = int(value)
         if type(value) is not int:
             raise ValueError(f"is {name_of(value)}, not an integer")
@@ -135,6 +154,11 @@ def whole_number(low: int, high: int) -> Convert:
         return value
 
     return convert
+
+
+def _whole(number: WrittenNumber) -> int | WrittenNumber:
+    exact = Decimal(number.text)
+    return int(exact) if exact == exact.to_integral_value() else number
 
 
 def to_float(value: Any) -> float:
@@ -214,14 +238,17 @@ def to_seconds(value: Any) -> Decimal:
     return Decimal(match[1])
 
 
-def parse_json(text: str, *, as_written: bool = False) -> Any:
-    """Return the value of a JSON text; with ``as_written`` numbers know their text, for :func:`scalar_to_text`.
+def parse_json(text: str, *, numbers: Numbers = "float") -> Any:
+    """Return the value of a JSON text.
+
+    With ``exact`` large numbers know their text, for :func:`whole_number`; with ``written`` all that are no
+    integers do, for :func:`scalar_to_text`.
 
     Raises:
         ValueError: it is none, names a field twice, or has a number that no FLOAT64 holds.
         RecursionError: it is nested too deep.
     """
-    return _decode_as_written(text) if as_written else _decode_json(text)
+    return _DECODERS[numbers](text)
 
 
 def number_text(value: float | Decimal) -> str:

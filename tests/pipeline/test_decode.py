@@ -106,6 +106,30 @@ message N { string a = 1; }
 """
 
 
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        (b"9007199254740993.0", 9007199254740993),
+        (b"-9007199254740993.00", -9007199254740993),
+        (b"9.007199254740993e15", 9007199254740993),
+        (b"9223372036854775807.0", 9223372036854775807),
+        (b"1e18", 10**18),
+    ],
+)
+def test_an_integer_with_a_fraction_of_zeros_is_that_integer(open_decoder, text, number):
+    decoded = open_decoder(TEXTS, "T").decode(messages(b'{"n": %b, "d": %b, "new": %b}' % (text, text, text)))
+    assert not decoded.refused
+    (row,) = decoded.rows.to_pylist()
+    assert (row["n"], row["d"]) == (number, float(number))
+    assert json.loads(row["_unknown"])["new"] == float(number)
+
+
+@pytest.mark.parametrize("text", [b"9007199254740993.5", b"9223372036854775808.0", b"1e300"])
+def test_a_large_number_that_is_no_integer_of_64_bits_is_refused(decoder, text):
+    (refusal,) = decoder.decode(messages(b'{"id": %b}' % text)).refused
+    assert refusal.code == "wrong_type"
+
+
 def test_a_source_may_take_numbers_and_booleans_for_texts_as_protobufs_reader_for_java_does(describe):
     message = describe(TEXTS).message("T")
     plans, columns = map_message(message), arrow_schema(message_schema(message))
