@@ -12,6 +12,8 @@ from model.errors import BodyTooLargeError, RequestInvalidError
 # Deeper than any event means; BigQuery's JSON ends at 500 levels, and C parsers at their stack.
 MAX_DEPTH: Final = 100
 MAX_BATCH_EVENTS: Final = 10_000
+# Each costs time, also where it is empty.
+_MAX_BATCH_LINES: Final = 4 * MAX_BATCH_EVENTS
 _GZIP_WINDOW: Final = 31
 # What follows a member is copied for the next one, so that many empty members would cost without giving anything.
 _MAX_GZIP_MEMBERS: Final = 100
@@ -155,6 +157,8 @@ def split_lines(data: bytes, check: Callable[[bytes], None]) -> Iterator[BatchIt
     Raises:
         BodyTooLargeError: there are too many.
     """
+    if data.count(b"\n") > _MAX_BATCH_LINES:
+        raise BodyTooLargeError(f"A batch has {_MAX_BATCH_LINES} lines at most.")
     count = 0
     for line in data.split(b"\n"):
         stripped = line.removesuffix(b"\r")

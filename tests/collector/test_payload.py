@@ -116,6 +116,15 @@ def test_lines_end_at_the_bound_of_a_batch() -> None:
         next(lines)
 
 
+def test_a_body_of_empty_lines_ends_at_a_bound() -> None:
+    spaced = b"1\r\n\r\n" * MAX_BATCH_EVENTS
+    assert sum(1 for _ in split_lines(spaced, check_json)) == MAX_BATCH_EVENTS
+    began = time.process_time()
+    with pytest.raises(BodyTooLargeError, match="40000 lines at most"):
+        list(split_lines(b"\n" * 10_000_000, check_json))
+    assert time.process_time() - began < 0.2
+
+
 def test_levels_end_at_a_hundred() -> None:
     check_json(b"[" * 100 + b"]" * 100)
     check_json(b'["' + b"[" * 500 + b'"]')
