@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 from model.errors import LaunchError
-from model.process import Driver, Process
+from model.process import Driver, Process, signal_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,7 @@ class _Processes:
             return f"The driver (process {driver.pid}) is gone."
         code = process.wait()
         if code < 0:
-            return f"The driver (process {driver.pid}) was ended by signal {signal.Signals(-code).name}."
+            return f"The driver (process {driver.pid}) was ended by signal {signal_name(-code)}."
         return f"The driver (process {driver.pid}) ended with code {code}."
 
     def kill(self, driver: Driver) -> None:

@@ -13,6 +13,18 @@ _PID_SPACE: Final = Path("/proc/self/ns/pid")
 _FIRST_PID_SPACE: Final = "pid:[4026531836]"
 
 
+def signal_name(number: int) -> str:
+    """Return what a signal is called; those of real time, but for two, have a number only.
+
+    >>> signal_name(9), signal_name(40)
+    ('SIGKILL', '40')
+    """
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return str(number)
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """A process; its start time and the machine's boot tell it from a later one with the same pid."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from model.errors import ProcessEndedError
-from model.process import Process
+from model.process import Process, signal_name
 
 _POLL_SECONDS: Final = 0.05
 _TAIL_LINES: Final = 15
@@ -88,7 +88,7 @@ class Child:
         """Return the error of its end, with its log's last lines unless it was killed."""
         code = self.exit_code
         if code is not None and code < 0:
-            message = f"{self.name} (process {self.pid}) was ended by signal {signal.Signals(-code).name}."
+            message = f"{self.name} (process {self.pid}) was ended by signal {signal_name(-code)}."
         else:
             message = f"{self.name} ended with code {code}; its log {self.log} ends:\n{self.log_tail()}"
         return ProcessEndedError(message, name=self.name, exit_code=code)

@@ -24,6 +24,7 @@ from connectors.lake import query_wire as wire
 from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_connection, warm_up
 from model.disk import check_room
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
+from model.process import signal_name
 
 _STOP_CHECK_SECONDS: Final = 0.1
 _START_SECONDS: Final = 60.0
@@ -228,7 +229,7 @@ class _Process:
             return QueryTooLargeError("The system ended the query's process; the machine ran out of memory.")
         if code == -signal.SIGXCPU:
             return QueryTooLargeError("The query used up its processor time.")
-        how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        how = f"signal {signal_name(-code)}" if code < 0 else f"exit code {code}"
         return QueryError(
             f"The query's process ended with {how}. Nothing else was harmed; write the query simpler."
         )

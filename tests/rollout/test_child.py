@@ -99,6 +99,12 @@ def test_a_child_that_was_killed_is_reported_by_the_signal(make_child: Callable[
     assert "ended by signal SIGKILL" in child.ended_error().message
 
 
+def test_a_signal_without_a_name_is_reported_by_its_number(make_child: Callable[[str], Child]) -> None:
+    child = make_child(f"import os; os.kill(os.getpid(), {signal.SIGRTMIN + 6})").start()
+    with pytest.raises(ProcessEndedError, match=rf"ended by signal {signal.SIGRTMIN + 6}\."):
+        child.wait_until(lambda: False, seconds=20, what="begun")
+
+
 def test_waiting_has_an_end(make_child: Callable[[str], Child]) -> None:
     child = make_child(SLEEPER).start()
     with pytest.raises(ProcessEndedError, match="has not begun to sing in 0 s"):
