@@ -14,7 +14,8 @@ import pytest
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, CheckpointReader, SliceCheckpoint
 from connectors.gcs import files as gcs_files
-from jobs.files import DiskFiles, Files, open_files
+from jobs.disk_files import DiskFiles
+from jobs.files import Files, open_files
 from jobs.folder import Control, JobFolder, JobFolders, Order
 from model.errors import FolderUnavailableError, SettingsError
 from tests.standin.gcs_server import Fault, GcsServer, pointing_at, running_gcs

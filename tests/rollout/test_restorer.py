@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from connectors.pubsub.client import PubSub
-from jobs.files import DiskFiles
+from jobs.disk_files import DiskFiles
 from jobs.store import JobStore
 from local.server import PubSubServer
 from model.errors import LeaseHeldError, PubSubUnavailableError, QueryTooLargeError

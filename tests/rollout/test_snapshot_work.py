@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from connectors.pubsub.client import PubSub
-from jobs.files import DiskFiles
+from jobs.disk_files import DiskFiles
 from jobs.store import JobStore
 from local.server import PubSubServer
 from model.errors import LeaseHeldError, SnapshotRefusedError

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from backfill.plan.request import BackfillRequest
-from jobs.files import DiskFiles
+from jobs.disk_files import DiskFiles
 from model.errors import FolderUnavailableError, RequestInvalidError, TemplateInvalidError, TemplateNotFoundError
 from rollout.request import StreamLaunch
 from rollout.templates import BrokenTemplate, Template, Templates, parse_request, parse_template

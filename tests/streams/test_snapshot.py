@@ -10,7 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from jobs.files import DiskFiles, Files, open_files
+from jobs.disk_files import DiskFiles
+from jobs.files import Files, open_files
 from model.errors import (
     FolderUnavailableError,
     SnapshotCorruptError,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.files import DiskFiles
+from jobs.disk_files import DiskFiles
 from model.approval import EXPIRES_AFTER
 from model.errors import ForbiddenError, ManifestChangedError
 from model.file_version import FileVersion
