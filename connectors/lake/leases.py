@@ -5,10 +5,12 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Final
 
 import pyarrow.fs as pafs
 
+from connectors.lake.errors import our_errors
 from connectors.lake.files import open_folder, sync_file
 from model.errors import LeaseLostError, WarehouseError
 
@@ -56,25 +58,31 @@ class LakeLeases:
         if max(paths, default=0) > epoch:
             raise LeaseLostError(lease=name)
         path = f"{self._folder}/{self._prefix}.{name}.epoch-{epoch}.json"
-        try:
+        with our_errors(f"the lease {name} was written"):
             self._filesystem.create_dir(self._folder, recursive=True)
-            # An object appears whole; a local file is made beside and moved into place.
-            is_local = isinstance(self._filesystem, pafs.LocalFileSystem)
-            target = f"{path}.{os.getpid()}" if is_local else path
-            with self._filesystem.open_output_stream(target) as file:
-                file.write(content)
-            if is_local:
-                sync_file(target)
-                self._filesystem.move(target, path)
+            self._replace(path, content)
             for older in (paths[number] for number in paths if number < epoch):
                 with suppress(FileNotFoundError):
                     self._filesystem.delete_file(older)
-        except OSError as exc:
-            raise WarehouseError(f"The lease {name} can't be written: {exc}") from exc
 
     def take_lease(self, name: str) -> int:
         """Return a new epoch; commits under an older one are refused from now on."""
         return self._take(name)
+
+    def _replace(self, path: str, content: bytes) -> None:
+        """Write a file whole: an object appears whole; a local file is made beside and moved into place."""
+        if not isinstance(self._filesystem, pafs.LocalFileSystem):
+            with self._filesystem.open_output_stream(path) as file:
+                file.write(content)
+            return
+        beside = Path(f"{path}.{os.getpid()}")
+        try:
+            beside.write_bytes(content)
+            sync_file(str(beside))
+            beside.replace(path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
 
     def _list(self, name: str) -> dict[int, str]:
         """Return the lease's files by their epochs."""

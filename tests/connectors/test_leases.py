@@ -110,3 +110,19 @@ def test_a_lease_that_the_disk_has_no_room_for_is_not_taken_and_says_so(archive,
         with pytest.raises(StorageFullError):
             taker.take_lease(LEASE)
     assert taker.take_lease(LEASE) >= 1
+
+
+def test_a_renewal_that_finds_a_full_disk_leaves_the_lease_and_no_other_file(archive, tmp_path, monkeypatch):
+    own = leases(archive)
+    epoch = own.take_lease(LEASE)
+    own.write_lease(LEASE, epoch, b'{"stream": "own"}')
+
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as later:
+        later.setattr(os, "fsync", full)
+        with pytest.raises(StorageFullError, match="disk is full"):
+            own.write_lease(LEASE, epoch, b'{"stream": "later"}')
+    assert own.read_lease(LEASE) == b'{"stream": "own"}'
+    assert files(tmp_path) == [f"messages.{LEASE}.epoch-{epoch}.json"]
