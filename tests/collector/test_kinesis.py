@@ -32,7 +32,7 @@ from streams.lease import HeldLease
 from streams.positions import POSITIONS_FILE, Positions, ShardPosition
 from streams.status import StatusFile
 from tests.collector.conftest import Yard
-from tests.connectors.test_kinesis_aggregation import packed
+from tests.connectors.kinesis.test_aggregation import packed
 from tests.standin.kinesis import Kinesis
 from warehouse.open import open_warehouse
 

@@ -14,7 +14,7 @@ from model.errors import QueueFullError
 from model.message import Message
 from streams.positions import ShardPosition
 from tests.collector.conftest import Yard
-from tests.connectors.test_kinesis_aggregation import AMAZON_S
+from tests.connectors.kinesis.test_aggregation import AMAZON_S
 
 SHARD = "shardId-000000000003"
 AT = datetime(2026, 1, 3, 10, 12, 44, 190_000, UTC)
