@@ -558,7 +558,8 @@ def unpack(archive: Path, folder: Path, *, host: str, notify_url: str) -> Record
     Paths and addresses that the old processes wrote down are replaced by those of here.
     """
     with tarfile.open(archive) as packed:
-        packed.extractall(folder, filter="data")
+        packed.extraction_filter = getattr(tarfile, "data_filter", None)  # Python 3.11.4 has it
+        packed.extractall(folder)
     record = Record(**json.loads((folder / RECORD).read_text()))
     replaced = {
         record.home: str(folder / "home"),
