@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from connectors.dataproc.batches import Batches, BatchPlace
 from connectors.spark.connect import ConnectServer
+from connectors.spark.environment import network_conf, spark_environment
 from connectors.spark.home import find_spark_submit
-from connectors.spark.session import network_conf, spark_environment
 from jobs.dataproc import DataprocLauncher
 from jobs.files import open_files
 from jobs.launcher import ConnectLauncher, Launcher, SparkSubmitLauncher

@@ -6,3 +6,8 @@ import os
 # for a fork ends 2 of 100 such children before they become the program (JAVA_GATEWAY_EXITED). gRPC reads this when
 # it begins; it is for who "always calls exec immediately following fork": https://github.com/grpc/grpc/pull/14870
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
+
+# Where an office's proxy is set, gRPC and HTTP clients ask it for this machine as well. They read these names, the
+# small one first where both are set (gRPC's http_proxy_mapper.cc, Python's urllib.request.getproxies_environment).
+_beyond = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, (_beyond, "127.0.0.1,localhost,::1")))

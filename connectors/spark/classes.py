@@ -5,6 +5,7 @@ the home of Spark from which Python workers start faster; without them everythin
 """
 
 import hashlib
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -29,7 +30,7 @@ def class_data_options(java_home: Path) -> str:
     base, spark = _archives(java_home)
     if not (base.exists() and spark.exists()):
         return ""
-    return f"-Xshare:auto -XX:SharedArchiveFile={base}:{spark} {_QUIET}"
+    return f"-Xshare:auto {shlex.quote(f'-XX:SharedArchiveFile={base}:{spark}')} {_QUIET}"
 
 
 def build_class_data(java_home: Path) -> Path:
@@ -73,7 +74,8 @@ def _train(archive: str, base: str, scratch: str) -> None:
 
     from connectors.spark.session import JVM_OPTIONS, open_session
 
-    options = f"{JVM_OPTIONS} -XX:SharedArchiveFile={base} -XX:ArchiveClassesAtExit={archive}"
+    files = (f"-XX:SharedArchiveFile={base}", f"-XX:ArchiveClassesAtExit={archive}")
+    options = f"{JVM_OPTIONS} {shlex.join(files)}"
     spark = open_session(
         "class-data",
         master="local[2]",

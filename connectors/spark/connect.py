@@ -17,8 +17,9 @@ from typing import Final
 
 import grpc
 
+from connectors.spark.environment import network_conf, without_connect
 from connectors.spark.home import find_spark_submit
-from connectors.spark.session import jvm_options, network_conf
+from connectors.spark.session import jvm_options
 from model.errors import LaunchError
 from model.process import Process
 
@@ -118,7 +119,6 @@ class ConnectServer:
         for key, value in conf.items():
             command += ["--conf", f"{key}={value}"]
         command += ["--conf", f"spark.sql.warehouse.dir={self._folder / 'warehouse'}", "spark-internal"]
-        environment = {key: value for key, value in os.environ.items() if key != "SPARK_REMOTE"}
         try:
             with self.log.open("wb") as output:
                 self._started = subprocess.Popen(  # noqa: S603 - the command is ours
@@ -127,7 +127,7 @@ class ConnectServer:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     cwd=self._folder,
-                    env={**environment, **self._environment},
+                    env={**without_connect(os.environ), **self._environment},
                     start_new_session=True,
                 )
         except OSError as exc:

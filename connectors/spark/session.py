@@ -2,14 +2,13 @@
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from connectors.spark.home import find_spark_home
+from connectors.spark.environment import CONNECT_VARIABLES, network_conf, spark_environment
 from connectors.spark.java import find_java_home
 from connectors.spark.watch import leaving_without_server
 
@@ -33,50 +32,11 @@ _CONF: Final[Mapping[str, str]] = {
 }
 
 
-_LOOPBACK: Final[Mapping[str, str]] = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-}
-
-
-def is_local(master: str) -> bool:
-    """Whether tasks run in the driver's own process, so that no other process has to reach it.
-
-    Example:
-        >>> is_local("local[2]"), is_local("spark://host:7077")
-        (True, False)
-    """
-    return master.startswith("local")
-
-
-def network_conf(master: str) -> Mapping[str, str]:
-    """Return where a driver of ``master`` listens: loopback, unless executors elsewhere must reach it."""
-    return _LOOPBACK if is_local(master) else {}
-
-
 def jvm_options() -> str:
     """Return the options of a JVM that starts fast, with Spark's classes at hand where they were kept."""
     from connectors.spark.classes import class_data_options
 
     return f"{JVM_OPTIONS} {class_data_options(find_java_home())}".strip()
-
-
-def spark_environment(scratch: Path, master: str = "local") -> dict[str, str]:
-    """Return what a process needs in its environment to start Spark; scratch files go under ``scratch``.
-
-    With a cluster's ``master`` its executors use the same path of Python: install Refeed at one place everywhere.
-
-    Raises:
-        JavaNotFoundError: there is no Java that fits.
-    """
-    return {
-        "JAVA_HOME": str(find_java_home()),
-        "SPARK_HOME": str(find_spark_home()),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_DIRS": str(scratch),
-        **({"SPARK_LOCAL_IP": "127.0.0.1"} if is_local(master) else {}),
-    }
 
 
 def open_session(
@@ -97,6 +57,8 @@ def open_session(
 
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ.update(spark_environment(scratch, master))
+    for name in CONNECT_VARIABLES:
+        os.environ.pop(name, None)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     settings = {
         **_CONF,

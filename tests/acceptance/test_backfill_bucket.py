@@ -18,7 +18,7 @@ from connectors.dataproc.batches import Batches, BatchPlace
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES
-from connectors.spark.session import spark_environment
+from connectors.spark.environment import spark_environment
 from jobs.dataproc import DataprocLauncher
 from jobs.files import Files, open_files
 from jobs.folder import Control, Order

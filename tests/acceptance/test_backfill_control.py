@@ -22,7 +22,7 @@ from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from connectors.spark.connect import ConnectServer
-from connectors.spark.session import spark_environment
+from connectors.spark.environment import spark_environment
 from jobs.folder import Control, Order, Outcome
 from jobs.launcher import ConnectLauncher, Launch
 from model.archive import Attempt

@@ -14,14 +14,15 @@ import pytest
 
 from connectors.dataproc.batches import Batches, BatchPlace
 from connectors.spark.connect import ConnectServer
+from connectors.spark.environment import spark_environment
 from connectors.spark.home import find_spark_submit
-from connectors.spark.session import spark_environment
 from jobs.dataproc import DataprocLauncher
 from jobs.files import Files, open_files
 from jobs.launcher import ConnectLauncher, Launch, Launcher, SparkSubmitLauncher
 from model.errors import LaunchError
 from model.process import DataprocBatch, Driver, Process
 from model.typed import reader
+from tests.connectors.spark.test_session import set_up_elsewhere
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
 from tests.standin.gcs_server import pointing_at, running_gcs
 
@@ -151,6 +152,19 @@ def test_a_driver_runs_python_tasks_on_spark(
 
     assert ended(launcher, driver).endswith("code 0."), log_of(driver)
     assert json.loads((tmp_path / "result").read_text()) == list(range(10))
+
+
+def test_a_driver_of_spark_submit_runs_where_a_notebook_on_a_cluster_is_set_up(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in set_up_elsewhere(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.syspath_prepend(environment["PYTHONPATH"])
+    launcher = SparkSubmitLauncher(find_spark_submit(), environment, master="local[2]", driver_memory="512m")
+
+    driver = launch(launcher, tmp_path, spark=True)
+
+    assert ended(launcher, driver).endswith("code 0."), (tmp_path / "driver.log").read_text()
 
 
 def test_a_driver_gets_its_one_argument_and_writes_its_log(
