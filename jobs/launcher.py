@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from connectors.spark.environment import without_connect
+from connectors.spark.environment import without_other_spark
 from model.errors import LaunchError
 from model.process import Driver, Process, signal_name
 
@@ -84,7 +84,7 @@ class _Processes:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     cwd=log.parent,
-                    env={**without_connect(os.environ), **environment},
+                    env={**without_other_spark(os.environ), **environment},
                     start_new_session=True,
                 )
         except OSError as exc:

@@ -17,7 +17,7 @@ from typing import Final
 
 import grpc
 
-from connectors.spark.environment import network_conf, without_connect
+from connectors.spark.environment import network_conf, without_other_spark
 from connectors.spark.home import find_spark_submit
 from connectors.spark.session import jvm_options
 from model.errors import LaunchError
@@ -127,7 +127,7 @@ class ConnectServer:
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     cwd=self._folder,
-                    env={**without_connect(os.environ), **self._environment},
+                    env={**without_other_spark(os.environ), **self._environment},
                     start_new_session=True,
                 )
         except OSError as exc:

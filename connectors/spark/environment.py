@@ -19,8 +19,14 @@ _LOCAL_ENVIRONMENT: Final[Mapping[str, str]] = {
     **dict.fromkeys(("HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH"), ""),
 }
 
-# Each of them makes PySpark and spark-submit look for a Connect server.
-CONNECT_VARIABLES: Final = ("SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED")
+# Each of them makes PySpark or spark-submit look for a Spark that somebody else has started.
+OTHER_SPARK: Final = (
+    "SPARK_REMOTE",
+    "SPARK_API_MODE",
+    "SPARK_CONNECT_MODE_ENABLED",
+    "PYSPARK_GATEWAY_PORT",
+    "PYSPARK_GATEWAY_SECRET",
+)
 
 
 def is_local(master: str) -> bool:
@@ -60,6 +66,6 @@ def spark_environment(scratch: Path, master: str = "local") -> dict[str, str]:
     }
 
 
-def without_connect(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment that names no Spark Connect server, such as a notebook's."""
-    return {name: value for name, value in environment.items() if name not in CONNECT_VARIABLES}
+def without_other_spark(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment that names no Spark of somebody else's, such as a notebook's."""
+    return {name: value for name, value in environment.items() if name not in OTHER_SPARK}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from connectors.spark.environment import CONNECT_VARIABLES, network_conf, spark_environment
+from connectors.spark.environment import OTHER_SPARK, network_conf, spark_environment
 from connectors.spark.java import find_java_home
 from connectors.spark.watch import leaving_without_server
 
@@ -57,7 +57,7 @@ def open_session(
 
     scratch.mkdir(parents=True, exist_ok=True)
     os.environ.update(spark_environment(scratch, master))
-    for name in CONNECT_VARIABLES:
+    for name in OTHER_SPARK:
         os.environ.pop(name, None)
     logging.getLogger("py4j").setLevel(logging.WARNING)
     settings = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from connectors.spark.environment import spark_environment, without_connect
+from connectors.spark.environment import spark_environment, without_other_spark
 
 PROGRAM = """
 import sys
@@ -42,6 +42,8 @@ def set_up_elsewhere(folder: Path) -> dict[str, str]:
         "SPARK_HOME": "/nowhere/spark",
         "SPARK_REMOTE": "sc://127.0.0.1:9",
         "SPARK_API_MODE": "connect",
+        "PYSPARK_GATEWAY_PORT": "9",
+        "PYSPARK_GATEWAY_SECRET": "secret",
     }
 
 
@@ -59,6 +61,6 @@ def test_a_cluster_s_session_keeps_the_cluster_s_configuration(tmp_path: Path) -
     assert not names & set(spark_environment(tmp_path, "yarn"))
 
 
-def test_an_environment_without_connect_keeps_all_else() -> None:
+def test_an_environment_without_another_spark_keeps_all_else() -> None:
     given = {"SPARK_REMOTE": "sc://host", "SPARK_API_MODE": "connect", "SPARK_HOME": "/spark"}
-    assert without_connect(given) == {"SPARK_HOME": "/spark"}
+    assert without_other_spark(given) == {"SPARK_HOME": "/spark"}
