@@ -52,6 +52,7 @@ from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, unwritable_home, use_home
 from cli.terminal import ExitCode, err, exit_code_of, out, print_error, print_problem
 from model.errors import InputError, RefeedError, StorageFullError
+from model.process import raise_file_limit
 
 _NAME: Final = "refeed"
 
@@ -139,6 +140,7 @@ app.add_typer(gate.app, name="sql")
 
 def main() -> None:
     """Run ``refeed``; the exit code is one of :class:`cli.terminal.ExitCode`."""
+    raise_file_limit()
     is_json = "--json" in sys.argv[1:]
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A letter that the terminal's encoding lacks must not end a command that has done its work.

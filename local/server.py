@@ -8,7 +8,6 @@ import fcntl
 import json
 import logging
 import os
-import resource
 import signal
 import socket
 import sys
@@ -29,6 +28,7 @@ from local.resources import Resources
 from local.streaming import StreamSlots
 from local.subscriber import SubscriberService
 from model.errors import CheckpointCorruptError, LeaseHeldError, PortTakenError, StorageFullError
+from model.process import raise_file_limit
 from model.variables import is_loopback_name
 
 DEFAULT_PORT: Final = 8085
@@ -244,12 +244,6 @@ def _port_taken(host: str, port: int) -> PortTakenError:
     return PortTakenError(f"Port {port} on {host} is taken; choose another one with --port.", port=port)
 
 
-def _raise_file_limit() -> None:
-    """Allow as many open files as the system does: a topic keeps two, a subscription one."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-
-
 def _keep_freed_memory() -> None:
     """Let glibc keep the buffers of requests instead of giving each back to the kernel and faulting it in again.
 
@@ -271,7 +265,7 @@ def serve(server: PubSubServer) -> None:
         LeaseHeldError: another server uses the data folder.
         PortTakenError: a port is taken.
     """
-    _raise_file_limit()
+    raise_file_limit()
     _keep_freed_memory()
     if not is_loopback_name(server.host):
         logging.getLogger(__name__).warning(

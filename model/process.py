@@ -1,6 +1,7 @@
 """Which driver it is: a process, and whether that very one still lives, or a batch at Dataproc."""
 
 import os
+import resource
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
@@ -11,6 +12,15 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _PID_SPACE: Final = Path("/proc/self/ns/pid")
 # PROC_PID_INIT_INO of include/linux/proc_ns.h: where there are no containers.
 _FIRST_PID_SPACE: Final = "pid:[4026531836]"
+
+
+def raise_file_limit() -> None:
+    """Allow this process as many open files as the system does, where a shell stops at 1024.
+
+    A topic of the local Pub/Sub server keeps two, and each connection of a collector or an API one.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def signal_name(number: int) -> str:

@@ -13,6 +13,7 @@ from psycopg import sql
 
 from cli.processes import free_port
 from jobs.store import JobStore, open_store
+from model.process import raise_file_limit
 from tests import certificates, schema, spares
 from tests.ending import pytest_sessionstart, pytest_unconfigure
 from tests.schema import migrations
@@ -32,6 +33,8 @@ _START_SECONDS = 60
 
 
 def pytest_configure() -> None:
+    # Servers run in these processes too.
+    raise_file_limit()
     for each in (certificates, schema, spares):
         each.install()
 

@@ -54,6 +54,18 @@ def test_help_names_every_command_and_every_exit_code(refeed: Callable[..., Any]
     assert [code for code in ExitCode if f" {code.value} " not in said] == []
 
 
+def test_a_service_may_open_as_many_files_as_the_system_allows() -> None:
+    # A shell's own bound is 1024, which a collector passes with as many connections.
+    program = (
+        "import resource, sys; from cli import main; "
+        "main.app = lambda **_: print(*resource.getrlimit(resource.RLIMIT_NOFILE)); main.main()"
+    )
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    command = ["prlimit", f"--nofile=256:{most}", sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.split() == [str(most), str(most)]
+
+
 def test_help_is_there_at_once() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "cli.main", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)

@@ -115,7 +115,7 @@ def test_serving_for_others_than_this_machine_is_warned_of(
     def end(_: PubSubServer) -> int:
         raise LeaseHeldError
 
-    for name in ("_raise_file_limit", "_keep_freed_memory"):
+    for name in ("raise_file_limit", "_keep_freed_memory"):
         monkeypatch.setattr(server_module, name, lambda: None)
     monkeypatch.setattr(server_module.signal, "signal", lambda *_: None)
     monkeypatch.setattr(PubSubServer, "start", end)
