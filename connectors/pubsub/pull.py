@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import grpc
 import pyarrow as pa
+import pyarrow.compute as pc
 from ptars import HandlerPool, PtarsConfig
 
 from connectors.pubsub.acks import extend_each
@@ -117,9 +118,10 @@ class PullLimits:
     """When a batch ends: nothing for ``idle_seconds``, else ``linger_seconds`` after the first message.
 
     That message may be another task's of the same batch: Spark waits for all of them.
-    While the last Pull's subscription has a backlog, the batch goes on until ``backlog_seconds``: a larger batch
-    costs less a message. So does one of many subscriptions, which lasts a second for each hundred, up to five.
-    ``max_bytes`` ends it in any case, give or take the Pulls in flight.
+    While the last Pull's subscription has a backlog, of messages that have waited for longer than that, the batch
+    goes on until ``backlog_seconds``: a larger batch costs less a message. So does one of many subscriptions,
+    which lasts a second for each hundred, up to five. ``max_bytes`` ends it in any case, give or take the Pulls in
+    flight.
     """
 
     idle_seconds: float
@@ -278,8 +280,10 @@ class BatchPull:
             if batch is not None:
                 first_at = first_at or time.monotonic()
                 yield batch
-                # A backlog is over when nothing comes at once any more.
-                backlog_until = time.monotonic() + _QUICK_SECONDS if batch.is_backlog else 0.0
+                # A backlog is over when nothing comes at once any more. What a batch keeps up with is none:
+                # to wait for more of it would only make it late.
+                is_late = batch.is_backlog and _waited_seconds(batch.rows, time.time()) > linger_seconds
+                backlog_until = time.monotonic() + _QUICK_SECONDS if is_late else 0.0
             elif first_at is None and has_begun():
                 first_at = time.monotonic()
             if first_at is not None:
@@ -362,6 +366,12 @@ def decode_pull_response(response: bytes) -> pa.RecordBatch:
         ],
         schema=PULLED_SCHEMA,
     )
+
+
+def _waited_seconds(rows: pa.RecordBatch, now: float) -> float:
+    """Return how long ago the newest message of an answer was published, by this machine's clock."""
+    newest = pc.max(rows.column("publish_time").cast(pa.int64())).as_py()
+    return 0.0 if newest is None else now - newest / 1e6
 
 
 def _fullness(messages: int, size_bytes: int) -> float:

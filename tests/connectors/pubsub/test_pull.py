@@ -80,6 +80,36 @@ def test_a_backlog_goes_on_past_the_linger_time_and_ends_at_the_size(pubsub, tar
     assert 1_000 < bounded.num_rows < 10_000
 
 
+def test_a_batch_lasts_no_longer_for_a_topic_that_it_keeps_up_with(pubsub, target):
+    """Each Pull of a steady topic brings a part of a full one at once, as those of a backlog may."""
+    is_over = threading.Event()
+
+    def publish_steadily():
+        while not is_over.wait(0.01):
+            publish(pubsub, *[Message(b"x" * 100)] * 300)
+
+    publisher = threading.Thread(target=publish_steadily)
+    publisher.start()
+    try:
+        began = time.monotonic()
+        _, table = pull(pubsub, target, limits=PullLimits(5, 1.0, 10, 10**9))
+        assert time.monotonic() - began < 5
+    finally:
+        is_over.set()
+        publisher.join()
+    assert table.num_rows > 1000
+
+
+@pytest.mark.parametrize(
+    ("ages", "seconds"), [([3.0, 2.0, 9.0], 2.0), ([0.0], 0.0), ([-5.0, 1.0], -5.0), ([], 0.0)]
+)
+def test_an_answer_has_waited_for_as_long_as_the_newest_of_its_messages(ages, seconds):
+    now = 1_700_000_000.0
+    times = pa.array([int((now - age) * 1e6) for age in ages], pa.timestamp("us", tz="UTC"))
+    rows = pa.record_batch({"publish_time": times})
+    assert pull_module._waited_seconds(rows, now) == seconds
+
+
 def test_a_backlog_is_a_backlog_when_pulls_bring_only_a_part_or_nothing(tmp_path, monkeypatch):
     limits = PullLimits(idle_seconds=5, linger_seconds=0.0, backlog_seconds=20, max_bytes=10_000_000)
     monkeypatch.setattr(pull_module, "_QUICK_SECONDS", 2.0)
