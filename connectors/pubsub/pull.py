@@ -118,8 +118,8 @@ class PullLimits:
     """When a batch ends: nothing for ``idle_seconds``, else ``linger_seconds`` after the first message.
 
     That message may be another task's of the same batch: Spark waits for all of them.
-    While the last Pull's subscription has a backlog, of messages that have waited for longer than that, the batch
-    goes on until ``backlog_seconds``: a larger batch costs less a message. So does one of many subscriptions,
+    Once it has met messages that waited for longer than that, a batch goes on until ``backlog_seconds`` while the
+    last Pull's subscription has a backlog: a larger batch costs less a message. So does one of many subscriptions,
     which lasts a second for each hundred, up to five. ``max_bytes`` ends it in any case, give or take the Pulls in
     flight.
     """
@@ -272,7 +272,7 @@ class BatchPull:
         backlog_seconds = max(limits.backlog_seconds, stretch_seconds)
         ends_at = time.monotonic() + limits.idle_seconds
         first_at: float | None = None
-        backlog_until = 0.0
+        backlog_until, is_late = 0.0, False
         while time.monotonic() < ends_at and self.received_bytes < limits.max_bytes and not is_stopping():
             wait_seconds = self._puller._send_more(self._waiting)  # noqa: SLF001 - one thing with two lifetimes
             answer = self._puller._receive(wait_seconds)  # noqa: SLF001
@@ -280,10 +280,10 @@ class BatchPull:
             if batch is not None:
                 first_at = first_at or time.monotonic()
                 yield batch
-                # A backlog is over when nothing comes at once any more. What a batch keeps up with is none:
-                # to wait for more of it would only make it late.
-                is_late = batch.is_backlog and _waited_seconds(batch.rows, time.time()) > linger_seconds
-                backlog_until = time.monotonic() + _QUICK_SECONDS if is_late else 0.0
+                # What short batches keep up with is no backlog: to wait for more of it would only make it late.
+                is_late = is_late or _waited_seconds(batch.rows, time.time()) > linger_seconds
+                # A backlog is over when nothing comes at once any more.
+                backlog_until = time.monotonic() + _QUICK_SECONDS if batch.is_backlog and is_late else 0.0
             elif first_at is None and has_begun():
                 first_at = time.monotonic()
             if first_at is not None:
