@@ -9,5 +9,8 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "false")
 
 # Where an office's proxy is set, gRPC and HTTP clients ask it for this machine as well. They read these names, the
 # small one first where both are set (gRPC's http_proxy_mapper.cc, Python's urllib.request.getproxies_environment).
-_beyond = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
-os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(filter(None, (_beyond, "127.0.0.1,localhost,::1")))
+_direct = [name for name in (os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or "").split(",") if name]
+# A lone * stands for every host, and with others beside it for none.
+if _direct != ["*"]:
+    _direct += [name for name in ("127.0.0.1", "localhost", "::1") if name not in _direct]
+    os.environ["no_proxy"] = os.environ["NO_PROXY"] = ",".join(_direct)
