@@ -4,7 +4,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/.stamps
-PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip install --quiet
+# Older pips say at length that they build PySpark the old way unless they are told to use the new one.
+PIP    := PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_USE_PEP517=1 $(BIN)/python -m pip install --quiet
 ARGS   ?=
 # Without its bytecode, each of the many processes that tests start would compile the project again.
 unexport PYTHONDONTWRITEBYTECODE
