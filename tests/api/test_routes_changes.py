@@ -20,7 +20,8 @@ __all__ = ["refeed"]
 def api(start_api: Callable[..., Any]) -> Any:
     api = start_api()
     for _ in range(3):
-        job = api.store.insert(new_job_id("bf"), "backfill", {"topic": "replay"}, actor="ann")
+        request = {"topic": "replay"}
+        job = api.store.insert(new_job_id("bf"), "backfill", request, actor="ann", state=JobState.PAUSED)
         api.store.move(job.id, JobState.CANCELLED, actor="bob", why="a mistake")
     return api
 
@@ -39,7 +40,7 @@ def test_changes_come_newest_first_page_by_page_and_in_the_terminal(api: Any, re
         ("backfill", "bob", "a mistake")
     }
     code, text, _ = refeed("changes", "--since", "2h")
-    assert (code, text.count("PENDING -> CANCELLED")) == (0, 3)
+    assert (code, text.count("PAUSED -> CANCELLED")) == (0, 3)
     assert len(json.loads(refeed("changes", "--json")[1])["changes"]) == 7
 
 

@@ -33,7 +33,9 @@ def api(start_api: Callable[..., Any]) -> Any:
 @pytest.fixture(scope="module")
 def job(api: Any) -> Job:
     """A backfill that ran for two minutes, of which one point was recorded."""
-    made = api.store.insert("bf_01ARZ3NDEKTSV4RRFFQ69G5FAV", "backfill", {"topic": "replay"}, actor="ann")
+    made = api.store.insert(
+        "bf_01ARZ3NDEKTSV4RRFFQ69G5FAV", "backfill", {"topic": "replay"}, actor="ann", state=JobState.PAUSED
+    )
     started = NOW - timedelta(minutes=3)
     point = {
         "published": 60,
