@@ -25,7 +25,7 @@ def subscriptions_of(kind: str | None, status: Mapping[str, Any], known: Iterabl
 
 def retentions_of(subscriptions: Iterable[SubscriptionInfo]) -> dict[str, int]:
     """Return the seconds that each subscription keeps messages for, by its id."""
-    return {each.id: each.retention_seconds for each in subscriptions}
+    return {each.id: each.keeps_seconds for each in subscriptions}
 
 
 def parse_sample(status: Mapping[str, Any]) -> BacklogSample | None:

@@ -163,6 +163,19 @@ class Resources:
         """Return the subscription, or raise NOT_FOUND."""
         return _find(self.subscriptions, name, "subscriptions")
 
+    def with_topic_retention(self, config: Any) -> Any:
+        """Return a subscription's configuration as Pub/Sub answers it, with its topic's retention."""
+        shown = configs.change(config)
+        if self._topic_retention_us(config):
+            retention = self.topic(config.topic).config.message_retention_duration
+            shown.topic_message_retention_duration.CopyFrom(retention)
+        return shown
+
+    def _topic_retention_us(self, config: Any) -> int:
+        """Return for how long the topic of a subscription keeps messages; 0 where it does not, or is deleted."""
+        topic = self.topics.get(config.topic)
+        return 0 if topic is None else microseconds(topic.config.message_retention_duration)
+
     def update_subscription(self, config: Any, paths: list[str]) -> Any:
         """Set the fields in ``paths`` and return the whole configuration."""
         with self._lock:
@@ -287,10 +300,8 @@ class Resources:
             if entry.config.retain_acked_messages:
                 oldest = _now_us() - microseconds(entry.config.message_retention_duration)
                 retained = max(entry.start_seq, log.first_seq_since(oldest))
-            topic = self.topics.get(entry.config.topic)
-            if topic is not None and topic.config.HasField("message_retention_duration"):
-                oldest = _now_us() - microseconds(topic.config.message_retention_duration)
-                retained = min(retained, log.first_seq_since(oldest))
+            if topic_retention := self._topic_retention_us(entry.config):
+                retained = min(retained, log.first_seq_since(_now_us() - topic_retention))
             entry.working.seek_to_time(publish_time_us, retained, effect_seconds=effect_seconds)
 
     def list_configs(self, entries: Mapping[str, Entry], project: str) -> list[Any]:
@@ -321,7 +332,7 @@ class Resources:
                     self.delete_snapshot(name)
             for entry in self.subscriptions.values():
                 with contextlib.suppress(StatusError):
-                    entry.working.drop_expired(now)
+                    entry.working.drop_expired(now, self._topic_retention_us(entry.config))
             ends = {number: log.next_seq for number, log in self._logs.items()}
             living = [snapshot for name, snapshot in self.snapshots.items() if name not in expired]
             needs = read_needs(ends, self.topics.values(), self.subscriptions.values(), living, now)

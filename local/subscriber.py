@@ -52,21 +52,23 @@ class SubscriberService:
 
     def handler(self) -> Handler:
         """Return what a gRPC server takes; methods that are not in it are UNIMPLEMENTED."""
-        resources = self._resources
+        resources, show = self._resources, self._resources.with_topic_retention
         methods = {
             "Pull": answer_bytes(self.pull),
             "StreamingPull": grpc.stream_stream_rpc_method_handler(self.streaming_pull),
             "Acknowledge": answer_bytes(self.acknowledge),
             "ModifyAckDeadline": answer_bytes(self.modify_ack_deadline),
-            "CreateSubscription": answer(types.Subscription.pb(), resources.create_subscription),
+            "CreateSubscription": answer(
+                types.Subscription.pb(), lambda request: show(resources.create_subscription(request))
+            ),
             "GetSubscription": answer(
                 types.GetSubscriptionRequest.pb(),
-                lambda request: resources.subscription(request.subscription).config,
+                lambda request: show(resources.subscription(request.subscription).config),
             ),
             "UpdateSubscription": answer(
                 types.UpdateSubscriptionRequest.pb(),
-                lambda request: resources.update_subscription(
-                    request.subscription, list(request.update_mask.paths)
+                lambda request: show(
+                    resources.update_subscription(request.subscription, list(request.update_mask.paths))
                 ),
             ),
             "ModifyPushConfig": answer(types.ModifyPushConfigRequest.pb(), self._modify_push_config),
@@ -172,7 +174,8 @@ class SubscriberService:
 
     def _list_subscriptions(self, request: Any) -> Any:
         found = self._resources.list_configs(self._resources.subscriptions, request.project)
-        return render_page(request, types.ListSubscriptionsResponse.pb(), "subscriptions", found)
+        shown = [self._resources.with_topic_retention(config) for config in found]
+        return render_page(request, types.ListSubscriptionsResponse.pb(), "subscriptions", shown)
 
     def _list_snapshots(self, request: Any) -> Any:
         found = self._resources.list_configs(self._resources.snapshots, request.project)

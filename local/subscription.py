@@ -409,11 +409,12 @@ class Subscription:
                 state.add(start, min(end, first_retained_seq))
             self.seek(state, effect_seconds=effect_seconds)
 
-    def drop_expired(self, now_us: int) -> None:
-        """Hold what is older than the retention for done, and bring the ack log up to date."""
+    def drop_expired(self, now_us: int, topic_retention_us: int = 0) -> None:
+        """Hold what is older than its own and its topic's retention for done, and bring the ack log up to date."""
         with self._lock:
             acked = self._acks.acked
-            keep = self.log.first_seq_since(now_us - int(self.rules.retention_seconds * 1_000_000))
+            retention_us = max(int(self.rules.retention_seconds * 1_000_000), topic_retention_us)
+            keep = self.log.first_seq_since(now_us - retention_us)
             acked.add(acked.floor, keep)
             self._acks.record_floor()
             self._expire(self._clock())

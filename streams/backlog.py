@@ -82,7 +82,7 @@ def find_oldest(pubsub: PubSub, subscriptions: Sequence[SubscriptionInfo], addre
     now = datetime.now(UTC)
     ages = _read_ages(pubsub, [found.id for found in subscriptions], address)
     return min(
-        (now - ages.get(found.id, timedelta(seconds=found.retention_seconds)) for found in subscriptions),
+        (now - ages.get(found.id, timedelta(seconds=found.keeps_seconds)) for found in subscriptions),
         default=now,
     )
 

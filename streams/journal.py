@@ -19,7 +19,7 @@ from model.disk import replacing, sync
 from model.errors import CheckpointCorruptError, StorageFullError
 from model.format import Format
 from streams.ids import IDS_SCHEMA
-from streams.journal_mark import JournalMark
+from streams.journal_mark import LONGEST_RETENTION, JournalMark
 from streams.spool import IdSpool
 
 # Of its files: the columns below, and in a file's name the number and the state of an attempt.
@@ -30,8 +30,6 @@ REPLAYS: Final = ""
 
 _PLAIN: Final = {"publish_time": pa.timestamp("us", tz="UTC")}
 
-# Pub/Sub keeps an un-acked message for seven days unless a subscription says otherwise.
-_RECOVERED_SECONDS: Final = 7 * 86400
 # A batch counts this part of the window at most: a stream that stood still for an hour got nothing in it.
 _LONGEST_STEP: Final = 0.1
 _SUFFIX: Final = ".arrow"
@@ -43,8 +41,8 @@ class EntryState(StrEnum):
     """Where an attempt stands.
 
     ``pending`` is written before its commit; ``done`` follows its acks; ``recovered`` has ids that are committed
-    and perhaps not acknowledged, because an ack failed or came after a crash: they stay known until Pub/Sub
-    itself forgets the messages.
+    and perhaps not acknowledged, because an ack failed or came after a crash: they stay known for as long as
+    Pub/Sub can keep a message.
     """
 
     PENDING = "pending"
@@ -268,7 +266,7 @@ class Journal:
         if has_messages:
             self._clock += min(now - self._looked_at, self.keep_seconds * _LONGEST_STEP)
         self._looked_at = now
-        keep = {EntryState.DONE: self.keep_seconds, EntryState.RECOVERED: _RECOVERED_SECONDS}
+        keep = {EntryState.DONE: self.keep_seconds, EntryState.RECOVERED: LONGEST_RETENTION.total_seconds()}
         newest = self.last_attempt()
         for entry in list(self._entries.values()):
             if entry.state in keep and self._now(entry.state) - entry.since >= keep[entry.state]:

@@ -45,6 +45,7 @@ class SubscriptionInfo:
     """A subscription's settings that matter to Refeed; ``topic`` is an id, ``_deleted-topic_`` when it is gone.
 
     ``expires`` says whether Pub/Sub deletes it after some idle time; a detached one gives no messages any more.
+    ``topic_retention_seconds`` is 0 where its topic keeps no messages.
     """
 
     id: str
@@ -56,6 +57,16 @@ class SubscriptionInfo:
     ordering: bool = False
     exactly_once: bool = False
     detached: bool = False
+    topic_retention_seconds: int = 0
+
+    @property
+    def keeps_seconds(self) -> int:
+        """How long after its publication a message that nobody acknowledges is there, at least.
+
+        It goes when it is older than both of the two retentions:
+        https://cloud.google.com/pubsub/docs/subscription-message-retention
+        """
+        return max(self.retention_seconds, self.topic_retention_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,4 +381,5 @@ def _info(subscription: Subscription) -> SubscriptionInfo:
         ordering=subscription.enable_message_ordering,
         exactly_once=subscription.enable_exactly_once_delivery,
         detached=subscription.detached,
+        topic_retention_seconds=int(subscription.topic_message_retention_duration.total_seconds()),
     )

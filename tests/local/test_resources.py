@@ -130,6 +130,20 @@ def test_retained_segments_stay_for_a_seek(tmp_path: Path) -> None:
     assert consume(resources) == [b"0", b"1", b"2"]
 
 
+def test_a_message_goes_when_neither_its_subscription_nor_its_topic_keeps_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    resources = Resources(tmp_path)
+    resources.create_topic(topic(message_retention_duration={"seconds": 10 * DAY}))
+    resources.create_subscription(subscription())
+    publish(resources, b"a")
+    now = time.time_ns()
+    for days, floor in ((8, 0), (11, 1)):
+        monkeypatch.setattr("time.time_ns", lambda days=days: now + days * DAY * 10**9)
+        resources.clean_up()
+        assert resources.subscription(SUBSCRIPTION).working.floor == floor
+
+
 def test_an_expired_snapshot_is_dropped(resources: Resources) -> None:
     made = resources.create_snapshot(SNAPSHOT, SUBSCRIPTION, {})
     made.expire_time.FromSeconds(int(time.time()) - 1)

@@ -29,6 +29,26 @@ def test_a_new_subscription_has_the_real_services_defaults(shop) -> None:
     assert not found.filter
 
 
+def test_a_subscription_tells_its_topics_retention_as_it_is_now(shop) -> None:
+    path, days = shop.subscribe(), timedelta(days=10)
+    shop.publisher.update_topic(
+        topic={"name": shop.topic, "message_retention_duration": days},
+        update_mask={"paths": ["message_retention_duration"]},
+    )
+    found = [
+        shop.subscriber.get_subscription(subscription=path),
+        *shop.subscriber.list_subscriptions(project=PROJECT),
+        shop.subscriber.update_subscription(
+            subscription={"name": path, "ack_deadline_seconds": 20},
+            update_mask={"paths": ["ack_deadline_seconds"]},
+        ),
+        shop.subscriber.create_subscription(name=f"{PROJECT}/subscriptions/another", topic=shop.topic),
+    ]
+    assert [each.topic_message_retention_duration for each in found] == [days] * 4
+    shop.publisher.delete_topic(topic=shop.topic)
+    assert not shop.subscriber.get_subscription(subscription=path).topic_message_retention_duration
+
+
 def test_subscriptions_are_listed_in_pages_and_deleted(shop) -> None:
     paths = [shop.subscribe(name) for name in ("aaa", "bbb", "ccc")]
     listed = shop.subscriber.list_subscriptions(request={"project": PROJECT, "page_size": 1})

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -137,6 +138,12 @@ def test_google_tells_it_by_monitoring_and_a_subscription_without_a_sample_count
     assert age([subscription("a")], stats=None, monitored=monitored, address=None) == 700
     both = [subscription("a"), subscription("b", retention_seconds=86_400)]
     assert age(both, stats=None, monitored=monitored, address=None) == 86_400
+
+
+def test_a_topic_may_keep_the_messages_of_its_subscriptions_for_longer(age):
+    kept = replace(subscription("a"), topic_retention_seconds=86_400)
+    assert age([kept], stats=None) == 86_400
+    assert age([replace(kept, topic_retention_seconds=60)], stats=None) == 3600
 
 
 def test_an_emulator_that_tells_nothing_is_not_asked_of_monitoring(age):
