@@ -10,7 +10,7 @@ from typing import Any, Final
 from connectors.pubsub.stats import SubscriptionStats
 from inventory.managed import is_own_report, recorded_fields, shown_state
 from inventory.retention import SILENT_SECONDS, backlog_of, retained_until
-from model.moment import render_time
+from model.moment import CLOCK_SKEW, render_time
 from model.stream import BACKUP_STREAM, KINESIS_PREFIX, PIPELINE_PREFIX, StoredReport
 from model.stream_options import StreamKind
 from model.stream_record import ENDED_STATES, StreamRecord, StreamState
@@ -128,9 +128,16 @@ class _Report:
 
 def _home_reports(home: Path) -> Iterator[_Report]:
     for name, status in read_statuses(home):
-        at = _number(status.get("at"))
-        silence = None if at is None else max(0.0, datetime.now(UTC).timestamp() - at)
-        yield _Report(name, status, silence)
+        yield _Report(name, status, _silence(_number(status.get("at"))))
+
+
+def _silence(at: float | None) -> float | None:
+    """Return the seconds since ``at``; unknown where it is later than a clock that differs could have it.
+
+    It is one of before the clock was set back then, and its stream may be long dead.
+    """
+    since = None if at is None else datetime.now(UTC).timestamp() - at
+    return None if since is None or since < -CLOCK_SKEW.total_seconds() else max(0.0, since)
 
 
 def _stored_report(stored: StoredReport) -> _Report:

@@ -1,7 +1,10 @@
-"""Times as people and programs read them."""
+"""Times as people and programs read them, and how far clocks are believed."""
 
-from datetime import UTC, datetime
-from typing import overload
+from datetime import UTC, datetime, timedelta
+from typing import Final, overload
+
+# Clocks of machines that work together differ by so much at most: of streams, the API, Pub/Sub and the warehouse.
+CLOCK_SKEW: Final = timedelta(minutes=2)
 
 
 @overload

@@ -11,11 +11,11 @@ import pyarrow.compute as pc
 from connectors.pubsub.replays import find_replays
 from model.archive import ID_COLUMNS, IdSpan
 from model.message import replay_token
+from model.moment import CLOCK_SKEW
 from pipeline.originals import read_originals, replay_ids
 from pipeline.registry import Source
 from streams.ids import TABLE_IDS_SCHEMA
 from streams.journal import REPLAYS, Journal
-from streams.learning import CLOCK_SKEW
 from streams.targets import is_topic
 from warehouse.rows import RowTables
 

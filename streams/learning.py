@@ -12,6 +12,7 @@ import structlog
 
 from model.archive import IdSpan
 from model.disk import check_room
+from model.moment import CLOCK_SKEW
 from streams.journal import Journal
 from streams.journal_mark import LONGEST_RETENTION
 from streams.lease import HeldLease
@@ -20,8 +21,6 @@ from streams.status import StatusFile
 
 _log = structlog.get_logger(__name__)
 
-# Clocks of this machine, of Pub/Sub and of the workers that wrote the rows.
-CLOCK_SKEW: Final = timedelta(minutes=2)
 _TELL_SECONDS: Final = 5.0
 _OLDEST_SECONDS: Final = 60.0
 

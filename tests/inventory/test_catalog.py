@@ -264,6 +264,19 @@ def test_a_stream_that_was_killed_or_stopped_does_not_report_after_fifteen_secon
     assert 16 <= stream.seconds_since_report < 60
 
 
+@pytest.mark.parametrize(("ahead_seconds", "state"), [(100, "RUNNING"), (3600, "NOT_REPORTING")])
+def test_a_report_is_of_the_future_by_a_clocks_error_at_most(
+    tmp_path: Path, catalog: Catalog, ahead_seconds: int, state: str
+) -> None:
+    """A clock that was set back would have a dead stream run until it is past the report again."""
+    path = tmp_path / "streams" / "backup" / "status.json"
+    path.parent.mkdir(parents=True)
+    StatusFile(path).write(state="running")
+    fields = json.loads(path.read_text())
+    path.write_text(json.dumps({**fields, "at": fields["at"] + ahead_seconds}))
+    assert [stream.state for stream in catalog.list_streams(None)] == [state]
+
+
 def test_a_stream_whose_process_is_stopped_does_not_report_until_it_goes_on(
     tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
