@@ -2,9 +2,8 @@ import json
 import os
 import random
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,15 +19,8 @@ from model.message import Message, replay_token
 from model.settings import read_settings
 from model.window import Window
 from rollout.child import Child, Children
+from tests.waiting import wait_until
 from warehouse.open import open_warehouse
-
-
-def wait_for(is_true: Callable[[], bool], *, seconds: float, why: str) -> None:
-    """Poll until ``is_true``; ``why`` is what the failure says."""
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
-        time.sleep(0.05)
 
 
 class Backyard:
@@ -129,7 +121,12 @@ class Backyard:
                 raise backup.ended_error()
             return self.unacked() == 0
 
-        wait_for(is_archived, seconds=seconds, why=f"all is acknowledged; the stream's log: {backup.log_tail()}")
+        wait_until(
+            is_archived,
+            seconds=seconds,
+            every_seconds=0.05,
+            why=f"all is acknowledged; the stream's log: {backup.log_tail()}",
+        )
 
     def check_archive(self) -> None:
         """Nothing lost, nothing twice, not one byte changed."""

@@ -18,7 +18,8 @@ from rollout.process import StreamProcess
 from rollout.request import StreamLaunch
 from rollout.service import StreamService
 from streams.folder import StreamFolder
-from tests.acceptance.conftest import Backyard, wait_for
+from tests.acceptance.conftest import Backyard
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]
 ANN = Principal("ann", frozenset({STREAMS_READ, STREAMS_OPERATE}))
@@ -44,7 +45,7 @@ class Agents:
         return StreamProcess.find(StreamFolder.of(self.yard.home, "backup", self.record().instance_id))
 
     def wait_for(self, state: StreamState, agent: Child) -> StreamRecord:
-        wait_for(lambda: self.record().state is state, seconds=120, why=f"{state}: {agent.log_tail()}")
+        wait_until(lambda: self.record().state is state, seconds=120, why=f"{state}: {agent.log_tail()}")
         return self.record()
 
 
@@ -70,10 +71,10 @@ def test_a_stream_of_a_killed_agent_goes_on_under_the_next_one_and_drains(agents
 
     os.kill(first.pid, signal.SIGKILL)
     yard.publish("orders", 200, seed=1)
-    wait_for(lambda: yard.unacked() == 0, seconds=60, why="it archives without an agent")
+    wait_until(lambda: yard.unacked() == 0, seconds=60, every_seconds=0.05, why="it archives without an agent")
     second = agents.start()
-    wait_for(lambda: agents.record().agent != before.agent, seconds=60, why=f"the next: {second.log_tail()}")
-    wait_for(lambda: "going on with backup" in second.log_tail(), seconds=60, why="it found the process")
+    wait_until(lambda: agents.record().agent != before.agent, seconds=60, why=f"the next: {second.log_tail()}")
+    wait_until(lambda: "going on with backup" in second.log_tail(), seconds=60, why="it found the process")
     found = agents.process()
     assert found is not None
     assert (found.pid, agents.record().instance_id) == (process.pid, before.instance_id)
@@ -87,7 +88,7 @@ def test_a_stream_of_a_killed_agent_goes_on_under_the_next_one_and_drains(agents
     agents.service.launch(StreamLaunch(name="backup", kind="backup"), principal=ANN)
     third = agents.start()
     agents.wait_for(StreamState.RUNNING, third)
-    wait_for(lambda: yard.unacked() == 0, seconds=60, why="all is archived")
+    wait_until(lambda: yard.unacked() == 0, seconds=60, every_seconds=0.05, why="all is archived")
     assert third.stop() == 0
     assert agents.process() is None
     yard.check_archive()

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from jobs.store import JobStore
 from model.principal import SCOPES
 from rollout.child import Children
 from tests.acceptance.test_backfill import QUERY, RATE, ROWS, House, rows_of
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 
@@ -96,13 +97,6 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
             yield office
 
 
-def poll(is_true: Callable[[], bool], why: str, seconds: float = 120.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
-        time.sleep(0.05)
-
-
 def test_a_pause_takes_effect_within_two_seconds_and_a_resume_loses_and_repeats_nothing(office: Office) -> None:
     listener = office.listen("paused")
     backfill_id = office.make("paused", rate_limit_messages_per_second=RATE)
@@ -111,9 +105,9 @@ def test_a_pause_takes_effect_within_two_seconds_and_a_resume_loses_and_repeats_
     paused = office.do(backfill_id, "pause")
     asked, answered = time.monotonic(), office.published(backfill_id)
     assert paused["state"] == "PAUSED"
-    poll(lambda: time.monotonic() - asked > 2, "two seconds are over")
+    wait_until(lambda: time.monotonic() - asked > 2, "two seconds are over")
     stood = office.published(backfill_id)
-    poll(lambda: time.monotonic() - asked > 4, "two seconds more are over")
+    wait_until(lambda: time.monotonic() - asked > 4, "two seconds more are over")
     assert office.published(backfill_id) == stood, "nothing moves any more after two seconds"
     assert stood - answered <= paused["in_flight_at_most"]
     received = office.receive(listener)

@@ -23,8 +23,8 @@ from model.settings import read_settings
 from streams.control import StreamControl
 from streams.folder import StreamFolder
 from streams.status import StatusFile
-from tests.acceptance.conftest import wait_for
 from tests.chaos.schedule import places_of
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]
 
@@ -46,7 +46,12 @@ def test_a_kill_at_any_failpoint_loses_nothing_and_archives_nothing_twice(backya
             assert backup.is_running or marker.exists(), backup.ended_error().message
             return marker.exists()
 
-        wait_for(is_hit, seconds=90, why=f"{failpoint} was passed; the stream's log: {backup.log_tail()}")
+        wait_until(
+            is_hit,
+            seconds=90,
+            every_seconds=0.05,
+            why=f"{failpoint} was passed; the stream's log: {backup.log_tail()}",
+        )
         backup.kill()
     backup = backyard.start_backup()
     backyard.wait_until_archived(backup)
@@ -88,9 +93,11 @@ def test_a_drain_whose_bound_is_too_short_leaves_its_messages_and_says_how_many(
     backup = backyard.start_backup("--instance", "in_1", REFEED_BACKUP_BATCH_SECONDS="60")
     backyard.publish("orders", 300)
     leased = lambda: sum(s["leased_messages"] for s in backyard.stats().values())  # noqa: E731
-    wait_for(lambda: leased() == 300, seconds=60, why=f"its tasks hold all: {backup.log_tail()}")
+    wait_until(
+        lambda: leased() == 300, seconds=60, every_seconds=0.05, why=f"its tasks hold all: {backup.log_tail()}"
+    )
     StreamControl(1, "drain", timeout_seconds=0).write(folder.control)
-    wait_for(lambda: not backup.is_running, seconds=30, why="it ends")
+    wait_until(lambda: not backup.is_running, seconds=30, why="it ends")
     assert backup.exit_code == 0, backup.log_tail()
     status = StatusFile.read(folder.status)
     assert status is not None
@@ -114,7 +121,7 @@ def test_another_pace_a_pause_and_a_cancel_under_load_lose_and_repeat_nothing(ba
             found = StatusFile.read(folder.status) or {}
             return (found.get("state"), found.get("control_number")) == (state, number)
 
-        wait_for(is_there, seconds=60, why=f"{state} by order {number}: {backup.log_tail()}")
+        wait_until(is_there, seconds=60, every_seconds=0.05, why=f"{state} by order {number}: {backup.log_tail()}")
 
     wait_while_publishing("running", 0)
     pid = StatusFile.read(folder.status)["pid"]
@@ -125,14 +132,14 @@ def test_another_pace_a_pause_and_a_cancel_under_load_lose_and_repeat_nothing(ba
     wait_while_publishing("paused", 2)
     journal, rows = sorted((folder.state / "journal").iterdir()), len(backyard.archived())
     until = time.monotonic() + 1
-    wait_for(lambda: time.monotonic() > until, seconds=5, why="batches that are commits away came meanwhile")
+    wait_until(lambda: time.monotonic() > until, seconds=5, why="batches that are commits away came meanwhile")
     assert (sorted((folder.state / "journal").iterdir()), len(backyard.archived())) == (journal, rows)
     StreamControl(3, "run", batch_seconds=0.1, batch_bytes=1_000_000).write(folder.control)
     wait_while_publishing("running", 3)
     assert backup.log.read_text().count("backup_started") == 2, "a pause begins no query"
     backyard.publish("orders", 500, seed=1)
     StreamControl(4, "cancel").write(folder.control)
-    wait_for(lambda: not backup.is_running, seconds=30, why="it ends")
+    wait_until(lambda: not backup.is_running, seconds=30, why="it ends")
     assert backup.exit_code == 0, backup.log_tail()
     status = StatusFile.read(folder.status)
     assert (status["state"], status["control_number"]) == ("cancelled", 4)
@@ -188,17 +195,17 @@ def test_a_second_stream_on_the_home_or_on_the_subscriptions_refuses_and_says_wh
     backyard.attach("orders")
     backup = backyard.start_backup()
     log = backup.log
-    wait_for(
+    wait_until(
         lambda: "backup_started" in log.read_text(), seconds=60, why=f"the stream started: {backup.log_tail()}"
     )
 
     same_home = backyard.start_backup()
-    wait_for(lambda: not same_home.is_running, seconds=30, why="the second stream on one home ended")
+    wait_until(lambda: not same_home.is_running, seconds=30, why="the second stream on one home ended")
     assert same_home.exit_code not in (0, None)
     assert f"process {backup.pid}" in same_home.log_tail()
 
     other_home = backyard.start_backup(REFEED_HOME=str(tmp_path / "other"), REFEED_LAKE=backyard.settings.lake)
-    wait_for(lambda: not other_home.is_running, seconds=30, why="the second stream on one project ended")
+    wait_until(lambda: not other_home.is_running, seconds=30, why="the second stream on one project ended")
     assert other_home.exit_code not in (0, None)
     assert "holds backup-refeed-local" in other_home.log_tail()
     assert backup.is_running
@@ -211,7 +218,7 @@ def test_a_damaged_journal_file_is_named_and_the_way_out_works(backyard):
     damaged = journal / "000000000000001.done.arrow"
     damaged.write_bytes(b"\x00" * 100)
     backup = backyard.start_backup()
-    wait_for(lambda: not backup.is_running, seconds=30, why="the stream refused to start")
+    wait_until(lambda: not backup.is_running, seconds=30, why="the stream refused to start")
     assert str(damaged) in backup.log_tail()
     assert f"Move the folder {journal} away" in backup.log_tail()
 
@@ -228,7 +235,7 @@ def test_a_full_disk_stops_the_stream_unacked_and_room_lets_it_go_on(backyard, t
         backyard.attach("orders")
         backup = backyard.start_backup(REFEED_LAKE=str(disk / "lake"))
         log = backup.log
-        wait_for(lambda: "backup_started" in log.read_text(), seconds=60, why=f"it started: {backup.log_tail()}")
+        wait_until(lambda: "backup_started" in log.read_text(), seconds=60, why=f"it started: {backup.log_tail()}")
         filler = disk / "filler"
         left_bytes = shutil.disk_usage(disk).free - 200_000
         filler.write_bytes(b"\x00" * left_bytes)
@@ -236,7 +243,7 @@ def test_a_full_disk_stops_the_stream_unacked_and_room_lets_it_go_on(backyard, t
         messages = [Message(data=dice.randbytes(2_000), attributes={"n": str(n)}) for n in range(3_000)]
         ids = Publisher(backyard.pubsub.channel, backyard.pubsub.topic_path("orders")).publish(messages)
         backyard.published = {("orders", i): m for i, m in zip(ids, messages, strict=True)}
-        wait_for(lambda: "storage_full" in log.read_text(), seconds=60, why=f"it noticed: {backup.log_tail()}")
+        wait_until(lambda: "storage_full" in log.read_text(), seconds=60, why=f"it noticed: {backup.log_tail()}")
         assert backyard.unacked() > 0
         filler.unlink()
         backyard.wait_until_archived(backup)

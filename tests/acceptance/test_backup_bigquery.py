@@ -7,8 +7,9 @@ from model.failpoint import FAILPOINTS
 from model.message import Message
 from rollout.child import Children
 from streams.status import StatusFile
-from tests.acceptance.conftest import Backyard, wait_for
+from tests.acceptance.conftest import Backyard
 from tests.standin.fixture import standin
+from tests.waiting import wait_until
 from warehouse.open import open_warehouse
 
 __all__ = ["standin"]
@@ -70,8 +71,11 @@ def test_a_kill_of_stream_or_warehouse_loses_nothing_and_archives_nothing_twice(
             assert backup.is_running or marker.exists(), backup.ended_error().message
             return marker.exists()
 
-        wait_for(
-            is_hit, seconds=_WAIT_SECONDS, why=f"{failpoint} was passed; the stream's log: {backup.log_tail()}"
+        wait_until(
+            is_hit,
+            seconds=_WAIT_SECONDS,
+            every_seconds=0.05,
+            why=f"{failpoint} was passed; the stream's log: {backup.log_tail()}",
         )
         backup.kill()
     backup = backyard.start_backup()
@@ -89,7 +93,7 @@ def test_a_kill_of_stream_or_warehouse_loses_nothing_and_archives_nothing_twice(
 def test_a_quota_that_is_used_up_is_waited_for_and_refused_rows_are_dead_letters(backyard):
     backyard.attach("orders")
     backup = backyard.start_backup()
-    wait_for(
+    wait_until(
         lambda: "backup_started" in backup.log.read_text(),
         seconds=_WAIT_SECONDS,
         why=f"the stream started: {backup.log_tail()}",
@@ -97,7 +101,7 @@ def test_a_quota_that_is_used_up_is_waited_for_and_refused_rows_are_dead_letters
     backyard.standin.fault("CreateWriteStream", status="RESOURCE_EXHAUSTED", count=10_000)
     backyard.publish("orders", 20)
     status = backyard.home / "streams" / "backup" / "status.json"
-    wait_for(
+    wait_until(
         lambda: ((StatusFile.read(status) or {}).get("error") or {}).get("code") == "quota_exceeded",
         seconds=_WAIT_SECONDS,
         why=f"the stream waits; its log: {backup.log_tail()}",

@@ -15,7 +15,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransp
 from cli.processes import free_port, is_listening
 from connectors.pubsub.client import PubSub
 from rollout.child import Child, Children
-from tests.acceptance.conftest import wait_for
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.kills
 
@@ -92,7 +92,7 @@ def test_every_answered_event_is_published_with_its_uuid_over_kills(site: Site) 
             ]
             for sender in senders:
                 sender.start()
-            wait_for(lambda: len(site.answered) > before + 300, seconds=30, why="events are answered")  # noqa: B023
+            wait_until(lambda: len(site.answered) > before + 300, seconds=30, why="events are answered")  # noqa: B023
             collector.kill()
             for sender in senders:
                 sender.join(30)
@@ -111,6 +111,6 @@ def test_every_answered_event_is_published_with_its_uuid_over_kills(site: Site) 
                 subscriber.acknowledge(subscription=path, ack_ids=ids)
             return site.answered.keys() <= found.keys()
 
-        wait_for(pull, seconds=60, why="all answered events are published")
+        wait_until(pull, seconds=60, why="all answered events are published")
     assert {uuid: found[uuid] for uuid in site.answered} == site.answered
     assert len(site.answered) > 900

@@ -10,8 +10,9 @@ from deltalake import DeltaTable
 
 from model import failpoint
 from rollout.child import Children
-from tests.acceptance.test_merges import Office, wait_for
+from tests.acceptance.test_merges import Office
 from tests.archive import fill_archive
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(500)]
 ARCHIVE, STAGING = "backup/messages", "staging/orders"
@@ -78,5 +79,7 @@ def ended_run(office: Office) -> dict[str, Any]:
         found.update(runs[-1] if runs else {"state": "none"})
         return found["state"] in {"SUCCEEDED", "FAILED", "CANCELLED"}
 
-    wait_for(has_ended, f"a slot is compacted; the API's log: {office.api.log_tail()}")
+    wait_until(
+        has_ended, f"a slot is compacted; the API's log: {office.api.log_tail()}", seconds=180, every_seconds=0.1
+    )
     return found

@@ -17,9 +17,9 @@ from cli.processes import free_port, is_listening
 from collector.records import CHUNK_MESSAGES
 from connectors.pubsub.client import PubSub
 from rollout.child import Child, Children
-from tests.acceptance.conftest import wait_for
 from tests.standin.kinesis import Kinesis
 from tests.standin.kms_server import KEY, KmsServer
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.kills, pytest.mark.cloud]
 
@@ -105,7 +105,7 @@ def test_every_record_is_published_over_kills_in_a_resharding_and_without_pubsub
             site.put(2_000)
             stream = site.start_stream()
             before = site.noted()
-            wait_for(lambda: site.noted() != before, seconds=40, why="positions are noted")  # noqa: B023
+            wait_until(lambda: site.noted() != before, seconds=40, why="positions are noted")  # noqa: B023
             if is_away:
                 pubsub.kill()
             feeder = threading.Thread(target=site.put, args=(1_000,), daemon=True)
@@ -131,7 +131,7 @@ def test_every_record_is_published_over_kills_in_a_resharding_and_without_pubsub
                 subscriber.acknowledge(subscription=path, ack_ids=ids)
             return len(seen) >= len(site.sent)
 
-        wait_for(pull, seconds=90, why="all records are published")
+        wait_until(pull, seconds=90, why="all records are published")
         stream.stop(seconds=20)
 
     first = {each.attributes["uuid"]: each for each in reversed(found)}

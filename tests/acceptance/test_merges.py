@@ -2,8 +2,7 @@
 
 import os
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from local.server import PubSubServer
 from model import failpoint
 from rollout.child import Child, Children
 from tests.reporting.orders import Orders
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 
@@ -58,7 +58,9 @@ class Office:
             shown = self.client.get(f"/merges/{merge_id}").json()
             return shown["finished_at"] is not None
 
-        wait_for(has_ended, f"{merge_id} ends; the API's log: {self.api.log_tail()}")
+        wait_until(
+            has_ended, f"{merge_id} ends; the API's log: {self.api.log_tail()}", seconds=180, every_seconds=0.1
+        )
         return shown
 
     def _answers(self) -> bool:
@@ -66,13 +68,6 @@ class Office:
             return self.client.get("/healthz").is_success
         except httpx.TransportError:
             return False
-
-
-def wait_for(is_true: Callable[[], bool], why: str, seconds: float = 180.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
-        time.sleep(0.1)
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.acceptance.conftest import wait_for
 from tests.acceptance.test_pipeline import attach, plant
+from tests.waiting import wait_until
 
 __all__ = ["plant"]
 
@@ -46,7 +46,7 @@ def test_backup_and_pipeline_lose_their_homes_after_a_seek_and_after_a_kill_befo
             assert stream.is_running or marker.exists(), stream.ended_error().message
         return all(marker.exists() for marker in markers.values())
 
-    wait_for(are_hit, seconds=180, why=f"both were killed: {[stream.log_tail() for stream in streams]}")
+    wait_until(are_hit, seconds=180, why=f"both were killed: {[stream.log_tail() for stream in streams]}")
     for stream in streams:
         stream.kill()
 
@@ -77,5 +77,5 @@ def start_again(*starts):
                 streams[place] = start()
         return all(stream.log.exists() and "_started" in stream.log.read_text() for stream in streams)
 
-    wait_for(run, seconds=180, why=f"the leases ran out: {[stream.log_tail() for stream in streams]}")
+    wait_until(run, seconds=180, why=f"the leases ran out: {[stream.log_tail() for stream in streams]}")
     return streams

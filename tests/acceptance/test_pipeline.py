@@ -18,8 +18,9 @@ from pipeline.job import group_home
 from pipeline.registry import Registry
 from rollout.child import Child
 from streams.status import StatusFile
-from tests.acceptance.conftest import Backyard, wait_for
+from tests.acceptance.conftest import Backyard
 from tests.pipeline.conftest import compile_protos
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(900)]
 
@@ -165,7 +166,12 @@ def test_a_kill_at_any_failpoint_loses_nothing_and_writes_nothing_twice(plant, t
             assert pipeline.is_running or marker.exists(), pipeline.ended_error().message
             return marker.exists()
 
-        wait_for(is_hit, seconds=180, why=f"{failpoint} was passed; the stream's log: {pipeline.log_tail()}")
+        wait_until(
+            is_hit,
+            seconds=180,
+            every_seconds=0.05,
+            why=f"{failpoint} was passed; the stream's log: {pipeline.log_tail()}",
+        )
         pipeline.kill()
     pipeline = plant.start_pipeline()
     plant.wait_until_archived(pipeline, seconds=180)
@@ -186,7 +192,7 @@ def test_the_registry_is_followed_and_a_replay_s_row_says_where_it_came_from(pla
 
     more = "  more: {topic: more, message: shop.Member}\n  hooks: {topic: hooks, schema: inferred}\n"
     plant.publish_schema("string new = 3;", f"{SOURCES}{more}")
-    wait_for(lambda: "more" in plant.status()["running"], seconds=180, why="the new sources were taken up")
+    wait_until(lambda: "more" in plant.status()["running"], seconds=180, why="the new sources were taken up")
     plant.ids |= {"staging.more": set(), "staging.hooks": set()}
     plant.send("staging.hooks", b'{"n": 1}', b'{"n": 0.5, "who": {"name": "Ann"}}')
     plant.send("staging.more", b'{"id": 1}')
@@ -197,12 +203,12 @@ def test_the_registry_is_followed_and_a_replay_s_row_says_where_it_came_from(pla
         plant.wait_until_archived(pipeline, seconds=180)
         return any(row["new"] for row in plant.rows("staging.orders"))
 
-    wait_for(has_new, seconds=180, why="the new field has its column")
+    wait_until(has_new, seconds=180, every_seconds=0.05, why="the new field has its column")
     plant.check()
     assert all(row["new"] or '"new"' in row["_unknown"] for row in plant.rows("staging.orders"))
 
     plant.publish_schema()
-    wait_for(lambda: plant.status()["alerts"], seconds=180, why="the dropped column was refused")
+    wait_until(lambda: plant.status()["alerts"], seconds=180, why="the dropped column was refused")
     (alert,) = (alert for alert in plant.status()["alerts"] if alert["about"] == "orders")
     assert alert["code"] == "evolution_refused"
     tags = {

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rollout.child import Children
-from tests.acceptance.conftest import wait_for
 from tests.acceptance.test_pipeline import SOURCES, Plant, attach
 from tests.standin.fixture import StandIn, standin
+from tests.waiting import wait_until
 
 __all__ = ["standin"]
 
@@ -48,7 +48,7 @@ def test_every_message_is_in_its_table_once_whatever_is_killed_between_note_and_
     plant.send("staging.hooks", *[json.dumps({"n": n, "who": {"name": "Ann"}}).encode() for n in range(50)])
     marker = tmp_path / "killed"
     pipeline = plant.start_pipeline(REFEED_FAILPOINTS=f"bigquery.noted=0:{marker}")
-    wait_for(marker.exists, seconds=480, why=f"an attempt was noted; the stream's log: {pipeline.log_tail()}")
+    wait_until(marker.exists, seconds=480, why=f"an attempt was noted; the stream's log: {pipeline.log_tail()}")
     pipeline.kill()
 
     pipeline = plant.start_pipeline()
@@ -72,7 +72,7 @@ def test_rows_are_published_whatever_is_killed_around_the_publish(plant: BigQuer
         plant.send_some(60, seed)
         marker = tmp_path / failpoint
         pipeline = plant.start_pipeline(REFEED_FAILPOINTS=f"{failpoint}=0:{marker}")
-        wait_for(
+        wait_until(
             marker.exists, seconds=300, why=f"{failpoint} was passed; the stream's log: {pipeline.log_tail()}"
         )
         pipeline.kill()

@@ -16,7 +16,8 @@ from rollout.request import StreamLaunch
 from rollout.service import StreamService
 from rollout.snapshots import SnapshotService
 from streams.folder import read_newest_status
-from tests.acceptance.conftest import Backyard, wait_for
+from tests.acceptance.conftest import Backyard
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]
 ANN = Principal("ann", frozenset({STREAMS_READ, STREAMS_OPERATE}))
@@ -45,12 +46,12 @@ def test_a_rollback_archives_nothing_twice_however_old_its_snapshot_is(yard: Bac
     agent = yard._children.start(Child("agent", command, environment=yard.environment, log=log))
 
     def wait_for_all(why: str) -> None:
-        wait_for(lambda: yard.unacked() == 0, seconds=120, why=f"{why}: {agent.log_tail()}")
+        wait_until(lambda: yard.unacked() == 0, seconds=120, every_seconds=0.05, why=f"{why}: {agent.log_tail()}")
 
     yard.publish("orders", 300)
     wait_for_all("all is archived before the snapshot")
     made = snapshots.create("backup", with_source=True, principal=ANN)
-    wait_for(
+    wait_until(
         lambda: store.get_snapshot(made.id).state is not SnapshotState.PENDING,
         seconds=60,
         why=f"the snapshot is made: {agent.log_tail()}",
@@ -66,7 +67,7 @@ def test_a_rollback_archives_nothing_twice_however_old_its_snapshot_is(yard: Bac
         yard.publish("orders", 200, seed=seed)
         wait_for_all("all is archived after the snapshot")
     asked = snapshots.rollback("backup", made.id, principal=ANN)
-    wait_for(
+    wait_until(
         lambda: store.list_restores("backup")[0].state is not RestoreState.RUNNING,
         seconds=120,
         why=f"the stream is put back: {agent.log_tail()}",
@@ -78,7 +79,7 @@ def test_a_rollback_archives_nothing_twice_however_old_its_snapshot_is(yard: Bac
         record = store.get_stream("backup")
         return record.state is StreamState.RUNNING and record.instance_id != before
 
-    wait_for(is_running_again, seconds=120, why=f"it runs again: {agent.log_tail()}")
+    wait_until(is_running_again, seconds=120, why=f"it runs again: {agent.log_tail()}")
     yard.publish("orders", 100, seed=9)
 
     def redelivered() -> float:
@@ -86,10 +87,10 @@ def test_a_rollback_archives_nothing_twice_however_old_its_snapshot_is(yard: Bac
         return float((status.get("totals") or {}).get("redelivered", 0))
 
     # All that came after the snapshot comes again, and is known.
-    wait_for(lambda: redelivered() >= 800, seconds=120, why=f"the seek takes effect: {agent.log_tail()}")
+    wait_until(lambda: redelivered() >= 800, seconds=120, why=f"the seek takes effect: {agent.log_tail()}")
     wait_for_all("all is archived after the rollback")
     streams.drain("backup", principal=ANN, timeout_seconds=60)
-    wait_for(
+    wait_until(
         lambda: store.get_stream("backup").state is StreamState.DRAINED,
         seconds=120,
         why=f"it drains: {agent.log_tail()}",

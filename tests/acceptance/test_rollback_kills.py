@@ -19,8 +19,8 @@ from rollout.request import StreamLaunch
 from rollout.service import StreamService
 from rollout.snapshots import SnapshotService
 from streams.folder import StreamFolder, read_newest_status
-from tests.acceptance.conftest import wait_for
 from tests.acceptance.test_pipeline import Plant, attach
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(900)]
 
@@ -51,7 +51,7 @@ class ManagedPlant:
         return self.store.get_stream("shop")
 
     def wait(self, is_true: Callable[[], bool], why: str) -> None:
-        wait_for(is_true, seconds=180, why=f"{why}: {self.agent.log_tail()}")
+        wait_until(is_true, seconds=180, every_seconds=0.05, why=f"{why}: {self.agent.log_tail()}")
 
     def wait_for_all(self) -> None:
         self.wait(lambda: self.plant.unacked() == 0, "all is acknowledged")

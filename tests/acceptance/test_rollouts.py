@@ -17,8 +17,8 @@ from rollout.rollout_engine import RolloutEngine
 from rollout.rollouts import RolloutService
 from rollout.watch import StreamStatuses
 from rollout.watch_query import WatchRows
-from tests.acceptance.conftest import wait_for
 from tests.acceptance.test_updates import Rollout, rollout, wheels
+from tests.waiting import wait_until
 
 __all__ = ["rollout", "wheels"]
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]
@@ -75,7 +75,7 @@ class Replica:
                 published_at = time.monotonic()
             return found.state is state
 
-        wait_for(is_there, seconds=300, why=f"{state}: {self.beside.agent.log_tail(40)}")
+        wait_until(is_there, seconds=300, why=f"{state}: {self.beside.agent.log_tail(40)}")
         return self.newest
 
     def release(self) -> str | None:

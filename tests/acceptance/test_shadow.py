@@ -27,9 +27,9 @@ from rollout.rollouts import RolloutService
 from rollout.service import StreamService
 from rollout.watch import StreamStatuses
 from rollout.watch_query import WatchRows
-from tests.acceptance.conftest import wait_for
 from tests.acceptance.test_pipeline import Plant
 from tests.rollout.wheels import build_release
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]
 TAKEN = """\
@@ -75,7 +75,7 @@ class Yard:
             StreamService(self.store).launch(StreamLaunch(name=name, kind=kind), principal=ANN)
         for name in ("backup", NAME):
             is_there = lambda n=name: self.store.get_stream(n).state is StreamState.RUNNING  # noqa: E731
-            wait_for(is_there, seconds=180, why=f"{name} runs: {self.logs()}")
+            wait_until(is_there, seconds=180, why=f"{name} runs: {self.logs()}")
 
     def send(self, count: int) -> None:
         """Publish orders and members, each with a dead letter."""
@@ -85,7 +85,9 @@ class Yard:
         self.plant.send("staging.members", *[json.dumps({"tags": ["A"] * (n % 3)}).encode() for n in range(count)])
 
     def wait_until_staged(self) -> None:
-        wait_for(lambda: self.plant.unacked() == 0, seconds=180, why=f"all is staged: {self.logs()}")
+        wait_until(
+            lambda: self.plant.unacked() == 0, seconds=180, every_seconds=0.05, why=f"all is staged: {self.logs()}"
+        )
 
     def roll(self, before: str, after: str, until: Callable[[Rollout], Any]) -> Rollout:
         """Apply a rolling rollout, and let the engine look until then."""
@@ -102,7 +104,12 @@ class Yard:
                 is_sent = True
             return bool(until(self.rollout))
 
-        wait_for(look, seconds=300, why=f"{self.rollout} {self.store.list_updates(NAME)}: {self.logs()}")
+        wait_until(
+            look,
+            seconds=300,
+            every_seconds=0.05,
+            why=f"{self.rollout} {self.store.list_updates(NAME)}: {self.logs()}",
+        )
         return self.rollout
 
     def is_watched(self) -> bool:
@@ -182,7 +189,7 @@ def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_cha
     assert (after.instance_id, after.release, after.state) == (record.instance_id, "same", StreamState.RUNNING)
     (update, *_) = yard.store.list_updates(NAME)
     assert (update.state, update.snapshot_id, update.instance_id) == (UpdateState.FAILED, None, None)
-    wait_for(lambda: yard.shadows() == [], seconds=30, why="the shadow is gone")
+    wait_until(lambda: yard.shadows() == [], seconds=30, why="the shadow is gone")
     assert (digest(plant.home / "registry"), plan.read_text()) == before
     plant.check()
     assert agents[1].stop() == 0

@@ -6,9 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -19,6 +18,7 @@ from model.process import Process
 from rollout.child import Child
 from streams.folder import read_newest_status
 from tests.reporting.orders import Orders
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.kills, pytest.mark.java, pytest.mark.timeout(600)]
 
@@ -90,14 +90,6 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     ConnectServer(terminal.home / "run", {}).stop()
 
 
-def wait_for(is_true: Callable[[], Any], *, seconds: float, why: str) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
-        # What is asked may be a command, which takes half a core for as long as it runs.
-        time.sleep(1)
-
-
 def count_archived(terminal: Terminal) -> int:
     done = terminal.refeed("query", "SELECT COUNT(*) AS n FROM backup.messages", "--json")
     assert done.returncode == 0, done.stderr
@@ -127,7 +119,10 @@ def test_a_day_with_up(terminal: Terminal) -> None:
     assert terminal.refeed("attach", "orders").returncode == 0
     lines = "".join(json.dumps({"topic": "orders", "data": {"n": n}}) + "\n" for n in range(50))
     assert terminal.refeed("publish", "-", text=lines).returncode == 0
-    wait_for(lambda: count_archived(terminal) == 50, seconds=60, why="50 messages in the archive")
+    # A look is a command, which takes half a core for as long as it runs.
+    wait_until(
+        lambda: count_archived(terminal) == 50, seconds=60, every_seconds=1, why="50 messages in the archive"
+    )
     sql = (
         "SELECT data, attributes, message_id, topic, publish_time FROM backup.messages "
         "WHERE _PARTITIONDATE >= '2020-01-01' AND _PARTITIONDATE < @to AND topic = 'orders'"
@@ -143,7 +138,7 @@ def test_a_day_with_up(terminal: Terminal) -> None:
     # A process that dies is started again.
     backup = terminal.processes()["backup"]
     os.killpg(backup.pid, signal.SIGKILL)
-    wait_for(lambda: terminal.processes()["backup"] != backup, seconds=30, why="another backup process")
+    wait_until(lambda: terminal.processes()["backup"] != backup, seconds=30, why="another backup process")
 
     # What a killed 'up' leaves running is ended by the next one, which goes on where it was.
     left = terminal.processes()
@@ -154,19 +149,29 @@ def test_a_day_with_up(terminal: Terminal) -> None:
     assert not any(process.is_alive for process in left.values())
     answer = httpx.post(f"http://127.0.0.1:{terminal.collector_port}/orders", json="after", timeout=10)
     assert answer.status_code == 202, answer.text
-    wait_for(lambda: count_archived(terminal) == 51, seconds=60, why="one more, and nothing of the replay")
+    wait_until(
+        lambda: count_archived(terminal) == 51,
+        seconds=60,
+        every_seconds=1,
+        why="one more, and nothing of the replay",
+    )
 
     # A source that is added while all of it runs: staged, merged by the service, queried.
     source = "{topic: sales, message: shop.Order, key: id, event_time: updated_at}"
     Orders(terminal.home).publish(terminal.folder, f"sources: {{sales: {source}}}")
-    wait_for(
+    wait_until(
         lambda: (read_newest_status(terminal.home, "pipeline-default") or {}).get("state") == "running",
         seconds=90,
         why="its stream runs",
     )
     sales = "".join(json.dumps({"topic": "sales", "data": {"id": n % 3}}) + "\n" for n in range(9))
     assert terminal.refeed("publish", "-", text=sales).returncode == 0
-    wait_for(lambda: view_ids(terminal) == {"0", "1", "2"}, seconds=90, why="each sale once, from staging")
+    wait_until(
+        lambda: view_ids(terminal) == {"0", "1", "2"},
+        seconds=90,
+        every_seconds=1,
+        why="each sale once, from staging",
+    )
     merged = terminal.refeed("merge", "create", "--source", "sales", "--watch", "--json")
     assert merged.returncode == 0, merged.stderr
     assert json.loads(merged.stdout)["progress"]["newer"] == 3
@@ -175,7 +180,7 @@ def test_a_day_with_up(terminal: Terminal) -> None:
     # Ctrl-C drains, exits 0 and leaves nothing running.
     running = [*terminal.processes().values(), terminal.connect_server()]
     os.kill(terminal.up.pid, signal.SIGINT)
-    wait_for(lambda: not terminal.up.is_running, seconds=60, why="everything drained")
+    wait_until(lambda: not terminal.up.is_running, seconds=60, why="everything drained")
     assert terminal.up.exit_code == 0, terminal.up.log_tail()
     assert [process for process in running if process.is_alive] == []
     assert "backup_drained" in (terminal.home / "logs" / "backup.log").read_text()

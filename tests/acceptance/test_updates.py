@@ -20,11 +20,12 @@ from rollout.request import StreamLaunch
 from rollout.service import StreamService
 from rollout.updates import UpdateService
 from streams.folder import StreamFolder
-from tests.acceptance.conftest import Backyard, wait_for
+from tests.acceptance.conftest import Backyard
 from tests.acceptance.test_pipeline import PROTO, SOURCES
 from tests.acceptance.test_release import CHANGES, COUNT
 from tests.pipeline.conftest import compile_protos
 from tests.rollout.wheels import build_release
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]
 ANN = Principal("ann", frozenset({STREAMS_READ, STREAMS_OPERATE}))
@@ -76,15 +77,20 @@ class Rollout:
             assert not found.state.is_ended or found.state in states, f"{found}: {self.logs()}"
             return found.state in states
 
-        wait_for(is_there, seconds=240, why=f"{states}: {self.agent.log_tail(40)}")
+        wait_until(is_there, seconds=240, why=f"{states}: {self.agent.log_tail(40)}")
         return self.living()
 
     def wait_for_stream(self, state: StreamState) -> None:
         is_there = lambda: self.store.get_stream(self.name).state is state  # noqa: E731
-        wait_for(is_there, seconds=180, why=f"it is {state}: {self.logs()}")
+        wait_until(is_there, seconds=180, why=f"it is {state}: {self.logs()}")
 
     def wait_until_archived(self) -> None:
-        wait_for(lambda: self.yard.unacked() == 0, seconds=180, why=f"all is acknowledged: {self.logs()}")
+        wait_until(
+            lambda: self.yard.unacked() == 0,
+            seconds=180,
+            every_seconds=0.05,
+            why=f"all is acknowledged: {self.logs()}",
+        )
 
     def logs(self) -> str:
         found = sorted((self.yard.home / "logs").glob("*.log"))
@@ -188,7 +194,9 @@ def test_an_update_goes_on_under_the_next_agent_wherever_one_is_killed(
     asked = rollout.update("changed")
     for number, (place, following) in enumerate(zip(places, [*deaths[1:], {}], strict=True)):
         killed = rollout.agent
-        wait_for(lambda killed=killed: not killed.is_running, seconds=120, why=f"{place} kills: {rollout.logs()}")
+        wait_until(
+            lambda killed=killed: not killed.is_running, seconds=120, why=f"{place} kills: {rollout.logs()}"
+        )
         assert (tmp_path / place).exists()
         rollout.yard.publish("orders", 200, seed=1 + number)
         rollout.start_agent(**following)

@@ -23,9 +23,9 @@ from rollout.approvals import ApprovalService
 from rollout.child import Child, Children
 from rollout.manifests.removals import manifest_actions
 from rollout.manifests.service import ManifestService
-from tests.acceptance.conftest import wait_for
 from tests.standin.gcs_notifications import publish_unkindly
 from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300)]
 
@@ -208,7 +208,7 @@ def test_what_is_there_in_the_end_is_applied_and_each_version_once(
             found = {record.name: record.document["cron"] for record in store.list_manifests()}
             return found == dict.fromkeys(live, "1 3 * * *")
 
-        wait_for(is_settled, seconds=90, why=f"exactly {sorted(live)} are applied")
+        wait_until(is_settled, seconds=90, every_seconds=0.05, why=f"exactly {sorted(live)} are applied")
         source = f"upload:{place.location}"
         versions = open_files(place.location).versions()
 
@@ -221,7 +221,7 @@ def test_what_is_there_in_the_end_is_applied_and_each_version_once(
                 for name in live
             )
 
-        wait_for(is_noted, seconds=60, why="the last version of each file is noted")
+        wait_until(is_noted, seconds=60, every_seconds=0.05, why="the last version of each file is noted")
         lines = [line for line in store.list_audit(1000) if line.actor == source]
         store.close()
     applied = Counter((line.target, line.why) for line in lines if line.action == "applyManifest")

@@ -2,7 +2,6 @@
 
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from model.errors import LaunchError
 from model.process import Process
 from model.settings import Settings, read_settings
 from tests.issuer import issuer, keys_by_kind
+from tests.waiting import wait_until
 
 __all__ = ["issuer", "keys_by_kind"]
 
@@ -112,11 +112,8 @@ def serve_api(home: Path, environment: dict[str, str], *, port: int = 0) -> Iter
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
-            deadline = time.monotonic() + _SECONDS
-            while not server.started:
-                assert thread.is_alive(), "the server ended before it listened"
-                assert time.monotonic() < deadline, "it does not listen"
-                time.sleep(0.01)
+            wait_until(lambda: server.started or not thread.is_alive(), "it listens")
+            assert server.started, "the server ended before it listened"
             yield Api(home, listener.getsockname()[1], store, administration)
         finally:
             server.should_exit = True

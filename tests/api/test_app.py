@@ -4,8 +4,7 @@ import errno
 import json
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -24,6 +23,7 @@ from local.server import PubSubServer
 from model.errors import JavaNotFoundError, LaunchError
 from model.process import Process
 from model.settings import read_settings
+from tests.waiting import wait_until
 
 MAX_BODY_BYTES = 10_000
 QUERY = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= @day"
@@ -82,7 +82,7 @@ def client(deployment: Deployment, launcher: NoLauncher) -> Iterator[httpx.Clien
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:
-            wait_for(lambda: server.started, "it listens")
+            wait_until(lambda: server.started, "it listens")
             url = f"http://127.0.0.1:{listener.getsockname()[1]}"
             with httpx.Client(base_url=url, timeout=20, verify=False) as client:
                 yield client
@@ -108,13 +108,6 @@ def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str
     assert problem["instance"] == response.url.path
     assert "Traceback" not in response.text
     return problem
-
-
-def wait_for(is_true: Callable[[], bool], why: str) -> None:
-    deadline = time.monotonic() + 20
-    while not is_true():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.02)
 
 
 def test_a_backfill_is_accepted_and_says_where_to_look(client: httpx.Client) -> None:
@@ -263,7 +256,7 @@ def test_a_launch_that_fails_is_told_by_the_backfill(client: httpx.Client, launc
     made = client.post("/backfills", json=body()).json()
     launcher.spark.set()
 
-    wait_for(lambda: client.get(f"/backfills/{made['id']}").json()["state"] == "FAILED", "it fails")
+    wait_until(lambda: client.get(f"/backfills/{made['id']}").json()["state"] == "FAILED", "it fails")
 
     error = client.get(f"/backfills/{made['id']}").json()["error"]
     assert error == {"code": "launch_failed", "message": f"{made['id']} is not launched in this test."}
@@ -286,14 +279,14 @@ def test_it_is_ready_once_spark_is(client: httpx.Client, launcher: NoLauncher) -
 
     launcher.spark.set()
 
-    wait_for(lambda: client.get("/readyz").status_code == 200, "it is ready")
+    wait_until(lambda: client.get("/readyz").status_code == 200, "it is ready")
 
 
 def test_it_says_why_it_is_not_ready(launcher: NoLauncher, request: pytest.FixtureRequest) -> None:
     launcher.problem = JavaNotFoundError("There is no Java.")
     client: httpx.Client = request.getfixturevalue("client")
 
-    wait_for(lambda: client.get("/readyz").json()["problems"] == {"spark": "There is no Java."}, "it says why")
+    wait_until(lambda: client.get("/readyz").json()["problems"] == {"spark": "There is no Java."}, "it says why")
 
 
 def test_a_plan_of_an_archive_that_is_not_there_is_a_problem(client: httpx.Client) -> None:

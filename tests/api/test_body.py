@@ -8,6 +8,7 @@ from typing import Any, Final
 import pytest
 
 from tests.api.backfills import api, paused
+from tests.waiting import wait_until
 
 __all__ = ["api"]
 # Every beginning of it that ends with a line is a manifest too.
@@ -67,7 +68,4 @@ def test_a_call_without_a_body_counts_although_its_caller_has_left(
 
 
 def _wait_for_state(client: Any, path: str, state: str) -> None:
-    deadline = time.monotonic() + 10
-    while client.get(path).json()["state"] != state:
-        assert time.monotonic() < deadline, f"it is not {state}"
-        time.sleep(0.05)
+    wait_until(lambda: client.get(path).json()["state"] == state, f"it is {state}")

@@ -2,7 +2,6 @@
 
 import select
 import socket
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final
@@ -12,6 +11,7 @@ import pytest
 from api.bulkhead import MAX_SLOW_CALLS
 from tests.archive import fill_archive
 from tests.query_processes import find_query_processes, hold_query_processes
+from tests.waiting import wait_until
 
 # Far below what a query may take.
 _SECONDS: Final = 20.0
@@ -24,13 +24,6 @@ def api(start_api: Callable[..., Any]) -> Any:
     api = start_api()
     fill_archive(api.home, {"orders": 7})
     return api
-
-
-def _wait_for(is_so: Callable[[], bool], otherwise: str) -> None:
-    deadline = time.monotonic() + _SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, otherwise
-        time.sleep(0.02)
 
 
 def _ask(api: Any, path: str) -> socket.socket:
@@ -46,17 +39,17 @@ def test_callers_who_leave_end_their_queries_and_give_their_places_back(api: Any
     assert _get_status(api, path) == 200
     with ExitStack() as stack, hold_query_processes() as held:
         asked = [stack.enter_context(_ask(api, path)) for _ in range(MAX_SLOW_CALLS + _REFUSED)]
-        _wait_for(
+        wait_until(
             lambda: len(select.select(asked, [], [], 0)[0]) == _REFUSED and len(held) >= 2,
-            "the queries do not take every place",
+            "the queries take every place",
         )
         answered = select.select(asked, [], [], 0)[0]
         assert all(b" 429 " in connection.recv(65536)[:20] for connection in answered)
         running = held & find_query_processes()
         for connection in asked:
             connection.close()
-        _wait_for(lambda: not running & find_query_processes(), "a query goes on without its caller")
-        _wait_for(lambda: _get_status(api, "/topics") == 200, "no place is free again")
+        wait_until(lambda: not running & find_query_processes(), "no query goes on without its caller")
+        wait_until(lambda: _get_status(api, "/topics") == 200, "a place is free again")
 
 
 def _get_status(api: Any, path: str) -> int:

@@ -1,6 +1,5 @@
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +9,7 @@ import httpx
 import pytest
 
 from cli.processes import free_port, is_listening
+from tests.waiting import wait_until
 
 _SECONDS = 20.0
 _CONFIG = """
@@ -44,11 +44,8 @@ def nginx(folder: Path, location: str) -> Iterator[str]:
         [program, "-p", str(folder), "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        deadline = time.monotonic() + _SECONDS
-        while not is_listening(f"127.0.0.1:{port}"):
-            assert process.poll() is None, (folder / "error.log").read_text()
-            assert time.monotonic() < deadline, "nginx does not listen"
-            time.sleep(0.02)
+        wait_until(lambda: is_listening(f"127.0.0.1:{port}") or process.poll() is not None, "nginx listens")
+        assert process.poll() is None, (folder / "error.log").read_text()
         yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()

@@ -1,6 +1,5 @@
 """Every route against its own description, with good and bad values, by those who may and those who may not."""
 
-import time
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from datetime import UTC, datetime, timedelta
@@ -30,6 +29,7 @@ from model.archive import Attempt
 from model.job import new_job_id
 from model.principal import ADMIN, APPROVE, READ
 from model.settings import read_settings
+from tests.waiting import wait_until
 
 CHECKS = [
     not_a_server_error,
@@ -129,11 +129,11 @@ def jobs(api: Any, keys: dict[str, str]) -> dict[str, dict[str, list[str]]]:
             *(f"/merges/{job_id}" for job_id in merged),
             *(f"/compactions/{job_id}" for job_id in compacted),
         ]
-        deadline = time.monotonic() + 30
-        for path in paths:
-            while client.get(path).json()["state"] != "FAILED":
-                assert time.monotonic() < deadline, "it fails, because nothing launches it"
-                time.sleep(0.02)
+        wait_until(
+            lambda: all(client.get(path).json()["state"] == "FAILED" for path in paths),
+            "they fail, because nothing launches them",
+            every_seconds=0.05,
+        )
     return {
         "backfill_id": {"ended": ended, "living": [paused]},
         "merge_id": {"ended": merged, "living": []},

@@ -20,6 +20,7 @@ from api.state import AppState, put_state, state_of
 from cli.processes import free_port
 from model.errors import SettingsError
 from rollout.child import STOP_SECONDS
+from tests.waiting import wait_until
 
 NOT_MEASURED: Any = None
 
@@ -148,10 +149,7 @@ def test_an_endless_answer_does_not_keep_a_server_that_is_to_stop() -> None:
         thread.start()
         try:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/endless"
-            deadline = time.monotonic() + 20
-            while not server.started:
-                assert time.monotonic() < deadline, "it does not listen"
-                time.sleep(0.01)
+            wait_until(lambda: server.started, "it listens")
             with httpx.stream("GET", url, timeout=20) as response:
                 received = response.iter_lines()
                 assert next(received) == "on and on"

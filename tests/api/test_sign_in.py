@@ -14,6 +14,7 @@ import pytest
 from tests.api.backfills import assert_problem
 from tests.issuer import generated_key
 from tests.standin.oidc_provider import StrictProvider, served_provider
+from tests.waiting import wait_until
 
 SECONDS = 20.0
 
@@ -178,10 +179,14 @@ def test_a_provider_that_renews_no_id_token_ends_the_session_with_the_first_one(
             statuses.add(ids.call(session, "/sessions/current").status_code)
             return len(provider.token_requests) > 1
 
-        _await(has_asked, "it is never renewed")
+        wait_until(has_asked, "it is renewed", every_seconds=0.05)
         # Not before its end: asking is no reason to sign somebody out.
         assert statuses == {200}
-        _await(lambda: ids.call(session, "/sessions/current").status_code == 401, "it outlives its token")
+        wait_until(
+            lambda: ids.call(session, "/sessions/current").status_code == 401,
+            "it ends with its token",
+            every_seconds=0.05,
+        )
 
 
 def test_a_callback_counts_once(browser: Browser) -> None:
@@ -324,7 +329,9 @@ def test_a_token_without_a_refresh_token_ends_its_session(browser: Browser) -> N
     browser.provider.token_seconds = 2
     session = browser.sign_in()
     assert browser.call(session).status_code == 200
-    _await(lambda: browser.call(session).status_code == 401, "the session outlives its token")
+    wait_until(
+        lambda: browser.call(session).status_code == 401, "the session ends with its token", every_seconds=0.05
+    )
 
 
 def test_a_refresh_token_keeps_the_session_and_is_used_once_by_all_replicas(browser: Browser) -> None:
@@ -352,7 +359,9 @@ def test_a_person_who_lost_their_rights_at_the_provider_is_out_with_the_next_ren
     browser.provider.token_seconds = 2
     session = browser.sign_in()
     browser.provider.revoked.add("ann")
-    _await(lambda: browser.call(session).status_code == 401, "the session outlives its renewal")
+    wait_until(
+        lambda: browser.call(session).status_code == 401, "the session ends with its renewal", every_seconds=0.05
+    )
     browser.provider.revoked.clear()
     assert_problem(browser.call(session), 401, "unauthenticated")
 
@@ -361,15 +370,15 @@ def test_a_renewal_for_another_person_ends_the_session(browser: Browser) -> None
     browser.provider.token_seconds = 2
     session = browser.sign_in()
     browser.provider.id_changes = {"sub": "bob"}
-    _await(lambda: browser.call(session).status_code == 401, "the session became another person's")
+    wait_until(lambda: browser.call(session).status_code == 401, "the session ends", every_seconds=0.05)
 
 
 def test_while_the_provider_is_away_a_token_counts_until_it_ends(browser: Browser) -> None:
     browser.provider.token_seconds = 4
     session = browser.sign_in()
     browser.provider.status = 500
-    _await(lambda: "grant_type" not in browser.call(session).text, "it never answers")
-    _await(lambda: browser.call(session).status_code == 503, "the token counts for ever")
+    wait_until(lambda: "grant_type" not in browser.call(session).text, "it answers", every_seconds=0.05)
+    wait_until(lambda: browser.call(session).status_code == 503, "the token has ended", every_seconds=0.05)
     assert_problem(browser.call(session), 503, "identity_unavailable")
 
 
@@ -397,10 +406,3 @@ def test_a_key_s_session_is_as_before_beside_people_s(browser: Browser) -> None:
 def test_what_is_no_session_of_a_person_is_nobody(browser: Browser, token: str) -> None:
     with browser.api.client(token) as client:
         assert_problem(client.get("/backfills"), 401, "unauthenticated")
-
-
-def _await(is_done: Callable[[], bool], reason: str) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not is_done():
-        assert time.monotonic() < deadline, reason
-        time.sleep(0.05)

@@ -1,7 +1,6 @@
 """``GET /status`` and ``GET /inbox``, and what the terminal shows of them, over jobs of every kind."""
 
 import json
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,19 +22,13 @@ from model.message import backup_subscription_id
 from model.rollout_record import ENDED_ROLLOUTS, RolloutState
 from streams.status import StatusFile
 from tests.api.terminal import refeed
+from tests.waiting import wait_until
 
 __all__ = ["refeed"]
 
 ASKED = BackfillRequest(query="SELECT 1", topic="orders").to_json()
 WINDOW = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
 MERGE = {"source": None, "since": None, "dry_run": False}
-
-
-def wait_for(is_true: Callable[[], bool], why: str) -> None:
-    deadline = time.monotonic() + 20
-    while not is_true():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.05)
 
 
 class Jobs:
@@ -224,9 +217,9 @@ def test_a_background_loop_that_fails_is_wrong_until_it_works_again(
 
     with monkeypatch.context() as patched:
         patched.setattr(JobStore, "list_living_runs", fail)
-        wait_for(lambda: names() == ["schedules"], "the scheduler fails")
+        wait_until(lambda: names() == ["schedules"], "the scheduler fails")
         assert "schedules" in refeed("status")[1]
-    wait_for(lambda: names() == [], "it works again")
+    wait_until(lambda: names() == [], "it works again")
 
 
 def test_status_and_inbox_need_the_scope_read(start_api: Callable[..., Any]) -> None:

@@ -11,9 +11,7 @@ from app.deployment import Deployment
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
 from model.settings import read_settings
-from tests.backfill.conftest import FakeLauncher, wait_for
-
-__all__ = ["wait_for"]
+from tests.backfill.conftest import FakeLauncher
 
 
 @pytest.fixture

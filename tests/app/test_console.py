@@ -12,6 +12,7 @@ import pytest
 from api.server import Server, make_config
 from app.console import LoneConsole, find_own_api
 from tests.api.conftest import plain_log, start_api
+from tests.waiting import wait_until
 
 __all__ = ["plain_log", "start_api"]
 SECONDS = 20.0
@@ -24,11 +25,8 @@ def alone(api_url: str) -> Iterator[httpx.Client]:
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
-        deadline = time.monotonic() + SECONDS
-        while not server.started:
-            assert thread.is_alive(), "the server ended before it listened"
-            assert time.monotonic() < deadline, "it does not listen"
-            time.sleep(0.01)
+        wait_until(lambda: server.started or not thread.is_alive(), "it listens")
+        assert server.started, "the server ended before it listened"
         port = server.servers[0].sockets[0].getsockname()[1]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=SECONDS, verify=False) as client:
             yield client

@@ -10,8 +10,8 @@ from backfill.plan.request import BackfillRequest
 from model.errors import StoreUnavailableError
 from model.job import JobState
 from model.principal import LOCAL
+from tests.waiting import wait_until
 
-Wait = Callable[..., None]
 Open = Callable[..., Deployment]
 REQUEST = BackfillRequest(
     "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE = '2024-01-01'", "replay"
@@ -19,12 +19,12 @@ REQUEST = BackfillRequest(
 
 
 def test_running_backfills_go_on_when_the_service_ends_and_spark_stays_for_them(
-    open_deployment: Open, launcher: Any, wait_for: Wait
+    open_deployment: Open, launcher: Any
 ) -> None:
     first = open_deployment()
     made = first.backfills.create(REQUEST, principal=LOCAL)
     first.start()
-    wait_for(lambda: first.backfills.get(made.id, principal=LOCAL).state is JobState.RUNNING, "it runs")
+    wait_until(lambda: first.backfills.get(made.id, principal=LOCAL).state is JobState.RUNNING, "it runs")
     first.close()
 
     again = open_deployment(interrupt_at_exit=True)
@@ -33,7 +33,7 @@ def test_running_backfills_go_on_when_the_service_ends_and_spark_stays_for_them(
         assert again.backfills.get(made.id, principal=LOCAL).state is JobState.RUNNING
         assert launcher.drivers[0].is_alive
         assert launcher.closed == 0
-        wait_for(lambda: again.store.get(made.id).lease_owner is not None, "it is looked after again")
+        wait_until(lambda: again.store.get(made.id).lease_owner is not None, "it is looked after again")
     finally:
         again.close()
     assert not launcher.drivers[0].is_alive

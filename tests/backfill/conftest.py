@@ -135,14 +135,3 @@ def launcher() -> Iterator[FakeLauncher]:
 @pytest.fixture
 def rows() -> Callable[..., pa.RecordBatch]:
     return message_rows
-
-
-@pytest.fixture
-def wait_for() -> Callable[..., None]:
-    def wait(is_true: Callable[[], bool], why: str, seconds: float = 20.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not is_true():
-            assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
-            time.sleep(0.02)
-
-    return wait

@@ -34,6 +34,7 @@ from model.errors import (
     StorageFullError,
 )
 from model.job import JobState
+from tests.waiting import wait_until
 
 ROWS = 4000
 ALL = "SELECT * FROM refeed_archive"
@@ -180,14 +181,13 @@ def test_a_canary_waits_in_its_driver_and_goes_on_in_the_same_attempt(
     spark: Threads,
     make: Callable[..., Backfill],
     receive: Callable[[int], list[Any]],
-    wait_for: Callable[..., None],
     background: Callable[..., threading.Thread],
 ) -> None:
     backfill = make()
     ended: list[Outcome] = []
     running = background(lambda: ended.append(backfill.run(canary_messages=777)))
-    wait_for(lambda: backfill.folder.read_pause(1) is not None, "it pauses by itself")
-    wait_for(lambda: backfill.folder.running_slices(1) == [], "its tasks have ended")
+    wait_until(lambda: backfill.folder.read_pause(1) is not None, "it pauses by itself")
+    wait_until(lambda: backfill.folder.running_slices(1) == [], "its tasks have ended")
 
     assert backfill.published == 777
     first = receive(777)
@@ -244,17 +244,16 @@ def test_more_rows_than_may_be_sent_without_an_approval_wait(
 def test_an_order_to_run_is_no_approval(
     spark: Threads,
     make: Callable[..., Backfill],
-    wait_for: Callable[..., None],
     background: Callable[..., threading.Thread],
 ) -> None:
     backfill = make(approval_rows=ROWS - 1)
     ended: list[Outcome] = []
     running = background(lambda: ended.append(backfill.run()))
-    wait_for(lambda: backfill.folder.read_pause(1) is not None, "it waits for an approval")
+    wait_until(lambda: backfill.folder.read_pause(1) is not None, "it waits for an approval")
 
     # A new rate is such an order, and takes the pause back; so does a resume that comes before the rows are known.
     backfill.order(1, rate_limit_messages_per_second=5000.0)
-    wait_for(lambda: backfill.folder.read_pause(1) is not None, "it waits on")
+    wait_until(lambda: backfill.folder.read_pause(1) is not None, "it waits on")
 
     assert (spark.passes, backfill.published) == (0, 0)
     backfill.change(approval_rows=None)
@@ -267,7 +266,6 @@ def test_a_subscription_to_yield_to_that_is_deleted_fails_it(
     spark: Threads,
     make: Callable[..., Backfill],
     pubsub: PubSub,
-    wait_for: Callable[..., None],
     *,
     background: Callable[..., threading.Thread],
     monkeypatch: pytest.MonkeyPatch,
@@ -278,7 +276,7 @@ def test_a_subscription_to_yield_to_that_is_deleted_fails_it(
     backfill = make(yield_to={"subscription": "slow", "max_oldest_unacked_seconds": 60.0})
     ended: list[Outcome] = []
     running = background(lambda: ended.append(backfill.run(rate_limit_messages_per_second=20.0)))
-    wait_for(lambda: backfill.published > 0, "it publishes")
+    wait_until(lambda: backfill.published > 0, "it publishes")
 
     pubsub.delete_subscription("slow")
     running.join(60)
@@ -290,7 +288,6 @@ def test_a_subscription_to_yield_to_that_is_deleted_fails_it(
 
 def test_a_driver_shows_that_it_lives_though_its_storage_fails_for_once(
     make: Callable[..., Backfill],
-    wait_for: Callable[..., None],
     background: Callable[..., threading.Thread],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -306,7 +303,7 @@ def test_a_driver_shows_that_it_lives_though_its_storage_fails_for_once(
     monkeypatch.setattr(BackfillFolder, "may_go_on", flaky)
     background(lambda: driver._leave_when_told(backfill.folder, 1, ended))
 
-    wait_for(lambda: backfill.folder.read_heartbeat(1) is not None, "it is heard of")
+    wait_until(lambda: backfill.folder.read_heartbeat(1) is not None, "it is heard of")
     ended.set()
 
 

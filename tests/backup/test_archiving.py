@@ -22,6 +22,7 @@ from streams.ids import ONLY_TABLE
 from streams.journal import EntryState, Journal
 from streams.learning import Learner
 from streams.status import StatusFile
+from tests.waiting import wait_until
 
 
 class Refused(grpc.RpcError):
@@ -348,10 +349,7 @@ def test_leases_are_extended_for_as_long_as_a_commit_takes(stream, pulled, monke
     commit = LakeArchive.commit
 
     def slow_commit(*call):
-        deadline = time.monotonic() + 10
-        while stream.channel.extended.count("orders-1") < 3:
-            assert time.monotonic() < deadline, "no lease was extended"
-            time.sleep(0.01)
+        wait_until(lambda: stream.channel.extended.count("orders-1") >= 3, "the lease is extended")
         commit(*call)
 
     monkeypatch.setattr(LakeArchive, "commit", slow_commit)

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,6 +19,7 @@ import cli.backfill_watch
 from cli.backfill_watch import watch_live
 from client.api import RefeedApi
 from client.jobs import JobCalls
+from tests.waiting import wait_until
 
 ID = "bf_01M7Z1H20HKNZ6PGKRYCX6J210"
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -132,7 +132,7 @@ def test_without_a_terminal_a_line_comes_every_few_seconds(monkeypatch: pytest.M
         yield backfill("PENDING")
         yield backfill("RUNNING", 30_000)
         yield backfill("RUNNING", 60_000)
-        wait_for(lambda: "60,000" in said.getvalue(), "the next line")
+        wait_until(lambda: "60,000" in said.getvalue(), "the next line")
         yield backfill("PAUSED", 60_000, **WARNED)
         yield backfill("SUCCEEDED", 120_000, **WARNED)
 
@@ -150,9 +150,9 @@ def test_a_line_that_says_nothing_new_comes_once_a_minute_only(monkeypatch: pyte
     def states(same_seconds: float, lines: int) -> Iterator[dict[str, Any]]:
         monkeypatch.setattr(cli.backfill_watch, "_SAME_LINE_SECONDS", same_seconds)
         yield backfill("RUNNING", 30_000)
-        wait_for(lambda: said.getvalue().count("RUNNING 30,000") >= lines, "the same line")
+        wait_until(lambda: said.getvalue().count("RUNNING 30,000") >= lines, "the same line")
         yield backfill("RUNNING", 60_000)
-        wait_for(lambda: "RUNNING 60,000" in said.getvalue(), "another line")
+        wait_until(lambda: "RUNNING 60,000" in said.getvalue(), "another line")
         yield backfill("SUCCEEDED", 120_000)
 
     watch(monkeypatch, states(60.0, 1))
@@ -194,7 +194,7 @@ def test_ctrl_c_leaves_the_backfill_and_says_how_to_go_on() -> None:
         with terminal() as (end, written):
             process = subprocess.Popen(command, env=environment, stdin=end, stdout=end, stderr=end)
             try:
-                wait_for(lambda: "30,000/120,000" in written(), "the bar is drawn")
+                wait_until(lambda: "30,000/120,000" in written(), "the bar is drawn")
                 process.send_signal(signal.SIGINT)
                 assert process.wait(20) == 130
             finally:
@@ -212,10 +212,3 @@ def test_ctrl_c_leaves_the_backfill_and_says_how_to_go_on() -> None:
         f"  refeed backfill cancel {ID}",
     ]
     assert {line.split()[0] for line in asked} == {"GET"}
-
-
-def wait_for(is_true: Callable[[], bool], why: str) -> None:
-    deadline = time.monotonic() + 20
-    while not is_true():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.01)

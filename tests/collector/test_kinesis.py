@@ -4,7 +4,7 @@ import secrets
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,6 +34,7 @@ from streams.status import StatusFile
 from tests.collector.conftest import Yard
 from tests.connectors.kinesis.test_aggregation import packed
 from tests.standin.kinesis import Kinesis
+from tests.waiting import wait_until
 from warehouse.open import open_warehouse
 
 SHARD = "shardId-00000000000"
@@ -106,14 +107,8 @@ class Site:
             finally:
                 query.processAllAvailable()
 
-    def wait(self, is_true: Callable[[], bool], why: str) -> None:
-        deadline = time.monotonic() + 20
-        while not is_true():
-            assert time.monotonic() < deadline, f"not within 20 s: {why}"
-            time.sleep(0.01)
-
     def is_done(self, relay: Relay, count: int) -> None:
-        self.wait(lambda: totals(relay)["messages"] >= count, f"{count} messages are published")
+        wait_until(lambda: totals(relay)["messages"] >= count, f"{count} messages are published")
 
     def check(self, *, repeats: int = 0) -> list[Any]:
         """Fail unless each record was published, each key in its order, and ``repeats`` of them twice."""
@@ -211,7 +206,7 @@ def test_throttling_failures_and_expired_iterators_cost_time_and_no_record(
 def test_a_crash_between_publish_and_note_repeats_what_was_in_hand_with_its_ids(site: Site) -> None:
     site.put(1_500)
     with pytest.raises(CrashError), site.relay(armed=True) as relay:
-        site.wait(lambda: relay.failure is not None, "it crashes")
+        wait_until(lambda: relay.failure is not None, "it crashes")
     with site.relay() as relay:
         site.is_done(relay, 1_500)
     # The bound: a chunk of the one shard.
@@ -266,7 +261,7 @@ def test_while_pubsub_is_away_nothing_is_noted_and_it_is_an_error_that_passes(si
         pytest.raises(PubSubUnavailableError),
         site.relay(channel=away) as relay,
     ):
-        site.wait(lambda: relay.failure is not None, "it gives up")
+        wait_until(lambda: relay.failure is not None, "it gives up")
     with site.relay() as relay:
         site.is_done(relay, 10)
     site.check()
@@ -277,7 +272,7 @@ def test_a_kinesis_that_stays_away_is_an_error_that_passes(site: Site, monkeypat
     monkeypatch.setattr("collector.relay._FIRST_BACKOFF_SECONDS", 0.01)
     site.kinesis.fail("ListShards", *["drop"] * 5)
     with pytest.raises(KinesisUnavailableError), site.relay() as relay:
-        site.wait(lambda: relay.failure is not None, "it gives up")
+        wait_until(lambda: relay.failure is not None, "it gives up")
 
 
 @pytest.mark.cloud
@@ -287,7 +282,7 @@ def test_a_lease_that_another_stream_has_taken_ends_it_before_the_next_publish(s
         site.is_done(relay, 10)
         relay._held.is_lost = True
         site.kinesis.put(site.stream, [("k", b"late")])
-        site.wait(lambda: relay.failure is not None, "it ends")
+        wait_until(lambda: relay.failure is not None, "it ends")
     site.check()
 
 
@@ -296,15 +291,15 @@ def test_a_pause_lets_no_publish_begin_and_a_cancel_leaves_what_is_in_hand(site:
     with site.relay() as relay:
         assert relay.pause()
         site.put(30)
-        site.wait(lambda: totals(relay)["records"] == 30, "the records are read")
+        wait_until(lambda: totals(relay)["records"] == 30, "the records are read")
         assert totals(relay)["messages"] == 0
         relay.resume()
         site.is_done(relay, 30)
         assert relay.pause()
         site.put(7)
-        site.wait(lambda: totals(relay)["records"] == 37, "the records are read")
+        wait_until(lambda: totals(relay)["records"] == 37, "the records are read")
         relay.abandon()
-        site.wait(lambda: relay.count_left() == 7, "what is in hand is counted")
+        wait_until(lambda: relay.count_left() == 7, "what is in hand is counted")
     with site.relay() as relay:
         site.is_done(relay, 7)
     site.check()
@@ -324,7 +319,7 @@ def test_a_query_begins_only_after_the_threads_of_the_one_before_it(site: Site) 
 
         relay._publisher.publish = slow  # type: ignore[method-assign]
         site.put(5)
-        site.wait(lambda: totals(relay)["records"] == 15, "the records are read")
+        wait_until(lambda: totals(relay)["records"] == 15, "the records are read")
         query = relay._query
         assert isinstance(query, RelayQuery)
         query.stop()

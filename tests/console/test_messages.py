@@ -6,7 +6,6 @@ import json
 import os
 import re
 import signal
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -23,9 +22,10 @@ from connectors.lake.archive import LakeArchive
 from console.messages import find_scan_range, scan_messages
 from console.payloads import compare_sides, lay_out_json, render_hex
 from model.archive import Attempt
-from tests.console.test_app import SECONDS, _client, sign_in, token_of
+from tests.console.test_app import _client, sign_in, token_of
 from tests.console.yard import BIG, EVIL, Yard, make_yard
 from tests.query_processes import find_query_processes, hold_query_processes
+from tests.waiting import wait_until
 
 NUMBERS = b'\n{"id":9007199254740993,"price": 1.10,\r\n "big": 1e400}'
 LARGE = b'{"a": "' + b"x" * 10_000_000 + b'"}'
@@ -213,16 +213,11 @@ def test_a_search_that_is_stopped_ends_the_query_under_way(browser: httpx.Client
     scan(browser, address)
     for spare in find_query_processes():
         os.kill(spare, signal.SIGKILL)
-    deadline = time.monotonic() + SECONDS
     with hold_query_processes() as held:
         with browser.stream("GET", address):
-            while not held:
-                assert time.monotonic() < deadline, "no query begins"
-                time.sleep(0.02)
+            wait_until(lambda: held, "a query begins")
             query = set(held)
-        while query & find_query_processes():
-            assert time.monotonic() < deadline, "the query goes on although nobody follows the search"
-            time.sleep(0.02)
+        wait_until(lambda: not query & find_query_processes(), "the query ends when nobody follows the search")
 
 
 def test_a_search_says_what_it_has_read_and_ends(browser: httpx.Client) -> None:

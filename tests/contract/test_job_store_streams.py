@@ -20,6 +20,7 @@ from model.stream import StreamReport
 from streams import report as report_module
 from streams.report import reporting
 from streams.status import StatusFile
+from tests.waiting import wait_until
 
 REPORT = StreamReport("backup", "home-1", "pod-1", 7, "running", {"totals": {"messages": 3}})
 
@@ -192,10 +193,7 @@ def test_a_store_that_is_away_holds_nothing_up_and_is_said_once(
             backup.write(state="running", totals={"messages": number})
         assert time.monotonic() - began < 5, "a write waited for the store"
         hangs.set()
-        deadline = time.monotonic() + 20
-        while "stream_not_reported" not in log():
-            assert time.monotonic() < deadline, "the outage is not said"
-            time.sleep(0.01)
+        wait_until(lambda: "stream_not_reported" in log(), "the outage is said")
         is_away = False
         pods.wait_for(store, "backup", "RUNNING", messages=49)
     assert log().count("stream_not_reported") == 1

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
@@ -25,6 +24,7 @@ from model.typed import reader
 from tests.connectors.spark.test_session import set_up_elsewhere
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
 from tests.standin.gcs_server import pointing_at, running_gcs
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(600)]
 
@@ -133,15 +133,10 @@ def start_again(launcher: Launcher, environment: dict[str, str]) -> Launcher:
     return SparkSubmitLauncher(Path("unused"), environment, master="local", driver_memory="1g")
 
 
-def wait_for(is_true: Callable[[], bool], why: str, seconds: float = 240.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
-        time.sleep(0.05)
-
-
 def ended(launcher: Launcher, driver: Driver) -> str:
-    wait_for(lambda: launcher.exit_reason(driver) is not None, "the driver ends")
+    wait_until(
+        lambda: launcher.exit_reason(driver) is not None, "the driver ends", seconds=240, every_seconds=0.05
+    )
     return launcher.exit_reason(driver) or ""
 
 
@@ -187,7 +182,7 @@ def test_the_code_of_a_driver_that_fails_is_told(launcher: Launcher, tmp_path: P
 def test_a_driver_that_is_killed_is_gone_with_its_children(launcher: Launcher, tmp_path: Path) -> None:
     driver = launch(launcher, tmp_path, wait=True)
     result = tmp_path / "result"
-    wait_for(lambda: result.exists() and result.read_text() != "", "the driver runs")
+    wait_until(lambda: result.exists() and result.read_text() != "", "the driver runs", seconds=240)
     assert launcher.exit_reason(driver) is None
     if isinstance(driver, Process):
         assert os.getpgid(driver.pid) == driver.pid != os.getpgid(0)
@@ -195,7 +190,7 @@ def test_a_driver_that_is_killed_is_gone_with_its_children(launcher: Launcher, t
     launcher.kill(driver)
 
     assert re.search("SIGKILL|was cancelled", ended(launcher, driver))
-    wait_for(lambda: Process.of(int(result.read_text())) is None, "its Python process is gone")
+    wait_until(lambda: Process.of(int(result.read_text())) is None, "its Python process is gone", seconds=240)
     launcher.kill(driver)
 
 
@@ -208,7 +203,12 @@ def test_a_driver_is_known_to_a_launcher_that_did_not_start_it(
 
     assert another.exit_reason(known) is None
     launcher.kill(driver)
-    wait_for(lambda: another.exit_reason(known) is not None, "the other launcher sees the end")
+    wait_until(
+        lambda: another.exit_reason(known) is not None,
+        "the other launcher sees the end",
+        seconds=240,
+        every_seconds=0.05,
+    )
 
 
 def test_a_driver_of_another_kind_of_launcher_is_no_riddle(
@@ -250,7 +250,7 @@ def test_a_server_that_was_killed_is_started_again(environment: dict[str, str], 
         server.start()
         record = json.loads((tmp_path / "run" / "connect.json").read_text())
         os.killpg(record["pid"], 9)
-        wait_for(lambda: server.url() is None, "the server is gone")
+        wait_until(lambda: server.url() is None, "the server is gone", seconds=240)
 
         assert server.start().startswith("sc://127.0.0.1:")
     finally:
@@ -271,7 +271,7 @@ def test_a_server_that_is_stopped_while_it_starts_gives_up_and_is_gone(
     server = ConnectServer(tmp_path / "run", environment, driver_memory="512m")
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(server.start)
-        wait_for((tmp_path / "run" / "connect.json").exists, "it has begun to start")
+        wait_until((tmp_path / "run" / "connect.json").exists, "it has begun to start", seconds=240)
         record = json.loads((tmp_path / "run" / "connect.json").read_text())
 
         server.stop()

@@ -11,8 +11,9 @@ import pytest
 
 from cli.processes import free_port, is_listening
 from rollout.child import Child, Children
-from tests.acceptance.conftest import Backyard, wait_for
+from tests.acceptance.conftest import Backyard
 from tests.integration.cluster import Cluster, install_wheel
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(900)]
 
@@ -89,7 +90,7 @@ def yard(tmp_path: Path, children: Children, cluster: Cluster, python: Path) -> 
 def test_the_wheel_alone_has_all_of_refeed(python: Path, tmp_path: Path) -> None:
     command = [str(python), "-c", "import backup.job, sys; sys.exit(0 if '/venv/' in backup.job.__file__ else 1)"]
     child = Child("import", command, environment={"PYTHONSAFEPATH": "1"}, log=tmp_path / "import.log").start()
-    wait_for(lambda: not child.is_running, seconds=60, why="the import ends")
+    wait_until(lambda: not child.is_running, seconds=60, why="the import ends")
     assert child.exit_code == 0, child.log_tail()
 
 
@@ -105,8 +106,11 @@ def test_a_worker_killed_during_a_backup_and_one_during_a_backfill_lose_nothing(
         yard.publish("orders", 5, seed=time.monotonic_ns())
         return yard.unacked() < len(yard.published)
 
-    wait_for(
-        is_under_way, seconds=180, why=f"the first messages are archived and acknowledged; {backup.log_tail()}"
+    wait_until(
+        is_under_way,
+        seconds=180,
+        every_seconds=0.05,
+        why=f"the first messages are archived and acknowledged; {backup.log_tail()}",
     )
     cluster.workers[0].kill()
     for seed in range(20):
@@ -135,14 +139,17 @@ def test_a_worker_killed_during_a_backup_and_one_during_a_backfill_lose_nothing(
 
         # Whichever worker has the task: one of the two that are killed has it.
         for place, published in enumerate((500, 4_000)):
-            wait_for(
+            wait_until(
                 lambda published=published: look()["progress"]["published"] > published,
                 seconds=180,
+                every_seconds=0.05,
                 why=f"it publishes; {look()}; {api.log_tail()}",
             )
             cluster.workers.append(cluster.add_worker(3 + place))
             cluster.workers[place].kill()
-        wait_for(lambda: look()["state"] == "SUCCEEDED", seconds=300, why=f"it ends; {look()}")
+        wait_until(
+            lambda: look()["state"] == "SUCCEEDED", seconds=300, every_seconds=0.05, why=f"it ends; {look()}"
+        )
         progress = look()["progress"]
     arrived = yard.pull_replays("again", len(yard.published))
     assert set(arrived) == set(yard.published)

@@ -28,6 +28,7 @@ from model.message import backup_subscription_id, replay_filter, replay_token
 from model.volume import HourVolumes, hour_key
 from model.window import Window
 from streams.status import StatusFile
+from tests.waiting import wait_until
 from warehouse.lake.counts import LakeCounts
 from warehouse.lake.warehouse import LakeWarehouse
 
@@ -291,10 +292,7 @@ def test_a_stream_whose_process_is_stopped_does_not_report_until_it_goes_on(
     )
 
     def wait_for(state: str) -> None:
-        deadline = time.monotonic() + 20
-        while [stream.state for stream in catalog.list_streams(None)] != [state]:
-            assert time.monotonic() < deadline, f"it is not {state}"
-            time.sleep(0.02)
+        wait_until(lambda: [stream.state for stream in catalog.list_streams(None)] == [state], f"it is {state}")
 
     with subprocess.Popen([sys.executable, "-c", writes, str(path)]) as process:
         try:

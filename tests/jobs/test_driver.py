@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from jobs.driver import run_driver
 from jobs.folder import Control, JobFolder, Order, Outcome
 from model.errors import QueryStoppedError, StorageFullError, WarehouseError
 from model.job import JobState
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -75,10 +75,7 @@ def test_a_driver_whose_work_does_not_stop_leaves_and_says_that_it_was_cancelled
     )
     argument = json.dumps({"folder": folder.location, "epoch": 3})
     with subprocess.Popen([sys.executable, "-c", script, argument]) as driver:
-        deadline = time.monotonic() + 30
-        while folder.read_heartbeat(3) is None:
-            assert time.monotonic() < deadline, "it is heard of"
-            time.sleep(0.02)
+        wait_until(lambda: folder.read_heartbeat(3) is not None, "it is heard of")
         folder.write_control(Control(3, Order.STOP))
         assert driver.wait(30) == 0
     assert folder.read_outcome(3) == Outcome(3, JobState.CANCELLED)

@@ -1,5 +1,4 @@
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +8,7 @@ import structlog
 from jobs import loop as loops
 from jobs.loop import BackgroundLoop
 from model.errors import QueryError, StoreUnavailableError
+from tests.waiting import wait_until
 
 Open = Callable[..., BackgroundLoop]
 
@@ -29,13 +29,6 @@ def open_loop() -> Iterator[Open]:
         assert not loop.is_alive
 
 
-def wait_for(is_true: Callable[[], object], why: str) -> None:
-    deadline = time.monotonic() + 20
-    while not is_true():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.002)
-
-
 def test_the_first_turn_is_taken_at_once_and_the_next_when_woken(open_loop: Open) -> None:
     turns = threading.Semaphore(0)
     loop = open_loop(turns.release, every_seconds=3600)
@@ -48,7 +41,7 @@ def test_the_interval_is_asked_for_after_each_turn(open_loop: Open) -> None:
     seconds = iter([0.0, 0.0, 3600.0])
     turns: list[int] = []
     open_loop(lambda: turns.append(1), every_seconds=lambda: next(seconds))
-    wait_for(lambda: len(turns) == 3, "three turns")
+    wait_until(lambda: len(turns) == 3, "three turns")
 
 
 def test_a_stop_ends_a_long_wait_and_no_turn_is_taken_after_it() -> None:
@@ -60,7 +53,7 @@ def test_a_stop_ends_a_long_wait_and_no_turn_is_taken_after_it() -> None:
 
     loop = BackgroundLoop("looks", wait_long, every_seconds=3600)
     loop.start()
-    wait_for(lambda: turns, "the first turn")
+    wait_until(lambda: turns, "the first turn")
     loop.stop()
     assert (turns, loop.is_alive, loop.is_stopping) == ([1], False, True)
 
@@ -95,7 +88,7 @@ def test_an_error_is_logged_once_and_the_loop_goes_on_until_it_is_over() -> None
 
         loop = BackgroundLoop("looks", turn, every_seconds=0.001)
         loop.start()
-        wait_for(lambda: len(turns) >= 5, "five turns")
+        wait_until(lambda: len(turns) >= 5, "five turns")
         loop.stop()
     assert [(line["log_level"], line["event"]) for line in lines] == [
         ("warning", "background loop fails; trying again"),
@@ -116,7 +109,7 @@ def test_a_problem_quotes_no_message(open_loop: Open) -> None:
         raise QueryError("Could not convert 'card 4111'")
 
     loop = open_loop(fail)
-    wait_for(lambda: loop.problem, "it has failed")
+    wait_until(lambda: loop.problem, "it has failed")
     assert loop.problem == "query_failed: The query failed while it ran."
 
 
@@ -124,6 +117,6 @@ def test_a_turn_that_does_not_come_back_is_a_problem(open_loop: Open, monkeypatc
     monkeypatch.setattr(loops, "_HANG_SECONDS", 0.01)
     go_on = threading.Event()
     loop = open_loop(lambda: go_on.wait(20))
-    wait_for(lambda: loop.problem, "it hangs")
+    wait_until(lambda: loop.problem, "it hangs")
     assert loop.problem == "It has not come back for 0 s."
     go_on.set()

@@ -19,6 +19,7 @@ from jobs.store import JobStore
 from model.fault import FaultRecord
 from model.job import JobState
 from reporting.kind import MERGE
+from tests.waiting import wait_until
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 24).decode()
 
@@ -85,13 +86,6 @@ def notify(store: JobStore, listener: Listener) -> Iterator[Callable[[], Notifie
         notifier.stop()
 
 
-def wait_for(is_true: Callable[[], bool], why: str) -> None:
-    deadline = time.monotonic() + 20
-    while not is_true():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.01)
-
-
 def ended_job(store: JobStore, job_id: str = "bf_1", state: JobState = JobState.FAILED) -> None:
     request = {"topic": "orders", "query": "SELECT secret", "description": "why", "labels": {"ticket": "42"}}
     store.insert(job_id, "backfill", request, actor="key:ci")
@@ -111,9 +105,9 @@ def test_an_end_is_told_once_and_says_what_ended(
     store.insert("bf_0", "backfill", {"topic": "orders"}, actor="key:ci")
     ended_job(store)
     notify()
-    wait_for(lambda: is_told(store), "it is told")
+    wait_until(lambda: is_told(store), "it is told")
     ended_job(store, "bf_2", JobState.CANCELLED)
-    wait_for(lambda: is_told(store, "bf_2"), "the second one is told")
+    wait_until(lambda: is_told(store, "bf_2"), "the second one is told")
 
     assert [json.loads(body)["data"]["id"] for _, _, body in listener.calls] == ["bf_1", "bf_2"]
     path, headers, body = listener.calls[0]
@@ -133,7 +127,7 @@ def test_the_signature_is_what_standard_webhooks_says(
 ) -> None:
     ended_job(store)
     notify()
-    wait_for(lambda: is_told(store), "it is told")
+    wait_until(lambda: is_told(store), "it is told")
 
     _, headers, body = listener.calls[0]
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
@@ -150,7 +144,7 @@ def test_what_is_not_heard_is_told_again_under_the_same_id(
     ended_job(store)
     notify()
 
-    wait_for(lambda: is_told(store), "it is told in the end")
+    wait_until(lambda: is_told(store), "it is told in the end")
 
     # A redirect is an answer like any other that is not 2xx: nothing is sent to where it points.
     assert [path for path, _, _ in listener.calls] == ["/hook"] * 4
@@ -163,14 +157,14 @@ def test_what_an_earlier_service_could_not_tell_is_told_by_the_next(
     listener.statuses = [503]
     ended_job(store)
     first = notify()
-    wait_for(lambda: len(listener.calls) >= 2, "it is tried again")
+    wait_until(lambda: len(listener.calls) >= 2, "it is tried again")
     first.stop()
     assert not is_told(store)
 
     listener.statuses = [200]
     notify()
 
-    wait_for(lambda: is_told(store), "it is told")
+    wait_until(lambda: is_told(store), "it is told")
 
 
 def test_nobody_listening_is_no_end_of_the_telling(
@@ -179,13 +173,13 @@ def test_nobody_listening_is_no_end_of_the_telling(
     nowhere = Notifier(store, BACKFILL, "http://127.0.0.1:9/hook", SECRET)
     nowhere.start()
     ended_job(store)
-    wait_for(lambda: store_attempts(store) >= 2, "it is tried twice")
+    wait_until(lambda: store_attempts(store) >= 2, "it is tried twice")
     nowhere.stop()
     assert not is_told(store)
 
     notify()
 
-    wait_for(lambda: is_told(store), "it is told")
+    wait_until(lambda: is_told(store), "it is told")
 
 
 def test_an_end_after_a_retry_is_another_end(
@@ -193,10 +187,10 @@ def test_an_end_after_a_retry_is_another_end(
 ) -> None:
     notify()
     ended_job(store)
-    wait_for(lambda: is_told(store), "the first end is told")
+    wait_until(lambda: is_told(store), "the first end is told")
     store.move("bf_1", JobState.PENDING, actor="local", why="retried")
     store.move("bf_1", JobState.CANCELLED, actor="local")
-    wait_for(lambda: is_told(store), "the second end is told")
+    wait_until(lambda: is_told(store), "the second end is told")
 
     ids = [headers["webhook-id"] for _, headers, _ in listener.calls]
     assert len(set(ids)) == len(ids) == 2
@@ -210,13 +204,13 @@ def test_a_url_that_is_set_for_the_first_time_is_told_of_nothing_older(
     first = Notifier(store, BACKFILL, f"{listener.url}/new", SECRET)
     first.start()
     ended_job(store, "bf_new")
-    wait_for(lambda: is_told(store, "bf_new"), "what ends from now on is told")
+    wait_until(lambda: is_told(store, "bf_new"), "what ends from now on is told")
     first.stop()
     # Once it is set, nothing is left out: not what ends while no service runs, either.
     ended_job(store, "bf_between")
     second = Notifier(store, BACKFILL, f"{listener.url}/new", SECRET)
     second.start()
-    wait_for(lambda: is_told(store, "bf_between"), "the next service tells it")
+    wait_until(lambda: is_told(store, "bf_between"), "the next service tells it")
     second.stop()
 
     assert [json.loads(body)["data"]["id"] for _, _, body in listener.calls] == ["bf_new", "bf_between"]
@@ -232,9 +226,9 @@ def test_a_wait_for_a_person_is_told_and_its_end_is_told_too(
     store.insert("bf_1", "backfill", {"topic": "orders", "query": "SELECT secret"}, actor="key:ci")
     store.move("bf_1", JobState.RUNNING, actor="refeed")
     store.move("bf_1", JobState.PAUSED, actor="driver", why="30 rows", awaits_person=True)
-    wait_for(lambda: is_told(store), "the wait is told")
+    wait_until(lambda: is_told(store), "the wait is told")
     store.move("bf_1", JobState.CANCELLED, actor="ann")
-    wait_for(lambda: is_told(store), "the end is told")
+    wait_until(lambda: is_told(store), "the end is told")
     notifier.stop()
 
     waited, ended = (json.loads(body) for _, _, body in listener.calls)
@@ -256,7 +250,7 @@ def test_what_is_told_of_a_merge_has_its_sources_and_nothing_of_a_topic(
     store.move("mg_1", JobState.FAILED, actor="driver", error=FaultRecord("warehouse_error", "Bad value 'secret'"))
     notifier = Notifier(store, MERGE, f"{listener.url}/hook", SECRET)
     notifier.start()
-    wait_for(lambda: is_told(store, "mg_1"), "it is told")
+    wait_until(lambda: is_told(store, "mg_1"), "it is told")
     notifier.stop()
 
     said = json.loads(listener.calls[0][2])

@@ -1,8 +1,6 @@
 """Leases that are kept while a supervisor looks at its jobs, and let go of when it hangs."""
 
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 
@@ -10,6 +8,7 @@ from jobs.renewal import Renewal
 from jobs.store import JobStore
 from model.errors import StoreUnavailableError
 from model.job import new_job_id
+from tests.waiting import wait_until
 
 KIND = "backfill"
 
@@ -26,13 +25,6 @@ def is_free(store: JobStore) -> bool:
     """Say whether another owner gets the job, and leave it as it was."""
     taken = store.claim(KIND, "b", limit=1, lease_seconds=-1)
     return bool(taken)
-
-
-def wait_for(is_true: Callable[[], bool], why: str, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
-        time.sleep(0.01)
 
 
 def test_a_lease_outlasts_a_look_that_takes_longer(store: JobStore, held: str) -> None:
@@ -60,7 +52,7 @@ def test_a_look_that_hangs_is_taken_for_dead(store: JobStore, held: str) -> None
     renewal.start()
     try:
         # Nobody looks any more; ten leases later others get the job.
-        wait_for(lambda: is_free(store), "the lease has expired")
+        wait_until(lambda: is_free(store), "the lease has expired")
         assert store.held(KIND, "b")
     finally:
         renewal.stop()

@@ -21,6 +21,7 @@ from model.errors import CheckpointCorruptError
 from model.job import JobState, new_job_id
 from model.process import DataprocBatch, Driver, Process
 from tests.reaching import watch_for
+from tests.waiting import wait_until
 
 KIND = "backfill"
 # One that is not here: its life is told by its heartbeat, and nothing is ever signalled.
@@ -104,13 +105,6 @@ def create(store: JobStore, tmp_path: Path) -> Callable[[], str]:
     return create
 
 
-def wait_for(is_true: Callable[[], bool], why: str, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not is_true():
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
-        time.sleep(0.01)
-
-
 def reach(supervisor: JobSupervisor, store: JobStore, job_id: str, state: JobState) -> None:
     has_been = watch_for(store, job_id, state)
 
@@ -118,7 +112,7 @@ def reach(supervisor: JobSupervisor, store: JobStore, job_id: str, state: JobSta
         supervisor.tick()
         return has_been()
 
-    wait_for(has_it, f"{job_id} is {state}")
+    wait_until(has_it, f"{job_id} is {state}")
 
 
 def test_a_slow_look_at_one_job_costs_no_lease(
@@ -152,7 +146,7 @@ def test_a_job_that_another_supervisor_has_taken_leaves_nothing_behind(
     job_id = create()
     supervisor = supervise()
     reach(supervisor, store, job_id, JobState.RUNNING)
-    wait_for(lambda: (supervisor.tick(), job_id in supervisor._watches)[1], "it looks at the job's driver")
+    wait_until(lambda: (supervisor.tick(), job_id in supervisor._watches)[1], "it looks at the job's driver")
     store.release_all(supervisor._owner)
     assert [job.id for job in store.take_over(KIND, "another", lease_seconds=60)] == [job_id]
     supervisor.tick()
@@ -232,7 +226,7 @@ def test_a_driver_that_has_ended_before_it_could_be_noted_is_taken_at_its_word(
     of_child = Process.of_child
 
     def stand_still(pid: int) -> Process:
-        wait_for(lambda: Process.of(pid) is None, "the driver has ended")
+        wait_until(lambda: Process.of(pid) is None, "the driver has ended")
         return of_child(pid)
 
     monkeypatch.setattr(Process, "of_child", stand_still)
@@ -264,7 +258,7 @@ def test_a_launch_that_fails_is_tried_again_at_the_next_look_and_not_at_once(
     monkeypatch.setattr(supervisor, "wake", lambda: wakes.append(True))
     for count in (1, 2):
         supervisor.tick()
-        wait_for(lambda: not supervisor._launching, "the launch is over")
+        wait_until(lambda: not supervisor._launching, "the launch is over")
         assert (len(tries), wakes) == (count, [])
 
 
@@ -287,7 +281,7 @@ def test_a_cancel_that_can_t_be_written_down_ends_the_driver_all_the_same(
 
     monkeypatch.setattr(JobFolder, "write_control", write_control)
     store.move(job_id, JobState.CANCELLING, actor="ann")
-    wait_for(lambda: (supervisor.tick(), bool(drivers.killed))[1], "the driver is killed", seconds=5.0)
+    wait_until(lambda: (supervisor.tick(), bool(drivers.killed))[1], "the driver is killed", seconds=5.0)
 
 
 def test_an_interrupt_stops_every_job_that_it_can(

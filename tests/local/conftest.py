@@ -1,5 +1,4 @@
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -72,16 +71,3 @@ class Shop:
 @pytest.fixture
 def shop(channel: grpc.Channel) -> Shop:
     return Shop(channel)
-
-
-def wait_until(check: Callable[[], bool], reason: str, seconds: float = 10.0) -> None:
-    """Poll ``check`` until it is true, or fail with the reason."""
-    end = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < end, f"not within {seconds} s: {reason}"
-        time.sleep(0.01)
-
-
-@pytest.fixture(name="wait_until")
-def wait_until_fixture() -> Callable[..., None]:
-    return wait_until

@@ -1,5 +1,4 @@
 import threading
-from collections.abc import Callable
 
 import grpc
 import pytest
@@ -11,6 +10,7 @@ from local import publisher as publisher_module
 from local import resources as resources_module
 from local.server import PubSubServer
 from local.wire import build_publish_response
+from tests.waiting import wait_until
 
 PROJECT = "projects/p"
 PubsubMessage = types.PubsubMessage.pb()
@@ -138,7 +138,7 @@ def test_a_request_that_is_no_protobuf_is_an_invalid_argument(shop, channel: grp
 
 
 def test_no_consumer_has_a_message_before_its_publisher_has_the_answer(
-    shop, server: PubSubServer, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+    shop, server: PubSubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = shop.subscribe()
     answer = threading.Event()

@@ -4,7 +4,6 @@ import os
 import random
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from local.segments import JUMP, MAX_LOADED_SEGMENTS, MessageLog
 from local.seqset import SeqSet
 from local.status import StatusError
 from local.wire import build_records, find_records, read_message
+from tests.waiting import wait_until
 
 PubsubMessage = types.PubsubMessage.pb()
 FIRST_ID = 10**15
@@ -295,9 +295,7 @@ class Disk:
         return sum(len(list(find_records(path.read_bytes()))) for path in self.folder.glob("*.log"))
 
 
-def test_publishes_that_wait_for_the_disk_share_one_flush(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
-) -> None:
+def test_publishes_that_wait_for_the_disk_share_one_flush(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, disk = MessageLog(tmp_path, FIRST_ID, fsync=True), Disk(tmp_path, monkeypatch)
     log.append([body("0")])
     flushes = disk.flushes
@@ -332,7 +330,7 @@ def test_with_fsync_every_answer_follows_a_flush_of_its_bytes_over_segments(
 
 
 def test_a_flush_that_fails_refuses_all_who_waited_and_leaves_nothing_of_theirs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until: Callable[..., None]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, disk = MessageLog(tmp_path, FIRST_ID, fsync=True), Disk(tmp_path, monkeypatch)
     log.append([body("kept")])

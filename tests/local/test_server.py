@@ -19,6 +19,7 @@ from local import server as server_module
 from local.resources import Resources
 from local.server import STATS_METHOD, PubSubServer
 from model.errors import LeaseHeldError, PortTakenError, StorageFullError
+from tests.waiting import wait_until
 
 
 def test_a_second_server_on_the_same_folder_is_refused(server: PubSubServer) -> None:
@@ -151,7 +152,7 @@ def test_stopping_twice_and_starting_again_keeps_everything(tmp_path: Path) -> N
     server.stop()
 
 
-def test_a_waiting_pull_and_a_stream_end_at_once_when_the_server_stops(tmp_path: Path, wait_until) -> None:
+def test_a_waiting_pull_and_a_stream_end_at_once_when_the_server_stops(tmp_path: Path) -> None:
     server = PubSubServer(tmp_path)
     server.start()
     path, topic = "projects/p/subscriptions/all", "projects/p/topics/orders"
@@ -176,7 +177,7 @@ def test_a_waiting_pull_and_a_stream_end_at_once_when_the_server_stops(tmp_path:
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
-def test_upkeep_goes_on_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait_until) -> None:
+def test_upkeep_goes_on_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_module, "CLEAN_UP_SECONDS", 0.01)
     with PubSubServer(tmp_path) as running:
         calls: list[int] = []

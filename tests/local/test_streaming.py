@@ -11,6 +11,7 @@ from local import streaming
 from local.server import PubSubServer
 from local.status import StatusError
 from local.streaming import StreamSlots, _Stream, run_streaming_pull
+from tests.waiting import wait_until
 
 Request = types.StreamingPullRequest.pb()
 Response = types.StreamingPullResponse.pb()
@@ -63,7 +64,7 @@ def data(messages: list) -> list[bytes]:
     return [message.message.data for message in messages]
 
 
-def test_messages_come_as_they_are_published_and_acks_end_them(shop, open_stream, server, wait_until) -> None:
+def test_messages_come_as_they_are_published_and_acks_end_them(shop, open_stream, server) -> None:
     path = shop.subscribe()
     stream = open_stream(path)
     shop.publish(b"a")

@@ -12,6 +12,7 @@ from google.pubsub_v1 import types
 
 from local.server import PubSubServer
 from local.subscriber import SubscriberService
+from tests.waiting import wait_until
 
 PROJECT = "projects/p"
 
@@ -243,7 +244,7 @@ def test_a_snapshot_of_another_topic_does_not_fit(shop) -> None:
         shop.subscriber.seek(request={"subscription": path, "snapshot": snapshot})
 
 
-def test_in_the_test_mode_a_seek_takes_effect_late(shop, tmp_path: Path, wait_until) -> None:
+def test_in_the_test_mode_a_seek_takes_effect_late(shop, tmp_path: Path) -> None:
     with (
         PubSubServer(tmp_path / "late", seek_seconds=1.0) as server,
         grpc.insecure_channel(server.emulator_host) as channel,
@@ -255,7 +256,7 @@ def test_in_the_test_mode_a_seek_takes_effect_late(shop, tmp_path: Path, wait_un
         shop.ack(path, shop.pull(path))
         shop.subscriber.seek(request={"subscription": path, "snapshot": snapshot})
         assert shop.pull_now(path) == []
-        wait_until(lambda: shop.pull_now(path) == [b"first"], "the seek has not taken effect")
+        wait_until(lambda: shop.pull_now(path) == [b"first"], "the seek takes effect")
 
 
 def test_a_seek_to_a_time_replays_what_is_retained_and_purges_what_is_not_wanted(shop) -> None:

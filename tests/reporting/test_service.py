@@ -1,7 +1,6 @@
 """Merges as jobs; drivers are processes that only sleep, and the test says what they would have written."""
 
 import signal
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +28,7 @@ from reporting.service import MergeService
 from reporting.view import Merge, describe_failure, describe_report
 from tests.backfill.conftest import FakeLauncher
 from tests.reaching import watch_for
+from tests.waiting import wait_until
 from warehouse.merges import MergeReport, MergeSource
 from warehouse.open import open_warehouse
 
@@ -93,7 +93,7 @@ def yard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Yard]:
 
 
 @pytest.fixture
-def reach(yard: Yard, wait_for: Callable[..., None]) -> Callable[[str, JobState], Merge]:
+def reach(yard: Yard) -> Callable[[str, JobState], Merge]:
     """Return what ticks until a merge has a state."""
 
     def reach(merge_id: str, state: JobState) -> Merge:
@@ -103,21 +103,10 @@ def reach(yard: Yard, wait_for: Callable[..., None]) -> Callable[[str, JobState]
             yard.supervisor.tick()
             return has_been()
 
-        wait_for(has_it, f"{merge_id} is {state}")
+        wait_until(has_it, f"{merge_id} is {state}")
         return yard.service.get(merge_id, principal=ANN)
 
     return reach
-
-
-@pytest.fixture
-def wait_for() -> Callable[..., None]:
-    def wait_for(is_true: Callable[[], bool], why: str, seconds: float = 30.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not is_true():
-            assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {why}"
-            time.sleep(0.01)
-
-    return wait_for
 
 
 def test_a_merge_is_of_every_source_with_a_key_and_runs_with_what_its_driver_has_to_know(

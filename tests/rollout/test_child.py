@@ -1,7 +1,6 @@
 import os
 import signal
 import sys
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from model.errors import ProcessEndedError
 from rollout.child import Child, Children
+from tests.waiting import wait_until
 
 SLEEPER = "import time; print('ready', flush=True); time.sleep(60)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SLEEPER
@@ -69,10 +69,7 @@ def test_what_a_child_started_goes_with_it(make_child: Callable[[str], Child], e
     child.wait_until(lambda: is_ready(child), seconds=20, what="begun")
     grandchild = int(child.log_tail().split()[1])
     child.stop() if end == "stop" else child.kill()
-    deadline = time.monotonic() + 10
-    while not is_gone(grandchild):
-        assert time.monotonic() < deadline, "the grandchild still runs"
-        time.sleep(0.02)
+    wait_until(lambda: is_gone(grandchild), "the grandchild is gone")
 
 
 def test_starting_again_keeps_the_log_and_a_running_child_is_left_alone(
@@ -139,9 +136,7 @@ def test_the_end_of_a_long_log_is_read_without_the_rest(
     make_child: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     child = make_child("print('last words'); raise SystemExit(3)").start()
-    wait = time.monotonic() + 20
-    while child.is_running and time.monotonic() < wait:
-        time.sleep(0.01)
+    wait_until(lambda: not child.is_running, "it ends")
     with child.log.open("r+b") as log:
         words = log.read()
         # 64 sparse MiB before the last line.

@@ -3,7 +3,6 @@
 import errno
 import os
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from rollout.process import StreamProcess
 from streams.control import BatchPace, Order, StreamControl
 from streams.folder import StreamFolder
 from tests.rollout.handing import wait_for_end, wait_for_standby
+from tests.waiting import wait_until
 
 # A stream that commits nothing: it waits for its home, and lets go of it when it drains; "deaf" takes no orders.
 STREAM = """
@@ -71,10 +71,7 @@ class Yard:
         old = self.start("run", old_mood)
         new = self.start("stand_by", new_mood)
         wait_for_standby(new, seconds=30)
-        deadline = time.monotonic() + 30
-        while old.status().get("last_commit_at") is None:
-            assert time.monotonic() < deadline, "the old one runs"
-            time.sleep(0.01)
+        wait_until(lambda: old.status().get("last_commit_at") is not None, "the old one runs")
         return old, new
 
 

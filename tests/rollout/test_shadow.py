@@ -15,7 +15,7 @@ from pipeline.shadow_report import ShadowFolder, ShadowState
 from rollout.child import Child
 from rollout.process import INSTANCE_OPTION, find_instance
 from rollout.shadow import ShadowRun, Shadows
-from tests.acceptance.conftest import wait_for
+from tests.waiting import wait_until
 
 SLEEPER = "import time; time.sleep(60)"
 
@@ -46,12 +46,12 @@ def test_a_shadow_that_can_not_go_on_says_why_and_leaves_nothing(
     shadows: Shadows, record: StreamRecord, tmp_path: Path
 ) -> None:
     run = shadows.start(record, "sh_1", may_differ=("orders.total",))
-    wait_for(lambda: run.look().state is ShadowState.FAILED, seconds=60, why="it has no plan to compare with")
+    wait_until(lambda: run.look().state is ShadowState.FAILED, seconds=60, why="it has no plan to compare with")
     error = run.look().error
     assert error is not None
     assert error["code"] == "checkpoint_corrupt"
     assert "plan.json" in error["message"]
-    wait_for(lambda: not run.is_running, seconds=30, why="it ends by itself")
+    wait_until(lambda: not run.is_running, seconds=30, why="it ends by itself")
     run.end()
     assert list((tmp_path / "home" / "shadows").rglob("*.json")) == []
     assert find_instance("shadow sh_1", "sh_1") is None
@@ -81,13 +81,13 @@ def test_shadows_of_a_killed_agent_are_found_again_and_those_that_nobody_wants_e
         # A process has no command line for a moment after its exec.
         for shadow_id, child in zip(("sh_1", "sh_2"), children, strict=True):
             is_found = lambda i=shadow_id, c=child: getattr(find_instance(i, i), "pid", None) == c.pid  # noqa: E731
-            wait_for(is_found, seconds=10, why="it is started")
+            wait_until(is_found, seconds=10, why="it is started")
         # Another agent's object: it never started them.
         again = shadows.start(record, "sh_1")
         assert getattr(again._runs, "pid", None) == children[0].pid
         assert again.look().state is ShadowState.STARTING
         shadows.end_others({"sh_1"})
-        wait_for(lambda: not children[1].is_running, seconds=10, why="nobody wants it")
+        wait_until(lambda: not children[1].is_running, seconds=10, why="nobody wants it")
         assert children[0].is_running
         assert [folder.shadow_id for folder in ShadowFolder.all_of(tmp_path / "home")] == ["sh_1"]
         again.end()

@@ -11,7 +11,6 @@ import selectors
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -233,11 +232,3 @@ def standin(tmp_path: Path) -> Iterator[StandIn]:
     """A stand-in of this test's own, which it may kill."""
     with run_standin(tmp_path / "bigquery") as server:
         yield server
-
-
-def wait_until(check: Any, reason: str, seconds: float = 30.0) -> None:
-    """Poll ``check`` until it is true, or fail with the reason."""
-    end = time.monotonic() + seconds
-    while not check():
-        assert time.monotonic() < end, f"not within {seconds} s: {reason}"
-        time.sleep(0.01)

@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import tempfile
 import threading
-import time
 from collections import Counter
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
@@ -19,6 +18,7 @@ import boto3
 import pytest
 
 from cli.processes import free_port, is_listening
+from tests.waiting import wait_until
 
 _FOLDER = Path(__file__).with_name("kinesalite")
 # kinesalite answers AT_TIMESTAMP only where a record fits: without one it says nothing, for ever.
@@ -101,11 +101,9 @@ class Kinesis:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        deadline = time.monotonic() + 30
-        while not is_listening(f"127.0.0.1:{self._port}"):
-            assert time.monotonic() < deadline, "kinesalite does not listen"
-            assert self._process.poll() is None, "kinesalite has ended"
-            time.sleep(0.02)
+        address = f"127.0.0.1:{self._port}"
+        wait_until(lambda: is_listening(address) or self._process.poll() is not None, "kinesalite listens")
+        assert self._process.poll() is None, "kinesalite has ended"
         self.client = boto3.client(
             "kinesis",
             endpoint_url=f"http://127.0.0.1:{self._port}",
@@ -171,13 +169,11 @@ class Kinesis:
         self.wait_until_active(stream)
 
     def wait_until_active(self, stream: str) -> None:
-        deadline = time.monotonic() + 20
-        while True:
-            found = self.client.describe_stream(StreamName=stream)["StreamDescription"]
-            if found["StreamStatus"] == "ACTIVE":
-                return
-            assert time.monotonic() < deadline, "the stream is not active"
-            time.sleep(0.01)
+        describe = self.client.describe_stream
+        wait_until(
+            lambda: describe(StreamName=stream)["StreamDescription"]["StreamStatus"] == "ACTIVE",
+            "the stream is active",
+        )
 
     def fail(self, action: str, *errors: str) -> None:
         with self._lock:

@@ -5,8 +5,8 @@ import requests
 from google.api_core import exceptions
 from google.cloud import bigquery
 
-from tests.standin.fixture import wait_until
 from tests.standin.writer import Writer, batch, request
+from tests.waiting import wait_until
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from google.api_core import exceptions
 from google.cloud import bigquery
 
 from tests.standin.conftest import messages
-from tests.standin.fixture import wait_until
 from tests.standin.writer import COMMITTED, request
+from tests.waiting import wait_until
 
 MANY = "UNNEST(GENERATE_ARRAY(1, 200000))"
 SLOW = f"SELECT COUNT(*) FROM {MANY} AS a, {MANY} AS b WHERE a < b"

@@ -4,7 +4,7 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import bigquery
 
-from tests.standin.fixture import wait_until
+from tests.waiting import wait_until
 
 ARCHIVE = [
     bigquery.SchemaField("data", "BYTES", description="payload"),

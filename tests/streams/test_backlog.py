@@ -1,8 +1,7 @@
 """A stream's lag at Google, and how old its oldest message may be: what Cloud Monitoring has, or nothing."""
 
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +16,7 @@ from model.errors import MonitoringMissingError, PubSubError, RefeedError
 from streams import backlog as backlog_module
 from streams.backlog import find_oldest, measuring, read_monitored_ages
 from streams.status import StatusFile
+from tests.waiting import wait_until
 
 LOCAL = "127.0.0.1:1"
 SAMPLE = BacklogSample(12.0, 40, 1_700_000_000.0)
@@ -38,13 +38,6 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     assert "lag" not in {thread.name for thread in threading.enumerate()}
 
 
-def wait_for(condition: Callable[[], bool], why: str) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.005)
-
-
 def test_the_latest_sample_goes_with_the_next_status_and_is_no_sign_of_life(
     tmp_path: Path, logged: list[str]
 ) -> None:
@@ -52,7 +45,7 @@ def test_the_latest_sample_goes_with_the_next_status_and_is_no_sign_of_life(
     status.write(state="running")
     written = status.fields()["at"]
     with measuring(status, "shop", None, lambda _: SAMPLE):
-        wait_for(lambda: status.fields().get("backlog") is not None, "nobody measures")
+        wait_until(lambda: status.fields().get("backlog") is not None, "the backlog is measured")
     assert status.fields()["at"] == written
     status.write()
     found = StatusFile.read(tmp_path / "status.json")
@@ -73,7 +66,7 @@ def test_what_can_t_be_measured_any_more_is_unknown_and_the_reason_is_said_once(
         return SAMPLE
 
     with measuring(status, "shop", None, read):
-        wait_for(lambda: len(reads) > 5, "nobody measures")
+        wait_until(lambda: len(reads) > 5, "the backlog is measured")
     assert status.fields()["backlog"] is None
     assert logged == [PubSubError.code]
 
@@ -90,7 +83,7 @@ def test_a_client_that_is_not_installed_leaves_the_lag_unknown(
     monkeypatch.setattr(MonitoredBacklogs, "open", fail)
     status = StatusFile(tmp_path / "status.json")
     with measuring(status, "shop", None, lambda _: SAMPLE):
-        wait_for(lambda: len(tried) > 2, "nobody measures")
+        wait_until(lambda: len(tried) > 2, "the backlog is measured")
     assert status.fields()["backlog"] is None
     assert logged == ["monitoring_missing"]
     assert issubclass(MonitoringMissingError, RefeedError)

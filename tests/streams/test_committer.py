@@ -14,6 +14,7 @@ from streams.ids import IDS_SCHEMA, ONLY_TABLE
 from streams.journal import EntryState, Journal
 from streams.status import StatusFile
 from streams.targets import TargetPart, TaskOutput
+from tests.waiting import wait_until
 
 NONE = IDS_SCHEMA.empty_table()
 
@@ -177,10 +178,7 @@ def test_a_batch_waits_its_turn_with_its_messages_held_and_another_waits_for_no_
     assert stream.committer.turn.acquire(blocking=False)
     first = threading.Thread(target=stream.commit, args=("1",), daemon=True)
     first.start()
-    deadline = time.monotonic() + 30
-    while not stream.leases.is_held:
-        assert time.monotonic() < deadline, "its messages are held"
-        time.sleep(0.01)
+    wait_until(lambda: stream.leases.is_held, "its messages are held")
     assert (stream.table.rows, stream.leases.acked) == ([], [])
     assert stream.journal.entries(EntryState.PENDING) == []
     stream.committer.turn.release()

@@ -1,5 +1,4 @@
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -11,6 +10,7 @@ from streams.journal import Journal
 from streams.journal_mark import ask_to_learn
 from streams.learning import Learner
 from streams.status import StatusFile
+from tests.waiting import wait_until
 
 CLOCKS = timedelta(minutes=2)
 NEAR = timedelta(minutes=1)
@@ -94,10 +94,8 @@ def test_a_stream_that_learns_for_long_is_seen_to_live(tmp_path, monkeypatch):
     world.slow.clear()
     learning = threading.Thread(target=world.take, args=("a",), daemon=True)
     learning.start()
-    deadline = time.monotonic() + 20
-    while StatusFile.read(tmp_path / "status.json") is None:
-        assert time.monotonic() < deadline, "the status is written while the ids are read"
-        time.sleep(0.01)
+    status = tmp_path / "status.json"
+    wait_until(lambda: StatusFile.read(status) is not None, "the status is written while the ids are read")
     world.slow.set()
     learning.join(30)
     assert not learning.is_alive()

@@ -3,7 +3,6 @@
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from streams.control import BatchPace, ControlFile, Order, StreamControl
 from streams.orders import Orders
 from streams.run import RunningQuery, StreamEnd, run_until_stopped
 from streams.status import StatusFile
+from tests.waiting import wait_until
 
 
 class Sink:
@@ -253,13 +253,6 @@ class Steered:
         self.thread.join(30)
         assert not self.thread.is_alive(), "it ended"
         return self.ends[0].status
-
-
-def wait_until(is_true: Callable[[], bool], why: str) -> None:
-    deadline = time.monotonic() + 30
-    while not is_true():
-        assert time.monotonic() < deadline, why
-        time.sleep(0.005)
 
 
 @pytest.fixture

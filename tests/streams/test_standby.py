@@ -2,7 +2,6 @@
 
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +17,7 @@ from streams.lease import lock_home
 from streams.orders import Orders
 from streams.standby import take_over, wait_as_standby
 from streams.status import StatusFile
+from tests.waiting import wait_until
 
 
 class Queries:
@@ -51,10 +51,7 @@ class Start:
         self.answers.append(wait_as_standby(self.orders, self.status, self.queries))  # type: ignore[arg-type]
 
     def wait_for_state(self, state: str) -> None:
-        deadline = time.monotonic() + 30
-        while self.status.fields()["state"] != state:
-            assert time.monotonic() < deadline, f"it is {state}"
-            time.sleep(0.005)
+        wait_until(lambda: self.status.fields()["state"] == state, f"it is {state}")
 
     def end(self) -> bool:
         self.thread.join(30)
@@ -74,10 +71,7 @@ def start(tmp_path, monkeypatch) -> Iterator[Start]:
 
 
 def test_a_standby_says_so_once_a_batch_has_gone_all_its_way_and_is_kept_warm(start):
-    deadline = time.monotonic() + 30
-    while not start.queries.held:
-        assert time.monotonic() < deadline, "its query starts"
-        time.sleep(0.005)
+    wait_until(lambda: start.queries.held, "its query starts")
     assert start.status.fields()["state"] == "starting"
     start.queries.is_warm.set()
     start.wait_for_state("standby")

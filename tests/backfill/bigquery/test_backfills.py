@@ -44,6 +44,7 @@ from pipeline.decode import Refusal
 from tests.backfill.bigquery.conftest import PARAMETERS, QUERY, ROWS, codes, queries, rows_of, run
 from tests.pipeline.conftest import messages as pulled_messages
 from tests.standin.fixture import StandIn
+from tests.waiting import wait_until
 from warehouse.lake.warehouse import LakeWarehouse
 from warehouse.open import open_warehouse
 
@@ -266,9 +267,7 @@ def test_a_driver_that_is_killed_between_query_and_read_goes_on_with_the_same_qu
     assert queries(shared_standin) == before + 1
 
 
-def test_a_cancel_cancels_the_query_and_a_retry_runs_it_again(
-    make: Any, shared_standin: StandIn, wait_for: Any
-) -> None:
+def test_a_cancel_cancels_the_query_and_a_retry_runs_it_again(make: Any, shared_standin: StandIn) -> None:
     folder = make()
     shared_standin.fault("jobs.run", "delay", seconds=60)
     ended: list[BaseException] = []
@@ -283,7 +282,7 @@ def test_a_cancel_cancels_the_query_and_a_retry_runs_it_again(
     driver.start()
     name = job_id(folder.path.name)
     client = shared_standin.client()
-    wait_for(lambda: any(job.job_id == name for job in client.list_jobs(all_users=True)), "the query runs")
+    wait_until(lambda: any(job.job_id == name for job in client.list_jobs(all_users=True)), "the query runs")
     folder.write_control(Control(1, Order.STOP))
     driver.join(30)
     assert ended

@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from model.errors import PubSubError, PubSubUnavailableError, SubscriptionNotFoundError
 from model.message import Message
+from tests.waiting import wait_until
 
 
 @dataclass
@@ -123,17 +123,17 @@ def lagging(pubsub: PubSub) -> str:
 
 @pytest.mark.parametrize("name", ["slow", "projects/shop/subscriptions/slow"])
 def test_a_subscription_that_lags_stops_it_until_it_has_caught_up(
-    lagging: str, emulator_host: str, tmp_path: Path, wait_for: Callable[..., None], name: str
+    lagging: str, emulator_host: str, tmp_path: Path, name: str
 ) -> None:
     with open_throttle(YieldTo(name, 0.5), "projects/shop/topics/replay", emulator_host, tmp_path) as throttle:
         assert throttle is not None
-        wait_for(lambda: throttle.limit() == 0.0, "it stops")
+        wait_until(lambda: throttle.limit() == 0.0, "it stops")
 
         with PubSub("shop", emulator_host) as pubsub:
             pubsub.delete_subscription(lagging)
             pubsub.create_subscription(lagging, "live")
 
-        wait_for(lambda: throttle.limit() is None, "it goes on")
+        wait_until(lambda: throttle.limit() is None, "it goes on")
 
 
 def test_a_subscription_that_is_not_there_is_an_error_at_once(emulator_host: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from backfill.run.pace import SILENT_SECONDS, Pace, Pacer, Turn, deal, read_pace
 from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from jobs.folder import Control, Order
 from model.errors import CheckpointCorruptError
+from tests.waiting import wait_until
 
 PIECE_ROWS = 100_000
 
@@ -323,13 +324,13 @@ def test_a_task_that_has_waited_long_lets_others_have_its_place(stage: Stage) ->
     assert turn.room(10) is None
 
 
-def test_a_folder_that_fails_once_does_not_end_the_pace(stage: Stage, wait_for: Callable[..., None]) -> None:
+def test_a_folder_that_fails_once_does_not_end_the_pace(stage: Stage) -> None:
     stage.order()
     with stage.pacer:
-        wait_for(lambda: read_pace(stage.folder, 1) is not None, "it says the pace")
+        wait_until(lambda: read_pace(stage.folder, 1) is not None, "it says the pace")
         control = stage.folder.path / "control.json"
         control.write_text("damaged")
-        wait_for(lambda: stage.pacer._is_failing, "it sees the damage")
+        wait_until(lambda: stage.pacer._is_failing, "it sees the damage")
         control.unlink()
         stage.order(rate=5.0)
 
@@ -337,7 +338,7 @@ def test_a_folder_that_fails_once_does_not_end_the_pace(stage: Stage, wait_for: 
             pace = read_pace(stage.folder, 1)
             return pace is not None and pace.until is not None
 
-        wait_for(is_limited, "it goes on")
+        wait_until(is_limited, "it goes on")
 
 
 def test_no_share_is_larger_than_its_room_and_none_is_lost() -> None:

@@ -1,7 +1,6 @@
 """A backfill's figures on their way from its tasks' checkpoints to the store."""
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,7 @@ from jobs.store import JobStore
 from jobs.supervisor import JobSupervisor
 from model.errors import StoreUnavailableError
 from model.job import JobState, new_job_id
-
-Wait = Callable[..., None]
+from tests.waiting import wait_until
 
 
 def leave(folder: BackfillFolder, published: int) -> None:
@@ -27,7 +25,7 @@ def leave(folder: BackfillFolder, published: int) -> None:
 
 
 def test_what_is_published_is_in_the_store_within_a_second(
-    store: JobStore, launcher: Any, tmp_path: Path, wait_for: Wait, rows: Any
+    store: JobStore, launcher: Any, tmp_path: Path, rows: Any
 ) -> None:
     supervisor = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=1)
     job_id = new_job_id("bf")
@@ -37,7 +35,7 @@ def test_what_is_published_is_in_the_store_within_a_second(
     store.insert(job_id, BACKFILL.name, {}, actor="ann")
     supervisor.start()
     try:
-        wait_for(lambda: store.get(job_id).state is JobState.RUNNING, "it runs", 60.0)
+        wait_until(lambda: store.get(job_id).state is JobState.RUNNING, "it runs", seconds=60)
         seconds: list[float] = []
         for published in range(1, 6):
             # Each begins when the one before is just seen: it waits for a whole look.
@@ -47,7 +45,7 @@ def test_what_is_published_is_in_the_store_within_a_second(
             def is_seen(wanted: int = published) -> bool:
                 return store.get(job_id).progress.get("published") == wanted
 
-            wait_for(is_seen, "it is in the store", 60.0)
+            wait_until(is_seen, "it is in the store", seconds=60)
             seconds.append(time.monotonic() - began)
     finally:
         supervisor.stop()

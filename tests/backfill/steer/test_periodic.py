@@ -15,6 +15,7 @@ from jobs.periodic import PeriodicTasks
 from jobs.store import Job, JobStore
 from jobs.supervisor import JobSupervisor
 from model.job import JobState, new_job_id
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def ended(store: JobStore) -> str:
     return store.move(job_id, JobState.SUCCEEDED, actor="refeed").id
 
 
-def test_an_ended_job_is_verified(store: JobStore, tasks: Any, wait_for: Any) -> None:
+def test_an_ended_job_is_verified(store: JobStore, tasks: Any) -> None:
     job_id = ended(store)
     its_tasks = tasks(lambda job: {"state": "unknown", "published": job.epoch})
 
@@ -46,12 +47,12 @@ def test_an_ended_job_is_verified(store: JobStore, tasks: Any, wait_for: Any) ->
         its_tasks.tick()
         return store.get(job_id).findings == {"state": "unknown", "published": 1}
 
-    wait_for(is_verified, "it is verified")
+    wait_until(is_verified, "it is verified")
     assert store.list_events(job_id)[-1].what == "verification unknown"
 
 
 def test_a_verification_that_fails_holds_nothing_else_up(
-    store: JobStore, tasks: Any, wait_for: Any, monkeypatch: pytest.MonkeyPatch
+    store: JobStore, tasks: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("backfill.steer.periodic._VERIFY_TICK_SECONDS", 0.0)
     broken, whole = ended(store), ended(store)
@@ -67,7 +68,7 @@ def test_a_verification_that_fails_holds_nothing_else_up(
         its_tasks.tick()
         return store.get(whole).findings is not None
 
-    wait_for(is_verified, "the other one is verified")
+    wait_until(is_verified, "the other one is verified")
     assert store.get(broken).findings is None
 
 
@@ -102,7 +103,7 @@ def test_a_verdict_that_may_get_better_is_asked_for_again_and_one_that_can_t_is_
     assert verify_again_seconds(old, {"state": "incomplete", "landed": 4}) is None
 
 
-def test_old_folders_and_plans_go(store: JobStore, launcher: Any, wait_for: Any, tmp_path: Path) -> None:
+def test_old_folders_and_plans_go(store: JobStore, launcher: Any, tmp_path: Path) -> None:
     job_id = ended(store)
     JobFolder(tmp_path / "backfills" / job_id).write_specification({})
     (tmp_path / "backfills" / ".removed-bf_old").mkdir()
@@ -116,7 +117,7 @@ def test_old_folders_and_plans_go(store: JobStore, launcher: Any, wait_for: Any,
         return store.get_plan("pl_old") is None and not (tmp_path / "backfills" / ".removed-bf_old").exists()
 
     try:
-        wait_for(is_clean, "the old plan is gone")
+        wait_until(is_clean, "the old plan is gone")
     finally:
         supervisor.stop()
         supervisor.join()

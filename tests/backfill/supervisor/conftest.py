@@ -11,8 +11,7 @@ from jobs.store import Job, JobStore
 from jobs.supervisor import JobSupervisor
 from model.job import JobState, new_job_id
 from tests.reaching import watch_for
-
-Wait = Callable[..., None]
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -41,7 +40,7 @@ def create(store: JobStore, supervisor: JobSupervisor) -> Callable[..., str]:
 
 
 @pytest.fixture
-def reach(store: JobStore, supervisor: JobSupervisor, wait_for: Wait) -> Callable[[str, JobState], Job]:
+def reach(store: JobStore, supervisor: JobSupervisor) -> Callable[[str, JobState], Job]:
     """Return what ticks until a job has a state."""
 
     def reach(job_id: str, state: JobState) -> Job:
@@ -51,7 +50,7 @@ def reach(store: JobStore, supervisor: JobSupervisor, wait_for: Wait) -> Callabl
             supervisor.tick()
             return has_been()
 
-        wait_for(has_it, f"{job_id} is {state}")
+        wait_until(has_it, f"{job_id} is {state}")
         return store.get(job_id)
 
     return reach

@@ -12,13 +12,13 @@ from jobs.folder import Control, JobFolder, Order, Outcome
 from jobs.store import JobStore
 from jobs.supervisor import JobSupervisor
 from model.job import JobState
+from tests.waiting import wait_until
 
-Wait = Callable[..., None]
 Create = Callable[..., str]
 
 
 def test_what_changes_while_a_job_runs_reaches_its_driver(
-    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any, wait_for: Wait
+    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
 ) -> None:
     """A service that died between the store and the control left only the first."""
     job_id = create(options={"rate_limit_messages_per_second": 5, "canary_messages": 10})
@@ -31,11 +31,11 @@ def test_what_changes_while_a_job_runs_reaches_its_driver(
         return folder.read_control() == control
 
     store.change(job_id, actor="ann", what="faster", options={"rate_limit_messages_per_second": 9.5})
-    wait_for(lambda: told(Control(1, Order.RUN, 9.5, 10)), "the rate is told")
+    wait_until(lambda: told(Control(1, Order.RUN, 9.5, 10)), "the rate is told")
     store.move(job_id, JobState.PAUSED, actor="ann")
-    wait_for(lambda: told(Control(1, Order.PAUSE, 9.5, 10)), "the pause is told")
+    wait_until(lambda: told(Control(1, Order.PAUSE, 9.5, 10)), "the pause is told")
     store.move(job_id, JobState.RUNNING, actor="ann", options={"canary_messages": None})
-    wait_for(lambda: told(Control(1, Order.RUN, 9.5)), "the resume is told")
+    wait_until(lambda: told(Control(1, Order.RUN, 9.5)), "the resume is told")
 
 
 def test_a_pause_by_the_driver_pauses_the_job_until_a_resume(
@@ -88,7 +88,6 @@ def test_a_paused_job_whose_driver_ends_stays_paused_and_is_resumed_by_a_new_one
     launcher: Any,
     reach: Any,
     *,
-    wait_for: Wait,
     is_killed: bool,
 ) -> None:
     job_id = create()
@@ -103,7 +102,7 @@ def test_a_paused_job_whose_driver_ends_stays_paused_and_is_resumed_by_a_new_one
         supervisor.tick()
         return store.get(job_id).driver is None
 
-    wait_for(is_let_go, "the store knows that there is no driver")
+    wait_until(is_let_go, "the store knows that there is no driver")
     for _ in range(3):
         supervisor.tick()
     assert (store.get(job_id).state, store.get(job_id).restarts) == (JobState.PAUSED, 0)

@@ -15,8 +15,8 @@ from jobs.store import JobStore
 from jobs.supervisor import JobSupervisor
 from model.job import JobState
 from model.process import Process
+from tests.waiting import wait_until
 
-Wait = Callable[..., None]
 Create = Callable[..., str]
 
 
@@ -28,7 +28,6 @@ def test_the_next_supervisor_finds_running_jobs_and_restarts_dead_ones(
     reach: Any,
     *,
     tmp_path: Path,
-    wait_for: Wait,
     no_waiting: None,
 ) -> None:
     alive, dead = create(), create()
@@ -43,8 +42,8 @@ def test_the_next_supervisor_finds_running_jobs_and_restarts_dead_ones(
     another = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2)
     another.start()
     try:
-        wait_for(lambda: store.get(dead).restarts == 1, "the dead one is to start again")
-        wait_for(lambda: store.get(dead).state is JobState.RUNNING, "it runs before the one that came later")
+        wait_until(lambda: store.get(dead).restarts == 1, "the dead one is to start again")
+        wait_until(lambda: store.get(dead).state is JobState.RUNNING, "it runs before the one that came later")
         assert store.get(alive).epoch == 1
         assert store.get(waiting).state is JobState.PENDING
         assert len(launcher.launched) == 3
@@ -85,7 +84,7 @@ def test_two_supervisors_share_the_work_and_no_job(
 
 
 def test_a_job_whose_supervisor_is_stopped_is_taken_over_with_its_driver(
-    create: Create, store: JobStore, launcher: Any, tmp_path: Path, wait_for: Wait
+    create: Create, store: JobStore, launcher: Any, tmp_path: Path
 ) -> None:
     """A process that is stopped can't be told from a slow one, so its lease has to expire."""
     first = JobSupervisor(
@@ -98,14 +97,14 @@ def test_a_job_whose_supervisor_is_stopped_is_taken_over_with_its_driver(
         first.tick()
         return store.get(job_id).state is JobState.RUNNING
 
-    wait_for(tick_first, "the first one launches it")
+    wait_until(tick_first, "the first one launches it")
     owner = store.get(job_id).lease_owner
 
     def tick_second() -> bool:
         second.tick()
         return store.get(job_id).lease_owner not in {owner, None}
 
-    wait_for(tick_second, "the second one takes it over")
+    wait_until(tick_second, "the second one takes it over")
     second.folder(job_id).write_outcome(Outcome(1, JobState.SUCCEEDED))
     # The first one wakes up late, and finds that it is none of its business.
     first.tick()
@@ -148,7 +147,6 @@ def test_a_launch_that_was_overtaken_leaves_no_driver_behind(
     supervisor: JobSupervisor,
     create: Create,
     launcher: Any,
-    wait_for: Wait,
     *,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -165,7 +163,7 @@ def test_a_launch_that_was_overtaken_leaves_no_driver_behind(
 
     monkeypatch.setattr(launcher, "launch", launch_late)
     supervisor.tick()
-    wait_for(lambda: bool(launcher.drivers) and not launcher.drivers[0].is_alive, "the late driver is ended")
+    wait_until(lambda: bool(launcher.drivers) and not launcher.drivers[0].is_alive, "the late driver is ended")
     supervisor.tick()
 
     job = store.get(job_id)

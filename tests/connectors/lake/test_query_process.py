@@ -22,6 +22,7 @@ from connectors.lake.query import ArchiveSnapshot, QueryLimits
 from connectors.lake.query_process import QueryProcesses, Statement
 from connectors.lake.query_tables import TableColumn, TableFile, TableSnapshot
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.usefixtures("own_spares")
 
@@ -197,10 +198,7 @@ def test_a_process_ends_with_the_one_that_asks(tmp_path: Path) -> None:
         assert process.stdout is not None
         child = int(process.stdout.readline())
         process.kill()
-    deadline = time.monotonic() + 30
-    while _is_running(child):
-        assert time.monotonic() < deadline, "the query's process outlived the one that asked"
-        time.sleep(0.05)
+    wait_until(lambda: not _is_running(child), "the query's process ends with the one that asked")
 
 
 def test_a_request_comes_through_the_pipe_whole(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from local.wire import AckIds, parse_ack_ids
+from tests.waiting import wait_until
 
 
 def test_messages_come_once_in_order_and_not_again_while_leased(bench: Any) -> None:
@@ -126,9 +127,7 @@ def test_messages_that_come_back_go_before_new_ones_within_the_bytes(bench: Any)
     assert [text[0] for text in bench.pull()] == ["c"]
 
 
-def test_a_waiting_consumer_wakes_for_a_publish_a_nack_and_an_expiry(
-    bench: Any, wait_until: Callable[..., None]
-) -> None:
+def test_a_waiting_consumer_wakes_for_a_publish_a_nack_and_an_expiry(bench: Any) -> None:
     subscription = bench.subscription
     bell = threading.Event()
 
@@ -154,9 +153,7 @@ def test_a_waiting_consumer_wakes_for_a_publish_a_nack_and_an_expiry(
     assert list(bench.pull()) == ["a"]
 
 
-def test_a_publish_wakes_one_of_many_consumers_and_what_it_leaves_the_next(
-    bench: Any, wait_until: Callable[..., None]
-) -> None:
+def test_a_publish_wakes_one_of_many_consumers_and_what_it_leaves_the_next(bench: Any) -> None:
     subscription = bench.subscription
     wakes: list[int] = []
     got: list[str] = []

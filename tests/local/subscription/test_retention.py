@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from local.seqset import SeqSet
+from tests.waiting import wait_until
 
 DAY = 86_400.0
 
@@ -100,7 +101,7 @@ def test_a_delayed_seek_is_durable_when_it_is_answered(bench: Any) -> None:
     assert list(bench.pull()) == ["a", "b", "c"]
 
 
-def test_a_consumer_that_waits_is_woken_when_a_delayed_seek_takes_effect(bench: Any, wait_until: Any) -> None:
+def test_a_consumer_that_waits_is_woken_when_a_delayed_seek_takes_effect(bench: Any) -> None:
     bench.publish("a")
     state = bench.subscription.read_state()
     bench.ack(*bench.pull().values())
@@ -108,7 +109,7 @@ def test_a_consumer_that_waits_is_woken_when_a_delayed_seek_takes_effect(bench: 
     bell = threading.Event()
     waiting = threading.Thread(target=bench.subscription.wait, args=(bell, 10.0), daemon=True)
     waiting.start()
-    wait_until(lambda: len(bench.subscription._waiting) == 1, "the consumer does not wait")
+    wait_until(lambda: len(bench.subscription._waiting) == 1, "the consumer waits")
     bench.now += 60
     bench.subscription.expire_leases()
     waiting.join(5)
@@ -116,7 +117,7 @@ def test_a_consumer_that_waits_is_woken_when_a_delayed_seek_takes_effect(bench: 
     assert list(bench.pull()) == ["a"]
 
 
-def test_a_second_seek_during_a_delayed_one_is_what_takes_effect(bench: Any, wait_until: Any) -> None:
+def test_a_second_seek_during_a_delayed_one_is_what_takes_effect(bench: Any) -> None:
     bench.publish("a", "b")
     nothing = bench.subscription.read_state()
     bench.ack(*bench.pull().values())

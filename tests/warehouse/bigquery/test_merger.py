@@ -15,7 +15,8 @@ from model.entity import EntityRules
 from model.errors import AuditFailedError, MergeOvertakenError, QueryTooLargeError
 from model.schema import Field, RowSchema
 from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, order, repaired
-from tests.standin.fixture import PROJECT, StandIn, wait_until
+from tests.standin.fixture import PROJECT, StandIn
+from tests.waiting import wait_until
 from warehouse.bigquery import changes
 from warehouse.bigquery.merger import BigQueryMerger
 

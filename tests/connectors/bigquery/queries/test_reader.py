@@ -9,7 +9,7 @@ from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.queries.reader import open_session, read_session, read_stream
 from model.archive import Attempt
 from model.errors import TableNotFoundError, WarehouseError, WarehousePermissionError
-from tests.standin.fixture import wait_until
+from tests.waiting import wait_until
 
 ALL = "_PARTITIONTIME IS NOT NULL"
 ROWS = 120

@@ -19,7 +19,7 @@ from model.errors import (
     WarehouseUnavailableError,
 )
 from tests.connectors.bigquery.conftest import NOW
-from tests.standin.fixture import wait_until
+from tests.waiting import wait_until
 
 
 @pytest.fixture

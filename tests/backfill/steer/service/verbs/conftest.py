@@ -9,18 +9,18 @@ from backfill.plan.request import BackfillRequest
 from backfill.steer.service import BackfillService
 from model.job import JobState
 from model.principal import APPROVE, PLAN, READ, RUN, Principal
+from tests.waiting import wait_until
 
-Wait = Callable[..., None]
 RequestOf = Callable[..., BackfillRequest]
 ANN = Principal("key:ann", frozenset({READ, PLAN, RUN, APPROVE}))
 
 
 @pytest.fixture
-def running(service: BackfillService, request_of: RequestOf, wait_for: Wait) -> str:
+def running(service: BackfillService, request_of: RequestOf) -> str:
     """A backfill whose driver sleeps."""
     made = service.create(request_of(rate_limit_messages_per_second=100.0), principal=ANN)
     service.start()
-    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
+    wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
     return made.id
 
 

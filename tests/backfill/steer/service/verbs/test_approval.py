@@ -17,8 +17,8 @@ from model.errors import (
 )
 from model.job import JobState
 from model.principal import APPROVE, LOCAL, PLAN, READ, RUN, Principal
+from tests.waiting import wait_until
 
-Wait = Callable[..., None]
 RequestOf = Callable[..., BackfillRequest]
 FolderOf = Callable[[str], BackfillFolder]
 ANN = Principal("key:ann", frozenset({READ, PLAN, RUN, APPROVE}))
@@ -31,7 +31,6 @@ def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
     archive: LakeArchive,
     launcher: Any,
     *,
-    wait_for: Wait,
     folder_of: FolderOf,
 ) -> None:
     service = open_service(approval_rows=29)
@@ -55,7 +54,7 @@ def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
     assert (approved.approval["by"], approved.approval["required"]) == ("key:bob", True)
     assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 30
     service.start()
-    wait_for(lambda: len(launcher.launched) == 1, "it is launched")
+    wait_until(lambda: len(launcher.launched) == 1, "it is launched")
     with pytest.raises(JobStateError, match="does not wait"):
         service.approve(made.id, principal=BOB)
 
@@ -63,7 +62,6 @@ def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
 def test_rows_that_are_counted_at_selection_wait_for_somebody_else_too(
     open_service: Callable[..., BackfillService],
     request_of: RequestOf,
-    wait_for: Wait,
     folder_of: FolderOf,
     publish: Callable[..., None],
 ) -> None:
@@ -73,11 +71,11 @@ def test_rows_that_are_counted_at_selection_wait_for_somebody_else_too(
     assert not made.approval["required"]
     assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 29
     service.start()
-    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
+    wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
     publish(made.id, 30, 0)
     folder_of(made.id).write_pause(1, "30 rows wait for an approval.")
-    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "the driver has paused")
-    wait_for(lambda: service.get(made.id, principal=ANN).progress.selected == 30, "its rows are known")
+    wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "the driver has paused")
+    wait_until(lambda: service.get(made.id, principal=ANN).progress.selected == 30, "its rows are known")
 
     with pytest.raises(ApprovalRequiredError, match="more than 29 rows"):
         service.resume(made.id, principal=ANN)
@@ -91,7 +89,6 @@ def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
     open_service: Callable[..., BackfillService],
     request_of: RequestOf,
     archive: LakeArchive,
-    wait_for: Wait,
     folder_of: FolderOf,
     *,
     publish: Callable[..., None],
@@ -102,10 +99,10 @@ def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
     made = service.create(request_of(plan_id=plan["plan_id"]), principal=ANN)
     service.approve(made.id, principal=BOB)
     service.start()
-    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
+    wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
     publish(made.id, 31, 0)
     assert hold(folder_of(made.id), 1, 31)
-    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "the driver has paused")
+    wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "the driver has paused")
 
     waiting = service.get(made.id, principal=ANN)
     assert waiting.approval == {"required": True, "above_rows": 29, "rows": 31, "by": None, "at": None}
@@ -127,17 +124,16 @@ def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
 def test_an_approval_does_not_resume_what_somebody_has_paused(
     open_service: Callable[..., BackfillService],
     request_of: RequestOf,
-    wait_for: Wait,
     folder_of: FolderOf,
     publish: Callable[..., None],
 ) -> None:
     service = open_service(approval_rows=29)
     made = service.create(request_of(), principal=ANN)
     service.start()
-    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
+    wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
     service.pause(made.id, principal=LOCAL)
     publish(made.id, 30, 0)
-    wait_for(lambda: service.get(made.id, principal=ANN).progress.selected == 30, "its rows are known")
+    wait_until(lambda: service.get(made.id, principal=ANN).progress.selected == 30, "its rows are known")
 
     assert service.approve(made.id, principal=BOB).state is JobState.PAUSED
     assert not folder_of(made.id).may_publish(1)

@@ -18,8 +18,8 @@ from model.errors import (
 )
 from model.job import JobState
 from model.principal import APPROVE, LOCAL, PLAN, READ, RUN, Principal
+from tests.waiting import wait_until
 
-Wait = Callable[..., None]
 RequestOf = Callable[..., BackfillRequest]
 FolderOf = Callable[[str], BackfillFolder]
 ANN = Principal("key:ann", frozenset({READ, PLAN, RUN, APPROVE}))
@@ -82,22 +82,22 @@ def test_a_pause_says_what_may_still_go_out_and_a_resume_lets_the_same_driver_go
 
 
 def test_what_may_still_go_out_is_never_more_than_is_left(
-    service: BackfillService, running: str, folder_of: FolderOf, publish: Callable[..., None], wait_for: Wait
+    service: BackfillService, running: str, folder_of: FolderOf, publish: Callable[..., None]
 ) -> None:
     publish(running, 30, 20)
     folder_of(running).enter_slice(0, 1)
-    wait_for(lambda: service.get(running, principal=ANN).progress.published == 20, "its figures are known")
+    wait_until(lambda: service.get(running, principal=ANN).progress.published == 20, "its figures are known")
 
     assert service.pause(running, principal=ANN).in_flight_at_most == 10
 
 
 def test_what_is_sent_once_more_may_still_go_out_after_everything_is_published(
-    service: BackfillService, running: str, folder_of: FolderOf, publish: Callable[..., None], wait_for: Wait
+    service: BackfillService, running: str, folder_of: FolderOf, publish: Callable[..., None]
 ) -> None:
     publish(running, 30, 30)
     # The selection has one slice: the next piece is of rows that are missing.
     folder_of(running).enter_slice(1, 1)
-    wait_for(lambda: service.get(running, principal=ANN).progress.published == 30, "its figures are known")
+    wait_until(lambda: service.get(running, principal=ANN).progress.published == 30, "its figures are known")
 
     assert service.pause(running, principal=ANN).in_flight_at_most == 100
 
@@ -121,17 +121,15 @@ def test_a_paused_backfill_is_cancelled(service: BackfillService, running: str, 
     assert service.cancel(running, principal=ANN).state is JobState.CANCELLING
 
 
-def test_a_resume_ends_the_canary(
-    service: BackfillService, request_of: RequestOf, folder_of: FolderOf, wait_for: Wait
-) -> None:
+def test_a_resume_ends_the_canary(service: BackfillService, request_of: RequestOf, folder_of: FolderOf) -> None:
     made = service.create(request_of(canary_messages=5), principal=ANN)
     assert (made.canary_messages, made.canary) == (5, {"messages": 5, "state": "ahead"})
     service.start()
-    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
+    wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.RUNNING, "it runs")
     folder = folder_of(made.id)
     assert folder.read_control().canary_messages == 5
     folder.write_pause(1, "The canary of 5 messages is out.")
-    wait_for(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "it paused by itself")
+    wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "it paused by itself")
 
     resumed = service.resume(made.id, principal=ANN)
 
@@ -142,15 +140,15 @@ def test_a_resume_ends_the_canary(
 
 
 def test_a_resume_after_the_driver_let_go_of_spark_takes_another_attempt(
-    service: BackfillService, running: str, folder_of: FolderOf, launcher: Any, wait_for: Wait
+    service: BackfillService, running: str, folder_of: FolderOf, launcher: Any
 ) -> None:
     service.pause(running, principal=ANN)
     folder_of(running).write_outcome(Outcome(1, JobState.PAUSED))
     launcher.kill(launcher.drivers[0])
 
     assert service.resume(running, principal=ANN).state is JobState.PENDING
-    wait_for(lambda: len(launcher.launched) == 2, "another driver")
-    wait_for(lambda: service.get(running, principal=ANN).state is JobState.RUNNING, "it runs again")
+    wait_until(lambda: len(launcher.launched) == 2, "another driver")
+    wait_until(lambda: service.get(running, principal=ANN).state is JobState.RUNNING, "it runs again")
     assert folder_of(running).read_control().epoch == 2
 
 
