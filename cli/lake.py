@@ -1,5 +1,7 @@
 """``refeed lake``: upkeep of the embedded warehouse."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,7 +10,8 @@ import typer
 from cli.invocation import HomeGroup, open_deployment
 from cli.options import JsonObjectOption, YesOption
 from cli.terminal import print_found
-from model.errors import SettingsError
+from model.audit import audits_table
+from model.errors import SettingsError, TableNotFoundError
 
 if TYPE_CHECKING:
     from warehouse.port import Upkeep
@@ -37,18 +40,33 @@ def compact(table: TableOption = None, as_json: JsonObjectOption = False) -> Non
 @app.command("vacuum")
 def vacuum(
     keep_hours: Annotated[
-        int, typer.Option(min=2, help="Keep files that any snapshot of the last N hours names.")
+        int,
+        typer.Option(
+            min=2, help="Keep files that any snapshot of the last N hours names; of reporting, 24 at least."
+        ),
     ] = 24,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Delete nothing; print what would be deleted.")
     ] = False,
-    table: TableOption = None,
+    table: Annotated[
+        str | None, typer.Option("--table", help="One table only, dataset.table.", show_default=False)
+    ] = None,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Delete files that no snapshot of the last hours names."""
-    paths = _open(table).vacuum(keep_hours=keep_hours, dry_run=dry_run)
-    said = f"{len(paths)} files {'would be' if dry_run else 'were'} deleted"
-    print_found({"files": paths, "dry_run": dry_run}, lambda _: [said], as_json=as_json)
+    """Delete files that no snapshot of the last hours names.
+
+    Of every table: the archive, and the staging and reporting tables of the registry's sources.
+    """
+    opened = _open_all() if table is None else [(table, _open(table))]
+    paths = {name: upkeep.vacuum(keep_hours=keep_hours, dry_run=dry_run) for name, upkeep in opened}
+    done = f"files {'would be' if dry_run else 'were'} deleted"
+    said = [f"{name}: {len(found)} {done}" for name, found in paths.items() if found and len(paths) > 1]
+    flat = [path for found in paths.values() for path in found]
+    print_found(
+        {"files": flat, "dry_run": dry_run, "tables": {name: len(found) for name, found in paths.items()}},
+        lambda _: [*said, f"{len(flat)} {done}"],
+        as_json=as_json,
+    )
 
 
 @app.command("expire")
@@ -91,6 +109,21 @@ def count(
         files = found.count()
     said = f"{files} files {'would be' if dry_run else 'were'} read, {size:,} bytes"
     print_found({"files": files, "bytes": size, "dry_run": dry_run}, lambda _: [said], as_json=as_json)
+
+
+def _open_all() -> "Iterator[tuple[str, Upkeep]]":
+    """Yield the upkeep of each table that is there: the archive's first, which needs no registry.
+
+    Raises:
+        SettingsError: the archive is not in a lake.
+    """
+    yield "archive", _open(None)
+    deployment = open_deployment()
+    settings = deployment.settings
+    own = (settings.dead_letter_table, audits_table(settings.archive_table))
+    for name in (*own, *deployment.staged.tables()):
+        with suppress(TableNotFoundError):
+            yield name, _open(name)
 
 
 def _open(table: str | None) -> "Upkeep":

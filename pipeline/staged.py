@@ -52,6 +52,16 @@ class StagedTopics:
             return None
         return found.topic, () if found.is_inferred else (found.staging,)
 
+    def tables(self) -> list[str]:
+        """Return the staging and reporting tables of all sources, sorted; some may not be there yet.
+
+        Raises:
+            WarehouseError: the warehouse does not say which tables an inferred source has.
+        """
+        sources = self._sources()
+        names = {name for source in sources for name in (*self._tables(source), source.reporting)}
+        return sorted(names - {""})
+
     def groups(self) -> frozenset[str] | None:
         """Return the registry's groups; None while it can't be read, has a fault, or is still empty."""
         try:

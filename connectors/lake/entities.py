@@ -5,6 +5,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final
@@ -22,7 +23,8 @@ from connectors.lake.delta_table import SCHEMA_PROPERTY, DurableTable, rewrite_m
 from connectors.lake.errors import our_errors
 from connectors.lake.files import WrittenFile, open_folder, row_groups, sync_file
 from connectors.lake.log_entries import add_action, remove_action
-from connectors.lake.rows import widen_batch
+from connectors.lake.rows import LakeRowTable, widen_batch
+from connectors.lake.tables import refuse_old
 from model.entity import PARTITION_DATE
 from model.errors import MergeOvertakenError, WarehouseError
 from model.schema import Evolution, RowSchema, plan_evolution
@@ -42,6 +44,9 @@ _SAMPLED_ROWS: Final = 200
 # A Parquet writer writes in pieces of a few KB.
 _BUFFER_BYTES: Final = 1024 * 1024
 _OVERTAKE_TRIES: Final = 5
+# A merge writes for hours before it commits; the vacuum of a reporting table leaves younger files alone.
+_MAX_UNCOMMITTED_HOURS: Final = 12
+_MIN_VACUUM_HOURS: Final = 24
 _REWRITE_ROWS: Final = 8_192
 
 
@@ -81,6 +86,10 @@ class EntityTable(DurableTable):
 
     def __init__(self, root: str, table: str) -> None:
         super().__init__(root, table, _PARTITION)
+
+    def is_reporting(self) -> bool:
+        """Whether there is a table, and it is a reporting table."""
+        return self.exists() and self._table().metadata().partition_columns == [PARTITION_DATE]
 
     def evolve(self, wanted: RowSchema) -> Evolution:
         """Create the table or widen it; it is never narrowed. Where types become wider all of it is written again.
@@ -159,11 +168,13 @@ class EntityTable(DurableTable):
 
         Raises:
             MergeOvertakenError: the table has changed since ``snapshot``: nothing was changed, begin again.
+            WarehouseError: a file is so old that vacuum may take it; nothing was changed.
             WarehouseError: the lake failed; whether the commit is in, the next snapshot's watermark says.
         """
         actions: list[AddAction | RemoveAction] = [
             remove_action(file.name, file.size_bytes, {PARTITION_DATE: _text(file.partition)}) for file in removed
         ]
+        refuse_old(added, max_hours=_MAX_UNCOMMITTED_HOURS)
         actions += [add_action(file, PARTITION_DATE) for file in added]
         marks = {_WATERMARK: watermark_us, _INDEX: index_number, _TAKEN: taken_number}
         self._commit(snapshot, actions, marks)
@@ -204,6 +215,32 @@ class EntityTable(DurableTable):
                 continue
             return table.transaction_version(_TAKEN) or 0
         raise WarehouseError(f"Merges commit to {self.name} all the time; try again.")
+
+
+class ReportingUpkeep(LakeRowTable):
+    """Upkeep of a reporting table: vacuum alone, as its partitions are no days of ingestion, and merged whole."""
+
+    def vacuum(self, *, keep_hours: int = _MIN_VACUUM_HOURS, dry_run: bool = False) -> list[str]:
+        """Delete files that no snapshot of the last ``keep_hours``, a day at least, names, and return them.
+
+        Those are files that a merge replaced, and files of merges that died. A merge commits a file within half a
+        day or never, so that none is taken from under it. Nothing is committed, which would overtake a merge.
+        """
+        filesystem, folder = open_folder(self.uri)
+        with our_errors("vacuuming the table"):
+            table = self._table()
+            # A file may only go when the entry that took it out of the table can't be undone any more.
+            self._log.sync(table)
+            found = table.vacuum(
+                retention_hours=max(keep_hours, _MIN_VACUUM_HOURS),
+                dry_run=True,
+                enforce_retention_duration=False,
+                full=True,
+            )
+            for path in () if dry_run else found:
+                with suppress(FileNotFoundError):
+                    filesystem.delete_file(f"{folder}/{unquote(path)}")
+        return list(found)
 
 
 def write_partition(

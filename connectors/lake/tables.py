@@ -208,7 +208,7 @@ class LakeTable(DurableTable):
             StorageFullError, WarehouseError: nothing was added.
             CommitOutcomeUnknownError: it is not known; call :meth:`committed_attempt` before anything else.
         """
-        _refuse_old(files)
+        refuse_old(files)
         numbers = {f"stream:{attempt.stream}": attempt.number, f"lease:{attempt.lease}": attempt.lease_epoch}
         # While nobody else commits, the lease that was held at the last commit is held still.
         tip = self._tip_of(attempt)
@@ -372,7 +372,7 @@ class LakeTable(DurableTable):
         old = {file.path for file in removed}
         new = {f"{self.uri}/{file.path}" for file in added}
         for left in reversed(range(_REPLACE_TRIES)):
-            _refuse_old(added)
+            refuse_old(added)
             table = self._table()
             current = {file.path for file in self._files(table)}
             if new and new <= current:
@@ -458,14 +458,12 @@ class LakeTable(DurableTable):
             return int(self._table().transaction_version(app) or 0)
 
 
-def _refuse_old(files: Sequence[WrittenFile]) -> None:
-    """Raise when a file has waited so long for its commit that vacuum may take it.
+def refuse_old(files: Sequence[WrittenFile], *, max_hours: int = MAX_UNCOMMITTED_HOURS) -> None:
+    """Raise when a file has waited ``max_hours`` for its commit, so long that vacuum may take it.
 
     Raises:
         WarehouseError: one has; nothing was added.
     """
     oldest_ms = min((file.modified_at_ms for file in files), default=time.time() * 1000)
-    if time.time() * 1000 - oldest_ms > MAX_UNCOMMITTED_HOURS * 3_600_000:
-        raise WarehouseError(
-            f"A file waited over {MAX_UNCOMMITTED_HOURS} h for its commit; vacuum may take it at any moment."
-        )
+    if time.time() * 1000 - oldest_ms > max_hours * 3_600_000:
+        raise WarehouseError(f"A file waited over {max_hours} h for its commit; vacuum may take it at any moment.")

@@ -1,20 +1,25 @@
 import io
 import json
+import os
 import sys
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from connectors.columns import arrow_schema
-from connectors.lake import files, volumes
+from connectors.lake import files, log_entries, volumes
 from connectors.lake.archive import LakeArchive
+from connectors.lake.entities import EntityTable
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.schema import Field, RowSchema
+from tests.reporting.orders import Orders
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
@@ -48,7 +53,11 @@ def test_compact_makes_one_file_of_small_ones(refeed: Callable[..., Any], archiv
 
 def test_vacuum_keeps_what_is_young(refeed: Callable[..., Any], archive: LakeArchive) -> None:
     assert refeed("lake", "compact").code == 0
-    assert json.loads(refeed("lake", "vacuum", "--json").out) == {"files": [], "dry_run": False}
+    assert json.loads(refeed("lake", "vacuum", "--json").out) == {
+        "files": [],
+        "dry_run": False,
+        "tables": {"archive": 0},
+    }
     too_short = refeed("lake", "vacuum", "--keep-hours", "1")
     assert too_short.code == 2
     assert "--keep-hours" in too_short.err
@@ -94,3 +103,54 @@ def test_a_table_of_rows_is_looked_after_like_the_archive(refeed: Callable[..., 
     assert json.loads(result.out) == {"files_removed": 1}
     missing = refeed("lake", "vacuum", "--table", "staging.nothing")
     assert (missing.code, "no table staging.nothing" in missing.err) == (1, True)
+
+
+def test_vacuum_frees_what_merges_and_compactions_replaced_in_every_table_of_the_registry(
+    refeed: Callable[..., Any], archive: LakeArchive, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, orders = home / "lake", Orders(home)
+    orders.publish(tmp_path)
+    for seconds in (1, 2):
+        orders.stage((1, seconds))
+    assert refeed("merge", "--source", "orders").code == 0
+    reporting = EntityTable(str(lake), "reporting.orders")
+    (merged,) = reporting.snapshot().files
+    staged = {file.path for file in LakeRowTable(str(lake), "staging.orders").data_files()}
+    with monkeypatch.context() as patch:
+        patch.setattr(log_entries, "time", SimpleNamespace(time=lambda: time.time() - 3 * 86_400))
+        assert refeed("lake", "compact", "--table", "staging.orders").code == 0
+        orders.stage((1, 3))
+        assert refeed("merge", "--source", "orders").code == 0
+    version = reporting.snapshot().version
+    found = json.loads(refeed("lake", "vacuum", "--dry-run", "--json").out)
+    freed = {name: number for name, number in found["tables"].items() if number}
+    assert freed == {"reporting.orders": 1, "staging.orders": 2}
+    assert found["tables"].keys() - freed == {"archive", "backup.merge_audits"}
+    assert Path(merged.path).exists()
+    assert refeed("lake", "vacuum").out.splitlines()[-1] == "3 files were deleted"
+    assert not any(Path(path).exists() for path in (merged.path, *staged))
+    assert reporting.snapshot().version == version, "a commit would overtake a merge under way"
+    orders.stage((1, 4), (2, 4))
+    assert refeed("merge", "--source", "orders").code == 0
+    assert orders.reported() == {1: "1-4", 2: "2-4"}
+
+
+def test_vacuum_leaves_a_day_to_readers_of_reporting_and_to_a_merge_whatever_is_asked(
+    refeed: Callable[..., Any], archive: LakeArchive, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders = Orders(home)
+    orders.publish(tmp_path)
+    orders.stage((1, 1))
+    assert refeed("merge", "--source", "orders").code == 0
+    (merged,) = EntityTable(str(home / "lake"), "reporting.orders").snapshot().files
+    with monkeypatch.context() as patch:
+        patch.setattr(log_entries, "time", SimpleNamespace(time=lambda: time.time() - 20 * 3600))
+        orders.stage((1, 2))
+        assert refeed("merge", "--source", "orders").code == 0
+    uncommitted = Path(merged.path).with_name("2026-03-02-uncommitted.parquet")
+    uncommitted.write_bytes(Path(merged.path).read_bytes())
+    for path in (merged.path, uncommitted):
+        os.utime(path, (time.time() - 20 * 3600,) * 2)
+    for arguments in ((), ("--table", "reporting.orders")):
+        assert refeed("lake", "vacuum", "--keep-hours", "2", *arguments).code == 0
+        assert (Path(merged.path).exists(), uncommitted.exists()) == (True, True)

@@ -355,6 +355,11 @@ def test_an_inferred_source_has_a_table_for_each_type_also_behind_a_url(tmp_path
         settings, ("hooks", "staging.hooks"), ("hooks", "staging.hooks_push"), ("hooks_x", "staging.hooks_x")
     )
     assert staged(settings, "hooks")._tables == ("staging.hooks", "staging.hooks_push")
+    assert [name for name in StagedTopics(settings, open_warehouse(settings)).tables() if "staging" in name] == [
+        "staging.hooks",
+        "staging.hooks_push",
+        "staging.hooks_x",
+    ]
     mine = new_job_id("bf")
     stage_rows(settings, "staging.hooks_push", mine, 0, 2)
     assert landed(staged(settings, "hooks"), mine) == [0, 2]

@@ -123,16 +123,20 @@ class LakeWarehouse:
         return LakeViews(self.lake, sources)
 
     def open_upkeep(self, table: str | None) -> LakeTable:
-        """Return the archive, or the table of rows that is named.
+        """Return the archive, or the upkeep of the table that is named: one of rows, or a reporting table.
 
         Raises:
             TableNotFoundError: there is no such table.
         """
+        from connectors.lake.entities import EntityTable, ReportingUpkeep
+
         if table is None:
             return self.open_archive()
         found = LakeRowTable(self.lake, table, self.partitioning)
         if not re.fullmatch(r"\w+\.\w+", table) or not found.exists():
             raise TableNotFoundError(f"There is no table {table} in {self.lake}.")
+        if EntityTable(self.lake, table).is_reporting():
+            return ReportingUpkeep(self.lake, table, self.partitioning)
         return found
 
     def open_probes(self, name: str, *, patience_seconds: float) -> None:

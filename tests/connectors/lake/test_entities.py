@@ -1,4 +1,6 @@
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -11,7 +13,7 @@ from deltalake.table import TableAlterer
 
 from connectors.columns import arrow_schema
 from connectors.lake.entities import EntityTable, write_partition
-from model.errors import EvolutionRefusedError, MergeOvertakenError
+from model.errors import EvolutionRefusedError, MergeOvertakenError, WarehouseError
 from model.schema import Field, RowSchema
 
 NARROW = RowSchema((Field("id", "INT64"), Field("free", "STRING"), Field("tags", "STRING", "REPEATED")))
@@ -115,3 +117,13 @@ def test_a_column_never_becomes_narrower(table: EntityTable) -> None:
     with pytest.raises(EvolutionRefusedError, match="free is STRING, wanted is INT64"):
         table.evolve(RowSchema((Field("id", "STRING"), Field("free", "INT64"), NARROW.fields[2])))
     assert table.schema() == NARROW
+
+
+def test_a_merge_commits_no_file_that_vacuum_may_have_taken(table: EntityTable) -> None:
+    before, schema = table.snapshot(), arrow_schema(NARROW)
+    batch = pa.RecordBatch.from_pylist([{"id": 3, "free": None, "tags": []}], schema=schema)
+    (file,) = write_partition(table.uri, None, schema, iter([batch]))
+    old = replace(file, modified_at_ms=int((time.time() - 13 * 3600) * 1000))
+    with pytest.raises(WarehouseError, match="over 12 h"):
+        table.replace(before, before.of({None}), [old], watermark_us=8, index_number=0, taken_number=4)
+    assert table.snapshot() == before
