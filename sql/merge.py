@@ -39,7 +39,8 @@ class MergeQueries:
 
     ``partition_type`` is the type of the rules' partition field, None where reporting has one partition. Days
     are given as dates, None among them standing for entities without one. ``staged`` has the GoogleSQL that reads
-    a column of the staging table ``s``, for those that it does not have as they are.
+    a column of the staging table ``s``, for those that it does not have as they are. ``floats`` are the columns of
+    type FLOAT64.
     """
 
     tables: MergeTables
@@ -47,6 +48,7 @@ class MergeQueries:
     rules: EntityRules
     partition_type: PartitionType | None
     staged: Mapping[str, str] = field(default_factory=dict)
+    floats: frozenset[str] = frozenset()
 
     @property
     def has_replays(self) -> bool:
@@ -152,16 +154,20 @@ class MergeQueries:
         ]
 
     def _is_newer(self, new: str, old: str, order: Sequence[str]) -> exp.Expr:
-        """Compare column by column, null being oldest; a tie is not newer."""
+        """Compare column by column as ORDER BY does, null being oldest and then NaN; a tie is not newer."""
         if not order:
             return exp.false()
         mine, theirs = _column(new, order[0]), _column(old, order[0])
+        is_greater: exp.Expr = exp.GT(this=mine.copy(), expression=theirs.copy())
+        if order[0] in self.floats:
+            # No comparison with NaN holds, not even that a number is greater.
+            is_greater = exp.or_(exp.Anonymous(this="IS_NAN", expressions=[theirs.copy()]), is_greater)
         return (
             exp.Case()
             .when(exp.NullSafeEQ(this=mine, expression=theirs), self._is_newer(new, old, order[1:]))
             .when(_is_null(theirs), exp.true())
             .when(_is_null(mine), exp.false())
-            .else_(exp.GT(this=mine.copy(), expression=theirs.copy()))
+            .else_(is_greater)
         )
 
     def _repairs(self, replay: str, row: str) -> exp.Expr:

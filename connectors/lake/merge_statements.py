@@ -203,7 +203,16 @@ class MergeStatements:
         return ", ".join(f"{alias}.{quote_name(key)}" for key in self.rules.key)
 
     def _newest_first(self, alias: str) -> str:
-        return ", ".join(f"{alias}.{quote_name(column)} DESC NULLS LAST" for column in self.rules.order)
+        ranks = []
+        for name in self.rules.order:
+            column = f"{alias}.{quote_name(name)}"
+            # DuckDB sorts NaN above every number; GoogleSQL below, and null below that.
+            ranks += [f"isnan({column}) ASC NULLS LAST"] if self._is_float(name) else []
+            ranks.append(f"{column} DESC NULLS LAST")
+        return ", ".join(ranks)
+
+    def _is_float(self, name: str) -> bool:
+        return any(field.name == name and field.type == "FLOAT64" for field in self.schema.fields)
 
     def _same_key(self, one: str, other: str) -> str:
         return " AND ".join(
@@ -218,10 +227,14 @@ class MergeStatements:
     def _is_newer(self, new: str, old: str, place: int) -> str:
         if place == len(self.rules.order):
             return "FALSE"
-        mine, theirs = (f"{alias}.{quote_name(self.rules.order[place])}" for alias in (new, old))
+        name = self.rules.order[place]
+        mine, theirs = (f"{alias}.{quote_name(name)}" for alias in (new, old))
+        is_greater = f"{mine} > {theirs}"
+        if self._is_float(name):
+            is_greater = f"isnan({theirs}) OR ({is_greater} AND NOT isnan({mine}))"
         return (
             f"CASE WHEN {mine} IS NOT DISTINCT FROM {theirs} THEN {self._is_newer(new, old, place + 1)} "
-            f"WHEN {theirs} IS NULL THEN TRUE WHEN {mine} IS NULL THEN FALSE ELSE {mine} > {theirs} END"
+            f"WHEN {theirs} IS NULL THEN TRUE WHEN {mine} IS NULL THEN FALSE ELSE {is_greater} END"
         )
 
 

@@ -69,6 +69,34 @@ def test_the_newest_version_of_each_key_wins_and_keys_that_move_leave_their_part
     assert shop.reporting() == shop.oracle() == shop.view(START + 2 * DAY)
 
 
+def test_nan_is_older_than_every_number_and_newer_than_null(shop: Shop) -> None:
+    """As GoogleSQL sorts: NULL, NaN, -inf and so on, wherever two versions meet."""
+    fields = tuple(Field("revision", "FLOAT64") if each.name == "revision" else each for each in SCHEMA.fields)
+    shop.schema = RowSchema(fields, SCHEMA.description)
+    oldest_first = (None, float("nan"), float("-inf"), -1.5)
+    pairs = list(itertools.permutations(enumerate(oldest_first), 2))
+    wanted = {number: str(max(one, other)) for number, ((one, _), (other, _)) in enumerate(pairs)}
+
+    def versions(place: int, first: int) -> list[dict[str, Any]]:
+        return [
+            order(first + number, revision=pair[place][1], note=str(pair[place][0]))
+            for number, pair in enumerate(pairs)
+        ]
+
+    def found(rows: dict[Any, dict[str, Any]]) -> dict[int, dict[int, str]]:
+        notes = {key[1]: str(row["note"]) for key, row in rows.items()}
+        return {first: {number: notes[first + number] for number in wanted} for first in (0, 100)}
+
+    # The versions of the first keys meet in one merge, those of the others in two.
+    shop.stage([*versions(0, 0), *versions(1, 0), *versions(0, 100)], START)
+    shop.merge(START + HOUR)
+    shop.stage(versions(1, 100), START + 2 * HOUR)
+    assert found(shop.view(START + 2 * HOUR)) == {0: wanted, 100: wanted}
+    shop.merge(START + 3 * HOUR)
+    assert found(shop.reporting()) == {0: wanted, 100: wanted}
+    assert shop.merge(START + 4 * HOUR, since=START).newer == 0
+
+
 def test_a_replay_through_repaired_code_beats_the_row_that_it_repairs_and_nothing_newer(shop: Shop) -> None:
     shop.stage(
         [order(1, note='"broken"'), order(2, note='"broken"'), order(2, minute=9, note='"newer"', message=9)],

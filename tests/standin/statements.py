@@ -298,6 +298,7 @@ def render(
     for node in list(tree.find_all(exp.Unnest)):
         _open_structs(node, arrays)
     _cut_bytes(tree, entries.values())
+    _settle_nan(tree, entries.values())
     _settle(tree)
     return _render(tree)
 
@@ -317,6 +318,28 @@ def _cut_bytes(tree: exp.Expr, entries: Iterable[TableEntry]) -> None:
         digits = exp.func("substr", exp.func("hex", column.copy()), exp.Literal.number(int(start.name) * 2 - 1),
                           exp.Literal.number(int(length.name) * 2))  # fmt: skip
         node.replace(exp.func("from_hex", digits))
+
+
+def _settle_nan(tree: exp.Expr, entries: Iterable[TableEntry]) -> None:
+    """Let NaN sort before every number, and let no comparison with it hold: DuckDB has it above them.
+
+    "Data types", ordering floating points: NULL, NaN, -inf and so on. "Floating point semantics": any comparison
+    with NaN returns FALSE, except for !=.
+    """
+    floats = {field["name"].lower() for entry in entries for field in entry.fields if field["type"] == "FLOAT"}
+
+    def is_nan(node: Any) -> exp.Expr | None:
+        is_float = isinstance(node, exp.Column) and node.name.lower() in floats
+        return exp.func("isnan", node.copy()) if is_float else None
+
+    for node in list(tree.find_all(exp.Ordered)):
+        if (nan := is_nan(node.this)) is not None:
+            first = exp.Ordered(this=nan, desc=not node.args.get("desc"), nulls_first=node.args.get("nulls_first"))
+            node.replace([first, node.copy()])
+    for node in list(tree.find_all(exp.GT, exp.GTE, exp.LT, exp.LTE)):
+        greater = node.this if isinstance(node, exp.GT | exp.GTE) else node.expression
+        if (nan := is_nan(greater)) is not None:
+            node.replace(exp.paren(exp.and_(node.copy(), exp.not_(nan))))
 
 
 def _settle(tree: exp.Expr) -> None:

@@ -81,7 +81,8 @@ class BigQueryMerge:
         # Those columns of staging that are several, or whose type within changed, are read by an expression.
         cells = read_columns(self.staging, "s").items()
         staged = {name: sql for name, sql in cells if sql != f"s.`{name}`"}
-        return MergeQueries(tables, columns, source.rules, kind, staged)
+        floats = frozenset(name for name, type_ in types.items() if type_ == "FLOAT64")
+        return MergeQueries(tables, columns, source.rules, kind, staged, floats)
 
     def run(self, state: MergeState, since: datetime | None) -> MergeReport:
         """Merge all or nothing.
