@@ -50,8 +50,8 @@ from cli import (
 )
 from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, unwritable_home, use_home
-from cli.terminal import ExitCode, err, exit_code_of, out, print_error, print_problem
-from model.errors import InputError, RefeedError, StorageFullError
+from cli.terminal import ExitCode, err, exit_code_of, open_closed_streams, out, print_error, print_problem
+from model.errors import InputError, OutputUnwritableError, RefeedError, StorageFullError
 from model.process import raise_file_limit
 
 _NAME: Final = "refeed"
@@ -140,15 +140,19 @@ app.add_typer(gate.app, name="sql")
 
 def main() -> None:
     """Run ``refeed``; the exit code is one of :class:`cli.terminal.ExitCode`."""
+    open_closed_streams()
     raise_file_limit()
     is_json = "--json" in sys.argv[1:]
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A letter that the terminal's encoding lacks must not end a command that has done its work.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        if is_json:
-            sys.exit(_run_for_json())
-        app(prog_name=_NAME)
+        try:
+            if is_json:
+                sys.exit(_run_for_json())
+            app(prog_name=_NAME)
+        finally:
+            sys.stdout.flush()
     except RefeedError as error:
         _end(error, is_json=is_json)
     except KeyboardInterrupt:
@@ -163,6 +167,10 @@ def main() -> None:
             _drop_output()
             full = f"The disk is full: {exc.filename or 'the output'} can't be written; free some space."
             _end(StorageFullError(full), is_json=is_json)
+        if not _takes_output():
+            _drop_output()
+            lost = f"Stdout can't be written ({exc.strerror}): send it to a terminal, file or pipe that is open."
+            _end(OutputUnwritableError(lost), is_json=is_json)
         unwritable = unwritable_home(exc)
         if unwritable is None:
             raise
@@ -180,6 +188,15 @@ def _run_for_json() -> int:
         print_problem(InputError("Nothing was done: it asks first, and the answer was not yes; --yes answers."))
         return ExitCode.FAILED
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def _takes_output() -> bool:
+    """Whether stdout can be written: what a failed write left in its buffer is tried again."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        return False
+    return True
 
 
 def _drop_output() -> None:

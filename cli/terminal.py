@@ -1,6 +1,7 @@
 """What the terminal prints and how a command ends: consoles, errors, exit codes, ``--json``."""
 
 import json
+import os
 import sys
 from codecs import lookup
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -45,12 +46,26 @@ class ExitCode(IntEnum):
 # A pipe has no width of its own, and rich would take 80 characters for one.
 # What is printed has names and texts of others in it: brackets are no markup.
 _plain: Final = partial(Console, soft_wrap=True, highlight=False, emoji=False, markup=False)
-out = _plain(width=None if sys.stdout.isatty() else 160)
+out = _plain(width=None if sys.stdout is not None and sys.stdout.isatty() else 160)
 err = _plain(stderr=True)
 
 
 _UNAVAILABLE: Final = (ApiUnavailableError, PubSubUnavailableError, WarehouseUnavailableError)
 _WRONG_USAGE: Final = (SettingsError, HomeUnwritableError, InputError, InvalidNameError, RequestInvalidError)
+
+
+def open_closed_streams() -> None:
+    """Put /dev/null where stdin, stdout or stderr is closed, so that no file takes its place and gets the output.
+
+    Writing to such a stdout fails, as the caller would lose a result; an error on such a stderr goes nowhere.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest free descriptor, so that of the closed stream.
+            nowhere = os.open(os.devnull, os.O_WRONLY if name == "stderr" else os.O_RDONLY)
+            os.set_inheritable(nowhere, True)
+            stream = open(nowhere, mode, encoding="utf-8", errors="backslashreplace")  # noqa: PTH123, SIM115
+            setattr(sys, name, stream)
 
 
 def exit_code_of(error: RefeedError) -> ExitCode:

@@ -504,6 +504,10 @@ class HomeUnwritableError(RefeedError, code="home_unwritable"):
     """The home can't be written; choose another one with --home or REFEED_HOME."""
 
 
+class OutputUnwritableError(RefeedError, code="output_unwritable"):
+    """Stdout can't be written; send it to a terminal, file or pipe that is open."""
+
+
 class InputError(RefeedError, code="input_invalid"):
     """The command was given an argument or input that it does not accept."""
 

@@ -226,8 +226,38 @@ def test_an_output_that_has_not_every_letter_gets_the_rest_as_escapes(home: Path
     assert _run_alone(*query, stdout=subprocess.PIPE, env=environment).returncode == 0
 
 
-def _run_alone(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "cli.main", *arguments]
+@pytest.mark.parametrize("command", ["--version", "--help", "keys list", "keys list --json", "sql check SELECT"])
+def test_a_closed_stdout_is_an_error_and_no_traceback(home: Path, command: str) -> None:
+    done = _run_alone(*command.split(), redirection=">&-")
+    assert done.returncode == 1, done.stderr
+    assert "output_unwritable" in done.stderr
+    assert "Bad file descriptor" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_output_that_is_still_buffered_at_the_end_is_not_lost_without_a_word(home: Path, tmp_path: Path) -> None:
+    queries = tmp_path / "queries.jsonl"
+    queries.write_text('{"id": "one", "sql": "SELECT 1"}\n')
+    done = _run_alone("sql", "check", "--jsonl", str(queries), redirection=">&-")
+    assert (done.returncode, "output_unwritable" in done.stderr, "Exception" in done.stderr) == (1, True, False)
+
+
+def test_a_closed_stderr_leaves_the_result_and_the_exit_code(home: Path) -> None:
+    found = _run_alone("keys", "list", "--json", redirection="2>&-", stdout=subprocess.PIPE)
+    assert (found.returncode, found.stdout) == (0, "[]\n")
+    refused = _run_alone("lake", "count", "--nonsense", redirection="2>&-", stdout=subprocess.PIPE)
+    assert (refused.returncode, refused.stdout) == (2, "")
+
+
+def test_a_closed_stdin_is_an_empty_one(home: Path) -> None:
+    done = _run_alone("backfill", "create", "-", "--topic", "orders", redirection="<&-")
+    assert done.returncode == 3, done.stderr
+    assert "api_unavailable" in done.stderr
+
+
+def _run_alone(*arguments: str, redirection: str = "", **options: Any) -> "subprocess.CompletedProcess[str]":
+    """Run ``refeed ARGUMENTS`` in a process of its own; ``redirection`` is a shell's, such as ``>&-``."""
+    command = ["sh", "-c", f'exec "$0" "$@" {redirection}', sys.executable, "-m", "cli.main", *arguments]
     given = {"stderr": subprocess.PIPE, "text": True, "errors": "replace", "timeout": 60, **options}
     return subprocess.run(command, check=False, **given)
 
