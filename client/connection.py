@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, Self
+from http import HTTPStatus
+from typing import Any, Final, NoReturn, Self
 from urllib.parse import quote
 
 import httpx
 
-from model.errors import ApiUnavailableError, RequestRefusedError
+from model.errors import ApiUnavailableError, ApiUnknownError, RequestRefusedError
 
 # A plan runs its query for a minute at most; every other answer comes before that.
 _TIMEOUT_SECONDS: Final = 75.0
@@ -21,11 +22,27 @@ _PROBLEM: Final = ("type", "title", "status", "detail", "instance", "code", "err
 _GATEWAY_STATUSES: Final = (502, 503, 504)
 
 
+class Answer(dict[str, Any]):
+    """A JSON object from ``source``; a member that it must have and has not shows that no Refeed API sent it.
+
+    Raises:
+        ApiUnknownError: a subscript finds no such member.
+    """
+
+    def __init__(self, members: Mapping[str, Any], source: httpx.Response) -> None:
+        super().__init__(members)
+        self._source = source
+
+    def __missing__(self, name: str) -> NoReturn:
+        raise _unknown(self._source, f"no {name!r} in the answer")
+
+
 class ApiConnection:
     """The API at ``url``; ``key`` is sent as a bearer token.
 
     Raises:
         ApiUnavailableError: any call, when nobody answers, or a proxy that reaches nobody.
+        ApiUnknownError: any call, when something else than Refeed's API answers.
         RequestRefusedError: any call that the API answers with a problem; ``details`` is that problem.
     """
 
@@ -52,9 +69,11 @@ class ApiConnection:
     def is_ready(self) -> bool:
         """Whether it takes requests."""
         try:
-            return self._client.get("/readyz", timeout=2).is_success
+            response = self._client.get("/readyz", timeout=2)
         except httpx.TransportError:
             return False
+        body = _json_of(response)
+        return response.is_success and isinstance(body, dict) and body.get("status") == "ok"
 
     def call(self, method: str, path: str, **arguments: Any) -> dict[str, Any]:
         """Return the JSON object that the API answers; arguments as of :meth:`request`."""
@@ -129,15 +148,20 @@ class ApiConnection:
                 if not response.is_success:
                     response.read()
                     raise self._failure(response)
+                if not response.headers.get("content-type", "").startswith("text/plain"):
+                    raise _unknown(response, "no text")
                 yield from response.iter_text()
         except (httpx.TransportError, httpx.InvalidURL) as exc:
             raise self._unavailable(exc) from exc
 
     def _body_of(self, response: httpx.Response) -> dict[str, Any]:
         body = _json_of(response)
-        if response.is_success and isinstance(body, dict):
-            return body
-        raise self._failure(response)
+        if not response.is_success:
+            raise self._failure(response)
+        # No answer of the API is empty.
+        if not isinstance(body, dict) or not body:
+            raise _unknown(response, f"the answer is {response.text[:100]!r}")
+        return Answer(body, response)
 
     def _failure(self, response: httpx.Response) -> ApiUnavailableError | RequestRefusedError:
         """Return the error of an answer that is a problem, or not the API's at all."""
@@ -149,6 +173,9 @@ class ApiConnection:
             return RequestRefusedError(said, **{name: found[name] for name in _PROBLEM if name in found})
         if response.status_code in _GATEWAY_STATUSES:
             return self._unavailable(said)
+        # What the API does not find it answers with a code.
+        if response.status_code == HTTPStatus.NOT_FOUND:
+            return _unknown(response, f"the answer is {response.text[:100]!r}")
         return RequestRefusedError(said)
 
     def _unavailable(self, why: Exception | str) -> ApiUnavailableError | RequestRefusedError:
@@ -160,6 +187,15 @@ class ApiConnection:
             "or set REFEED_API_URL.",
             url=self.url,
         )
+
+
+def _unknown(response: httpx.Response, why: str) -> ApiUnknownError:
+    request, url = response.request, str(response.request.url.copy_with(query=None))
+    return ApiUnknownError(
+        f"What answers {request.method} {url} is not Refeed's API (HTTP {response.status_code}, {why}); set "
+        "REFEED_API_URL to the address of one.",
+        url=url,
+    )
 
 
 def path_of(collection: str, name: str, rest: str = "") -> str:

@@ -524,6 +524,13 @@ class ApiUnavailableError(RefeedError, code="api_unavailable"):
     """Refeed's API does not answer; start it with 'refeed up' or 'refeed api', or set REFEED_API_URL."""
 
 
+class ApiUnknownError(ApiUnavailableError, LookupError, code="api_unknown"):
+    """What answers at REFEED_API_URL is not Refeed's API; set it to the address of one.
+
+    A template that looks for a member which an answer may lack takes it for the LookupError that it is.
+    """
+
+
 class RequestRefusedError(RefeedError, code="request_refused"):
     """Refeed's API refused the request."""
 

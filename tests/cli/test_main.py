@@ -5,8 +5,10 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -284,3 +286,27 @@ def test_a_home_of_a_user_that_there_is_none_of_is_a_wrong_setting(
     said = "~no-such-user/x: there is no such user; choose another home with --home or REFEED_HOME."
     assert said in f"{result.out}{result.err}".replace("\n", " ")
     assert "Traceback" not in result.err
+
+
+@pytest.mark.parametrize("arguments", ["topics", "backfill show bf_1", "backfill watch bf_1", "status --json"])
+def test_a_server_that_is_no_refeed_api_ends_a_command_as_one_that_does_not_answer(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: str
+) -> None:
+    class Handler(SimpleHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"status": "healthy"}' if "--json" not in arguments else b"{}")
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        monkeypatch.setenv("REFEED_API_URL", url)
+        result = refeed(*arguments.split())
+        server.shutdown()
+    assert (result.code, result.out) == (3, "")
+    assert "api_unknown" in result.err
+    assert f" {url}/" in result.err

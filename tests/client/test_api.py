@@ -9,7 +9,7 @@ import pytest
 from cli.api import open_api
 from cli.processes import free_port
 from client.api import RefeedApi
-from model.errors import ApiUnavailableError, RequestRefusedError
+from model.errors import ApiUnavailableError, ApiUnknownError, RequestRefusedError
 
 Answer = tuple[int, str, str]
 
@@ -89,7 +89,8 @@ def test_each_call_goes_where_the_api_has_it(
     api_server: tuple[FakeApi, str], call: Callable[[RefeedApi], Any], asked: tuple[str, str]
 ) -> None:
     fake, url = api_server
-    fake.answers.append((200, "application/json", "{}"))
+    # A log is text, and what is JSON is read whatever it is called.
+    fake.answers.append((200, "text/plain", '{"id": "bf_1"}'))
     with RefeedApi(url) as api:
         call(api)
     assert fake.asked[0][:2] == asked
@@ -117,13 +118,7 @@ def test_a_problem_is_an_error_with_everything_it_says(api_server: tuple[FakeApi
     [
         (403, "<html>Forbidden</html>", "<html>Forbidden</html> (HTTP 403)"),
         (403, '{"message": "Forbidden", "self": "x", "errors": ["y"]}', "HTTP 403 (HTTP 403)"),
-        (
-            200,
-            "<html>Sign in to the wireless network</html>",
-            "<html>Sign in to the wireless network</html> (HTTP 200)",
-        ),
         (500, "[]", "HTTP 500 (HTTP 500)"),
-        (200, "[]", "HTTP 200 (HTTP 200)"),
     ],
 )
 def test_what_is_no_answer_of_refeed_s_is_an_error_too(
@@ -134,6 +129,45 @@ def test_what_is_no_answer_of_refeed_s_is_an_error_too(
     with RefeedApi(url) as api, pytest.raises(RequestRefusedError) as raised:
         api.backfills.read("bf_1")
     assert (raised.value.message, raised.value.details) == (said, {})
+
+
+def _read_log(api: RefeedApi) -> list[str]:
+    return list(api.stream_log("/topics", tail_bytes=9, follow=False))
+
+
+NO_ANSWERS = ["{}", "[]", "null", '"hello"', "", "<html>Sign in to the wireless network</html>"]
+
+
+@pytest.mark.parametrize("body", NO_ANSWERS)
+@pytest.mark.parametrize("status", [200, 404])
+@pytest.mark.parametrize("call", [RefeedApi.list_topics, _read_log], ids=["json", "log"])
+def test_a_server_that_is_no_refeed_api_is_named_as_one(
+    api_server: tuple[FakeApi, str], call: Callable[[RefeedApi], Any], body: str, status: int
+) -> None:
+    fake, url = api_server
+    fake.answers.append((status, "text/html", body))
+    with RefeedApi(url) as api, pytest.raises(ApiUnknownError) as raised:
+        call(api)
+    assert f"What answers GET {url}/topics is not Refeed's API (HTTP {status}, " in raised.value.message
+    assert raised.value.message.endswith("set REFEED_API_URL to the address of one.")
+
+
+def test_an_answer_that_lacks_what_the_api_has_in_it_is_none_of_refeed_s(api_server: tuple[FakeApi, str]) -> None:
+    fake, url = api_server
+    fake.answers.append((200, "application/json", '{"status": "healthy"}'))
+    with RefeedApi(url) as api:
+        found = api.list_topics()
+    assert (found["status"], found.get("topics"), "topics" in found) == ("healthy", None, False)
+    with pytest.raises(ApiUnknownError, match=f"GET {url}/topics is not Refeed's API .*no 'topics'"):
+        found["topics"]
+
+
+@pytest.mark.parametrize("body", ["{}", "[]", "<html>Welcome</html>", '{"status": "not_ready"}'])
+def test_another_server_s_yes_is_not_that_of_a_ready_api(api_server: tuple[FakeApi, str], body: str) -> None:
+    fake, url = api_server
+    fake.answers.append((200, "application/json", body))
+    with RefeedApi(url) as api:
+        assert not api.is_ready()
 
 
 @pytest.mark.parametrize("body", ["", "<html>Bad gateway</html>", '{"message": "Service Unavailable"}'])
@@ -181,7 +215,7 @@ def test_nobody_there_says_how_to_start_it() -> None:
 @pytest.mark.parametrize(("status", "is_ready"), [(200, True), (503, False)])
 def test_ready_is_what_readyz_says(api_server: tuple[FakeApi, str], status: int, is_ready: bool) -> None:
     fake, url = api_server
-    fake.answers.append((status, "application/json", "{}"))
+    fake.answers.append((status, "application/json", '{"status": "ok"}'))
     with RefeedApi(url) as api:
         assert api.is_ready() is is_ready
 
@@ -196,7 +230,7 @@ def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_change_and_a_retry_carry_what_is_asked(api_server: tuple[FakeApi, str]) -> None:
     fake, url = api_server
-    fake.answers += [(200, "application/json", "{}")] * 2
+    fake.answers += [(200, "application/json", '{"id": "bf_1"}')] * 2
     with RefeedApi(url) as api:
         api.backfills.change("bf_1", {"description": "x"})
         api.backfills.act("bf_1", "retry", {"only": "failed"})
@@ -210,7 +244,7 @@ def test_the_key_is_sent_as_a_bearer_token(
     api_server: tuple[FakeApi, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake, url = api_server
-    fake.answers += [(200, "application/json", "{}")] * 2
+    fake.answers += [(200, "application/json", '{"id": "bf_1"}')] * 2
     monkeypatch.setenv("REFEED_API_URL", url)
     for key, sent in ((" rf_secret\n", "Bearer rf_secret"), ("", None)):
         monkeypatch.setenv("REFEED_API_KEY", key)
@@ -312,7 +346,7 @@ def test_a_log_that_is_refused_is_an_error(api_server: tuple[FakeApi, str]) -> N
 
 def test_another_caller_s_calls_go_out_with_their_own_key(api_server: tuple[FakeApi, str]) -> None:
     fake, url = api_server
-    fake.answers += [(200, "application/json", "{}")] * 3
+    fake.answers += [(200, "application/json", '{"id": "bf_1"}')] * 3
     with RefeedApi(url, "rf_ann") as api:
         api.as_caller("rs_bob").read_status()
         api.as_caller(None).read_status()
@@ -325,7 +359,7 @@ def test_an_action_is_bound_to_what_was_read_and_an_id_never_leaves_its_place(
     api_server: tuple[FakeApi, str],
 ) -> None:
     fake, url = api_server
-    fake.answers += [(200, "application/json", "{}")] * 2
+    fake.answers += [(200, "application/json", '{"id": "bf_1"}')] * 2
     with RefeedApi(url) as api:
         api.backfills.act("bf_1", "cancel", etag='"4"')
         api.backfills.act("bf_1:cancel?x=/../..", "pause")
@@ -343,7 +377,7 @@ def test_an_action_is_bound_to_what_was_read_and_an_id_never_leaves_its_place(
 @pytest.mark.parametrize("name", [".", ".."])
 def test_a_name_of_dots_is_a_name_and_no_way_up(api_server: tuple[FakeApi, str], name: str) -> None:
     fake, url = api_server
-    fake.answers += [(200, "application/json", "{}")] * 2
+    fake.answers += [(200, "application/json", '{"id": "bf_1"}')] * 2
     with RefeedApi(url) as api:
         api.read_stream(name)
         api.list_stream_events(name)
