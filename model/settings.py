@@ -44,25 +44,29 @@ Default = str | Callable[[Mapping[str, str], Path], str]
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Which variable a setting comes from; its default may depend on the environment and the home."""
+    """Which variables a setting comes from; its default may depend on the environment and the home."""
 
-    name: str
+    names: tuple[str, ...]
     default: Default
     parse: Callable[[str], Any]
     is_secret: bool = False
 
 
-def variable(name: str, default: Default, parse: Callable[[str], Any] = str, *, value: Any = MISSING) -> Any:
+def variable(
+    name: str, default: Default, parse: Callable[[str], Any] = str, *, value: Any = MISSING, other_name: str = ""
+) -> Any:
     """Return a field that is read from the variable ``name``, or from ``default`` where that is not set or empty.
 
-    Without an environment the field has ``value``, if there is one.
+    With ``other_name``, that variable comes between the two. Without an environment the field has ``value``, if
+    there is one.
     """
-    return field(default=value, metadata={"source": _Source(name, default, parse)})
+    names = (name, other_name) if other_name else (name,)
+    return field(default=value, metadata={"source": _Source(names, default, parse)})
 
 
 def secret_variable(name: str, parse: Callable[[str], Any] = str) -> Any:
     """Return a field for a secret, None where ``name`` is not set: the variable has it, or a reference to it."""
-    source = _Source(name, "", variables.optional(parse), is_secret=True)
+    source = _Source((name,), "", variables.optional(parse), is_secret=True)
     return field(default=MISSING, repr=False, metadata={"source": source})
 
 
@@ -188,7 +192,7 @@ class Settings:
 
     home: Path
     project: str = variable(
-        "REFEED_PROJECT", lambda env, _: env.get("GOOGLE_CLOUD_PROJECT") or DEFAULT_PROJECT, variables.project
+        "REFEED_PROJECT", DEFAULT_PROJECT, variables.project, other_name="GOOGLE_CLOUD_PROJECT"
     )
     pubsub_emulator_host: str | None = variable("PUBSUB_EMULATOR_HOST", "", variables.optional(str))
     pubsub_endpoint: str | None = variable("REFEED_PUBSUB_ENDPOINT", "", variables.optional(variables.google_host))
@@ -412,7 +416,8 @@ def _read(
 
 def _parse(source: _Source, env: Mapping[str, str], home: Path, faults: list[str], decrypt: Decrypt | None) -> Any:
     default = source.default if isinstance(source.default, str) else source.default(env, home)
-    text = env.get(source.name) or default
+    name = next((name for name in source.names if env.get(name)), source.names[0])
+    text = env.get(name) or default
     try:
         if source.is_secret and is_reference(text):
             if decrypt is None and is_wrapped(text):
@@ -422,7 +427,7 @@ def _parse(source: _Source, env: Mapping[str, str], home: Path, faults: list[str
     except ValueError as exc:
         # A url may hold a password.
         shown = "(hidden)" if source.is_secret else repr(re.sub(r"(?<=://)[^@]*@", "***@", text))
-        faults.append(f"{source.name}={shown}: {exc}")
+        faults.append(f"{name}={shown}: {exc}")
         return None
 
 

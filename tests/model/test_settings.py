@@ -37,6 +37,21 @@ def test_every_fault_is_reported_at_once_with_what_would_be_right():
     assert raised.value.code == "settings_invalid"
 
 
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"GOOGLE_CLOUD_PROJECT": "My Shop"}, "GOOGLE_CLOUD_PROJECT='My Shop': takes a Google Cloud project id"),
+        ({"GOOGLE_CLOUD_PROJECT": "My Shop", "REFEED_PROJECT": "-"}, "REFEED_PROJECT='-': takes a Google Cloud"),
+    ],
+)
+def test_a_wrong_project_is_the_fault_of_the_variable_that_was_set(env, said):
+    with pytest.raises(SettingsError) as raised:
+        read_settings(env)
+    assert raised.value.message.startswith(f"Wrong settings: {said}")
+    assert read_settings({**env, "REFEED_PROJECT": "shop-1"}).project == "shop-1"
+    assert read_settings({"GOOGLE_CLOUD_PROJECT": "shop-2", "REFEED_PROJECT": ""}).project == "shop-2"
+
+
 def test_the_nightly_merge_has_a_time_of_day_and_can_be_off():
     assert read_settings({}).merge_at == time(0, 15)
     assert read_settings({"REFEED_MERGE_AT": "23:59"}).merge_at == time(23, 59)
