@@ -202,7 +202,7 @@ class Settings:
         "REFEED_ARCHIVE_PARTITIONING", "day", variables.one_of("day", "hour")
     )
     warehouse: Warehouse = variable("REFEED_WAREHOUSE", "lake", variables.one_of(*get_args(Warehouse)))
-    lake: str = variable("REFEED_LAKE", lambda _, home: str(home / "lake"))
+    lake: str = variable("REFEED_LAKE", lambda _, home: str(home / "lake"), variables.lake)
     bigquery: BigQuerySettings = part()
     ack_deadline_seconds: int = variable("REFEED_ACK_DEADLINE_SECONDS", "60", variables.whole(10, 600))
     backup_label: tuple[str, str] | None = variable("REFEED_BACKUP_LABEL", "", variables.optional(parse_label))
@@ -345,18 +345,26 @@ def find_home(env: Mapping[str, str]) -> Path:
     """Return REFEED_HOME, else ``.refeed`` in the user's home folder.
 
     Raises:
-        SettingsError: it begins with the home of a user that there is none of.
+        SettingsError: it begins with the home of a user that there is none of, or its lake or its database would
+            lie elsewhere because of a character in it.
 
     Example:
         >>> find_home({"REFEED_HOME": "/tmp/h"}).name, find_home({"HOME": "/home/ann"}).name
         ('h', '.refeed')
     """
     found = Path(env.get("REFEED_HOME") or Path(env.get("HOME", "/")) / ".refeed")
+    choose = "choose another home with --home or REFEED_HOME."
     try:
-        return found.expanduser().absolute()
+        home = found.expanduser().absolute()
     except RuntimeError as exc:
-        message = f"{found}: there is no such user; choose another home with --home or REFEED_HOME."
+        message = f"{found}: there is no such user; {choose}"
         raise SettingsError(message, faults=[message]) from exc
+    # What comes after a question mark is not the file's name in the URL of the database.
+    misread = variables.misread_part(str(home)) or ("?" if "?" in str(home) else None)
+    if misread is not None:
+        message = f"{home}: its lake or its database would lie elsewhere because of {misread!r}; {choose}"
+        raise SettingsError(message, faults=[message])
+    return home
 
 
 def read_settings(env: Mapping[str, str], *, home: Path | None = None, decrypt: Decrypt | None = None) -> Settings:

@@ -6,6 +6,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from datetime import time
 from ipaddress import ip_address
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -20,6 +21,33 @@ _MAX_SECRET_BYTES: Final = 64
 def optional(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     """Return a parser that gives None for nothing."""
     return lambda text: parse(text) if text else None
+
+
+def lake(text: str) -> str:
+    """Return a lake's URI or absolute folder, and refuse a folder that Delta Lake would look for elsewhere.
+
+    Drivers of jobs have working folders of their own.
+    """
+    if "://" in text:
+        return text
+    found = misread_part(text)
+    if found is not None:
+        raise ValueError(f"takes a folder without {found!r}, which Delta Lake reads as something else; rename it")
+    try:
+        return str(Path(text).expanduser().absolute())
+    except RuntimeError as exc:
+        raise ValueError("takes a folder, and there is no such user") from exc
+
+
+def misread_part(path: str) -> str | None:
+    """Return what Delta Lake does not take as it is in the path of a folder, None where there is nothing.
+
+    Example:
+        >>> misread_part("/tmp/a%20b"), misread_part("/tmp/100% #1 [x]")
+        ('%20', None)
+    """
+    found = re.search(r"%[0-9A-Fa-f]{2}|\\", path)
+    return None if found is None else found[0]
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:

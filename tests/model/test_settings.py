@@ -52,6 +52,32 @@ def test_a_wrong_project_is_the_fault_of_the_variable_that_was_set(env, said):
     assert read_settings({"GOOGLE_CLOUD_PROJECT": "shop-2", "REFEED_PROJECT": ""}).project == "shop-2"
 
 
+@pytest.mark.parametrize(
+    ("name", "part"), [("a%20b", "%20"), ("%2Fx", "%2F"), ("a\\b", "\\"), ("a?b", "?")], ids=repr
+)
+def test_a_home_whose_lake_or_database_would_lie_elsewhere_is_refused(name, part):
+    with pytest.raises(SettingsError) as raised:
+        read_settings({"REFEED_HOME": f"/tmp/{name}"})
+    said = f"/tmp/{name}: its lake or its database would lie elsewhere because of {part!r}; choose another home"
+    assert raised.value.message.startswith(said)
+
+
+def test_a_lake_that_delta_lake_would_look_for_elsewhere_is_refused_and_other_names_are_not():
+    with pytest.raises(SettingsError, match="REFEED_LAKE='/tmp/a%20b': takes a folder without '%20'"):
+        read_settings({"REFEED_LAKE": "/tmp/a%20b"})
+    for lake in ("/tmp/100% #1 [x] ä", "/lake ", "gs://bucket/a%20b"):
+        assert read_settings({"REFEED_LAKE": lake}).lake == lake
+
+
+def test_a_lake_is_the_same_folder_for_a_driver_that_works_in_another_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert read_settings({"REFEED_LAKE": "lake/"}).lake == str(tmp_path / "lake")
+    assert read_settings({"REFEED_LAKE": "~/lake"}).lake == "/home/ada/lake"
+    with pytest.raises(SettingsError, match="REFEED_LAKE='~nobody-here/x': .* there is no such user"):
+        read_settings({"REFEED_LAKE": "~nobody-here/x"})
+
+
 def test_the_nightly_merge_has_a_time_of_day_and_can_be_off():
     assert read_settings({}).merge_at == time(0, 15)
     assert read_settings({"REFEED_MERGE_AT": "23:59"}).merge_at == time(23, 59)

@@ -58,6 +58,14 @@ def test_the_view_has_the_archive_and_its_pseudo_columns(
     assert row["_PARTITIONTIME"] == ingested.replace(hour=expected, minute=0, second=0, microsecond=0)
 
 
+@pytest.mark.parametrize("name", ["100%", "a#b", "[x]", "x*", "trailing ", "a:b", "it's", "ä{c}"])
+def test_a_folder_with_an_odd_name_can_have_a_lake(tmp_path: Path, limits: QueryLimits, name: str) -> None:
+    snapshot = archive_of(tmp_path / name, "day", [2, 1])
+    count = run_query(snapshot, "SELECT count(*) AS n FROM refeed_archive", {}, limits)
+    assert count["n"].to_pylist() == [3]
+    assert all(path.startswith(f"{tmp_path / name}/lake/") for path in snapshot.paths)
+
+
 def test_parameters_are_values_and_never_text_of_the_query(tmp_path: Path, limits: QueryLimits) -> None:
     snapshot = archive_of(tmp_path, "day", [3])
     sql = "SELECT count(*) AS n FROM refeed_archive WHERE message_id = $id AND _PARTITIONDATE >= $day"
