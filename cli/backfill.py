@@ -305,14 +305,17 @@ def read_query(text: str) -> str:
     Raises:
         InputError: the file can't be read.
     """
-    if text == "-":
-        return sys.stdin.read()
-    if text.startswith("@"):
-        try:
-            return Path(text[1:]).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as exc:
-            raise InputError(f"The query can't be read from {text[1:]}: {exc}") from exc
-    return text
+    if text != "-" and not text.startswith("@"):
+        return text
+    source = "stdin" if text == "-" else text[1:]
+    try:
+        found = sys.stdin.buffer.read() if text == "-" else Path(source).read_bytes()
+        # Editors of other systems put a byte order mark in front.
+        return found.decode("utf-8-sig")
+    except OSError as exc:
+        raise InputError(f"The query can't be read from {source}: {exc}") from exc
+    except UnicodeDecodeError as exc:
+        raise InputError(f"The query in {source} is not UTF-8 ({exc}); save it as UTF-8.") from exc
 
 
 def _page(backfill_id: str, what: str, page_size: int, page_token: str | None) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from cli.api import open_api, print_answer
 from cli.moments import UNKNOWN, FromOption, ToOption, parse_moment, render_count, render_minute, render_seconds
 from cli.options import JsonOption
 from cli.terminal import print_found, render_figures
+from model.message import parse_resource_id
 from model.moment import render_moment
 
 EXIT_CODES: Final = "Exit codes: 0 done; 2 wrong usage; 3 the API does not answer; 4 the API refused."
@@ -43,6 +44,7 @@ def topic(
     Without --from it shows the last hour by minute, the last day by hour, or the last 30 days by day. --json
     is the histogram with its empty steps.
     """
+    parse_resource_id(name)
     window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}
     with open_api() as api:
         found = api.read_histogram(name, step=step, **window)

@@ -206,7 +206,13 @@ def path_of(collection: str, name: str, rest: str = "") -> str:
         '/streams/a%2Fb:drain'
         >>> path_of("streams", "..", "/events")
         '/streams/%2E%2E/events'
+
+    Raises:
+        RequestRefusedError: the name is empty, which would be the path of the collection itself.
     """
+    if not name:
+        message = f"The name or id is empty; each of the API's {collection} has one."
+        raise _invalid(message)
     # A part of dots alone would be another place.
     part = name.replace(".", "%2E") if name in {".", ".."} else quote(name, safe="")
     return f"/{collection}/{part}{rest}"

@@ -122,7 +122,7 @@ def test_the_query_may_come_from_a_file_or_stdin(
     refeed: Refeed, created: list[Mapping[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "q.sql").write_text("SELECT 2")
-    monkeypatch.setattr(sys, "stdin", io.StringIO("SELECT 3"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"SELECT 3")))
     assert refeed("backfill", "create", f"@{tmp_path / 'q.sql'}", "--topic", "orders").code == 0
     assert refeed("backfill", "create", "-", "--topic", "orders").code == 0
     assert [request["query"] for request in created] == ["SELECT 2", "SELECT 3"]

@@ -15,6 +15,7 @@ import pytest
 import typer
 
 from cli import attach
+from cli.backfill import read_query
 from cli.terminal import ExitCode
 from model.errors import SettingsError, TopicNotFoundError
 from tests.slowness import slowness
@@ -255,6 +256,36 @@ def test_a_closed_stdin_is_an_empty_one(home: Path) -> None:
     done = _run_alone("backfill", "create", "-", "--topic", "orders", redirection="<&-")
     assert done.returncode == 3, done.stderr
     assert "api_unavailable" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["projects/shop/topics/orders", "a/b", ""])
+def test_a_topic_s_whole_path_is_no_topic_id(refeed: Callable[..., Any], name: str) -> None:
+    result = refeed("topic", name)
+    assert (result.code, f"'{name}' is no topic id" in result.err) == (2, True), result.err
+
+
+@pytest.mark.parametrize("arguments", ["backfill cancel", "backfill watch", "stream show", "schedule pause"])
+def test_an_empty_id_is_said_to_be_empty(refeed: Callable[..., Any], arguments: str) -> None:
+    # As of a shell's variable that was not set.
+    result = refeed(*arguments.split(), "")
+    assert (result.code, "The name or id is empty" in result.err) == (4, True), result.err
+
+
+def test_a_query_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
+    query = tmp_path / "query.sql"
+    query.write_bytes(b"\xef\xbb\xbfSELECT 1")
+    assert read_query(f"@{query}") == "SELECT 1"
+
+
+@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
+def test_a_query_that_is_no_utf_8_is_wrong_input(home: Path, tmp_path: Path, locale: str) -> None:
+    query = tmp_path / "query.sql"
+    query.write_bytes("SELECT 1".encode("utf-16"))
+    for argument in ("-", f"@{query}"):
+        with query.open() as given:
+            arguments = ["backfill", "create", argument, "--topic", "orders"]
+            done = _run_alone(*arguments, stdin=given, env={**os.environ, "LC_ALL": locale})
+        assert (done.returncode, "save it as UTF-8" in done.stderr) == (2, True), done.stderr
 
 
 def _run_alone(*arguments: str, redirection: str = "", **options: Any) -> "subprocess.CompletedProcess[str]":
