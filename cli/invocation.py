@@ -71,7 +71,9 @@ def make_home(home: Path) -> None:
 def unwritable_home(fault: OSError) -> HomeUnwritableError | None:
     """Return the error of a home that can't be written, None where the fault is about something else."""
     home = find_home(os.environ)
-    if fault.errno not in _UNWRITABLE or not isinstance(fault.filename, str | bytes):
+    # What mounts folders by itself, such as below /home, says that there is none instead of making one.
+    is_about_writing = fault.errno in _UNWRITABLE or (fault.errno == errno.ENOENT and not home.exists())
+    if not is_about_writing or not isinstance(fault.filename, str | bytes):
         return None
     place = Path(os.fsdecode(fault.filename)).absolute()
     # What keeps a home from being made may be a file above it.

@@ -308,6 +308,18 @@ def test_a_home_that_can_not_be_written_is_an_error_with_its_name(
     assert json.loads(refeed(*command.split(), "--json").err)["code"] in {"home_unwritable", "input_invalid"}
 
 
+@pytest.mark.parametrize("command", ["keys list", "up"])
+def test_a_home_that_can_not_be_made_is_an_error_with_its_name(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.delenv("REFEED_HOME")
+    monkeypatch.setenv("HOME", "/proc")
+    result = refeed(*command.split())
+    assert result.code == 2, result.err
+    said = "error home_unwritable  /proc/.refeed can't be written (No such file or directory: /proc/.refeed)"
+    assert result.err.startswith(said)
+
+
 @pytest.mark.parametrize("arguments", ["doctor", "status --home ~no-such-user/x", "--home ~no-such-user/x status"])
 def test_a_home_of_a_user_that_there_is_none_of_is_a_wrong_setting(
     refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: str
