@@ -22,7 +22,7 @@ _PROBLEM: Final = ("type", "title", "status", "detail", "instance", "code", "err
 _GATEWAY_STATUSES: Final = (502, 503, 504)
 
 
-class Answer(dict[str, Any]):
+class ApiAnswer(dict[str, Any]):
     """A JSON object from ``source``; a member that it must have and has not shows that no Refeed API sent it.
 
     Raises:
@@ -161,7 +161,7 @@ class ApiConnection:
         # No answer of the API is empty.
         if not isinstance(body, dict) or not body:
             raise _unknown(response, f"the answer is {response.text[:100]!r}")
-        return Answer(body, response)
+        return ApiAnswer(body, response)
 
     def _failure(self, response: httpx.Response) -> ApiUnavailableError | RequestRefusedError:
         """Return the error of an answer that is a problem, or not the API's at all."""
