@@ -3,21 +3,23 @@
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from cli.running import find_running
 from cli.terminal import Found, print_found
-from client.api import RefeedApi
 from connectors.gcp_kms.decrypt import decrypt
 from model.errors import SettingsError
 from model.secret import is_reference, read_secret
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
 
 DEFAULT_API_URL: Final = "http://127.0.0.1:8080"
 POLL_SECONDS: Final = 0.5
 
 
-def open_api() -> RefeedApi:
+def open_api() -> "RefeedApi":
     """Return the API at REFEED_API_URL, called with REFEED_API_KEY if there is one.
 
     Without REFEED_API_URL it is that of the ``refeed up`` that runs on this home, else the usual one.
@@ -25,6 +27,9 @@ def open_api() -> RefeedApi:
     Raises:
         SettingsError: REFEED_API_URL is no address, or REFEED_API_KEY a reference that leads to no key.
     """
+    # An HTTP client takes a third of a command's start, and help needs none.
+    from client.api import RefeedApi
+
     key = (os.environ.get("REFEED_API_KEY") or "").strip()
     if is_reference(key):
         try:
@@ -35,7 +40,7 @@ def open_api() -> RefeedApi:
 
 
 def print_answer(
-    call: Callable[[RefeedApi], Found], lines: Callable[[Found], Iterable[str]], *, as_json: bool
+    call: "Callable[[RefeedApi], Found]", lines: Callable[[Found], Iterable[str]], *, as_json: bool
 ) -> None:
     """Print what ``call`` gets from the API, as one JSON value or as the lines that a person reads."""
     with open_api() as api:

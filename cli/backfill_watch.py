@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -12,8 +12,10 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from cli.backfill_view import render_count, render_pace, render_pause, render_warning
 from cli.jobs import render_leaving
 from cli.terminal import err
-from client.api import RefeedApi
 from model.job import JobState
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
 
 _LINE_SECONDS: Final = 5.0
 # Repeat an unchanged line this often, so that a reader of the log sees that the command is still running.
@@ -32,7 +34,7 @@ class _Display(Protocol):
         ...
 
 
-def watch_live(api: RefeedApi, backfill_id: str) -> dict[str, Any]:
+def watch_live(api: "RefeedApi", backfill_id: str) -> dict[str, Any]:
     """Return the backfill once it has ended, and show it on stderr meanwhile.
 
     Ctrl-C ends the watching alone: it prints how to watch and how to cancel the backfill, which goes on.

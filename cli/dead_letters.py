@@ -1,7 +1,7 @@
 """``refeed dead-letters``: messages that the pipeline could make no row of, counted and sent again."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
 import typer
@@ -15,8 +15,10 @@ from cli.invocation import HomeGroup
 from cli.moments import FromOption, parse_moment, render_count, render_minute
 from cli.options import EXIT_CODES, JsonOption, WatchOption
 from cli.terminal import COLUMNS, render_figures
-from client.api import RefeedApi
 from model.errors import InputError
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
 
 app = typer.Typer(
     cls=HomeGroup,
@@ -95,7 +97,7 @@ def redrive(
 
 
 def _request(
-    api: RefeedApi, source: str, chosen_by: tuple[list[str] | None, ...], start: str | None
+    api: "RefeedApi", source: str, chosen_by: tuple[list[str] | None, ...], start: str | None
 ) -> dict[str, Any]:
     """Return the backfill of the dead letters that are chosen by their codes, paths and ids.
 

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,9 +23,11 @@ from cli.options import (
     WatchOption,
 )
 from cli.terminal import ExitCode, err, print_found, print_json, render_table
-from client.api import RefeedApi
-from client.jobs import JobCalls
 from model.job import JobState
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
+    from client.jobs import JobCalls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +41,11 @@ class JobCommands:
     app: typer.Typer
     noun: str
     id_prefix: str
-    calls: Callable[[RefeedApi], JobCalls]
+    calls: "Callable[[RefeedApi], JobCalls]"
     lines: Callable[[Mapping[str, Any]], Iterable[str]]
-    watch: Callable[[RefeedApi, dict[str, Any]], dict[str, Any]]
+    watch: "Callable[[RefeedApi, dict[str, Any]], dict[str, Any]]"
 
-    def finish(self, api: RefeedApi, found: dict[str, Any], *, watch: bool, as_json: bool) -> None:
+    def finish(self, api: "RefeedApi", found: dict[str, Any], *, watch: bool, as_json: bool) -> None:
         """Show a job; with ``watch`` once it has ended, and exit 1 unless it SUCCEEDED."""
         if watch:
             found = self.watch(api, found)
@@ -178,7 +180,7 @@ def _event_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def watch_job(
-    calls: JobCalls, found: dict[str, Any], *, noun: str, progress: Callable[[Mapping[str, Any]], str]
+    calls: "JobCalls", found: dict[str, Any], *, noun: str, progress: Callable[[Mapping[str, Any]], str]
 ) -> dict[str, Any]:
     """Return the job once it has ended, and show it on stderr meanwhile; Ctrl-C ends the watching alone.
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -12,7 +12,9 @@ from cli.moments import FromOption, ToOption, parse_moment, render_minute
 from cli.options import JsonOption, PageTokenOption
 from cli.parameters import parse_pairs
 from cli.terminal import COLUMNS
-from client.api import RefeedApi
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
 
 _DEFAULT_LIMIT: Final = 20
 _MAX_LIMIT: Final = 1000
@@ -64,7 +66,7 @@ def messages(
 
 
 def _read(
-    api: RefeedApi, topic: str, wanted: Mapping[str, Any], *, limit: int, page_token: str | None
+    api: "RefeedApi", topic: str, wanted: Mapping[str, Any], *, limit: int, page_token: str | None
 ) -> dict[str, Any]:
     """Return up to ``limit`` messages as one page; the API gives few whole ones at a time."""
     page = api.list_messages(topic, **wanted, page_size=limit, page_token=page_token)

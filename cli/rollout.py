@@ -1,7 +1,7 @@
 """``refeed rollout``: rollouts with their steps, reversed and cancelled, through the HTTP API."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,9 @@ from cli.moments import UNKNOWN, render_minute, render_seconds
 from cli.options import EXIT_CODES, JsonOption
 from cli.terminal import render_table
 from cli.update import shadow_details
-from client.api import RefeedApi
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
 
 app = typer.Typer(
     cls=HomeGroup,
@@ -55,7 +57,7 @@ def cancel(rollout: IdArgument, as_json: JsonOption = False) -> None:
     print_answer(lambda api: api.act_on_rollout(_id_of(api, rollout), "cancel"), _lines, as_json=as_json)
 
 
-def _id_of(api: RefeedApi, text: str) -> str:
+def _id_of(api: "RefeedApi", text: str) -> str:
     """Return the id that the text is, or that of the newest rollout of the manifest of this name."""
     if text.startswith("ro_"):
         return text

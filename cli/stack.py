@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from cli.processes import is_listening
-from client.api import RefeedApi
 from connectors.gcp_kms.decrypt import decrypt
 from model.errors import ProcessEndedError
 from model.settings import Settings, read_settings
@@ -115,6 +114,9 @@ class Stack:
 
     def wait_for_api(self) -> None:
         """Return once the API takes backfills."""
+        # As in cli.api: help needs no HTTP client.
+        from client.api import RefeedApi
+
         with RefeedApi(self.api_url) as api:
             self.api.wait_until(api.is_ready, seconds=_API_SECONDS, what="become ready")
 

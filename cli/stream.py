@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 from uuid import uuid4
 
 import typer
@@ -17,12 +17,14 @@ from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
 from cli.options import DEFAULT_TAIL_BYTES, AfterOption, JsonOption, TailOption
 from cli.parameters import parse_pairs
 from cli.terminal import ExitCode, err, print_found, render_figures, render_table
-from client.api import RefeedApi
 from model.declaration import declared_fields
 from model.errors import InputError
 from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MAPPING, MESSAGE_BYTES, KinesisStreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, ENDED_STATES, MAX_DRAIN_TIMEOUT_SECONDS, StreamState
 from rollout.request import KIND, RELEASE, SNAPSHOT
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
 
 EXIT_CODES: Final = (
     "Exit codes: 0 done, and with --wait it runs or has ended; 1 with --wait: it does not, or needs an approval; "
@@ -255,7 +257,7 @@ def _history_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _finish(
-    api: RefeedApi,
+    api: "RefeedApi",
     found: dict[str, Any],
     states: frozenset[str],
     *,

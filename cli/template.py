@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from uuid import uuid4
 
 import typer
@@ -12,7 +12,9 @@ from cli.invocation import HomeGroup
 from cli.options import EXIT_CODES, JsonOption
 from cli.parameters import parse_pairs
 from cli.terminal import render_table
-from client.api import RefeedApi
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
 
 app = typer.Typer(
     cls=HomeGroup,
@@ -52,7 +54,7 @@ def launch(
     """Launch a template with these parameters; the commands of its kind watch what it made."""
     given = parse_pairs(param, "--param", "NAME=VALUE, such as topic=orders") or {}
 
-    def launch_it(api: RefeedApi) -> dict[str, Any]:
+    def launch_it(api: "RefeedApi") -> dict[str, Any]:
         types = {each["name"]: each["type"] for each in api.read_template(name)["parameters"]}
         values = {key: _typed(types.get(key, "STRING"), text) for key, text in given.items()}
         return api.launch_template(name, values, idempotency_key=idempotency_key or str(uuid4()))

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
 import typer
@@ -15,7 +15,6 @@ from cli.options import JsonOption
 from cli.parameters import parse_pairs
 from cli.stream import NameArgument, parse_mapping
 from cli.terminal import ExitCode, err, out, print_json, render_table
-from client.api import RefeedApi
 from model.errors import InputError
 from model.stream_update import (
     ENDED_UPDATES,
@@ -24,6 +23,9 @@ from model.stream_update import (
     VALIDATE_SECONDS,
     UpdateState,
 )
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
 
 EXIT_CODES: Final = (
     "Exit codes: 0 done, and with --watch the update is STABLE, or taken back by --roll-back; 1 with --watch: it "
@@ -123,7 +125,7 @@ def updates(name: NameArgument, as_json: JsonOption = False) -> None:
     print_answer(lambda api: api.list_updates(name), _table, as_json=as_json)
 
 
-def _living(api: RefeedApi, name: str) -> str:
+def _living(api: "RefeedApi", name: str) -> str:
     for each in api.list_updates(name)["updates"]:
         if each["state"] not in _ENDED:
             return str(each["id"])
@@ -158,7 +160,7 @@ def _parse_options(texts: Sequence[str] | None) -> dict[str, Any]:
     return found
 
 
-def _watch(api: RefeedApi, found: dict[str, Any], *, is_quiet: bool) -> dict[str, Any]:
+def _watch(api: "RefeedApi", found: dict[str, Any], *, is_quiet: bool) -> dict[str, Any]:
     """Print each new step until the update has ended or waits for a person."""
     state = ""
     while True:

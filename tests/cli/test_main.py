@@ -77,6 +77,7 @@ def test_help_is_there_at_once() -> None:
         "pyarrow",
         "google",
         "grpc",
+        "httpx",
         "duckdb",
         "deltalake",
         "fastapi",
