@@ -181,7 +181,7 @@ class SignInSettings:
             faults.append("REFEED_OIDC_ISSUER is missing: REFEED_OIDC_CLIENT_ID is registered at its provider")
         if self.console_url is None:
             faults.append("REFEED_CONSOLE_URL is missing: the provider sends people who signed in back to it")
-        if self.session_token == "id_token" and self.client_id not in audience:  # noqa: S105  # nosec B105  a kind of token
+        if self.session_token == "id_token" and self.client_id not in audience:  # noqa: S105 - a kind of token
             faults.append("REFEED_OIDC_AUDIENCE lacks REFEED_OIDC_CLIENT_ID, for whom ID tokens are meant")
         return faults
 

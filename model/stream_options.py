@@ -238,7 +238,7 @@ class KinesisStreamOptions(StreamOptions):
         "start": "REFEED_KINESIS_START",
         "source": "REFEED_KINESIS_SOURCE",
         "access_key_id": "REFEED_KINESIS_ACCESS_KEY_ID",
-        "secret_access_key": "REFEED_KINESIS_SECRET_ACCESS_KEY",  # nosec B105
+        "secret_access_key": "REFEED_KINESIS_SECRET_ACCESS_KEY",
     }
 
     stream: Annotated[str | None, KINESIS_STREAM] = None
