@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sql import literals
-from sql.datatypes import DATE, INTERVAL, STRING, SqlType, common_type, fits
+from sql.datatypes import DATE, INTERVAL, STRING, TIMESTAMP, SqlType, common_type, fits
 from sql.functions.registry import PARTS, Function
 from sql.names import Scope
 from sql.syntax import Call, Expression, Lambda, NamedArgument, Path
@@ -27,6 +27,7 @@ _ZONED: Final = {
     "DATE": 1, "DATETIME": 1, "TIMESTAMP": 1, "STRING": 1, "CURRENT_TIME": 0, "TIME": 1,
     "DATE_TRUNC": 2, "TIMESTAMP_TRUNC": 2, "FORMAT_TIMESTAMP": 2, "PARSE_TIMESTAMP": 2,
 }  # fmt: skip
+BYTES: Final = SqlType("BYTES")
 # Functions whose named arguments the lake knows.
 _NAMED_ON_LAKE: Final = frozenset({"JSON_SET", "JSON_STRIP_NULLS", "JSON_KEYS"})
 # What functions of several meanings take together.
@@ -38,6 +39,9 @@ _SIGNATURES: Final[dict[str, tuple[str, ...]]] = {
     "TIME": ("TIME", "DATETIME", "TIMESTAMP", "TIMESTAMP STRING", "INT64 INT64 INT64"),
     "TIMESTAMP": ("TIMESTAMP", "STRING", "STRING STRING", "DATE", "DATE STRING", "DATETIME", "DATETIME STRING"),
     "STRING": ("TIMESTAMP", "TIMESTAMP STRING", "DATE", "DATETIME", "TIME", "JSON", "BOOL"),
+    "TIMESTAMP_TRUNC": ("TIMESTAMP STRING", "TIMESTAMP STRING STRING", "DATETIME STRING"),
+    "LAST_DAY": ("DATE", "DATETIME", "DATE STRING", "DATETIME STRING"),
+    "DATE_DIFF": ("DATE DATE STRING", "DATETIME DATETIME STRING", "TIMESTAMP TIMESTAMP STRING"),
     "DATE_TRUNC": ("DATE STRING", "DATETIME STRING", "TIMESTAMP STRING", "TIMESTAMP STRING STRING"),
 }  # fmt: skip
 _CLASSES: Final = {
@@ -78,8 +82,8 @@ class ArgumentBinding:
         if function.name in _ZONED and len(found) > _ZONED[function.name]:
             self._binder.check_zone(node, found[_ZONED[function.name]])
         self._check_settings(function, found)
-        if function.name == "STRING_AGG" and not fits(found[-1].type, found[0].type, is_literal=True):
-            self._fault("type_mismatch", f"STRING_AGG takes a separator of type {found[0].type}.")
+        if function.name == "TIMESTAMP_TRUNC" and found[0].type == DATE:
+            self._binder.gap(node, "TIMESTAMP_TRUNC of a DATE: use DATE_TRUNC")
         return self._unified(function, found)
 
     def _is_taken_together(self, function: Function, values: list[Value]) -> bool:
@@ -138,8 +142,12 @@ class ArgumentBinding:
             allowed = value.type.element is not None and value.type.element.name in {"STRING", "BYTES", "NULL"}
         elif wanted == "ORDERED":
             allowed = value.type.is_orderable
-        elif wanted == "MOMENT" and value.is_literal and value.type == STRING:
-            value, allowed = literals.bent(value, DATE), True
+        elif wanted == "MOMENT" and (
+            (value.is_literal and value.type == STRING)
+            or (value.type.name == "NULL" and function.parameters.count("MOMENT") == 1)
+        ):
+            kind = TIMESTAMP if function.name == "TIMESTAMP_TRUNC" else DATE
+            value, allowed = literals.bent(value, kind), True
         elif wanted in _CLASSES:
             allowed = value.type.name in (*_CLASSES[wanted], "NULL")
         else:
@@ -174,7 +182,14 @@ class ArgumentBinding:
         return Value(STRING, "NULL", constant=name)
 
     def _unified(self, function: Function, values: list[Value]) -> list[Value]:
-        """Bring every argument of kind T to one type."""
+        """Bring every argument of kind T to one type, and literals of STRING beside BYTES to BYTES."""
+        texts = [n for n in range(len(values)) if function.parameters and function.parameter(n) == "STR"]
+        if BYTES in {values[n].type for n in texts}:
+            for n in texts:
+                if values[n].type == STRING and not isinstance(values[n].constant, str):
+                    self._fault("type_mismatch", f"{function.name} takes STRING or BYTES, not both.")
+                elif values[n].type != BYTES:
+                    values[n] = literals.as_bytes(values[n])
         places = [n for n in range(len(values)) if function.parameters and function.parameter(n) == "T"]
         if len(places) < 2:
             return values

@@ -227,7 +227,10 @@ class CallBinding:
 
     def _check_units(self, function: Function, args: list[Value]) -> None:
         """Refuse a date part that the function does not take: a DATE has no hours, a TIMESTAMP no months."""
-        units = _UNITS.get(function.name) or (_UNITS["DATE_ADD"] if args and args[0].type.name == "DATE" else None)
+        kind = args[0].type.name if args else ""
+        units = _UNITS.get(function.name) or (_UNITS["DATE_ADD"] if kind == "DATE" else None)
+        if function.name == "DATE_DIFF" and kind == "TIMESTAMP":
+            units = _UNITS["TIMESTAMP_DIFF"]
         if units is None or not (function.name in _UNITS or function.name in {"DATE_DIFF", "DATE_TRUNC"}):
             return
         for argument, value in zip(self._node.arguments, args, strict=False):

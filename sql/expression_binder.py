@@ -31,6 +31,7 @@ from sql.datatypes import (
     lake_type,
     settled,
 )  # fmt: skip
+from sql.functions import jsons
 from sql.names import AmbiguousNameError, Scope, find_path
 from sql.syntax import (
     ArrayLiteral,
@@ -206,7 +207,7 @@ class ExpressionBinder(ConstructBinder):
         if not base.type.is_known:
             return BROKEN
         if base.type == JSON:
-            lake = f"json_extract({base.lake}, {quote_text('$.' + chr(34) + name.text + chr(34))})"
+            lake = jsons.inside(f"json_extract({base.lake}, {quote_text('$.' + chr(34) + name.text + chr(34))})")
             return Value(JSON, lake, is_key=base.is_key)
         kind = base.type.field(name.key)
         if kind is None:
@@ -223,8 +224,8 @@ class ExpressionBinder(ConstructBinder):
         if base.type == JSON and not node.mode:
             if isinstance(index.constant, str):
                 path = quote_text('$."' + index.constant.replace('"', "") + '"')
-                return Value(JSON, f"json_extract({base.lake}, {path})")
-            return Value(JSON, f"json_extract({base.lake}, '$[' || {index.lake} || ']')")
+                return Value(JSON, jsons.inside(f"json_extract({base.lake}, {path})"))
+            return Value(JSON, jsons.inside(f"json_extract({base.lake}, '$[' || {index.lake} || ']')"))
         if base.type.element is None or index.type != INT64:
             return self.fault(node, "type_mismatch", f"{base.type} has no elements by {index.type}.")
         first = 1 if "ORDINAL" in node.mode else 0

@@ -157,6 +157,13 @@ def _numeric_of_literal(value: Value) -> str:
     return f"refeed_numeric('{written[1]}')"
 
 
+def as_bytes(value: Value) -> Value:
+    """Return a STRING that is known, or NULL, as BYTES."""
+    known = value.constant.encode() if isinstance(value.constant, str) else None
+    text = "CAST(NULL AS BLOB)" if known is None else quote_bytes(known)
+    return Value(SCALARS["BYTES"], text, constant=known, is_literal=True)
+
+
 def bent(value: Value, kind: SqlType) -> Value:
     """Return ``value`` as ``kind`` where the two differ only as a literal may, arrays of literals included."""
     if value.type.element is not None and kind.element is not None and isinstance(value.constant, list):

@@ -17,6 +17,8 @@ from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
+from connectors.lake.lenient_json import AS_WRITTEN, Number, Pairs, looked_up
+
 # (name, function, types of its parameters with blanks between, type of its result), in the engine's words
 Function = tuple[str, Callable[..., Any], str, str]
 NUMERIC: Final = "DECIMAL(38,9)"
@@ -122,6 +124,33 @@ def int64_of(text: str) -> int:
     if not -(2**63) <= number < 2**63:
         raise ValueError(f"Bad int64 value: {text[:40]}")
     return number
+
+
+# More digits than a FLOAT64 has behind its point, and than it has before it.
+_FINEST: Final = 1074
+_COARSEST: Final = -309
+_LONGEST: Final = Context(prec=2000)
+
+
+def rounded(value: float, digits: int) -> float:
+    """Return a FLOAT64 with so many digits behind its point: of its exact value, halves away from zero."""
+    return _cut(value, digits, ROUND_HALF_UP)
+
+
+def truncated(value: float, digits: int) -> float:
+    """Return a FLOAT64 without the digits behind these."""
+    return _cut(value, digits, ROUND_DOWN)
+
+
+def _cut(value: float, digits: int, rounding: str) -> float:
+    if not math.isfinite(value) or digits >= _FINEST:
+        return value
+    if digits < _COARSEST:
+        return math.copysign(0.0, value)
+    cut = float(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding, _LONGEST))
+    if math.isinf(cut):
+        raise ValueError("Floating point overflow in function: ROUND")
+    return cut
 
 
 def shifted(number: int, places: int) -> int:
@@ -292,39 +321,16 @@ def _read_element(element: str, text: str, place: int, found: dict[str, int]) ->
 _LONG: Final = 1e15
 
 
-class _Number(str):
-    """A number of JSON as it is written."""
-
-    __slots__ = ()
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """The members of an object as they are written, some perhaps twice."""
-
-
-def no_constant(text: str) -> Any:
-    """Refuse what only Python takes for a number of JSON."""
-    raise ValueError(f"{text} is no JSON")
-
-
-_AS_WRITTEN: Final = json.JSONDecoder(
-    object_pairs_hook=_Pairs, parse_int=_Number, parse_float=_Number, parse_constant=no_constant
-)
-
-
-_LAST_COMMA: Final = re.compile(r'("(?:[^"\\]|\\.)*")|,(?=\s*[\]}])')
-
-
 def json_of(text: str) -> str:
     """Return JSON as Google keeps it: members in order of their names, of two of a name the first."""
     try:
-        return _canonical(_AS_WRITTEN.decode(text))
+        return _canonical(AS_WRITTEN.decode(text))
     except RecursionError as exc:
         raise ValueError("JSON nests too deep") from exc
 
 
 def _canonical(value: Any) -> str:
-    if isinstance(value, _Pairs):
+    if isinstance(value, Pairs):
         members: dict[str, Any] = {}
         for name, member in value:
             members.setdefault(name, member)
@@ -332,7 +338,7 @@ def _canonical(value: Any) -> str:
         return "{" + ",".join(f"{quote_json(name)}:{_canonical(member)}" for name, member in ordered) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_canonical, value)) + "]"
-    if isinstance(value, _Number):
+    if isinstance(value, Number):
         return _canonical_number(value)
     return quote_json(value) if isinstance(value, str) else json.dumps(value)
 
@@ -362,37 +368,38 @@ def quote_json(text: str) -> str:
     return json.dumps(text, ensure_ascii=False)
 
 
-def _looked_up(text: str, path: str) -> Any:
-    """Return what stands at ``path`` (JSON, names and numbers) of a text, which may go on after its JSON."""
-    bare = text.lstrip(" \t\n\r")
-    try:
-        value, _ = _AS_WRITTEN.raw_decode(bare)
-    except ValueError:
-        try:
-            # Google's reader takes a comma after the last element.
-            value, _ = _AS_WRITTEN.raw_decode(_LAST_COMMA.sub(lambda match: match[1] or "", bare))
-        except (ValueError, RecursionError):
-            return None
-    except RecursionError:
-        return None
-    for step in json.loads(path):
-        if isinstance(value, _Pairs):
-            value = next((member for name, member in value if name == str(step)), None)
-        elif isinstance(value, list) and isinstance(step, int):
-            value = value[step] if step < len(value) else None
-        else:
-            return None
-    return value
+# Google escapes these where JSON is a STRING, and leaves them where it is of type JSON.
+_SEPARATORS: Final = {0x2028: "\\u2028", 0x2029: "\\u2029"}
+
+
+def quote_json_text(text: str) -> str:
+    """Return a text as JSON that is a STRING has it."""
+    return quote_json(text).translate(_SEPARATORS)
 
 
 def _written(value: Any) -> str:
-    if isinstance(value, _Pairs):
-        return "{" + ",".join(f"{quote_json(name)}:{_written(member)}" for name, member in value) + "}"
+    if isinstance(value, Pairs):
+        return "{" + ",".join(f"{quote_json_text(name)}:{_written(member)}" for name, member in value) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(_written, value)) + "]"
-    if isinstance(value, _Number):
+    if isinstance(value, Number):
         return str(value)
-    return quote_json(value) if isinstance(value, str) else json.dumps(value)
+    return quote_json_text(value) if isinstance(value, str) else json.dumps(value)
+
+
+def json_again(text: str, is_text: bool) -> str:
+    """Return JSON that the engine wrote as Google writes it, a STRING of it where ``is_text``."""
+    return _rewritten(AS_WRITTEN.decode(text), quote_json_text if is_text else quote_json)
+
+
+def _rewritten(value: Any, quote: Callable[[str], str]) -> str:
+    if isinstance(value, Pairs):
+        return "{" + ",".join(f"{quote(name)}:{_rewritten(member, quote)}" for name, member in value) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(_rewritten(item, quote) for item in value) + "]"
+    if isinstance(value, Number):
+        return json_float_text(float(value)) if set(".eE") & set(value) else str(value)
+    return quote(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _scalar_text(value: Any) -> str | None:
@@ -401,28 +408,28 @@ def _scalar_text(value: Any) -> str | None:
 
 def json_text_value(text: str, path: str) -> str | None:
     """Return the scalar at a path of a JSON text, numbers as they are written."""
-    value = _looked_up(text, path)
+    value = looked_up(text, path)
     return None if isinstance(value, list) else _scalar_text(value)
 
 
 def json_text_query(text: str, path: str) -> str | None:
     """Return the JSON at a path of a JSON text, numbers as they are written."""
-    value = _looked_up(text, path)
+    value = looked_up(text, path)
     return None if value is None else _written(value)
 
 
 def json_text_query_array(text: str, path: str) -> list[str] | None:
     """Return the elements of the array at a path of a JSON text."""
-    value = _looked_up(text, path)
-    if isinstance(value, _Pairs) or not isinstance(value, list):
+    value = looked_up(text, path)
+    if isinstance(value, Pairs) or not isinstance(value, list):
         return None
     return [_written(item) for item in value]
 
 
 def json_text_value_array(text: str, path: str) -> list[str | None] | None:
     """Return the scalars of the array at a path of a JSON text."""
-    value = _looked_up(text, path)
-    if isinstance(value, _Pairs) or not isinstance(value, list):
+    value = looked_up(text, path)
+    if isinstance(value, Pairs) or not isinstance(value, list):
         return None
     if any(isinstance(item, list) for item in value):
         return None
@@ -442,6 +449,8 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
     ("refeed_numeric_div", numeric_whole_quotient, f"{NUMERIC} {NUMERIC}", NUMERIC),
     ("refeed_float_text", float_text, "DOUBLE", "VARCHAR"),
     ("refeed_int64", int64_of, "VARCHAR", "BIGINT"),
+    ("refeed_round", rounded, "DOUBLE BIGINT", "DOUBLE"),
+    ("refeed_trunc", truncated, "DOUBLE BIGINT", "DOUBLE"),
     ("refeed_shift", shifted, "BIGINT BIGINT", "BIGINT"),
     ("refeed_translate", translated, "VARCHAR VARCHAR VARCHAR", "VARCHAR"),
     ("refeed_reverse", lambda text: text[::-1], "VARCHAR", "VARCHAR"),
@@ -455,6 +464,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
     ("refeed_time", time_of, "VARCHAR", "TIME"),
     ("refeed_parsed", parsed, "VARCHAR VARCHAR", "TIMESTAMP"),
     ("refeed_json", json_of, "VARCHAR", "VARCHAR"),
+    ("refeed_json_again", json_again, "VARCHAR BOOLEAN", "VARCHAR"),
     ("refeed_json_value", json_text_value, "VARCHAR VARCHAR", "VARCHAR"),
     ("refeed_json_query", json_text_query, "VARCHAR VARCHAR", "VARCHAR"),
     ("refeed_json_query_array", json_text_query_array, "VARCHAR VARCHAR", "VARCHAR[]"),

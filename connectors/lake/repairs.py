@@ -22,9 +22,10 @@ from connectors.lake.functions import (
     float_of,
     float_text,
     json_float_text,
-    no_constant,
     quote_json,
+    quote_json_text,
 )
+from connectors.lake.lenient_json import no_constant
 
 _INT64: Final = range(-(2**63), 2**63)
 _UINT64: Final = range(2**64)
@@ -207,7 +208,7 @@ def _add_keys(  # noqa: PLR0917 - what goes along
 
 
 def _escaped(name: str) -> str:
-    quoted = quote_json(name)
+    quoted = quote_json_text(name)
     return quoted if "." in name or quoted != f'"{name}"' else name
 
 

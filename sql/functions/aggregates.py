@@ -1,6 +1,7 @@
 """Functions over many rows: aggregates and what needs OVER."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from sql.datatypes import FLOAT64, INT64, SqlType
 from sql.functions.registry import DISTINCT, ORDER, OVER, Render, Table
@@ -9,6 +10,8 @@ from sql.values import LakeGapError, Value
 TABLE = Table()
 _a = TABLE.aggregate
 _w = TABLE.window
+# A power of two: only the last digits of the least numbers get lost.
+_SMALL: Final = 2.0**-100
 
 
 def _mean(args: Sequence[Value]) -> SqlType:
@@ -18,16 +21,26 @@ def _mean(args: Sequence[Value]) -> SqlType:
 def _average(args: Sequence[Value]) -> str:
     if args[0].type.name not in {"INT64", "FLOAT64"}:
         raise LakeGapError(f"AVG of {args[0].type}")
-    return f"avg({DISTINCT}{args[0].lake})"
+    if args[0].type == INT64:
+        return f"avg({DISTINCT}{args[0].lake})"
+    return _overflowing("avg", args[0].lake, "{small}")
 
 
 def _sum(args: Sequence[Value]) -> str:
     text = args[0].lake
     if args[0].type != FLOAT64:
         return f"sum({DISTINCT}{text})"
-    total = f"sum({DISTINCT}{text}){OVER}"
+    return _overflowing(
+        "sum", text, "CASE WHEN isinf({small}) THEN error('Floating point overflow') ELSE {small} END"
+    )
+
+
+def _overflowing(name: str, text: str, otherwise: str) -> str:
+    """Return an aggregate of FLOAT64 that is computed with small numbers where only its way leads beyond them."""
+    whole = f"{name}({DISTINCT}{text}){OVER}"
+    small = f"({name}({DISTINCT}{text} * {_SMALL!r}){OVER} / {_SMALL!r})"
     finite = f"coalesce(bool_and(isfinite({text})){OVER}, TRUE)"
-    return f"CASE WHEN isinf({total}) AND {finite} THEN error('Floating point overflow') ELSE {total} END"
+    return f"CASE WHEN NOT isfinite({whole}) AND {finite} THEN {otherwise.format(small=small)} ELSE {whole} END"
 
 
 def _least(args: Sequence[Value]) -> str:

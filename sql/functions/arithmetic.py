@@ -36,12 +36,14 @@ def _no_null(name: str) -> Render:
 
 def _rounded(name: str) -> Render:
     def render(args: Sequence[Value]) -> str:
-        if not all(arg.type.name in {"INT64", "FLOAT64"} for arg in args):
+        if not all(arg.type.name in {"INT64", "FLOAT64", "NULL"} for arg in args[:2]):
             raise LakeGapError(f"{name.upper()} of {args[0].type}")
-        if len(args) > 1 and (name != "round" or not isinstance(args[1].constant, int)):
-            raise LakeGapError(f"{name.upper()} with that many arguments")
-        digits = f", {args[1].constant}" if len(args) > 1 else ""
-        return f"{name}(CAST({args[0].lake} AS DOUBLE){digits})"
+        if len(args) == 1:
+            return f"{name}(CAST({args[0].lake} AS DOUBLE))"
+        if len(args) > 2:
+            raise LakeGapError(f"{name.upper()} with a mode")
+        # The engine multiplies by a power of ten first, and 2.675 becomes 267.5.
+        return f"refeed_{name}(CAST({args[0].lake} AS DOUBLE), CAST({args[1].lake} AS BIGINT))"
 
     return render
 
@@ -113,6 +115,13 @@ def _tried(operator: str) -> Render:
     return render
 
 
+def _nullif(args: Sequence[Value]) -> str:
+    if _common(args) == FLOAT64:
+        # The engine holds NaN for equal to itself.
+        return fill("CASE WHEN {0} = {1} AND NOT isnan(CAST({0} AS DOUBLE)) THEN NULL ELSE {0} END", args)
+    return fill("nullif({0}, {1})", args)
+
+
 def _slice(args: Sequence[Value]) -> str:
     if not all(isinstance(arg.constant, int) and arg.constant >= 0 for arg in args[1:]):
         raise LakeGapError("ARRAY_SLICE with negative or computed offsets")
@@ -147,7 +156,7 @@ def _logarithm(name: str) -> Render:
 _s("IF", "BOOL T T", lambda args: _common(args[1:]), "CASE WHEN {0} THEN {1} ELSE {2} END")
 _s("IFNULL", "T T", _common, "coalesce({0}, {1})")
 _s("COALESCE", "T *T", _common, "coalesce({*})")
-_s("NULLIF", "T T", "T0", "nullif({0}, {1})")
+_s("NULLIF", "T T", "T0", _nullif)
 # It has whatever type is wanted of it.
 _s("ERROR", "STRING", "NULL", "error({0})")
 _s("GENERATE_UUID", "", "STRING", "CAST(gen_random_uuid() AS VARCHAR)")

@@ -54,6 +54,29 @@ def _valid(text: str) -> str:
     return f"CASE WHEN json_valid({text}) AND NOT regexp_matches({text}, '{_ODD}') THEN {text} END"
 
 
+# What the engine writes in another way than Google: numbers with a fraction or an exponent, control characters,
+# U+2028 and U+2029.
+_OTHERWISE: Final = "[0-9][.eE]|\\\\u00|[\u2028\u2029]"
+
+
+def _again(json_text: str, *, is_text: bool) -> str:
+    """Return JSON that the engine wrote as Google writes it: as STRING (``is_text``) or of type JSON."""
+    found = f"CAST({json_text} AS VARCHAR)"
+    ours = f"refeed_json_again({found}, {str(is_text).upper()})"
+    return f"CASE WHEN regexp_matches({found}, '{_OTHERWISE}') THEN {ours} ELSE {found} END"
+
+
+def inside(found: str) -> str:
+    """Return a part of a JSON value that the engine cut out, its numbers written as Google writes them."""
+    return f"CAST({_again(found, is_text=False)} AS JSON)"
+
+
+def _counts(args: Sequence[Value]) -> bool:
+    """Say whether a step of the path is a number: an element of an array, or a member whose name it is."""
+    path = args[1].constant if len(args) > 1 else "$"
+    return isinstance(path, str) and any(str(step).isdigit() for step in parse_json_path(path))
+
+
 def _steps(args: Sequence[Value], *, is_legacy: bool = False) -> str:
     """Return the path as a function of ours takes it.
 
@@ -80,7 +103,7 @@ def lake_path(args: Sequence[Value]) -> str:
     for step in parse_json_path(path):
         if isinstance(step, int):
             out.append(f"[{step}]")
-        elif '"' in step:
+        elif '"' in step or not step:
             raise LakeGapError(f"the JSON path {path!r}")
         else:
             out.append(f'."{step}"')
@@ -90,13 +113,14 @@ def lake_path(args: Sequence[Value]) -> str:
 def _value(*, is_legacy: bool = False) -> Render:
     def render(args: Sequence[Value]) -> str:
         steps, text, path = _steps(args, is_legacy=is_legacy), args[0].lake, lake_path(args)
-        if args[0].type.name == "JSON":
-            kind = f"json_type({text}, {path})"
-            return f"CASE WHEN {kind} NOT IN ('OBJECT', 'ARRAY') THEN json_extract_string({text}, {path}) END"
-        ours, valid = f"refeed_json_value({text}, {steps})", _valid(text)
-        native = f"CASE json_type({valid}, {path}) WHEN 'OBJECT' THEN NULL WHEN 'ARRAY' THEN NULL "
-        native += f"WHEN 'DOUBLE' THEN {ours} ELSE json_extract_string({valid}, {path}) END"
-        return f"CASE WHEN {valid} IS NOT NULL THEN {native} ELSE {ours} END"
+        is_json = args[0].type.name == "JSON"
+        ours = f"refeed_json_value({f'CAST({text} AS VARCHAR)' if is_json else text}, {steps})"
+        valid = text if is_json else _valid(text)
+        missing = f"WHEN json_type({valid}, {path}) IS NULL THEN {ours} " if _counts(args) else ""
+        kind = f"json_type({valid}, {path})"
+        native = f"CASE {missing}WHEN {kind} IN ('OBJECT', 'ARRAY') THEN NULL "
+        native += f"WHEN {kind} = 'DOUBLE' THEN {ours} ELSE json_extract_string({valid}, {path}) END"
+        return native if is_json else f"CASE WHEN {valid} IS NOT NULL THEN {native} ELSE {ours} END"
 
     return render
 
@@ -105,10 +129,15 @@ def _query(*, is_legacy: bool = False) -> Render:
     def render(args: Sequence[Value]) -> str:
         steps, text, path = _steps(args, is_legacy=is_legacy), args[0].lake, lake_path(args)
         if args[0].type.name == "JSON":
-            return f"json_extract({text}, {path})"
+            found = f"json_extract({text}, {path})"
+            if _counts(args):
+                found = f"coalesce({found}, CAST(refeed_json_query(CAST({text} AS VARCHAR), {steps}) AS JSON))"
+            return inside(found)
         valid = _valid(text)
         found = f"CAST(json_extract({valid}, {path}) AS VARCHAR)"
-        plain = f"{valid} IS NOT NULL AND NOT coalesce(regexp_matches({found}, '[0-9][.eE]'), FALSE)"
+        is_missing = f"{found} IS NOT NULL AND " if _counts(args) else ""
+        odd = f"coalesce(regexp_matches({found}, '{_OTHERWISE}'), FALSE)"
+        plain = f"{is_missing}{valid} IS NOT NULL AND NOT {odd}"
         # JSON null is SQL's NULL for strings, and stays JSON null for JSON.
         return f"CASE WHEN {plain} THEN nullif({found}, 'null') ELSE refeed_json_query({text}, {steps}) END"
 
@@ -119,7 +148,7 @@ def _query_array(*, is_legacy: bool = False) -> Render:
     def render(args: Sequence[Value]) -> str:
         steps, text, path = _steps(args, is_legacy=is_legacy), args[0].lake, lake_path(args)
         if args[0].type.name == "JSON":
-            items = f"json_extract({text}, {path[:-1]}[*]')"
+            items = f"list_transform(json_extract({text}, {path[:-1]}[*]'), lambda j: {inside('j')})"
             return f"CASE WHEN json_type({text}, {path}) = 'ARRAY' THEN {items} END"
         return f"refeed_json_query_array({text}, {steps})"
 
@@ -133,7 +162,10 @@ def _value_array(*, is_legacy: bool = False) -> Render:
             return f"refeed_json_value_array({text}, {steps})"
         array = f"CAST(json_extract({text}, {path}) AS JSON[])"
         scalars = f"len(list_filter({array}, lambda j: json_type(j) IN ('OBJECT', 'ARRAY'))) = 0"
+        ours = f"refeed_json_value_array(CAST({text} AS VARCHAR), {steps})"
+        odd = f"regexp_matches(CAST({array} AS VARCHAR), '{_OTHERWISE}')"
         items = f"list_transform({array}, lambda j: json_extract_string(j, '$'))"
+        items = f"CASE WHEN {odd} THEN {ours} ELSE {items} END"
         return f"CASE WHEN json_type({text}, {path}) = 'ARRAY' AND {scalars} THEN {items} END"
 
     return render
@@ -152,7 +184,9 @@ def _to_json(args: Sequence[Value]) -> str:
     kind = args[0].type
     if len(args) > 1 or not _is_plain(kind):
         raise LakeGapError(f"JSON of {kind}")
-    text = f"coalesce(to_json({args[0].lake}), 'null')"
+    if kind.name == "JSON":
+        return f"coalesce({args[0].lake}, CAST('null' AS JSON))"
+    text = inside(f"coalesce(to_json({args[0].lake}), 'null')")
     # Google keeps the members of a JSON value in the order of their names.
     return f"CAST(refeed_json(CAST({text} AS VARCHAR)) AS JSON)" if "STRUCT" in str(kind) else text
 
@@ -161,7 +195,9 @@ def _to_json_string(args: Sequence[Value]) -> str:
     kind = args[0].type
     if len(args) > 1 or not _is_plain(kind):
         raise LakeGapError(f"JSON of {kind}")
-    return f"CAST(coalesce(to_json({_written(args[0].lake, kind)}), 'null') AS VARCHAR)"
+    if kind.name == "JSON":
+        return f"coalesce(CAST({args[0].lake} AS VARCHAR), 'null')"
+    return _again(f"coalesce(to_json({_written(args[0].lake, kind)}), 'null')", is_text=True)
 
 
 def _written(lake: str, kind: SqlType, depth: int = 0) -> str:

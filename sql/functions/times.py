@@ -170,20 +170,22 @@ def _parsed(kind: str) -> Render:
     return render
 
 
-def _difference(*, of_timestamps: bool) -> Render:
+def _difference(name: str) -> Render:
     def render(args: Sequence[Value]) -> str:
         unit = part_of(args[2])
+        # DATE_DIFF of two TIMESTAMP is TIMESTAMP_DIFF.
+        of_timestamps = name == "TIMESTAMP_DIFF" or "TIMESTAMP" in {args[0].type.name, args[1].type.name}
         if unit in {"ISOYEAR", "NANOSECOND"}:
             raise LakeGapError(f"a difference in {unit}")
         # TIMESTAMP_DIFF counts whole units; the others count the borders between.
-        name = "date_sub" if of_timestamps else "date_diff"
+        call = "date_sub" if of_timestamps else "date_diff"
         low, high = (arg.lake for arg in (args[1], args[0]))
         if not of_timestamps:
             low, high = f"CAST({low} AS TIMESTAMP)", f"CAST({high} AS TIMESTAMP)"
         if "WEEK" in unit:
             low, high = truncation(low, unit), truncation(high, unit)
             return f"date_diff('day', {low}, {high}) // 7"
-        return f"{name}('{unit.lower()}', {low}, {high})"
+        return f"{call}('{unit.lower()}', {low}, {high})"
 
     return render
 
@@ -242,9 +244,9 @@ _s("TIMESTAMP_ADD", "TIMESTAMP INTERVAL", "TIMESTAMP", _moved("+", "TIMESTAMPTZ"
 _s("TIMESTAMP_SUB", "TIMESTAMP INTERVAL", "TIMESTAMP", _moved("-", "TIMESTAMPTZ"))
 _s("TIME_ADD", "TIME INTERVAL", "TIME", _moved("+", "TIME"))
 _s("TIME_SUB", "TIME INTERVAL", "TIME", _moved("-", "TIME"))
-_s("DATE_DIFF", "MOMENT MOMENT PART", "INT64", _difference(of_timestamps=False))
-_s("DATETIME_DIFF", "DATETIME DATETIME PART", "INT64", _difference(of_timestamps=False))
-_s("TIMESTAMP_DIFF", "TIMESTAMP TIMESTAMP PART", "INT64", _difference(of_timestamps=True))
+_s("DATE_DIFF", "MOMENT MOMENT PART", "INT64", _difference("DATE_DIFF"))
+_s("DATETIME_DIFF", "DATETIME DATETIME PART", "INT64", _difference("DATETIME_DIFF"))
+_s("TIMESTAMP_DIFF", "TIMESTAMP TIMESTAMP PART", "INT64", _difference("TIMESTAMP_DIFF"))
 _s("TIME_DIFF", "TIME TIME PART", "INT64")
 _s("DATE_TRUNC", "MOMENT PART ?STRING", "T0", _truncated_like)
 _s("DATETIME_TRUNC", "DATETIME PART", "T0", _truncated_like)
