@@ -72,6 +72,8 @@ _GROWING: Final[dict[str, int | None]] = {
 MAX_GROWTH: Final = 10_000
 _DAYS: Final = frozenset({"DAY", "WEEK", "ISOWEEK", "MONTH", "QUARTER", "YEAR", "ISOYEAR"})
 _CLOCK: Final = frozenset({"NANOSECOND", "MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR"})
+# The date parts that EXTRACT alone takes.
+_ONLY_EXTRACTED: Final = frozenset({"DATE", "DATETIME", "TIME", "DAYOFWEEK", "DAYOFYEAR"})
 # The date parts of functions that do not take all: https://cloud.google.com/bigquery/docs/reference/standard-sql/
 _UNITS: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("DATE_ADD", "DATE_SUB"), _DAYS),
@@ -134,8 +136,11 @@ class CallBinding:
         args = ArgumentBinding(self._binder, node, self._scope).bind(function)
         if args is None:
             return BROKEN
+        before = self._binder.fault_count
         self._check_units(function, args)
         self._check_paths(function, args)
+        if self._binder.fault_count > before:
+            return BROKEN
         if any(not arg.type.is_known for arg in args):
             return Value(function.result(args) if function.kind != "window" or args else UNKNOWN, "NULL")
         known = self._known(function, args)
@@ -228,6 +233,9 @@ class CallBinding:
     def _check_units(self, function: Function, args: list[Value]) -> None:
         """Refuse a date part that the function does not take: a DATE has no hours, a TIMESTAMP no months."""
         kind = args[0].type.name if args else ""
+        for value in args if "PART" in function.parameters else ():
+            if value.lake == "NULL" and value.type == STRING and value.constant in _ONLY_EXTRACTED:
+                self._fault("date_part", f"{function.name} does not take {value.constant}.")
         units = _UNITS.get(function.name) or (_UNITS["DATE_ADD"] if kind == "DATE" else None)
         if function.name == "DATE_DIFF" and kind == "TIMESTAMP":
             units = _UNITS["TIMESTAMP_DIFF"]

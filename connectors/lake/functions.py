@@ -146,7 +146,7 @@ def _cut(value: float, digits: int, rounding: str) -> float:
     if not math.isfinite(value) or digits >= _FINEST:
         return value
     if digits < _COARSEST:
-        return math.copysign(0.0, value)
+        return 0.0
     cut = float(Decimal(value).quantize(Decimal(1).scaleb(-digits), rounding, _LONGEST))
     if math.isinf(cut):
         raise ValueError("Floating point overflow in function: ROUND")

@@ -81,11 +81,23 @@ def _divided(args: Sequence[Value]) -> str:
 
 
 def _whole_quotient(args: Sequence[Value]) -> str:
+    _check_whole(args)
     call = "refeed_numeric_div({0}, {1})" if args[0].type == NUMERIC else "({0} // {1})"
     return fill(call, args)
 
 
+def _check_whole(args: Sequence[Value]) -> None:
+    """Refuse what Google takes no whole quotient and no remainder of.
+
+    Raises:
+        LakeGapError: it is neither INT64 nor NUMERIC.
+    """
+    if any(arg.type not in {INT64, NUMERIC} for arg in args):
+        raise LakeGapError(f"of {args[0].type}")
+
+
 def _remainder(args: Sequence[Value]) -> str:
+    _check_whole(args)
     if args[0].type == INT64 and (not args[1].is_literal or args[1].constant == -1):
         # The engine fails for the least number by -1.
         return fill("CASE WHEN {1} = -1 THEN {0} - {0} ELSE {0} % {1} END", args)
@@ -106,6 +118,8 @@ def _times(args: Sequence[Value]) -> str:
 
 def _tried(operator: str) -> Render:
     def render(args: Sequence[Value]) -> str:
+        if not all(arg.type.is_number for arg in args):
+            raise LakeGapError(f"of {args[0].type}")
         text = f"TRY({args[0].lake} {operator} {args[1].lake})"
         if FLOAT64 not in {args[0].type, args[1].type}:
             return text
@@ -126,6 +140,12 @@ def _slice(args: Sequence[Value]) -> str:
     if not all(isinstance(arg.constant, int) and arg.constant >= 0 for arg in args[1:]):
         raise LakeGapError("ARRAY_SLICE with negative or computed offsets")
     return f"list_slice({args[0].lake}, {args[1].constant + 1}, {args[2].constant + 1})"
+
+
+def _chained(args: Sequence[Value]) -> str:
+    if any(arg.type.element is None for arg in args):
+        raise LakeGapError(f"of {args[0].type}")
+    return "(" + " || ".join(arg.lake for arg in args) + ")"
 
 
 def _bits(args: Sequence[Value]) -> str:
@@ -224,7 +244,7 @@ _s("PARSE_NUMERIC", "STRING", "NUMERIC")
 _s("PARSE_BIGNUMERIC", "STRING", "BIGNUMERIC")
 
 _s("ARRAY_LENGTH", "ARRAY", "INT64", "len({0})")
-_s("ARRAY_CONCAT", "T *T", _common, lambda args: "(" + " || ".join(arg.lake for arg in args) + ")")
+_s("ARRAY_CONCAT", "T *T", _common, _chained)
 _s("ARRAY_REVERSE", "ARRAY", "T0", "list_reverse({0})")
 _s(
     "ARRAY_FIRST",

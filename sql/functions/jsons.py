@@ -163,7 +163,7 @@ def _value_array(*, is_legacy: bool = False) -> Render:
         array = f"CAST(json_extract({text}, {path}) AS JSON[])"
         scalars = f"len(list_filter({array}, lambda j: json_type(j) IN ('OBJECT', 'ARRAY'))) = 0"
         ours = f"refeed_json_value_array(CAST({text} AS VARCHAR), {steps})"
-        odd = f"regexp_matches(CAST({array} AS VARCHAR), '{_OTHERWISE}')"
+        odd = f"regexp_matches(CAST(json_extract({text}, {path}) AS VARCHAR), '{_OTHERWISE}')"
         items = f"list_transform({array}, lambda j: json_extract_string(j, '$'))"
         items = f"CASE WHEN {odd} THEN {ours} ELSE {items} END"
         return f"CASE WHEN json_type({text}, {path}) = 'ARRAY' AND {scalars} THEN {items} END"

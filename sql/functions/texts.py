@@ -196,6 +196,12 @@ def _by_code_points(native: str, other: str) -> Render:
     return _only_text(f"CASE WHEN octet_length(encode({{0}})) = length({{0}}) THEN {native} ELSE {other} END")
 
 
+def _instr(args: Sequence[Value]) -> str:
+    if len(args) > 2:
+        raise LakeGapError("with a position")
+    return _only_text("strpos({0}, {1})")(args)
+
+
 def _repeated(args: Sequence[Value]) -> str:
     wrong = "WHEN {0} IS NOT NULL AND {1} < 0 THEN error('Repetition of a negative number')"
     return fill(f"CASE {wrong} ELSE repeat({{0}}, {{1}}) END", args)
@@ -226,12 +232,12 @@ _s("CHAR_LENGTH", "STRING", "INT64", "length({0})")
 _s("CHARACTER_LENGTH", "STRING", "INT64", "length({0})")
 _s("BYTE_LENGTH", "STR", "INT64", _by_type("octet_length(encode({0}))", "octet_length({0})"))
 _s("OCTET_LENGTH", "STR", "INT64", _by_type("octet_length(encode({0}))", "octet_length({0})"))
-_s("STARTS_WITH", "T T", "BOOL", _by_type("starts_with({0}, {1})", "starts_with(hex({0}), hex({1}))"))
-_s("ENDS_WITH", "T T", "BOOL", _by_type("ends_with({0}, {1})", "ends_with(hex({0}), hex({1}))"))
+_s("STARTS_WITH", "STR STR", "BOOL", _by_type("starts_with({0}, {1})", "starts_with(hex({0}), hex({1}))"))
+_s("ENDS_WITH", "STR STR", "BOOL", _by_type("ends_with({0}, {1})", "ends_with(hex({0}), hex({1}))"))
 _s("CONTAINS_SUBSTR", "ANY STRING", "BOOL", named="json_scope")
 _s("SEARCH", "ANY STRING", "BOOL", named="json_scope analyzer analyzer_options")
-_s("STRPOS", "T T", "INT64", _only_text("strpos({0}, {1})"))
-_s("INSTR", "T T ?INT64 ?INT64", "INT64", {2: "strpos({0}, {1})"})
+_s("STRPOS", "STR STR", "INT64", _only_text("strpos({0}, {1})"))
+_s("INSTR", "STR STR ?INT64 ?INT64", "INT64", _instr)
 _s("TRIM", "STR ?STR", "T0", _trimmed("trim"))
 _s("LTRIM", "STR ?STR", "T0", _trimmed("ltrim"))
 _s("RTRIM", "STR ?STR", "T0", _trimmed("rtrim"))
@@ -246,7 +252,7 @@ _s("CONCAT", "STR *STR", "T0", lambda args: "(" + " || ".join(arg.lake for arg i
 _s("REPEAT", "STR INT64", "T0", _repeated)
 _s(
     "REPLACE",
-    "T T T",
+    "STR STR STR",
     "T0",
     _only_text("CASE WHEN {1} = '' AND {2} IS NOT NULL THEN {0} ELSE replace({0}, {1}, {2}) END"),
 )

@@ -1,7 +1,8 @@
 """The answers of Google's engine to the grid: how they are recorded, and how the lake's are compared with them.
 
 ``python -m tests.sql.answers record`` asks what is not recorded yet and forgets what left the grid;
-``python -m tests.sql.answers ask SEED`` asks about new combinations and compares at once. Both need the
+``python -m tests.sql.answers ask SEED`` asks about calls made from the registry and about new combinations of the
+grid, and compares at once. Both need the
 dependency group ``oracle``.
 """
 
@@ -10,8 +11,8 @@ import json
 import math
 import re
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -29,6 +30,7 @@ from sql.validate import Policy, QueryRefusedError, ValidatedQuery
 from sql.verdict import judge_query
 from tests.sql import grid
 from tests.sql.judge import Judge, JudgeError, render_float, render_numeric
+from tests.sql.questions import FORMS, Questions, in_batches, kind_of
 
 RECORD: Final = Path(__file__).parent / "answers.jsonl.gz"
 ACCEPTED: Final = Path(__file__).parent / "accepted_differences.txt"
@@ -161,6 +163,8 @@ class Lake:
             query = judge_query(sql, {}, policy)
         except QueryRefusedError as exc:
             return f"refused: {exc.violations[0].code}"
+        except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as exc:
+            return f"broken: the gate fails with {type(exc).__name__}: {exc}"
         if query.lake_violations:
             return f"refused: {query.lake_violations[0].message[:80]}"
         return query
@@ -175,13 +179,13 @@ class Lake:
     ) -> list[list[str]] | None:
         try:
             return self._run(query, cases, kinds)
-        except duckdb.Error:
+        except (duckdb.Error, UnicodeDecodeError):
             return None
 
     def _rows(self, query: ValidatedQuery, cases: list[grid.Case], kinds: tuple[str, ...]) -> str:
         try:
             return ";".join(",".join(row) for row in self._run(query, cases, kinds))
-        except duckdb.Error as exc:
+        except (duckdb.Error, UnicodeDecodeError) as exc:  # the engine cuts a message within a character
             planning = duckdb.BinderException | duckdb.ParserException | duckdb.CatalogException
             return f"broken: {str(exc)[:200]}" if isinstance(exc, planning) else "error"
 
@@ -331,19 +335,51 @@ def record() -> None:
     RECORD.write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
 
 
+def ask_cases(judge: Judge, cases: list[grid.Case]) -> dict[str, list[str]]:
+    """Return the answers to cases as ``ask_case`` does, many expressions a query, alone where one fails."""
+    texts = [f"SELECT {case.literal}" for case in cases]
+    texts += [case.by_columns for case in cases if case.columns]
+    found: dict[str, str] = {}
+    for batch in in_batches(texts, 8):
+        found.update(_ask_together(judge, batch))
+    answers: dict[str, list[str]] = {}
+    for case in cases:
+        literal = found[f"SELECT {case.literal}"]
+        columns = found[case.by_columns] if case.columns else literal
+        answers[case.literal] = [literal] if literal == columns else [literal, columns]
+    return answers
+
+
+def _ask_together(judge: Judge, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    try:
+        row = judge.answer(f"SELECT {', '.join(f'({text})' for text in texts)}")[0]
+    except JudgeError:
+        if len(texts) == 1:
+            yield texts[0], ask(judge, texts[0])
+            return
+        middle = len(texts) // 2
+        yield from _ask_together(judge, texts[:middle])
+        yield from _ask_together(judge, texts[middle:])
+        return
+    yield from zip(texts, row, strict=True)
+
+
 def main() -> None:
-    """Record, or ask about a seed's cases and print what differs."""
+    """Record, or ask about a seed's cases and print what differs, and of which functions how much."""
     if sys.argv[1:] == ["record"]:
         record()
         return
-    seed = int(sys.argv[2])
+    seed, count = int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 20_000
     judge, lake = Judge(), Lake()
-    cases = list(grid.cases(seed))
-    answers = {case.literal: ask_case(judge, case) for case in cases}
-    found = [case for case in compare(lake, cases, answers) if case[0] not in read_accepted()]
+    cases = list(Questions(seed).cases(count // FORMS))
+    old = list(grid.cases(seed)) if count >= 20_000 else []
+    answers = ask_cases(judge, [*cases, *old])
+    found = [case for case in compare(lake, [*cases, *old], answers) if case[0] not in read_accepted()]
     for question, theirs, mine in found:
         sys.stdout.write(f"{question}\n  Google: {theirs}\n  lake:   {mine}\n")
-    sys.stdout.write(f"seed {seed}: {len(cases)} expressions, {len(found)} answers differ\n")
+    for function, number in Counter(kind_of(question) for question, _, _ in found).most_common():
+        sys.stdout.write(f"{number:6} {function}\n")
+    sys.stdout.write(f"seed {seed}: {2 * len(cases) + len(old)} questions, {len(found)} answers differ\n")
     lake.close()
     sys.exit(1 if found else 0)
 

@@ -9,6 +9,7 @@ import pytest
 
 from tests.sql import grid
 from tests.sql.answers import Lake, compare, compare_queries, is_same, read_accepted, read_answers
+from tests.sql.questions import Questions
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +82,10 @@ GOOGLES_ANSWERS = [
     ("JSON_QUERY_ARRAY(JSON '[1e-7]')", "[json 1e-07]"),
     ("JSON_VALUE_ARRAY(JSON '[1e16,1.0]')", '["1e+16","1.0"]'),
     ('JSON_QUERY(JSON \'{"b":[1e15]}\', \'$.b\')', "json [1e+15]"),
+    ("DATETIME_TRUNC(DATETIME '2024-02-03 10:11:12', DAYOFWEEK)", "refused: date_part"),
+    ("TIME_ADD(TIME '10:00:00', INTERVAL 1 YEAR)", "refused: date_part"),
+    ("STARTS_WITH(1.15, 1e16)", "refused: type_mismatch"),
+    ("ROUND(-0.0, -400)", "0.0f"), ("JSON_VALUE_ARRAY(JSON '1.0')", "NULL"),
     # NaN equals nothing.
     ("NULLIF(CAST('nan' AS FLOAT64), CAST('nan' AS FLOAT64))", "nanf"),
     # A number in a path is an element or a member.
@@ -136,6 +141,19 @@ def test_what_was_answered_wrong_is_answered_as_google_does(lake: Lake, expressi
 )
 def test_bytes_beside_text_and_dates_as_moments_are_refused_with_a_sentence(lake: Lake, expression: str) -> None:
     assert lake.query(f"SELECT {expression}").startswith("refused: The lake's engine can't do this: ")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    ["DIV(DATE '2024-01-01', DATE '2024-01-01')", "SAFE_MULTIPLY(b'a', b'b')", "ARRAY_CONCAT(DATE '2024-01-01')"],
+)
+def test_types_that_a_function_has_no_answer_for_are_refused(lake: Lake, expression: str) -> None:
+    assert lake.query(f"SELECT {expression}").startswith("refused: The lake's engine can't do this: ")
+
+
+def test_no_question_made_from_the_registry_breaks_the_gate(lake: Lake) -> None:
+    questions = [case.literal for case in Questions(0).cases(200)]
+    assert not [text for text in questions if lake.query(f"SELECT {text}").startswith("broken: the gate")]
 
 
 def test_text_of_a_column_beside_bytes_is_refused(lake: Lake) -> None:
