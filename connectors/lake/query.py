@@ -169,7 +169,7 @@ class _Watch:
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._ended.set()
         self._thread.join()
-        if self._reason is not None and isinstance(error, (duckdb.Error, pa.ArrowException)):
+        if self._reason is not None and isinstance(error, (duckdb.Error, pa.ArrowException, UnicodeDecodeError)):
             raise self._reason from error
 
     def _run(self) -> None:
@@ -236,3 +236,8 @@ def _our_errors(limits: QueryLimits) -> Iterator[None]:
                 f"The query needs more than {limits.memory} of memory (REFEED_QUERY_MEMORY): {reason}"
             ) from exc
         raise QueryError(f"The query failed while it ran: {exc}") from exc
+    except UnicodeDecodeError as exc:
+        # The engine's message holds a byte of a character: FROM_HEX names the one that is no digit.
+        raise QueryError(
+            "The query failed while it ran: a function got a character that it does not take."
+        ) from exc

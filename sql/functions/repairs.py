@@ -137,6 +137,13 @@ def _points(args: Sequence[Value]) -> str:
     return f"{name}({args[0].lake})"
 
 
+def _of_points(args: Sequence[Value]) -> str:
+    element = args[0].type.element
+    if element is not None and element.name not in {"INT64", "NULL"}:
+        raise LakeGapError(f"of {args[0].type}")
+    return f"refeed_text_of_points(CAST({args[0].lake} AS BIGINT[]))"
+
+
 def _format(args: Sequence[Value]) -> str:
     pattern, values = args[0].constant, list(args[1:])
     if not isinstance(pattern, str):
@@ -234,6 +241,6 @@ _s(
     {1: "refeed_initcap_words({0})", 2: "refeed_initcap({0}, {1})"},
 )
 _s("TO_CODE_POINTS", "STR", "ARRAY<INT64>", _points)
-_s("CODE_POINTS_TO_STRING", "ARRAY", "STRING", "refeed_text_of_points(CAST({0} AS BIGINT[]))")
+_s("CODE_POINTS_TO_STRING", "ARRAY", "STRING", _of_points)
 _s("SHA512", "STR", "BYTES", _of_bytes("refeed_sha512"))
 _s("FARM_FINGERPRINT", "STR", "INT64", _of_bytes("refeed_farm_fingerprint"))

@@ -70,6 +70,9 @@ class Judge:
             )
         except self._error as exc:
             raise JudgeError(str(exc)) from exc
+        except UnicodeDecodeError as exc:
+            # The engine cuts long messages, also within a character.
+            raise JudgeError("[OUT_OF_RANGE] a message that can't be read") from exc
         return [[render(cell) for cell in row.cell] for row in response.content.table_data.row]
 
 

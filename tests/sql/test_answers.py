@@ -145,7 +145,12 @@ def test_bytes_beside_text_and_dates_as_moments_are_refused_with_a_sentence(lake
 
 @pytest.mark.parametrize(
     "expression",
-    ["DIV(DATE '2024-01-01', DATE '2024-01-01')", "SAFE_MULTIPLY(b'a', b'b')", "ARRAY_CONCAT(DATE '2024-01-01')"],
+    [
+        "DIV(DATE '2024-01-01', DATE '2024-01-01')",
+        "SAFE_MULTIPLY(b'a', b'b')",
+        "ARRAY_CONCAT(DATE '2024-01-01')",
+        "CODE_POINTS_TO_STRING(['a'])",
+    ],
 )
 def test_types_that_a_function_has_no_answer_for_are_refused(lake: Lake, expression: str) -> None:
     assert lake.query(f"SELECT {expression}").startswith("refused: The lake's engine can't do this: ")

@@ -154,6 +154,18 @@ def test_a_query_stops_when_its_job_is_to_stop(tmp_path: Path, limits: QueryLimi
         list(batches)
 
 
+def test_a_query_whose_failure_the_engine_cannot_tell_fails_as_any_other(
+    tmp_path: Path, limits: QueryLimits
+) -> None:
+    snapshot = archive_of(tmp_path, "day", [1])
+
+    with (
+        pytest.raises(QueryError, match="failed while it ran"),
+        open_query(snapshot, "SELECT from_hex('\u2028')", {}, limits) as batches,
+    ):
+        list(batches)
+
+
 def test_a_query_that_fails_by_itself_says_why(tmp_path: Path, limits: QueryLimits) -> None:
     snapshot = archive_of(tmp_path, "day", [1])
 
