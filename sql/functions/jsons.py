@@ -148,7 +148,9 @@ def _query_array(*, is_legacy: bool = False) -> Render:
     def render(args: Sequence[Value]) -> str:
         steps, text, path = _steps(args, is_legacy=is_legacy), args[0].lake, lake_path(args)
         if args[0].type.name == "JSON":
-            items = f"list_transform(json_extract({text}, {path[:-1]}[*]'), lambda j: {inside('j')})"
+            items = (
+                f"list_transform(CAST(json_extract({text}, {path[:-1]}[*]') AS JSON[]), lambda j: {inside('j')})"
+            )
             return f"CASE WHEN json_type({text}, {path}) = 'ARRAY' THEN {items} END"
         return f"refeed_json_query_array({text}, {steps})"
 

@@ -139,6 +139,9 @@ def _plain_time(args: Sequence[Value]) -> str:
 
 
 def _formatted(args: Sequence[Value]) -> str:
+    if args[1].type == DATE and re.search("%[HMSTIRp]", str(args[0].constant).replace("%%", "")):
+        # Google leaves such an element as it is written.
+        raise LakeGapError("an element of the time of a DATE")
     moment, text = _plain_time(args[1:]), lake_format(args[0])
     if not args[0].constant:
         return f"CASE WHEN {moment} IS NOT NULL THEN '' END"

@@ -86,6 +86,7 @@ GOOGLES_ANSWERS = [
     ("TIME_ADD(TIME '10:00:00', INTERVAL 1 YEAR)", "refused: date_part"),
     ("STARTS_WITH(1.15, 1e16)", "refused: type_mismatch"),
     ("ROUND(-0.0, -400)", "0.0f"), ("JSON_VALUE_ARRAY(JSON '1.0')", "NULL"),
+    ("JSON_QUERY_ARRAY(CAST(NULL AS JSON))", "NULL"),
     # NaN equals nothing.
     ("NULLIF(CAST('nan' AS FLOAT64), CAST('nan' AS FLOAT64))", "nanf"),
     # A number in a path is an element or a member.
