@@ -1,9 +1,11 @@
 """A batch of messages to a batch of rows, and the refusals of those that are no row."""
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,7 +16,7 @@ from pipeline.mapping import ATTRIBUTES_FIELD, FieldPlan, taking_scalars
 from pipeline.originals import read_originals
 from pipeline.paths import counted_path
 from pipeline.schema import INGEST_TIME, Variant, row_columns
-from pipeline.values import Numbers, name_of, parse_json, to_timestamp
+from pipeline.values import NUMBER, Numbers, exact_number, name_of, parse_json, to_timestamp
 
 _INSERT, _MODIFY, _REMOVE = "INSERT", "MODIFY", "REMOVE"
 _CHANGE_KEYS: Final = {"NewImage", "OldImage", "Published", "EventId"}
@@ -161,11 +163,10 @@ class Decoder:
             event_id = to_json(event_id)
         if event_id is not None and not _has_utf8(event_id):
             raise WrongTypeError("EventId: has half a surrogate pair, which no text can hold")
-        moment = None
         try:
             moment = None if published is None else _moment(published)
-        except (ValueError, OverflowError, OSError):
-            findings.unknown["Published"] = published
+        except (ValueError, OverflowError) as exc:
+            raise WrongTypeError(f"Published: {exc}") from exc
         image = old if new is None else new
         return image or {}, (operation, moment, event_id)
 
@@ -233,11 +234,16 @@ class Decoder:
 
 
 def _moment(published: Any) -> datetime:
-    """Return the time of a change: RFC 3339, or seconds or milliseconds since 1970."""
-    if isinstance(published, float) or type(published) is int:
-        seconds = published / 1000 if published > _LAST_SECOND else published
-        return datetime.fromtimestamp(seconds, UTC)
-    return to_timestamp(published)
+    """Return the time of a change: RFC 3339, or a number since 1970, of the unit that its magnitude tells."""
+    if type(published) is str and not NUMBER.fullmatch(published):
+        return to_timestamp(published)
+    number = exact_number(published)
+    # Compared without arithmetic, which fails for very large exponents.
+    size = number.copy_abs()
+    unit = next((unit for limit, unit in _UNITS if size < limit), None)
+    if unit is None:
+        raise ValueError(f"{str(published)[:60]} is no time in nanoseconds or more")
+    return _EPOCH + timedelta(microseconds=math.floor(number * unit))
 
 
 def _has_utf8(text: str) -> bool:
@@ -250,5 +256,12 @@ def _has_utf8(text: str) -> bool:
 
 # What Arrow raises for a value that the column's type can't hold; a text with half a surrogate pair is one.
 _ARROW_FAULTS: Final = (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError, ValueError)
-# Seconds beyond this are milliseconds: the year 5138.
-_LAST_SECOND: Final = 100_000_000_000
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+# Seconds, milliseconds, microseconds, nanoseconds: below a limit, and in how many microseconds. 10^11 seconds are
+# in the year 5138, as many milliseconds in 1973.
+_UNITS: Final = (
+    (10**11, Decimal(10**6)),
+    (10**14, Decimal(10**3)),
+    (10**17, Decimal(1)),
+    (10**20, Decimal("0.001")),
+)

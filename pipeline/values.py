@@ -22,7 +22,7 @@ _NUMERIC_STEP: Final = Decimal(1).scaleb(-NUMERIC_SCALE)
 # 38 digits and one more that rounds; half goes away from zero, as in BigQuery.
 EXACT: Final = Context(prec=80, rounding=ROUND_HALF_UP)
 _WHOLE: Final = re.compile(r"-?[0-9]{1,40}")
-_NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NON_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _MAX_DURATION_SECONDS: Final = 315_576_000_000
 _DURATION: Final = re.compile(r"(-?[0-9]{1,12}(?:\.[0-9]{1,9})?)s")
@@ -169,7 +169,7 @@ def to_float(value: Any) -> float:
     if kind is str:
         if value in _NON_FINITE:
             return _NON_FINITE[value]
-        number = float(value) if _NUMBER.fullmatch(value) else float("inf")
+        number = float(value) if NUMBER.fullmatch(value) else float("inf")
         if abs(number) != float("inf"):
             return number
     raise ValueError(f"is {name_of(value)}, not a number")
@@ -230,6 +230,15 @@ def to_timestamp(value: Any) -> datetime:
     return moment
 
 
+def exact_number(value: Any) -> Decimal:
+    """Return a number as it is written, or one in a string; as a float it may have lost its last digits."""
+    if type(value) is WrittenNumber:
+        return Decimal(value.text)
+    if type(value) is int or isinstance(value, float) or (type(value) is str and NUMBER.fullmatch(value)):
+        return Decimal(str(value))
+    raise ValueError(f"is {name_of(value)}, not a number")
+
+
 def to_seconds(value: Any) -> Decimal:
     """Return the seconds of a Duration's text, such as "1.5s"."""
     match = _DURATION.fullmatch(to_text(value))
@@ -285,7 +294,7 @@ def to_numeric(value: Any) -> Decimal:
     """Return a NUMERIC: 29 digits before the point, 9 after it."""
     number = None
     is_number = isinstance(value, float | Decimal) or type(value) is int
-    if is_number or (type(value) is str and _NUMBER.fullmatch(value.strip())):
+    if is_number or (type(value) is str and NUMBER.fullmatch(value.strip())):
         with suppress(InvalidOperation):
             number = Decimal(str(value))
     if number is None:

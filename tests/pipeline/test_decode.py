@@ -1,5 +1,5 @@
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -211,7 +211,7 @@ def test_a_change_is_the_row_of_the_image_that_counts(open_decoder):
         {"NewImage": new, "OldImage": {"Name": "without a key"}},
         {"NewImage": new, "OldImage": old, "Published": 1709294400},
         {"NewImage": {}, "OldImage": old, "Published": 1709294400000, "Source": "db"},
-        {"OldImage": old, "Published": "soon"},
+        {"OldImage": old},
         {"Published": "2024-03-01T12:00:00Z"},
         {"NewImage": 5},
     ]
@@ -227,8 +227,63 @@ def test_a_change_is_the_row_of_the_image_that_counts(open_decoder):
     noon = datetime(2024, 3, 1, 12, tzinfo=UTC)
     assert [row["_stream_time"] for row in rows] == [noon, None, noon, noon, None]
     assert rows[0]["_stream_event_id"] == "e1"
-    assert [row["_unknown"] for row in rows[3:]] == ['{"Source":"db"}', '{"Published":"soon"}']
+    assert [row["_unknown"] for row in rows[3:]] == ['{"Source":"db"}', None]
     assert [(refusal.index, refusal.code) for refusal in decoded.refused] == [(5, "wrong_type"), (6, "wrong_type")]
+
+
+def decode_published(open_decoder, texts):
+    decoder = open_decoder("message M { int64 Id = 1; }", "M", variant="change_data", keys=["Id"])
+    return decoder.decode(messages(*[f'{{"NewImage": {{"Id": 1}}, "Published": {t}}}'.encode() for t in texts]))
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_the_time_of_a_change_is_read_by_its_magnitude(open_decoder, quote):
+    numbers = {
+        "1767225700": 0,
+        "1767225700.25": 250_000,
+        "1.7672257e9": 0,
+        "1767225700123": 123_000,
+        "1767225700123.5": 123_500,
+        "1767225700123456": 123_456,
+        "1767225700123456.0": 123_456,
+        "1767225700123456789": 123_456,
+        "1767225700123456789.0": 123_456,
+    }
+    decoded = decode_published(open_decoder, [f"{quote}{number}{quote}" for number in numbers])
+    second = datetime(2026, 1, 1, 0, 1, 40, tzinfo=UTC)
+    expected = [second.replace(microsecond=us) for us in numbers.values()]
+    assert [row["_stream_time"] for row in decoded.rows.to_pylist()] == expected
+    assert decoded.refused == []
+
+
+@pytest.mark.parametrize("quote", ["", '"'])
+def test_times_of_changes_before_1970_are_read_by_their_magnitude_too(open_decoder, quote):
+    numbers = ["-1", "-1000000000000", "-1000000000000000", "-1000000000000000001", "0", "-0"]
+    decoded = decode_published(open_decoder, [f"{quote}{number}{quote}" for number in numbers])
+    epoch, early = datetime(1970, 1, 1, tzinfo=UTC), datetime(1938, 4, 24, 22, 13, 20, tzinfo=UTC)
+    found = [row["_stream_time"] for row in decoded.rows.to_pylist()]
+    moment = timedelta(microseconds=1)
+    assert found == [epoch - timedelta(seconds=1), early, early, early - moment, epoch, epoch]
+
+
+def test_a_change_at_what_is_no_time_is_a_dead_letter(open_decoder):
+    texts = [
+        '"soon"',
+        '""',
+        "true",
+        "[]",
+        "{}",
+        "[1767225700]",
+        '" 1767225700"',
+        '"1767225700s"',
+        '"NaN"',
+        "1e300",
+    ]
+    texts += ['"1e400"', "10000000000000000000000", '"0001-01-01T00:00:00+01:00"', '"2026-02-30T00:00:00Z"']
+    decoded = decode_published(open_decoder, texts)
+    assert [refusal.code for refusal in decoded.refused] == ["wrong_type"] * len(texts)
+    assert all(refusal.message.startswith("Published: ") for refusal in decoded.refused)
+    assert [row["_stream_time"] for row in decode_published(open_decoder, ["null"]).rows.to_pylist()] == [None]
 
 
 def test_a_batch_without_a_row_has_the_table_s_columns(decoder):
