@@ -2,6 +2,7 @@
 
 import base64
 import json
+import math
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -19,6 +20,7 @@ from cli.terminal import err, out, print_json
 from model.entity import VIEW_SUFFIX
 from model.errors import InputError, RegistryError
 from model.settings import Settings
+from pipeline.values import number_text, numeric_text
 from sql.parameters import QueryParameter
 
 if TYPE_CHECKING:
@@ -180,17 +182,24 @@ def _to_cell(value: object) -> str:
 
 
 def _to_json(value: Any) -> Any:
-    """Return ``value`` as JSON has it: bytes as base64, times as RFC 3339 in UTC."""
+    """Return ``value`` as JSON has it: bytes as base64, times as RFC 3339 in UTC, NUMERIC as its text."""
     match value:
         case bytes():
             return base64.b64encode(value).decode()
         case datetime():
             return value.astimezone(UTC).isoformat().replace("+00:00", "Z") if value.tzinfo else value.isoformat()
-        case date() | time() | Decimal() | timedelta():
+        case date() | time() | timedelta():
             return str(value)
         case dict():
             return {key: _to_json(inner) for key, inner in value.items()}
         case list():
             return [_to_json(inner) for inner in value]
         case _:
-            return value
+            return _number_to_json(value) if isinstance(value, Decimal | float) else value
+
+
+def _number_to_json(value: Decimal | float) -> str | float:
+    """Return a NUMERIC, and a FLOAT64 that JSON has not, as the text that BigQuery's API answers."""
+    if isinstance(value, Decimal):
+        return numeric_text(value)
+    return value if math.isfinite(value) else number_text(value)

@@ -7,7 +7,6 @@ import math
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
@@ -17,6 +16,7 @@ from model.message import MAX_PUBLISH_REQUEST_BYTES, REPLAY_ATTRIBUTE, REPLAY_TA
 from model.schema import Field
 from pipeline.registry import Source
 from pipeline.schema import INGEST_TIME
+from pipeline.values import numeric_text
 from streams.topics import TOPIC_SCHEMA
 
 # The code of a dead letter whose row is in its table, and can't be published.
@@ -91,8 +91,8 @@ def encoder(field: Field) -> _Encode:
     Example:
         >>> encoder(Field("n", "INT64"))(9007199254740993)
         '9007199254740993'
-        >>> encoder(Field("n", "NUMERIC", "REPEATED"))([Decimal("1.500000000"), Decimal("1E+3")])
-        '[1.5,1000]'
+        >>> encoder(Field("n", "FLOAT64", "REPEATED"))([1.5, float("nan")])
+        '[1.5,"NaN"]'
     """
     if field.mode == "REPEATED":
         single = _single(field)
@@ -120,11 +120,6 @@ def _number(cell: float) -> str:
     return '"NaN"' if math.isnan(cell) else f'"{"-" if cell < 0 else ""}Infinity"'
 
 
-def _decimal(cell: Decimal) -> str:
-    text = format(cell, "f")
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
 def _rfc_3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
@@ -132,7 +127,7 @@ def _rfc_3339(moment: datetime) -> str:
 _SCALARS: Final[Mapping[str, _Encode]] = {
     "INT64": str,
     "FLOAT64": _number,
-    "NUMERIC": _decimal,
+    "NUMERIC": numeric_text,
     "BOOL": lambda cell: "true" if cell else "false",
     "BYTES": lambda cell: f'"{base64.b64encode(cell).decode()}"',
     "TIMESTAMP": lambda cell: f'"{_rfc_3339(cell)}"',

@@ -266,6 +266,17 @@ def number_text(value: float | Decimal) -> str:
     return texts.get(str(value), str(value))
 
 
+def numeric_text(value: Decimal) -> str:
+    """Return the text of a NUMERIC, as BigQuery's API writes it: no exponent, no zeros after its last digit.
+
+    Example:
+        >>> numeric_text(Decimal("1234.100000000")), numeric_text(Decimal("1E+3")), numeric_text(Decimal("0E-9"))
+        ('1234.1', '1000', '0')
+    """
+    text = format(value, "f")
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
 def from_text(wanted: FieldType) -> Convert | None:
     """Return a function from a text to a cell of type ``wanted``, None where the text is the cell.
 

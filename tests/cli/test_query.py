@@ -65,6 +65,30 @@ def test_json_has_one_object_a_row(refeed: Callable[..., Any], archive: LakeArch
     assert day == archive.data_files()[0].partition.date().isoformat()
 
 
+def test_numbers_in_json_are_what_bigquery_answers(refeed: Callable[..., Any], archive: LakeArchive) -> None:
+    # A NUMERIC is a text without zeros after its last digit: "9.5", "1234.1" and "1" for 9.5, 1234.10 and 1.0.
+    # https://github.com/googleapis/mcp-toolbox/pull/2084 ("matches the BigQuery REST API JSON format"). So is a
+    # FLOAT64 that JSON has no number for ("NaN", "Infinity", "-Infinity"):
+    # https://cloud.google.com/bigquery/docs/reference/standard-sql/json_functions#json_encodings
+    sql = (
+        "SELECT NUMERIC '1234.10' AS a, NUMERIC '-1' AS b, NUMERIC '0' AS c, NUMERIC '0.000000001' AS d, "
+        "NUMERIC '99999999999999999999999999999.999999999' AS e, [NUMERIC '100'] AS f, "
+        "STRUCT(NUMERIC '9.50' AS g) AS h, CAST('nan' AS FLOAT64) AS i, CAST('-inf' AS FLOAT64) AS j "
+        "FROM backup.messages LIMIT 1"
+    )
+    assert json.loads(refeed("query", sql, "--json").out, parse_constant=pytest.fail) == {
+        "a": "1234.1",
+        "b": "-1",
+        "c": "0",
+        "d": "0.000000001",
+        "e": "99999999999999999999999999999.999999999",
+        "f": ["100"],
+        "h": {"g": "9.5"},
+        "i": "NaN",
+        "j": "-Infinity",
+    }
+
+
 def test_more_rows_than_asked_for_are_cut_and_said(refeed: Callable[..., Any], archive: LakeArchive) -> None:
     result = refeed("query", "SELECT message_id FROM backup.messages", "--max-rows", "2", "--json")
     assert len(result.out.splitlines()) == 2
