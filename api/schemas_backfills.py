@@ -297,6 +297,9 @@ class PlanOut(BaseModel):
         description="Messages with an attribute that Pub/Sub refuses (keys have 1 to 256 bytes and do not begin "
         "with goog, values have 1,024 bytes at most): they would become dead letters."
     )
+    messages_with_rewritten_attributes: int | None = Field(
+        description="Messages with attributes of their own whose place the replay's tags or added attributes take."
+    )
     bounds: PlanBounds
     samples: list[PlanSample]
     subscriptions: list[PlanSubscription]

@@ -35,7 +35,8 @@ class QueryFigures:
     ``rows_by_hour`` counts by publish_time; ``is_cut`` is whether there are more topics or hours than
     :data:`MAX_GROUPS`. ``without_room``, ``without_text`` and ``refused`` count messages that Pub/Sub would
     refuse: those without room for the tags, with an attribute that has no key or no value, or with one that
-    breaks its limits. ``is_kept`` is whether the rows are kept for a create that quotes the plan.
+    breaks its limits; ``rewritten`` counts those with an attribute of their own that a tag or an added attribute
+    replaces. ``is_kept`` is whether the rows are kept for a create that quotes the plan.
     """
 
     bytes_scanned: int
@@ -52,6 +53,7 @@ class QueryFigures:
     without_room: int | None = None
     without_text: int | None = None
     refused: int | None = None
+    rewritten: int | None = None
     samples: Sequence[Mapping[str, Any]] = ()
     is_kept: bool = False
     notes: Sequence[QueryNote] = ()

@@ -20,6 +20,7 @@ from model.message import (
     MAX_ATTRIBUTE_VALUE_BYTES,
     MAX_ATTRIBUTES,
     REPLAY_TAGS,
+    TOPIC_ATTRIBUTE,
 )
 from model.moment import render_time
 from sql.validate import ValidatedQuery
@@ -50,7 +51,8 @@ class Plan:
 
     ``bytes`` are those of the payloads; ``bytes_scanned`` is the size of the files of the window that are read;
     ``rows_by_hour`` counts by publish_time. ``messages_without_room`` have no room for the tags: they would become
-    dead letters, and so would ``messages_with_refused_attributes``. ``bounds`` are the limits of a selection.
+    dead letters, and so would ``messages_with_refused_attributes``. ``messages_with_rewritten_attributes`` have
+    attributes of their own that tags or added ones replace. ``bounds`` are the limits of a selection.
     ``price_usd`` is the query's alone, ``replay_price`` that of all that the replay makes somebody pay for.
     """
 
@@ -67,6 +69,7 @@ class Plan:
     last_publish_time: str | None
     messages_without_room: int | None
     messages_with_refused_attributes: int | None
+    messages_with_rewritten_attributes: int | None
     bounds: dict[str, int | None]
     samples: list[dict[str, Any]]
     subscriptions: list[dict[str, Any]]
@@ -111,6 +114,7 @@ def make_plan(
         last_publish_time=render_time(figures.last_publish_time),
         messages_without_room=figures.without_room,
         messages_with_refused_attributes=figures.refused,
+        messages_with_rewritten_attributes=figures.rewritten,
         bounds=render_bounds(bounds),
         samples=[render_sample(row) for row in figures.samples],
         subscriptions=target.render_subscriptions(),
@@ -254,6 +258,12 @@ def _row_warnings(figures: QueryFigures) -> list[dict[str, str]]:
             f"{MAX_ATTRIBUTE_VALUE_BYTES:,} bytes at most): they would become dead letters."
         )
         found.append({"code": "attributes_refused", "message": message})
+    if figures.rewritten:
+        message = (
+            f"{figures.rewritten:,} messages have attributes of their own with the name of a tag, such as "
+            f"{TOPIC_ATTRIBUTE}, or of an attribute that is added: the replay's take their place."
+        )
+        found.append({"code": "attributes_rewritten", "message": message})
     if figures.is_cut:
         message = f"rows_by_topic and rows_by_hour name the largest {MAX_GROUPS:,} only."
         found.append({"code": "groups_cut", "message": message})

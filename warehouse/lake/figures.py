@@ -59,6 +59,7 @@ def read_figures(
         without_room=sums.total["without_room"],
         without_text=sums.total["without_text"],
         refused=sums.total["refused"],
+        rewritten=sums.total["rewritten"],
         samples=samples,
         notes=_notes(query, look_up_bytes),
     )
@@ -111,14 +112,14 @@ def _sums(sql: str, columns: Mapping[str, str], added: Mapping[str, str]) -> str
                 coalesce({_is_without_room(columns, added)}, false) AS is_without_room,
                 coalesce(len(list_filter(attributes, lambda a: a.key IS NULL OR a.value IS NULL)) > 0, false)
                     AS is_without_text,
-                {_has_refused_attributes(added)} AS is_refused
+                {_has_refused_attributes(added)} AS is_refused, {_has_rewritten_attributes(added)} AS is_rewritten
             FROM ({sql})
         )
         SELECT grouping(topic) AS no_topic, grouping(hour) AS no_hour, topic, hour, count(*) AS rows,
             coalesce(sum(size), 0) AS bytes, coalesce(sum(attribute_size), 0) AS attribute_bytes,
             min(publish_time) AS first, max(publish_time) AS last,
             count(*) FILTER (is_without_room) AS without_room, count(*) FILTER (is_without_text) AS without_text,
-            count(*) FILTER (is_refused) AS refused
+            count(*) FILTER (is_refused) AS refused, count(*) FILTER (is_rewritten) AS rewritten
         FROM selected GROUP BY GROUPING SETS ((topic), (hour), ())
         QUALIFY row_number() OVER (PARTITION BY no_topic, no_hour ORDER BY rows DESC, topic, hour)
             <= {MAX_GROUPS + 1}
@@ -150,6 +151,16 @@ def _has_refused_attributes(added: Mapping[str, str]) -> str:
         f"OR strlen(a.value) > {MAX_ATTRIBUTE_VALUE_BYTES}"
     )
     return f"coalesce(len(list_filter({_own_attributes(added)}, lambda a: {is_refused})) > 0, false)"
+
+
+def _has_rewritten_attributes(added: Mapping[str, str]) -> str:
+    """Return the expression for whether a tag, or an added attribute, replaces another value of a row's own."""
+    tags = ", ".join(map(quote_text, REPLAY_TAGS))
+    others = "".join(
+        f" OR (a.key = {quote_text(name)} AND a.value IS DISTINCT FROM {quote_text(value)})"
+        for name, value in added.items()
+    )
+    return f"coalesce(len(list_filter(attributes, lambda a: a.key IN ({tags}){others})) > 0, false)"
 
 
 def _attribute_bytes(added: Mapping[str, str]) -> str:

@@ -27,7 +27,7 @@ from local.intake import parse_publish
 from local.status import StatusError
 from model.archive import Attempt
 from model.errors import QueryError, StorageFullError
-from model.message import replay_filter
+from model.message import REPLAY_TAGS, replay_filter
 from model.settings import read_settings
 from sql.validate import Policy, QueryRefusedError
 from warehouse.lake.queries import LakeQueries
@@ -115,7 +115,7 @@ def test_a_plan_adds_up_what_would_be_published(plan: Callable[..., Plan], lake:
     assert made.first_publish_time == "2024-03-01T10:59:59.123456Z"
     assert made.last_publish_time == "2024-03-01T12:59:59.123456Z"
     assert (made.price_usd, made.messages_without_room, made.warnings) == (None, 0, [])
-    assert made.messages_with_refused_attributes == 0
+    assert (made.messages_with_refused_attributes, made.messages_with_rewritten_attributes) == (0, 0)
     assert len(made.samples) == 8
     assert made.samples[0]["encoding"] == "json"
     assert set(made.to_json()) >= {"window", "rows", "bytes_scanned", "price_usd", "rows_by_topic", "rows_by_hour"}
@@ -194,6 +194,30 @@ def test_messages_with_attributes_that_pubsub_refuses_are_counted(
     refused = 0 if is_taken_by_pubsub({"n": "1", **kept}) else 1
     assert made.messages_with_refused_attributes == refused
     assert ("attributes_refused" in codes(made)) == bool(refused)
+
+
+def test_messages_whose_own_attributes_the_replay_replaces_are_counted(
+    plan: Callable[..., Plan], lake: Path
+) -> None:
+    own = [
+        *([{"key": name, "value": "mine"}] for name in REPLAY_TAGS),
+        [{"key": "refeed_topic", "value": "a"}, {"key": "refeed_row", "value": "b"}],
+        [{"key": "env", "value": "live"}],
+        [{"key": "env", "value": "repair"}],
+        [{"key": "refeed_target", "value": "theirs"}, {"key": "Refeed_topic", "value": "a"}],
+        [],
+    ]
+    archive = LakeArchive(str(lake), "backup.messages")
+    file = archive.writer().write([rows(len(own), "odd", attributes=pa.array(own, ATTRIBUTES))])
+    archive.commit([file], Attempt("s", 9, "l", archive.take_lease("l")))
+    text = RAW + " AND topic = 'odd'"
+
+    plain, added = plan(text), plan(text, target=target_with("consumer", "", env="repair"))
+
+    assert (plain.messages_with_rewritten_attributes, codes(plain)) == (7, ["attributes_rewritten"])
+    assert "7 messages" in plain.warnings[0]["message"]
+    # An attribute that is added where it is already, with the same value, changes nothing.
+    assert (added.messages_with_rewritten_attributes, codes(added)) == (8, ["attributes_rewritten"])
 
 
 def is_taken_by_pubsub(attributes: dict[str, str]) -> bool:
