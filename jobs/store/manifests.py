@@ -1,8 +1,8 @@
 """Manifests that were applied, and the runs of schedules: each slot once, however many replicas there are."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -20,6 +20,8 @@ from model.rollout_record import ROLLOUT_KIND, NewRollout
 
 _REMOVED: Final = "The schedule was removed."
 _REPLACED: Final = "A later slot replaced it."
+# A clock that is set back by less is waited for: slots do not go back for it.
+AHEAD: Final = timedelta(hours=1)
 
 # Decides about a schedule's slots: by its record, the store's time and its living runs, oldest first.
 Choose = Callable[[ManifestRecord, datetime, Sequence[ScheduleRun]], Settlement | None]
@@ -181,28 +183,49 @@ class Manifests:
             settled = choose(read_row(ManifestRecord, row), now, _runs(connection, name, living=True))
             if settled is None:
                 return []
-            if settled.ends_others:
+            # After a manifest came back under its name, or a clock was set back, a slot may have had its run.
+            known = {run.slot for run in _runs(connection, name, slots=[each.slot for each in settled.runs])}
+            due = [each for each in settled.runs if each.slot not in known]
+            if settled.ends_others and due:
                 _update_runs(connection, name, LIVING_RUNS, is_unwanted=True, why=_REPLACED)
                 _skip_waiting(connection, name, now, _REPLACED)
-            for run in settled.runs:
-                # After a manifest came back under its name the slot may have had its run.
-                if _find_run(connection, name, run.slot) is None:
-                    connection.execute(
-                        SCHEDULE_RUNS.insert().values(
-                            schedule=name,
-                            slot=run.slot,
-                            slot_start=run.slot_start,
-                            state=run.state,
-                            request=settled.request,
-                            is_unwanted=False,
-                            why=run.why,
-                            created_at=now,
-                            finished_at=now if run.state.is_final else None,
-                        )
+            for run in due:
+                connection.execute(
+                    SCHEDULE_RUNS.insert().values(
+                        schedule=name,
+                        slot=run.slot,
+                        slot_start=run.slot_start,
+                        state=run.state,
+                        request=settled.request,
+                        is_unwanted=False,
+                        why=run.why,
+                        created_at=now,
+                        finished_at=now if run.state.is_final else None,
                     )
+                )
             _update(connection, name, settled_until=settled.until)
-            slots = {run.slot for run in settled.runs}
-            return [run for run in _runs(connection, name) if run.slot in slots]
+            return _runs(connection, name, slots=[each.slot for each in due])
+
+    def set_back(self, name: str) -> ManifestRecord:
+        """Undo what a clock that was ahead has decided about slots of its future; return the record.
+
+        Where slots are decided for more than an hour ahead they go on from the newest slot until now that ran, or
+        from the last change where that was later. A slot of the future that ran does not run again.
+
+        Raises:
+            ManifestNotFoundError: there is none.
+        """
+        with self._database.write("manifests") as connection:
+            now = self._database.now(connection)
+            row = _get_living(connection, name, for_update=True)
+            if row.settled_until > now + AHEAD:
+                columns = SCHEDULE_RUNS.c
+                newest = sa.select(sa.func.max(columns.slot)).where(
+                    columns.schedule == name, columns.slot <= now + AHEAD
+                )
+                since = min(row.changed_at, now)
+                _update(connection, name, settled_until=max(since, connection.scalar(newest) or since))
+            return read_row(ManifestRecord, _get(connection, name))
 
     def list_living_runs(self) -> list[ScheduleRun]:
         """Return every run that has not ended, of removed schedules too, by schedule and oldest first."""
@@ -288,24 +311,25 @@ def _update(connection: Connection, name: str, **values: Any) -> None:
     connection.execute(MANIFESTS.update().where(MANIFESTS.c.name == name).values(**values))
 
 
-def _find_run(connection: Connection, schedule: str, slot: datetime) -> Row[Any] | None:
-    columns = SCHEDULE_RUNS.c
-    return connection.execute(
-        sa.select(columns.state).where(columns.schedule == schedule, columns.slot == slot)
-    ).first()
-
-
 def _runs(
-    connection: Connection, schedule: str | None = None, *, living: bool = False, newest: int | None = None
+    connection: Connection,
+    schedule: str | None = None,
+    *,
+    living: bool = False,
+    newest: int | None = None,
+    slots: Collection[datetime] | None = None,
 ) -> list[ScheduleRun]:
     columns = SCHEDULE_RUNS.c
     query = sa.select(SCHEDULE_RUNS)
+    if slots is not None:
+        query = query.where(columns.slot.in_(slots))
     if schedule is not None:
         query = query.where(columns.schedule == schedule)
     if living:
         query = query.where(columns.state.in_(LIVING_RUNS))
     if newest is not None:
         query = query.order_by(columns.slot.desc()).limit(newest)
-    else:
-        query = query.order_by(columns.schedule, columns.slot)
-    return [read_row(ScheduleRun, row) for row in connection.execute(query)]
+        return [read_row(ScheduleRun, row) for row in connection.execute(query)]
+    # Sorted here: asked to sort, SQLite would rather walk through every run there ever was.
+    found = [read_row(ScheduleRun, row) for row in connection.execute(query)]
+    return sorted(found, key=lambda run: (run.schedule, run.slot))

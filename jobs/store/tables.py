@@ -27,7 +27,7 @@ from model.stream_snapshot import RestoreRecord, SnapshotRecord
 from model.stream_update import StreamUpdate
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0018"
+SCHEMA_REVISION: Final = "0019"
 
 METADATA: Final = sa.MetaData()
 
@@ -271,6 +271,8 @@ SCHEDULE_RUNS: Final = _table(
     sa.Column("schedule", TEXT, sa.ForeignKey("manifests.name"), primary_key=True),
     sa.Column("slot", Moment, primary_key=True),
     sa.Column("state", TEXT, nullable=False, index=True),
+    # The living ones of a schedule among all that it ever had.
+    sa.Index("schedule_runs_by_state", "schedule", "state"),
 )
 
 # Rollouts of streams, and the step that each is at.

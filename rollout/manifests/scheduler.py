@@ -11,6 +11,7 @@ from typing import Final
 import structlog
 
 from jobs.store import JobStore
+from jobs.store.manifests import AHEAD
 from model.errors import (
     CredentialsMissingError,
     FolderUnavailableError,
@@ -93,6 +94,11 @@ class Scheduler:
     def _settle(self, record: ManifestRecord, now: datetime) -> None:
         # Before the lock of a write: mostly nothing is due.
         spec = read_schedule(record.document)
+        if record.settled_until > now + AHEAD:
+            record = self._store.set_back(record.name)
+            _LOG.warning(
+                "clock was ahead", schedule=record.name, slots_go_on_from=record.settled_until.isoformat()
+            )
         following = next(spec.timing().after(record.settled_until), None)
         if following is None or following > now:
             return

@@ -10,6 +10,7 @@ from jobs.store import JobStore, open_store
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
 from model.manifest_record import ManifestRecord, NewRun, RunState, ScheduleRun, Settlement
 from model.principal import READ, RUN, Principal
+from tests.work import Work, counted
 
 ANN = Principal("ann", frozenset({RUN, READ}), ("orders",))
 REQUEST = {"job": {"kind": "merge", "request": {}}, "time_zone": "UTC"}
@@ -147,3 +148,28 @@ def test_a_slot_that_had_its_run_gets_no_other_when_the_manifest_comes_back(stor
     one = NewRun(since + timedelta(hours=1), since, RunState.STARTING)
     store.settle_slots("nightly", lambda record, *_: Settlement(record.settled_until, (one,), REQUEST))
     assert [run.state for run in store.list_runs("nightly", limit=5)] == [RunState.SKIPPED]
+
+
+def test_a_slot_reads_nothing_of_the_runs_before_it(store: JobStore) -> None:
+    put(store)
+
+    def settle(count: int) -> Work:
+        with counted(store) as work:
+            states = [RunState.SKIPPED] * count
+            assert len(store.settle_slots("nightly", lambda record, *_: settlement(record, *states))) == count
+        return work
+
+    first = settle(1)
+    settle(500)
+    after = settle(1)
+    assert (after.statements, after.rows) == (first.statements, first.rows)
+    assert after.instructions <= first.instructions + 500, "not one for each run"
+
+
+def test_a_replacement_that_ran_before_ends_nothing(store: JobStore) -> None:
+    since = put(store).settled_until
+    store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING))
+    again = Settlement(since, (NewRun(since + timedelta(hours=1), since, RunState.QUEUED),), REQUEST, True)
+    assert store.settle_slots("nightly", lambda *_: again) == []
+    (run,) = store.list_living_runs()
+    assert (run.state, run.is_unwanted) == (RunState.STARTING, False)

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -297,6 +297,50 @@ def test_through_a_change_of_the_clocks_the_night_has_one_run(
 
 # The library reads the variable at each look at the clock:
 # https://github.com/wolfcw/libfaketime#4g-using-the-faketime_no_cache-environment-variable
+def pause(yard: Yard) -> None:
+    yard.service.pause("hourly", principal=ANN)
+    yard.service.resume("hourly", principal=ANN)
+
+
+def apply_other(yard: Yard) -> None:
+    yard.apply(HOURLY.replace("0 *", "0,30 *"))
+
+
+@pytest.mark.parametrize("touch", [lambda _: None, pause, apply_other])
+def test_a_clock_that_was_years_ahead_costs_no_slot_once_it_is_right(
+    yard: Yard, touch: Callable[[Yard], None]
+) -> None:
+    yard.apply(HOURLY)
+    yard.go(hours(1))
+    yard.jobs.end("02 01:00")
+    yard.go()
+    right = yard.now
+    yard.be_away(timedelta(days=3650))
+    (ahead,) = yard.go(hours(1))
+    yard.jobs.end(ahead)
+    touch(yard)
+    yard.now = right
+    assert yard.go(hours(0.6)) == ["02 02:00"]
+    assert len(yard.store.list_runs("hourly", limit=100)) == len(yard.jobs.made) == 3, "each slot once"
+
+
+def test_a_clock_that_is_set_back_runs_no_slot_again(yard: Yard) -> None:
+    yard.apply(f"{HOURLY}overlap: replace\ncatch_up: {{window_seconds: 86400, max: 5}}\n")
+    for _ in range(4):
+        for job in yard.go(hours(1)):
+            yard.jobs.end(job)
+    made, runs = list(yard.jobs.made), yard.runs()
+    yard.go()
+    for back in (hours(1), hours(3)):
+        right = yard.now
+        yard.now -= back
+        assert yard.go(back - timedelta(minutes=2)) == []
+        yard.now = right
+    yard.go()
+    assert yard.jobs.made == made
+    assert [run for run, _ in yard.runs()] == [run for run, _ in runs]
+
+
 PROGRAM = """
 import os, sys
 from datetime import datetime, timedelta
