@@ -11,7 +11,6 @@ from fastapi import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from api.errors import answer_error
-from api.origin import find_foreign, find_proxy
 from api.sign_in import SignInAnswer, SignInDesk, StartedSignIn
 from api.swagger import PUBLIC_PATHS as _PAGE_PATHS
 from connectors.oidc.tokens import TokenVerifier
@@ -29,6 +28,7 @@ from model.errors import (
     UnauthenticatedError,
 )
 from model.limits import TokenBuckets
+from model.origin import find_foreign, find_proxy
 from model.principal import LOCAL, SCOPES, Grant, Principal
 
 _NAME_CHARS: Final = 200
@@ -320,7 +320,7 @@ def _refuse_stranger(scope: Scope) -> ForbiddenError | None:
             "refeed keys create."
         )
     problem = find_foreign(scope)
-    return None if problem is None else ForbiddenError(problem)
+    return None if problem is None else ForbiddenError(f"{problem} Make a key: refeed keys create.")
 
 
 def _bearer(request: Request) -> str:

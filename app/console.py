@@ -9,8 +9,8 @@ from starlette.responses import RedirectResponse
 from starlette.routing import Mount, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.origin import find_foreign, find_proxy
 from console.app import Console
+from model.origin import find_foreign, find_proxy
 
 _PATH: Final = "/console"
 

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import hmac
-from functools import lru_cache
 from ipaddress import IPv6Address, ip_address
 from typing import Final
 
@@ -11,11 +10,8 @@ from collector.request import CollectorRequest
 from collector.settings import CollectorSettings, KeySection, SignatureSection, TopicSection, matches
 from model.errors import ForbiddenError, ProxyWithoutKeyError, RateLimitedError, UnauthenticatedError
 from model.limits import TokenBuckets
-from model.variables import is_loopback_host, is_loopback_name
+from model.origin import find_foreign, find_proxy
 
-_PROXY_HEADERS: Final = frozenset({b"forwarded", b"via", b"x-real-ip", b"x-forwarded-for"})
-# What a browser says of a request that no page of another origin made.
-_OWN_SITES: Final = ("", "same-origin", "none")
 _GITHUB_HEADER: Final = b"x-hub-signature-256"
 _GITHUB_PREFIX: Final = "sha256="
 _NETWORK_BITS: Final = 64
@@ -68,7 +64,7 @@ class Door:
     def admit_operator(self, request: CollectorRequest) -> bool:
         """Whether a request may see figures and faults: with any key, or without keys from this machine."""
         if not self._keys:
-            return _is_loopback(request.peer) and _find_proxy(request) is None
+            return find_proxy(request.scope) is None and find_foreign(request.scope) is None
         try:
             self._find(request)
         except UnauthenticatedError:
@@ -153,31 +149,11 @@ def _digest(secret: str) -> bytes:
 def _refuse_stranger(request: CollectorRequest, *, is_known: bool) -> None:
     """Raise when a proxy calls, whose sender is unknown, or a web page, unless its origin ``is_known``.
 
-    A page in a browser of this machine reaches loopback too: across origins, which the browser says, or by a name
-    that its owner points there (DNS rebinding), which the Host header shows.
-
     Raises:
         ForbiddenError: one of them does.
     """
-    if (sign := _find_proxy(request)) is not None:
+    if (sign := find_proxy(request.scope)) is not None:
         raise ProxyWithoutKeyError(f"A proxy passed this call on ({sign}), and the collector has no keys.")
-    if not _is_loopback(request.peer):
-        raise ForbiddenError("The collector has no keys, so it answers to its own machine alone.")
-    host = request.header(b"host")
-    if not _is_own_name(host):
-        raise ForbiddenError("The collector has no keys, so it answers to localhost and 127.0.0.1 alone.")
-    if is_known:
-        return
-    origin = request.header(b"origin")
-    if (origin and origin != f"http://{host}") or request.header(b"sec-fetch-site") not in _OWN_SITES:
-        raise ForbiddenError("The collector has no keys, so a web page of another site may not call it.")
-
-
-def _find_proxy(request: CollectorRequest) -> str | None:
-    if not request.has_any(_PROXY_HEADERS):
-        return None
-    return next(name.decode() for name in sorted(_PROXY_HEADERS) if request.count(name))
-
-
-_is_loopback: Final = lru_cache(maxsize=256)(is_loopback_name)
-_is_own_name: Final = lru_cache(maxsize=256)(is_loopback_host)
+    # A GET of a topic sends an event.
+    if (found := find_foreign(request.scope, is_known_origin=is_known, changes_by_get=True)) is not None:
+        raise ForbiddenError(found)

@@ -40,6 +40,7 @@ from model.errors import (
     UnauthenticatedError,
 )
 from model.message import MAX_ATTRIBUTE_VALUE_BYTES, MAX_MESSAGE_BYTES
+from model.origin import has_valid_hosts
 
 _LOG: Final = structlog.get_logger()
 _JSON: Final = (b"content-type", b"application/json")
@@ -103,6 +104,8 @@ class Collector:
             request = CollectorRequest(scope, receive)
             if request.is_head_too_large:
                 await _send(send, head_too_large())
+            elif not has_valid_hosts(scope):
+                await _send(send, problem(400, "http_error", "A request has one Host header.", request.path))
             else:
                 await self._serve(request, send)
         elif scope["type"] == "lifespan":

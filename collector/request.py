@@ -28,6 +28,7 @@ class CollectorRequest:
     """An ASGI request; a header that comes more than once has the value of its first line."""
 
     def __init__(self, scope: Mapping[str, Any], receive: Any) -> None:
+        self.scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.raw_query: bytes = scope.get("query_string", b"")
@@ -55,10 +56,6 @@ class CollectorRequest:
         if len(self._headers) == len(self._lines):
             return 1
         return sum(1 for each, _ in self._lines if each == name)
-
-    def has_any(self, names: frozenset[bytes]) -> bool:
-        """Whether one of these headers is there."""
-        return not names.isdisjoint(self._headers)
 
     def raw_headers(self, names: Sequence[bytes]) -> tuple[bytes | None, ...]:
         """Return these headers as they came, None for one that is not there."""

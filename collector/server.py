@@ -128,8 +128,10 @@ class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
     """uvicorn's HTTP/1.1, which reads a head of any size; here one that grows too large ends its connection."""
 
     _is_head_whole = False
+    # Of the head, or of the trailers after a body in chunks.
     _head_bytes = 0
     _has_message_ended = False
+    _is_body = False
 
     def connection_made(self, transport: Any) -> None:
         """Begin, on a transport that sends an answer as one write."""
@@ -144,12 +146,22 @@ class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
         self._is_head_whole = False
         super().on_message_begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Add a header; a trailer is none (https://www.rfc-editor.org/rfc/rfc9110#section-6.5.1)."""
+        if not self._is_head_whole:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         """End a head."""
         self._is_head_whole = True
         self._head_bytes = 0
         self.watch_head()
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Go on with a body."""
+        self._is_body = True
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         """End a request; one whose handler has not begun is read without a timeout."""
@@ -164,15 +176,18 @@ class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Go on with a request, and with waiting for its head."""
-        self._has_message_ended = False
+        self._has_message_ended = self._is_body = False
         super().data_received(data)
-        if not self._is_head_whole and not self.transport.is_closing():
-            # A piece that ends a request is mostly that one's body, and a head after it is counted from the next.
-            self._head_bytes += 0 if self._has_message_ended else len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                self._refuse(head_too_large())
-            else:
-                self.watch_head()
+        if self.transport.is_closing():
+            return
+        # A piece that ends a request is mostly that one's body, and a head after it is counted from the next. One
+        # without a byte of the body is of a head or of trailers.
+        is_head = not (self._has_message_ended or self._is_body)
+        self._head_bytes = self._head_bytes + len(data) if is_head else 0
+        if self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse(head_too_large())
+        elif not self._is_head_whole:
+            self.watch_head()
 
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP request, and close."""

@@ -69,11 +69,35 @@ def test_figures_want_a_key_where_there_are_keys(yard: Yard) -> None:
         ({"host": "127.0.0.1@evil.example"}, "forbidden"),
         ({"x_forwarded_for": "127.0.0.1"}, "proxy_without_key"),
         ({"via": "1.1 proxy"}, "proxy_without_key"),
+        ({"forwarded": "for=192.0.2.60"}, "proxy_without_key"),
+        ({"x_forwarded_proto": "https"}, "proxy_without_key"),
+        ({"x_forwarded_host": "shop.example"}, "proxy_without_key"),
+        ({"x_forwarded_port": "443"}, "proxy_without_key"),
+        ({"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate"}, "forbidden"),
+        ({"origin": "https://127.0.0.1"}, "forbidden"),
     ],
 )
 def test_without_keys_a_web_page_or_a_proxy_is_refused(yard: Yard, headers: dict[str, str], code: str) -> None:
     assert problem_of(yard.post(b"{}", **headers))[:2] == (403, code)
     yard.pull(0)
+
+
+def test_without_keys_a_link_on_another_page_sends_no_event(yard: Yard) -> None:
+    headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+    answer = yard.call(lambda client: client.get(f"/{yard.topic}?a=1", headers=headers))
+    assert problem_of(answer)[:2] == (403, "forbidden")
+    yard.pull(0)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"x-forwarded-proto": "https"}, {"host": "evil.example"}, {"origin": "http://evil.example"}]
+)
+def test_without_keys_figures_are_shown_to_programs_of_this_machine_alone(
+    yard: Yard, headers: dict[str, str]
+) -> None:
+    assert yard.call(lambda client: client.get("/metrics")).status_code == 200
+    assert yard.call(lambda client: client.get("/metrics", headers=headers)).status_code == 404
+    assert "problems" not in yard.call(lambda client: client.get("/readyz", headers=headers)).json()
 
 
 def test_without_keys_only_this_machine_is_answered(yard: Yard) -> None:

@@ -188,3 +188,49 @@ def test_requests_that_come_before_an_answer_are_answered_in_turn(yard: Yard) ->
     assert said.count(b"HTTP/1.1 200 OK") == 3
     assert said.endswith(b'{"status":"ok"}')
     yard.pull(2)
+
+
+def test_a_bare_proxy_is_refused_without_keys(yard: Yard) -> None:
+    """nginx's ``proxy_pass`` without other settings: HTTP/1.0, the upstream's address as Host, no header added."""
+    head = f"POST /{yard.topic} HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{{}}"
+    said = serve(yard, lambda port: talk(port, head.encode()))
+    assert said.startswith(b"HTTP/1.1 403 ")
+    assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "proxy_without_key"
+    yard.pull(0)
+
+
+@pytest.mark.parametrize("is_in_one_piece", [True, False])
+def test_trailers_never_become_headers(yard: Yard, is_in_one_piece: bool) -> None:
+    """RFC 9110, section 6.5.1: a trailer field must not be merged into the headers."""
+    head = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
+    pieces = [
+        head.encode() + b"\r\n2\r\n{}\r\n0\r\n",
+        b"User-Agent: forged\r\nContent-Type: text/forged\r\nHost: b\r\nX-Forwarded-For: 1.1.1.1\r\n\r\n",
+    ]
+    said = serve(yard, lambda port: talk(port, *([b"".join(pieces)] if is_in_one_piece else pieces)))
+    assert said.startswith(b"HTTP/1.1 200 OK")
+    [message] = yard.pull(1)
+    assert [value for value in message.attributes.values() if "forged" in value] == []
+    assert "content_type" not in message.attributes
+
+
+def test_trailers_without_an_end_are_cut_off(yard: Yard) -> None:
+    head = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
+    line = b"X: " + b"x" * 9_000 + b"\r\n"
+    said = serve(yard, lambda port: talk(port, head.encode(), *([line] * 3)))
+    assert said.startswith(b"HTTP/1.1 431 ")
+    yard.pull(0)
+
+
+@pytest.mark.parametrize("hosts", [b"", b"Host: localhost\r\nHost: localhost\r\n", b"Host: a\r\nhost: b\r\n"])
+@pytest.mark.parametrize("path", [b"/healthz", b"/none"])
+def test_a_request_has_one_host(yard: Yard, hosts: bytes, path: bytes) -> None:
+    """RFC 9112, section 3.2: no Host, or more than one, must be answered with 400."""
+    said = serve(yard, lambda port: talk(port, b"GET %s HTTP/1.1\r\n%sConnection: close\r\n\r\n" % (path, hosts)))
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "http_error"
+
+
+def test_a_probe_in_http_1_0_needs_no_host(yard: Yard) -> None:
+    said = serve(yard, lambda port: talk(port, b"GET /healthz HTTP/1.0\r\n\r\n"))
+    assert said.startswith(b"HTTP/1.1 200 ")

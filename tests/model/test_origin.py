@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from api.origin import find_foreign, find_proxy
+from model.origin import find_foreign, find_proxy
 
 
 def scope_of(client: Any = ("127.0.0.1", 9), method: str = "POST", **headers: str | None) -> dict[str, Any]:
