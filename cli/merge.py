@@ -17,7 +17,7 @@ from cli.moments import parse_moment, render_minute
 from cli.options import EXIT_CODES, CreatedSinceOption, JsonArrayOption, JsonOption, WatchOption
 from cli.services import service_settings
 from cli.terminal import print_found, render_table
-from model.errors import InputError
+from model.errors import InputError, RefeedError
 from model.moment import render_moment
 from reporting.request import MergeCreate
 
@@ -78,8 +78,8 @@ def merge(
     """Merge what staging tables have since their last merge into reporting, one source after the other.
 
     Running it twice, late, or again after it died changes nothing more. It reads and writes only the partitions
-    of reporting that change, and commits each source at once or not at all. 'refeed merge create' leaves it to
-    the service instead.
+    of reporting that change, and commits each source at once or not at all. A source that can't be merged keeps
+    no other from being merged; the exit code says so. 'refeed merge create' leaves it to the service instead.
     """
     if context.invoked_subcommand is not None:
         if source or as_json or any(given.values()):
@@ -91,16 +91,23 @@ def merge(
     settings = service_settings()
     wanted = MergeCreate(**read_given(MergeCreate, given)).parse()
     sources = choose_sources(source, Registry(settings.registry).read_valid().merge_sources())
+    reports: list[MergeReport] = []
+    failed: dict[str, RefeedError] = {}
     with closing(open_deployment(settings).warehouse.open_merger(settings.home / "merges")) as merger:
-        reports = [
-            merger.merge(found, now=datetime.now(UTC), is_dry_run=wanted.is_dry_run, since=wanted.since)
-            for found in sources
-        ]
+        for found in sources:
+            try:
+                reports.append(
+                    merger.merge(found, now=datetime.now(UTC), is_dry_run=wanted.is_dry_run, since=wanted.since)
+                )
+            except RefeedError as exc:
+                failed[found.name] = exc
     rows = [[r.source, str(r.changed), str(r.newer), str(len(r.partitions))] for r in reports]
     note = ["nothing was changed"] if wanted.is_dry_run else []
     print_found(
         [_to_json(report) for report in reports], lambda _: render_table(_COLUMNS, rows) + note, as_json=as_json
     )
+    if failed:
+        raise _together(failed, len(sources))
 
 
 @app.command("create", epilog=EXIT_CODES)
@@ -167,6 +174,16 @@ def _audit_lines(found: Mapping[str, Any]) -> list[str]:
         for night in found["nights"]
     ]
     return render_table(["ended (UTC)", "source", "state", "keys", "newer", "rows", "failed audits"], rows)
+
+
+def _together(failed: Mapping[str, RefeedError], count: int) -> RefeedError:
+    """Return the error that names every source that was not merged; its code is the first one's."""
+    first = next(iter(failed.values()))
+    errors = [
+        {"pointer": source, "message": exc.message.removeprefix(f"{source}: "), "code": exc.code}
+        for source, exc in failed.items()
+    ]
+    return type(first)(f"{len(failed)} of {count} sources were not merged.", errors=errors)
 
 
 def _to_json(report: "MergeReport") -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import closing
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,16 +34,27 @@ FilesArgument = Annotated[
 
 @app.command("check")
 def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
-    """Check the registry, with FILES added; every fault is printed with its place."""
+    """Check the registry, with FILES added; every fault is printed with its place.
+
+    A note names what is no fault, and what merges of the source will end with, or may.
+    """
+    from pipeline.findings import find_doubtful
+
     settings = command_settings()
     snapshot = _open(settings).read(_read_files(files))
     rows = [
         [s.name, s.topic, s.group, s.staging, s.publish, f"{s.message} {s.version}".strip() or "inferred"]
         for s in snapshot.sources
     ]
+    findings = find_doubtful(snapshot.sources)
+    notes = [f"note: {each.source}.{each.field}: {each.message}." for each in findings]
     print_found(
-        {"version": snapshot.version, "sources": [_to_json(source) for source in snapshot.sources]},
-        lambda _: render_table(["source", "topic", "group", "staging", "publish", "schema"], rows),
+        {
+            "version": snapshot.version,
+            "sources": [_to_json(source) for source in snapshot.sources],
+            "findings": [asdict(each) for each in findings],
+        },
+        lambda _: render_table(["source", "topic", "group", "staging", "publish", "schema"], rows) + notes,
         as_json=as_json,
     )
 

@@ -8,6 +8,9 @@ import pytest
 from client.api import RefeedApi
 from client.jobs import JobCalls
 from connectors.lake.entities import EntityTable
+from connectors.lake.rows import LakeRowTable
+from model.schema import Field, RowSchema
+from pipeline.schema import row_columns
 from tests.reporting.orders import Orders
 
 pytestmark = pytest.mark.usefixtures("quiet_logging")
@@ -47,6 +50,55 @@ def test_a_source_with_a_fault_keeps_no_other_from_being_merged(
     merged = json.loads(refeed("merge", "--json").out)
     assert [(one["source"], one["newer"]) for one in merged] == [("orders", 1), ("returns", 0)]
     assert "has no valid source 'broken'" in refeed("merge", "--source", "broken").err
+
+
+UNFIT = """
+sources:
+  visits: {topic: visits, schema: inferred, key: id, partition: at}
+  orders: {topic: orders, message: shop.Order, key: id, event_time: updated_at}
+  hooks: {topic: hooks, schema: inferred, key: id}
+  returns: {topic: returns, message: shop.Order, key: id, event_time: updated_at}
+"""
+
+
+@pytest.fixture
+def unfit(orders: Orders, home: Path, tmp_path: Path) -> Orders:
+    """The sources visits and hooks, whose staging tables their rules do not fit, before and between two others."""
+    orders.publish(tmp_path, UNFIT)
+    inferred = RowSchema((Field("at", "STRING"), Field("id", "FLOAT64"), *row_columns((), "plain")))
+    for source in ("visits", "hooks"):
+        LakeRowTable(str(home / "lake"), f"staging.{source}").evolve(inferred)
+    orders.stage((1, 0))
+    orders.stage((1, 0), source="returns")
+    return orders
+
+
+def test_a_source_whose_rules_do_not_fit_keeps_no_other_from_being_merged(
+    refeed: Callable[..., Any], unfit: Orders
+) -> None:
+    shown = refeed("merge")
+    assert shown.code == 1
+    assert "orders   1                1      1" in shown.out
+    assert "returns  1                1      1" in shown.out
+    assert "2 of 4 sources were not merged." in shown.err
+    assert "  - visits: key 'id' is FLOAT64" in shown.err
+    assert "partition 'at' is STRING" in shown.err
+    assert "  - hooks: key 'id' is FLOAT64" in shown.err
+    assert unfit.reported() == {1: "1-0"}
+
+
+def test_the_sources_that_were_merged_beside_others_are_printed_as_json_too(
+    refeed: Callable[..., Any], unfit: Orders
+) -> None:
+    shown = refeed("merge", "--json")
+    assert shown.code == 1
+    assert [(one["source"], one["newer"]) for one in json.loads(shown.out)] == [("orders", 1), ("returns", 1)]
+    problem = json.loads(shown.err)
+    assert problem["code"] == "rules_unfit"
+    assert [(each["pointer"], each["code"]) for each in problem["errors"]] == [
+        ("visits", "rules_unfit"),
+        ("hooks", "rules_unfit"),
+    ]
 
 
 def test_an_earlier_beginning_is_a_time_or_a_day(refeed: Callable[..., Any], orders: Orders) -> None:

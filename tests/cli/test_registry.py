@@ -42,6 +42,29 @@ def test_files_are_checked_as_if_they_were_published_and_are_not(refeed, files, 
     assert Registry(settings.registry).read_files() == {}
 
 
+INFERRED = """
+sources:
+  orders: {topic: orders, message: shop.Order, key: id}
+  visits: {topic: visits, schema: inferred, key: id, partition: at}
+  hooks: {topic: hooks, schema: inferred, key: id, partition: _publish_time}
+  calls: {topic: calls, schema: inferred, key: id, partition: ingest_time}
+"""
+
+
+def test_what_can_never_be_merged_is_a_finding_and_no_fault(refeed, files, settings):
+    given = files(sources=INFERRED)
+    checked = refeed("registry", "check", *given)
+    assert checked.code == 0
+    (line,) = [line for line in checked.out.splitlines() if line.startswith("note: ")]
+    assert line.startswith("note: visits.partition: 'at' is ")
+    assert "_publish_time" in line
+    found = json.loads(refeed("registry", "check", "--json", *given).out)["findings"]
+    assert [(each["source"], each["field"]) for each in found] == [("visits", "partition")]
+    assert refeed("registry", "publish", *given).code == 0
+    snapshot = Registry(settings.registry).read_valid()
+    assert [source.name for source in snapshot.sources] == ["orders", "visits", "hooks", "calls"]
+
+
 def test_every_fault_is_printed_with_its_place(refeed, files):
     result = refeed("registry", "check", *files(sources="sources:\n  orders: {topic: x, message: shop.Nope}"))
     assert result.code == 1
