@@ -28,7 +28,7 @@ from cli.options import (
 from cli.parameters import parse_label
 from cli.terminal import ExitCode, print_found, render_table
 from model.declaration import declared_fields
-from model.errors import InputError
+from model.errors import InputError, RequestRefusedError
 
 _RATES: Final = ("published", "rate_messages_per_second", "rate_limit_messages_per_second")
 
@@ -112,9 +112,21 @@ def create(
     docs/recipes.md has queries to copy: an hour, one version, a repaired field, dead letters, one message.
     """
     request = {"query": read_query(query), **read_given(BackfillRequest, given)}
+    key = idempotency_key or str(uuid4())
     with open_api() as api:
-        backfill = api.backfills.create(request, idempotency_key=idempotency_key or str(uuid4()))
+        try:
+            backfill = api.backfills.create(request, idempotency_key=key)
+        except RequestRefusedError as refused:
+            if as_json or not sys.stdin.isatty() or not _asks_whether_empty_is_meant(refused):
+                raise
+            typer.confirm("The plan selects nothing. Run it all the same?", abort=True, err=True)
+            backfill = api.backfills.create({**request, "allow_empty": True}, idempotency_key=key)
         commands.finish(api, backfill, watch=watch, as_json=as_json)
+
+
+def _asks_whether_empty_is_meant(refused: RequestRefusedError) -> bool:
+    faults = refused.details.get("errors") or ()
+    return [(each.get("code"), each.get("pointer")) for each in faults] == [("nothing_selected", "/allow_empty")]
 
 
 @app.command("list", epilog=EXIT_CODES)

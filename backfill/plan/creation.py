@@ -127,11 +127,15 @@ def check_rows(rows: int | None, request: BackfillRequest, bounds: SelectionBoun
     """Raise when the plan's rows are known and the request or the deployment does not allow that many, or none.
 
     Raises:
-        RequestInvalidError: there are more than a bound allows, or none with ``fail_if_empty``.
+        RequestInvalidError: there are more than a bound allows, or none without ``allow_empty`` or with
+            ``fail_if_empty``.
     """
     if rows == 0 and request.fail_if_empty:
         message = "The plan selects nothing, and fail_if_empty was asked for."
         raise RequestInvalidError.of(NothingSelectedError.code, message, "/fail_if_empty")
+    if rows == 0 and not request.allow_empty:
+        message = "The plan selects nothing. To run it all the same, give allow_empty (--allow-empty)."
+        raise RequestInvalidError.of(NothingSelectedError.code, message, "/allow_empty")
     if rows is not None and bounds.max_rows is not None and rows > bounds.max_rows:
         message = f"The plan has {rows} rows, a selection may have {bounds.max_rows} (REFEED_SELECTION_MAX_ROWS)."
         raise RequestInvalidError.of("too_many_rows", message, "/query")

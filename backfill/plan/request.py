@@ -205,6 +205,13 @@ class BackfillRequest(Declared):
             help="End as FAILED when the query selects nothing.",
         ),
     ] = False
+    allow_empty: Annotated[
+        bool,
+        FieldSpec(
+            description="Run although the plan that is quoted selects nothing; without this it is refused.",
+            help="Run although its plan selects nothing.",
+        ),
+    ] = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the request as the API takes it."""

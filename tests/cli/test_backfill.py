@@ -9,6 +9,7 @@ import pytest
 
 from client.api import RefeedApi
 from client.jobs import JobCalls
+from model.errors import RequestRefusedError
 from tests.cli.backfills import backfill
 
 Refeed = Callable[..., Any]
@@ -73,7 +74,7 @@ def test_create_sends_every_option_by_the_api_s_name(refeed: Refeed, created: li
     options = (
         "--label team=shop --label why= --plan pl_1 --rate-limit 100 --max-rows 5 --max-bytes-billed 6 --canary 7 "
         "--start-paused --ordering by_key --attribute a=b=c --yield-to live:2.5 --max-failed 8 --allow-overlap "
-        "--target-subscription billing --create-topic --fail-if-empty"
+        "--target-subscription billing --create-topic --fail-if-empty --allow-empty"
     )
     assert refeed("backfill", "create", "SELECT 1", "--topic", "orders", *options.split()).code == 0
     assert created == [
@@ -95,8 +96,40 @@ def test_create_sends_every_option_by_the_api_s_name(refeed: Refeed, created: li
             "target_subscription": "billing",
             "create_topic": True,
             "fail_if_empty": True,
+            "allow_empty": True,
         }
     ]
+
+
+NOTHING = {"code": "nothing_selected", "message": "The plan selects nothing.", "pointer": "/allow_empty"}
+
+
+@pytest.mark.parametrize(("answer", "code", "sent"), [("y\n", 0, [None, True]), ("n\n", 1, [None])])
+def test_a_plan_of_nothing_is_asked_about_in_a_terminal(
+    refeed: Refeed, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, sent: list[bool | None]
+) -> None:
+    asked: list[tuple[bool | None, str]] = []
+
+    def create(self: JobCalls, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
+        asked.append((request.get("allow_empty"), idempotency_key))
+        if "allow_empty" not in request:
+            raise RequestRefusedError("It is invalid.", code="request_invalid", status=422, errors=[NOTHING])
+        return backfill("PENDING")
+
+    monkeypatch.setattr(JobCalls, "create", create)
+    arguments = ("backfill", "create", "SELECT 1", "--topic", "orders", "--plan", "pl_1")
+    # Nobody is there to answer.
+    assert refeed(*arguments).code == 4
+    asked.clear()
+    stdin = io.StringIO(answer)
+    monkeypatch.setattr(stdin, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stdin", stdin)
+
+    result = refeed(*arguments)
+
+    assert (result.code, [given for given, _ in asked]) == (code, sent)
+    assert len({key for _, key in asked}) == 1
+    assert "Run it all the same?" in result.err
 
 
 @pytest.mark.parametrize(

@@ -287,6 +287,22 @@ def test_a_brushed_range_becomes_a_plan_and_a_plan_a_backfill(yard: Yard, signed
     assert (job.request["topic"], job.plan_id) == ("replay", plan)
 
 
+def test_a_plan_of_nothing_is_not_launched(yard: Yard, signed_in: httpx.Client) -> None:
+    path = "/console/backfills/new"
+    empty = {"from": "2026-01-01T02:00:00Z", "to": "2026-01-01T03:00:00Z"}
+    page = signed_in.get(path, params={"source": "orders", **empty})
+    query = unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", page.text, re.DOTALL)[1])
+    fields = {"form_token": token_of(page), "topic": "replay", "query": query, **empty}
+    planned = signed_in.post(path, data={**fields, "do": "plan"}).text
+    assert "It would publish 0 messages to replay" in planned
+    assert "The query selects nothing, so there is nothing to launch." in planned
+    assert re.search(r'<button name="do" value="perform" disabled[^>]*>Launch: publish 0 messages', planned)
+    plan = re.search(r'name="plan_id" value="([^"]+)"', planned)[1]
+    # What the browser would not send is refused all the same.
+    refused = signed_in.post(path, data={**fields, "do": "perform", "plan_id": plan})
+    assert (refused.status_code, "The plan selects nothing." in refused.text) == (422, True)
+
+
 @pytest.mark.parametrize(
     "address",
     [

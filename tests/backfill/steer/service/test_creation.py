@@ -148,7 +148,8 @@ def test_a_backfill_warns_that_nothing_is_selected_once_that_is_known(
     assert [warning["code"] for warning in found.warnings] == ["nothing_selected"]
 
     plan_id = service.plan(nothing, principal=ANN)["plan_id"]
-    planned = service.create(replace(nothing, plan_id=plan_id, allow_overlap=True), principal=ANN)
+    asked = replace(nothing, plan_id=plan_id, allow_overlap=True, allow_empty=True)
+    planned = service.create(asked, principal=ANN)
     assert [warning["code"] for warning in planned.warnings] == ["nothing_selected"]
     # The archive has grown since the plan.
     store.set_progress(planned.id, Progress(selected=3).to_json())
@@ -166,6 +167,26 @@ def test_a_plan_without_rows_is_refused_when_empty_is_to_fail(
 
     assert [error["code"] for error in refused.value.details["errors"]] == ["nothing_selected"]
     assert service.create(nothing, principal=ANN).to_json()["fail_if_empty"] is True
+
+
+def test_a_plan_without_rows_is_launched_only_where_the_request_says_that_it_is_meant(
+    service: BackfillService, request_of: RequestOf, archive: LakeArchive
+) -> None:
+    nothing = request_of(query=request_of().query.replace("'orders'", "'nobody'"))
+    planned = replace(nothing, plan_id=service.plan(nothing, principal=ANN)["plan_id"])
+
+    with pytest.raises(RequestInvalidError, match="allow_empty") as refused:
+        service.create(planned, principal=ANN, idempotency_key="k")
+
+    (error,) = refused.value.details["errors"]
+    assert (error["code"], error["pointer"]) == ("nothing_selected", "/allow_empty")
+    # The key of the refused call is free for the one that means it.
+    meant = service.create(replace(planned, allow_empty=True), principal=ANN, idempotency_key="k")
+    assert meant.to_json()["allow_empty"] is True
+    # Nobody has counted the rows of one without a plan, such as a schedule's.
+    assert service.create(replace(nothing, allow_overlap=True), principal=ANN).state is JobState.PENDING
+    with pytest.raises(RequestInvalidError, match="fail_if_empty"):
+        service.create(replace(planned, allow_empty=True, fail_if_empty=True), principal=ANN)
 
 
 def test_a_request_is_refused_with_every_violation(
