@@ -45,6 +45,10 @@ _FRESH_BYTES: Final = 8_000_000
 _DRAIN_SECONDS: Final = 5.0
 _FAULT_SECONDS: Final = 5.0
 _RECORD_BYTES: Final = 100
+# Names of files that the collector itself keeps in the folder. A topic may have one of them, in any case of its
+# letters where the disk knows none; its folder then begins with what no topic's name begins with.
+_OWN_FILES: Final = ("refused.ndjson", "unsubscribed.json", "unsubscribed.json.new")
+_OWN_MARK: Final = "_"
 _UNWRITABLE: Final = "The queue can't be written."
 _NOTHING_TAKEN: Final = "Nothing of this request was taken."
 
@@ -84,6 +88,11 @@ class QueueDelivery(Delivery):
         self._topics: dict[str, _TopicQueue] = {}
         _make_folder(folder)
         self._lock = _lock(folder)
+        for name in _OWN_FILES:
+            # A release that did not know this kept a topic's events there.
+            if (folder / name).is_dir():
+                (folder / name).rename(folder / _folder_name(name))
+                sync_folder(folder)
 
     @property
     def waiting_bytes(self) -> int:
@@ -93,8 +102,9 @@ class QueueDelivery(Delivery):
     async def start(self) -> None:
         """Open the logs of all topics and go on with what they hold."""
         for path in sorted(self._folder.iterdir()):
-            if path.is_dir() and is_resource_id(path.name):
-                queue = await asyncio.to_thread(self._open, path.name)
+            topic = path.name.removeprefix(_OWN_MARK)
+            if path.is_dir() and is_resource_id(topic):
+                queue = await asyncio.to_thread(self._open, topic)
                 self._begin(queue)
 
     async def stop(self) -> None:
@@ -169,10 +179,14 @@ class _TopicQueue:
         self.arriving_bytes = 0
         self.sender: Sender | None = None
         self._log = MessageLog(
-            folder / topic, _FIRST_ID, owner=f"queue of {topic}", segment_bytes=segment_bytes, fsync=True
+            folder / _folder_name(topic),
+            _FIRST_ID,
+            owner=f"queue of {topic}",
+            segment_bytes=segment_bytes,
+            fsync=True,
         )
         # Without fsync: what it loses in a power cut is published again.
-        self._published = AckLog(folder / topic / "published", self._log.first_seq, owner=f"queue of {topic}")
+        self._published = AckLog(self._log.folder / "published", self._log.first_seq, owner=f"queue of {topic}")
         self._log.claim(self._published.acked.floor)
         self._log.fill_missing(self._published.acked)
         # Where the events end that are on disk and counted: what a write has just put there is not published yet.
@@ -396,6 +410,16 @@ def _runs_between(start: int, end: int, gaps: Sequence[int]) -> list[tuple[int, 
 def _message_of(body: bytes) -> bytes:
     (length,) = _LENGTH.unpack_from(body)
     return body[_LENGTH.size : _LENGTH.size + length]
+
+
+def _folder_name(topic: str) -> str:
+    """Return the name of the folder of a topic's events.
+
+    Example:
+        >>> _folder_name("orders"), _folder_name("Refused.ndjson")
+        ('orders', '_Refused.ndjson')
+    """
+    return f"{_OWN_MARK}{topic}" if topic.lower() in _OWN_FILES else topic
 
 
 def _make_folder(folder: Path) -> None:

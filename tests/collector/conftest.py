@@ -46,6 +46,10 @@ class Yard:
         self._subscriber.create_subscription(request={"name": path, "topic": self.pubsub.topic_path(topic)})
         return topic
 
+    def remove_topic(self, topic: str) -> None:
+        self.pubsub.delete_subscription(f"sub-{topic}")
+        self.pubsub.delete_topic(topic)
+
     def pull(self, count: int, topic: str | None = None) -> list[Any]:
         """Return ``count`` messages, and fail when there are more."""
         path = self.pubsub.subscription_path(f"sub-{topic or self.topic}")

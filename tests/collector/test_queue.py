@@ -93,6 +93,50 @@ def test_events_go_through_the_disk_and_arrive_in_their_order(yard: Yard, tmp_pa
     assert numbers(yard.pull(3_000)) == list(range(3_000))
 
 
+@pytest.mark.parametrize(
+    "name", ["refused.ndjson", "Refused.NDJSON", "unsubscribed.json", "unsubscribed.json.new"]
+)
+def test_a_topic_may_have_the_name_of_a_file_of_the_queue(
+    yard: Yard, away: PubSub, tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "queue"
+    topic = yard.add_topic(name)
+    file = RefusedFile(folder / name.lower())
+
+    async def take(queue: QueueDelivery) -> None:
+        assert await queue.deliver(topic, [message(7)]) == [None]
+        file.append(topic, decode_message(message(8)), "too large")
+
+    async def work(queue: QueueDelivery) -> None:
+        await wait_for(lambda: not queue.waiting_bytes, "what waits is published")
+
+    run(away, folder, take, is_killed=True)
+    run(yard.pubsub, folder, work)
+    assert numbers(yard.pull(1, topic)) == [7]
+    assert json.loads(file.path.read_bytes())["reason"] == "too large"
+    yard.remove_topic(topic)
+
+
+def test_a_folder_where_the_queue_s_own_file_belongs_is_a_topic_of_before(
+    yard: Yard, away: PubSub, tmp_path: Path
+) -> None:
+    folder = tmp_path / "queue"
+
+    async def take(queue: QueueDelivery) -> None:
+        assert await queue.deliver("before", [message(7)]) == [None]
+
+    async def work(queue: QueueDelivery) -> None:
+        await wait_for(lambda: not queue.waiting_bytes, "what waits is published")
+
+    run(away, folder, take, is_killed=True)
+    (folder / "before").rename(folder / "refused.ndjson")
+    topic = yard.add_topic("refused.ndjson")
+    run(yard.pubsub, folder, work)
+    assert numbers(yard.pull(1, topic)) == [7]
+    assert not (folder / "refused.ndjson").exists()
+    yard.remove_topic(topic)
+
+
 def test_an_event_that_is_published_before_its_write_is_noted_is_not_counted_for_ever(
     yard: Yard, tmp_path: Path
 ) -> None:
