@@ -117,7 +117,7 @@ class SnapshotTaker:
         Raises:
             RefeedError: Pub/Sub or the storage does not answer; the rest is deleted at the next try.
         """
-        if not self._is_here(snapshot):
+        if not self.is_here(snapshot):
             return False
         if snapshot.place is not None:
             self._remove_all(snapshot)
@@ -131,12 +131,12 @@ class SnapshotTaker:
         Raises:
             RefeedError: what is left of a try can't be deleted; it is tried again.
         """
-        if not self._is_here(snapshot):
+        if not self.is_here(snapshot):
             return False
         self._fail(snapshot, SnapshotRefusedError(f"{snapshot.stream} ended before the snapshot was made."))
         return True
 
-    def _is_here(self, snapshot: SnapshotRecord) -> bool:
+    def is_here(self, snapshot: SnapshotRecord) -> bool:
         """Whether this machine reaches the files of ``snapshot``, if there are any."""
         place = snapshot.place
         return place is None or place.is_shared or place.host == self._host

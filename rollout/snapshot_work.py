@@ -1,6 +1,5 @@
 """The part of an agent that makes, deletes and schedules snapshots, and puts streams back to them."""
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -9,24 +8,20 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from jobs.store import JobStore
-from model.errors import RefeedError, SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
+from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord
 from model.stream_snapshot import RestoreRecord, SnapshotReason, SnapshotRecord, SnapshotState
 from rollout.process import StreamProcess
 from rollout.restorer import StreamRestorer
 from rollout.snapshot_taker import SnapshotTaker, find_overdue, find_surplus
+from rollout.stream_threads import StreamThreads
 from streams.control import LONGEST_PAUSE_SECONDS
 from streams.lease import lock_home
 
-_log = structlog.get_logger(__name__)
-
 _OPEN: Final = (SnapshotState.PENDING, SnapshotState.DELETING)
 _JOIN_SECONDS: Final = 10.0
-_RETRY_SECONDS: Final = 5.0
 _SCHEDULE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
 # The actor of what a schedule makes and deletes.
@@ -55,8 +50,7 @@ class SnapshotWork:
         self._restorer = restorer
         self._every = timedelta(seconds=every_seconds)
         self._keep = keep
-        self._threads: dict[str, threading.Thread] = {}
-        self._retry_at: dict[str, float] = {}
+        self._threads = StreamThreads("snapshot")
         self._restores: dict[str, RestoreRecord] = {}
         self._scheduled_at: float | None = None
 
@@ -71,20 +65,18 @@ class SnapshotWork:
         if self._every and self._is_time_to_schedule():
             for record, _, _ in streams.values():
                 self._schedule(record)
-        for snapshot in reversed(self._store.list_snapshots(states=_OPEN)):
-            found = streams.get(snapshot.stream)
-            if snapshot.state is SnapshotState.DELETING:
-                self._begin(snapshot.stream, partial(self._taker.delete, snapshot))
-            elif found is not None and snapshot.stream not in self._restores:
-                _, process, state = found
-                self._begin(snapshot.stream, partial(self._take, snapshot, process, state))
-            elif found is None and not self._store.get_stream(snapshot.stream).is_living:
-                self._begin(snapshot.stream, partial(self._taker.abandon, snapshot))
+        snapshots = self._store.list_snapshots(states=_OPEN)
+        for snapshot in reversed(snapshots):
+            work = self._find_work(snapshot, streams.get(snapshot.stream))
+            if work is not None:
+                self._begin(snapshot, work)
         for name, restore in self._restores.items():
             if name in streams:
                 _, process, state = streams[name]
                 if process is None or not process.is_running:
-                    self._begin(name, partial(self._restorer.restore, restore, state))
+                    self._begin(restore, partial(self._restorer.restore, restore, state))
+        keys = {each.id for each in snapshots} | {each.id for each in self._restores.values()}
+        self._threads.keep(set(streams), keys)
 
     def is_going_back(self, stream: str) -> bool:
         """Whether the stream is being put back: it is to be drained, and not started before that has ended."""
@@ -92,9 +84,23 @@ class SnapshotWork:
 
     def stop(self) -> None:
         """Wait for what is under way, for a bounded time; what is left is begun again by the next agent."""
-        deadline = time.monotonic() + _JOIN_SECONDS
-        for thread in self._threads.values():
-            thread.join(max(0.0, deadline - time.monotonic()))
+        self._threads.join(_JOIN_SECONDS)
+
+    def _find_work(
+        self, snapshot: SnapshotRecord, held: tuple[StreamRecord, StreamProcess | None, Path] | None
+    ) -> Callable[[], object] | None:
+        """Return what is to be done about an open snapshot; None where it is another machine's, or waits."""
+        if snapshot.state is SnapshotState.DELETING:
+            return partial(self._taker.delete, snapshot) if self._taker.is_here(snapshot) else None
+        if held is not None:
+            _, process, state = held
+            is_free = snapshot.stream not in self._restores
+            return partial(self._take, snapshot, process, state) if is_free else None
+        is_over = self._taker.is_here(snapshot) and not self._store.get_stream(snapshot.stream).is_living
+        return partial(self._taker.abandon, snapshot) if is_over else None
+
+    def _begin(self, what: SnapshotRecord | RestoreRecord, work: Callable[[], object]) -> None:
+        self._threads.begin(what.stream, what.id, work)
 
     def _take(self, snapshot: SnapshotRecord, process: StreamProcess | None, state: Path) -> None:
         if process is not None and process.is_running:
@@ -124,24 +130,6 @@ class SnapshotWork:
             # One that a stream is put back to stays, and another may be gone by now.
             with suppress(StreamStateError, StreamSnapshotNotFoundError):
                 self._store.delete_snapshot(each.id)
-
-    def _is_busy(self, stream: str) -> bool:
-        thread = self._threads.get(stream)
-        return thread is not None and thread.is_alive()
-
-    def _begin(self, stream: str, work: Callable[[], object]) -> None:
-        if self._is_busy(stream) or time.monotonic() < self._retry_at.get(stream, 0.0):
-            return
-        thread = threading.Thread(target=self._run, args=(stream, work), name=f"snapshot-{stream}", daemon=True)
-        self._threads[stream] = thread
-        thread.start()
-
-    def _run(self, stream: str, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except (RefeedError, OSError) as exc:
-            self._retry_at[stream] = time.monotonic() + _RETRY_SECONDS
-            _log.warning("snapshot_work_waits", stream=stream, error=str(exc), retry_seconds=_RETRY_SECONDS)
 
 
 @contextmanager

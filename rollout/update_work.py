@@ -1,6 +1,5 @@
 """The part of an agent that updates streams: from one release to another by a hand-over, and back."""
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -25,6 +24,7 @@ from rollout.process import HeldStream, StreamProcess
 from rollout.shadow_work import SHADOW_FIGURES, ShadowWork
 from rollout.standbys import MOVING, Standbys, UpdatedStream
 from rollout.starter import StreamStarter
+from rollout.stream_threads import StreamThreads
 from rollout.watch import WatchFigures, WatchVerdict, judge
 from streams.snapshot import PLAN_FILE
 
@@ -80,7 +80,7 @@ class UpdateWork:
         self._updates: dict[str, StreamUpdate] = {}
         self._standbys = Standbys(store, now=now)
         self._steps: dict[str, _Step] = {}
-        self._checks: dict[str, threading.Thread] = {}
+        self._checks = StreamThreads("check")
         self._shadows = ShadowWork()
 
     def look(self, streams: Iterable[tuple[StreamRecord, HeldStream]], starter: StreamStarter) -> None:
@@ -91,6 +91,7 @@ class UpdateWork:
         """
         found = {record.name: (record, held) for record, held in streams}
         self._updates = {each.stream: each for each in self._store.list_updates(living=True)}
+        self._checks.keep(set(found), {each.id for each in self._updates.values()})
         self._standbys.let_go(found.keys())
         self._standbys.end_orphans(starter.settings.home)
         self._shadows.end_others(list(self._updates.values()), starter.shadows)
@@ -122,9 +123,7 @@ class UpdateWork:
     def stop(self) -> None:
         """End the standbys; the next agent goes on from the step that is written down."""
         self._shadows.stop()
-        deadline = time.monotonic() + _JOIN_SECONDS
-        for thread in self._checks.values():
-            thread.join(max(0.0, deadline - time.monotonic()))
+        self._checks.join(_JOIN_SECONDS)
         self._standbys.stop()
 
     # -- the steps
@@ -149,13 +148,7 @@ class UpdateWork:
 
     def _check(self, update: StreamUpdate, place: UpdatedStream) -> None:
         """Check in a thread: the wanted release reads the registry in a process of its own."""
-        thread = self._checks.get(update.stream)
-        if thread is not None and thread.is_alive():
-            return
-        run = partial(self._run_check, update, place)
-        thread = threading.Thread(target=run, name=f"check-{update.stream}", daemon=True)
-        self._checks[update.stream] = thread
-        thread.start()
+        self._checks.begin(update.stream, update.id, partial(self._run_check, update, place))
 
     def _run_check(self, update: StreamUpdate, place: UpdatedStream) -> None:
         request = update.request
@@ -181,8 +174,8 @@ class UpdateWork:
                 failpoint.hit("update.snapshotting")
             else:
                 failpoint.hit("shadow.starting")
-        except (RefeedError, OSError) as exc:
-            # The next look checks again, unless somebody decided it meanwhile.
+        except StreamStateError as exc:
+            # Somebody decided it meanwhile.
             _log.info("check_not_kept", stream=update.stream, error=str(exc))
 
     def _run_shadow(self, update: StreamUpdate, place: UpdatedStream) -> None:

@@ -15,7 +15,7 @@ from model.message import backup_subscription_id
 from model.settings import read_settings
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
-from model.stream_snapshot import RestoreState, SnapshotReason, SnapshotState
+from model.stream_snapshot import RestoreState, SnapshotPlace, SnapshotReason, SnapshotState
 from rollout.fence import StreamFence
 from rollout.process import StreamProcess
 from rollout.restorer import StreamRestorer
@@ -288,3 +288,35 @@ def test_retention_keeps_the_snapshot_that_a_stream_is_put_back_to(bench: Bench)
         scheduled[2],
         scheduled[0],
     ]
+
+
+def count_threads(bench: Bench, kind: str = "snapshot") -> int:
+    """Return how many threads twenty looks begin."""
+    begun: list[str] = []
+    start = threading.Thread.start
+
+    def count(thread: threading.Thread) -> None:
+        if thread.name.startswith(f"{kind}-"):
+            begun.append(thread.name)
+        start(thread)
+
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(threading.Thread, "start", count)
+        for _ in range(20):
+            bench.look()
+    return len(begun)
+
+
+def test_what_another_machine_has_to_delete_costs_no_thread_a_look(bench: Bench) -> None:
+    asked = bench.store.create_snapshot("backup", with_source=False, actor="ann")
+    bench.store.begin_snapshot(asked.id, SnapshotPlace("elsewhere", "/home/snapshots"))
+    bench.store.delete_snapshot(asked.id)
+    assert count_threads(bench) == 0
+    assert bench.store.get_snapshot(asked.id).state is SnapshotState.DELETING
+
+
+def test_a_snapshot_that_raises_what_nobody_expects_is_not_tried_at_every_look(bench: Bench) -> None:
+    bench.store.create_snapshot("backup", with_source=False, actor="ann")
+    with pytest.MonkeyPatch.context() as context:
+        context.setattr(SnapshotTaker, "take", lambda *_: 1 / 0)
+        assert count_threads(bench) == 1

@@ -515,3 +515,18 @@ def test_a_watch_lasts_by_the_store_s_clock_whatever_the_agent_s_shows(yard: Yar
     yard.look_until(lambda: yard.status().get("totals", {}).get("messages", 0) > 100, "messages come")
     yard.agent.look()
     assert yard.living().state is UpdateState.WATCHING
+
+
+def test_a_check_that_raises_what_nobody_expects_is_not_tried_at_every_look(yard: Yard) -> None:
+    checks: list[int] = []
+
+    def fail(*_: Any, **__: Any) -> UpdateCheck:
+        checks.append(1)
+        raise ZeroDivisionError
+
+    yard.checker.check = fail  # type: ignore[method-assign]
+    yard.update()
+    deadline = time.monotonic() + 2.0
+    while time.monotonic() < deadline:
+        yard.agent.look()
+    assert len(checks) == 1
