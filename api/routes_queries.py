@@ -53,7 +53,7 @@ class QueryFinding(BaseModel):
 
 
 class RewrittenQuery(BaseModel):
-    """The query with the edits of all findings, and whether it may run."""
+    """The query with the edits of all findings, or of its warnings where it passes, and whether it may run."""
 
     query: str
     passes: bool

@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import AliasPath, BaseModel, Field
 
 from api.routes_rollouts import RolloutOut
+from api.schemas import CodedMessage
 
 
 class ManifestOut(BaseModel):
@@ -67,6 +68,7 @@ class ManifestPlanOut(BaseModel):
     differences: list[DifferenceOut]
     hash: str = Field(description="Stands for exactly this change; apply and delete may quote it as plan.")
     note: str | None = Field(description="Of a rollout whose content is applied again: what became of it.")
+    warnings: list[CodedMessage] = Field(description="Of its query, with the times of the last slot.")
 
 
 class AppliedOut(BaseModel):

@@ -47,7 +47,7 @@ def check(
     ] = None,
     rewrite: Annotated[
         bool,
-        typer.Option("--rewrite", help="Print the query with every edit that mends a fault; exit 0 if it passes."),
+        typer.Option("--rewrite", help="Print the query with every edit that mends it; exit 0 if it passes."),
     ] = False,
     as_json: JsonObjectOption = False,
 ) -> None:

@@ -193,6 +193,8 @@ def _plan_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"  {change['pointer']}: {before} -> {after}"
         if each["note"] is not None:
             yield f"  {each['note']}"
+        for warning in each.get("warnings") or ():
+            yield f"  warning: {warning['message']} ({warning['code']})"
     yield f"plan {found['hash']}"
 
 

@@ -25,8 +25,8 @@ class Policy:
     the allowed tables passes.
     An archive named with its project has no default project: then only the full name is it. ``schemas`` say what
     is known of the ``extra_tables``; of ``missing_tables`` it is known that the warehouse does not have them.
-    ``write_buffer`` is the partitioning of an archive whose youngest rows have no partition yet, as BigQuery has
-    them; None says that there are none.
+    ``partitioning`` is the archive's; with ``has_write_buffer`` its youngest rows have no partition yet, as in
+    BigQuery.
     """
 
     archive_table: str
@@ -38,7 +38,8 @@ class Policy:
     max_window_days: int = 366
     replay: bool = True
     windowed: bool = False
-    write_buffer: Partitioning | None = None
+    partitioning: Partitioning = "day"
+    has_write_buffer: bool = False
 
     def archive_names(self) -> frozenset[str]:
         """Return every full spelling of the archive."""
@@ -51,6 +52,13 @@ class Policy:
     def schema(self, table: str) -> TableSchema | None:
         """Return what is known of an allowed table."""
         return next((schema for schema in self.schemas if schema.table == table), None)
+
+    def partitioning_of(self, table: str) -> Partitioning:
+        """Return the partitioning of an allowed table, by the day where nobody knows it."""
+        if table == self.archive_table:
+            return self.partitioning
+        schema = self.schema(table)
+        return "day" if schema is None or schema.partitioning is None else schema.partitioning
 
     def lake_view(self, table: str) -> str:
         """Return what an allowed table is called on the lake."""

@@ -51,10 +51,26 @@ _WHOLE: Final = Reach(EVERYTHING, EVERYTHING)
 
 
 @dataclass(frozen=True, slots=True)
+class Bound:
+    """What a time is compared with: ``time operator operand``, and the operand's constant."""
+
+    operator: str
+    operand: Expression
+    constant: Any
+
+
+@dataclass(frozen=True, slots=True)
 class Leaf:
-    """One comparison of a pseudo column, outside of everything but AND and OR, and where it can be true."""
+    """One comparison of a scan's time, outside of everything but AND and OR, and where it can be true.
+
+    ``column`` is the time as it is written there, cut to ``unit``.
+    """
 
     node: Expression
+    column: Expression
+    unit: str
+    is_ingest_time: bool
+    bounds: tuple[Bound, ...]
     spans: tuple[Span, ...]
 
 
@@ -76,8 +92,8 @@ def leaves(filters: Iterable[Expression], scan: Collection[int], values: Mapping
     for item in filters:
         if isinstance(item, Chain) and item.operators[0] in {"AND", "OR"}:
             yield from leaves(item.operands, scan, values)
-        elif (found := _comparison(item, scan, values)) is not None and not found[0].is_ingest_time:
-            yield Leaf(item, found[1])
+        elif (leaf := _comparison(item, scan, values)) is not None and not leaf.is_ingest_time:
+            yield leaf
 
 
 def _both(left: tuple[Span, ...], right: tuple[Span, ...]) -> tuple[Span, ...]:
@@ -107,51 +123,46 @@ def _reach(node: Expression, scan: Collection[int], values: Mapping[int, Value])
         if time is None or time.is_ingest_time:
             return _WHOLE
         return Reach(EVERYTHING, NOTHING) if node.is_negated else Reach(NOTHING, EVERYTHING)
-    found = _comparison(node, scan, values)
-    if found is None:
+    leaf = _comparison(node, scan, values)
+    if leaf is None:
         return _WHOLE
-    time, spans = found
     # A comparison with NULL is never true, so that no row in the write buffer passes one of its pseudo column.
-    return Reach(EVERYTHING, spans) if time.is_ingest_time else Reach(spans, NOTHING)
+    return Reach(EVERYTHING, leaf.spans) if leaf.is_ingest_time else Reach(leaf.spans, NOTHING)
 
 
-def _comparison(
-    node: Expression, scan: Collection[int], values: Mapping[int, Value]
-) -> tuple[Partition, tuple[Span, ...]] | None:
-    """Return the time of the scan that ``node`` compares and where that can be true; None for all else."""
+def _comparison(node: Expression, scan: Collection[int], values: Mapping[int, Value]) -> Leaf | None:
+    """Return the comparison of a time of the scan that ``node`` is; None for all else."""
+    sides: list[tuple[Expression, list[tuple[str, Expression]]]] = []
     if isinstance(node, Comparison) and node.operator in _FLIPPED:
-        for operand, other, operator in (
-            (node.left, node.right, node.operator),
-            (node.right, node.left, _FLIPPED[node.operator]),
-        ):
-            time = _time(operand, scan, values)
-            if time is not None:
-                return time, _bound(operator, _constant(other, values), _unit(time))
-    if isinstance(node, Between) and not node.is_negated:
-        time = _time(node.operand, scan, values)
+        sides.append((node.left, [(node.operator, node.right)]))
+        sides.append((node.right, [(_FLIPPED[node.operator], node.left)]))
+    elif isinstance(node, Between) and not node.is_negated:
+        sides.append((node.operand, [(">=", node.low), ("<=", node.high)]))
+    elif isinstance(node, In) and not node.is_negated:
+        sides.append((node.operand, [("=", item) for item in node.items]))
+    for column, compared in sides:
+        time = _time(column, scan, values)
         if time is not None:
-            low = _bound(">=", _constant(node.low, values), _unit(time))
-            return time, _both(low, _bound("<=", _constant(node.high, values), _unit(time)))
-    if isinstance(node, In) and not node.is_negated:
-        time = _time(node.operand, scan, values)
-        if time is not None:
-            return time, _listed(node, _unit(time), values)
+            unit = time.unit or "MICROSECOND"
+            bounds = [Bound(operator, other, _constant(other, values)) for operator, other in compared]
+            if isinstance(node, In):
+                found = _listed(node, bounds, values)
+                bounds = found or []
+                spans = EVERYTHING if found is None else _merged([s for each in found for s in _bound(each, unit)])
+            else:
+                spans = reduce(_both, (_bound(each, unit) for each in bounds))
+            return Leaf(node, column, unit, time.is_ingest_time, tuple(bounds), spans)
     return None
 
 
-def _listed(node: In, unit: str, values: Mapping[int, Value]) -> tuple[Span, ...]:
+def _listed(node: In, items: list[Bound], values: Mapping[int, Value]) -> list[Bound] | None:
+    """Return what a list compares with; None where nobody knows it."""
     if node.query is not None:
-        return EVERYTHING
-    if node.array is not None:
-        items = _constant(node.array, values)
-        if not isinstance(items, list):
-            return EVERYTHING
-    else:
-        items = [_constant(item, values) for item in node.items]
-    spans: list[Span] = []
-    for item in items:
-        spans += _bound("=", item, unit)
-    return _merged(spans)
+        return None
+    if node.array is None:
+        return items
+    array = _constant(node.array, values)
+    return [Bound("=", node.array, item) for item in array] if isinstance(array, list) else None
 
 
 def _time(node: Expression, scan: Collection[int], values: Mapping[int, Value]) -> Partition | None:
@@ -162,17 +173,14 @@ def _time(node: Expression, scan: Collection[int], values: Mapping[int, Value]) 
     return value.partition
 
 
-def _unit(time: Partition) -> str:
-    return time.unit or "MICROSECOND"
-
-
 def _constant(node: Expression, values: Mapping[int, Value]) -> Any:
     value = values.get(id(node))
     return None if value is None else value.constant
 
 
-def _bound(operator: str, constant: Any, unit: str) -> tuple[Span, ...]:
-    """Return where ``cut(partition time) operator constant`` can be true."""
+def _bound(bound: Bound, unit: str) -> tuple[Span, ...]:
+    """Return where the partition time, cut to ``unit``, can be within the bound."""
+    operator, constant = bound.operator, bound.constant
     if constant is None:
         # A comparison with NULL is never true; but a bound that is NULL by mistake must not pass for one.
         return EVERYTHING

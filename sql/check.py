@@ -22,8 +22,8 @@ REFUSED: Final = 2
 class Report:
     """A verdict; ``milliseconds`` is what the gate took, ``lake_violations`` what the lake's engine can't do.
 
-    ``findings`` are the violations with their edits, of a report that was asked for them; ``rewritten`` is the
-    text with all of these edits, and ``is_mended`` whether it may run.
+    ``findings`` are the violations with their edits, of a report that was asked for them. ``rewritten`` is the
+    text with all of these edits, or with those of the warnings of an accepted query; ``is_mended``: it may run.
     """
 
     query: ValidatedQuery | None
@@ -43,6 +43,11 @@ class Report:
         """What of an accepted query only BigQuery can do."""
         return self.query.lake_violations if self.query else ()
 
+    @property
+    def warnings(self) -> tuple[Violation, ...]:
+        """What an accepted query may not have been meant to say."""
+        return tuple(warning.violation for warning in self.query.warnings) if self.query else ()
+
     def to_json(self) -> dict[str, Any]:
         """Return the report for machines."""
         report: dict[str, Any] = {
@@ -60,6 +65,7 @@ class Report:
             report["tables"] = list(self.query.tables)
             report["columns"] = [{"name": column.name, "type": column.type} for column in self.query.output]
             report["rewrites"] = {"data": self.query.rewrites_data, "attributes": self.query.rewrites_attributes}
+            report["warnings"] = [render_finding(warning) for warning in self.query.warnings]
             report["lake"] = [_violation_json(violation) for violation in self.query.lake_violations]
         return report
 
@@ -77,7 +83,7 @@ class Report:
         if self.query.rewrites_data or self.query.rewrites_attributes:
             what = [name for name in ("data", "attributes") if getattr(self.query, f"rewrites_{name}")]
             lines.append(f"  changed  {' and '.join(what)}: these messages are not raw")
-        lines += [_line(violation) for violation in self.lake_violations]
+        lines += [_line(violation) for violation in (*self.warnings, *self.lake_violations)]
         return "\n".join(lines)
 
 
@@ -98,7 +104,10 @@ def check_query(text: str, parameters: Mapping[str, Any], policy: Policy, *, wit
     began = time.perf_counter()
     query, violations = _judge(text, parameters, policy)
     milliseconds = (time.perf_counter() - began) * 1000
-    if not with_edits or query is not None:
+    if query is not None:
+        edits = [edit for warning in query.warnings for edit in warning.edits] if with_edits else []
+        return Report(query, (), milliseconds, (), apply_edits(text, edits) if edits else None, bool(edits))
+    if not with_edits:
         return Report(query, violations, milliseconds)
 
     def judge(changed: str) -> tuple[Violation, ...]:

@@ -1,7 +1,7 @@
 """The verdict on a query, from the first byte to the last rule, without leaving this process."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -12,13 +12,15 @@ from sql import rules
 from sql.binder import Policy, Scan
 from sql.bounds import prove
 from sql.buffer import leaves_out, with_buffer
+from sql.edits import PlacedViolation, apply_edits
 from sql.from_binder import INGEST_TIME, LAKE_VIEW
 from sql.grammar import GrammarError, read_statement
-from sql.lexer import SourceText, check_size, read_tokens
+from sql.lexer import SourceText, Token, check_size, read_tokens
 from sql.literals import parameter_value
 from sql.parameters import Parameter
 from sql.query_binder import QueryBinder
 from sql.relation import Relation
+from sql.starts import find_cut_partitions
 from sql.syntax import Query
 from sql.values import map_code, quote_name, without_quotes
 from sql.violation import Fault, QueryRefusedError, Violation
@@ -54,6 +56,8 @@ class ValidatedQuery:
     ``unbuffered_until`` is the end of the partitions of the archive that ``text`` reads without the rows in
     BigQuery's write buffer, None where it leaves out none. ``buffered_text`` is then the same query with them, or
     None where it can't be written.
+
+    ``warnings`` are what it may not have been meant to say, with edits that were tried together.
     """
 
     text: str
@@ -72,6 +76,7 @@ class ValidatedQuery:
     lake_violations: tuple[Violation, ...]
     unbuffered_until: datetime | None = None
     buffered_text: str | None = None
+    warnings: tuple[PlacedViolation, ...] = ()
 
     @property
     def leaves_out_buffer(self) -> bool:
@@ -93,15 +98,32 @@ def judge_query(text: str, parameters: Mapping[str, Parameter], policy: Policy) 
         ('2026-01-02T00:00:00+00:00', False)
     """
     verdict = _judge_text(text, parameters, policy)
-    if verdict.buffered_text is None:
-        return verdict
-    # Written by this program, and judged as if it were not.
+    if verdict.buffered_text is not None:
+        again = _judge_own(verdict.buffered_text, verdict, policy)
+        if again is None or again.leaves_out_buffer:
+            verdict = replace(verdict, buffered_text=None)
+    edits = [edit for warning in verdict.warnings for edit in warning.edits]
+    if edits:
+        again = _judge_own(apply_edits(text, edits), verdict, policy)
+        if again is None or any(warning.edits for warning in again.warnings):
+            warnings = tuple(
+                replace(each, edits=(), violation=replace(each.violation, rewrite=None))
+                for each in verdict.warnings
+            )
+            verdict = replace(verdict, warnings=warnings)
+    return verdict
+
+
+def _judge_own(text: str, verdict: ValidatedQuery, policy: Policy) -> ValidatedQuery | None:
+    """Return the verdict on ``text``, which this program made of a query, judged as if it had not.
+
+    None where it is refused, or gives other columns, or reads other tables.
+    """
     try:
-        again = _judge_text(verdict.buffered_text, parameters, policy)
+        again = _judge_text(text, verdict.parameters, policy)
     except QueryRefusedError:
-        return replace(verdict, buffered_text=None)
-    is_same = (again.tables, again.output) == (verdict.tables, verdict.output)
-    return verdict if is_same and not again.leaves_out_buffer else replace(verdict, buffered_text=None)
+        return None
+    return again if (again.tables, again.output) == (verdict.tables, verdict.output) else None
 
 
 def _judge_text(text: str, parameters: Mapping[str, Parameter], policy: Policy) -> ValidatedQuery:
@@ -118,7 +140,7 @@ def _judge_text(text: str, parameters: Mapping[str, Parameter], policy: Policy) 
         raise _refusal(source, [exc.fault]) from exc
     binder = QueryBinder(policy, parameters)
     relation = binder.bind_query(query, None, {})
-    return _judge(source, query, relation, binder)
+    return _judge(source, tokens, query, relation, binder)
 
 
 def _refusal(source: SourceText, faults: list[Fault]) -> QueryRefusedError:
@@ -126,7 +148,9 @@ def _refusal(source: SourceText, faults: list[Fault]) -> QueryRefusedError:
     return QueryRefusedError(sorted(set(violations), key=lambda v: (v.line, v.column, v.code, v.message)))
 
 
-def _judge(source: SourceText, query: Query, relation: Relation, binder: QueryBinder) -> ValidatedQuery:
+def _judge(
+    source: SourceText, tokens: Sequence[Token], query: Query, relation: Relation, binder: QueryBinder
+) -> ValidatedQuery:
     policy = binder.policy
     bound = rules.Bound(query, relation, binder, policy)
     windows: dict[str, Window] = {}
@@ -173,16 +197,15 @@ def _judge(source: SourceText, query: Query, relation: Relation, binder: QueryBi
         lake_parameters=used,
         lake_violations=tuple(source.violation(fault) for fault in dict.fromkeys(binder.gaps)),
         unbuffered_until=unbuffered_until,
-        buffered_text=with_buffer(source.text, lacking, binder.values, policy.write_buffer)
-        if lacking and policy.write_buffer is not None
-        else None,
+        buffered_text=with_buffer(source.text, lacking, binder.values, policy.partitioning) if lacking else None,
+        warnings=tuple(find_cut_partitions(source, tokens, binder.scans, binder.values, policy)),
     )
 
 
 def _scans_without_buffer(binder: QueryBinder) -> tuple[list[Scan], datetime | None]:
     """Return the scans of the archive that may leave out rows without a partition, and where the last one ends."""
     policy = binder.policy
-    if policy.write_buffer is None:
+    if not policy.has_write_buffer:
         return [], None
     scans = [scan for scan in binder.scans if scan.table == policy.archive_table]
     lacking = [scan for scan in scans if leaves_out(scan, binder.values)]

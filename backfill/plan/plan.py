@@ -227,6 +227,10 @@ def text_warnings(query: ValidatedQuery) -> list[dict[str, str]]:
     if not query.reads_archive:
         message = f"The messages come from {', '.join(query.tables)}, not from the archive."
         found.append({"code": "not_from_archive", "message": message})
+    for warning in query.warnings:
+        violation = warning.violation
+        instead = f" Write {violation.rewrite}" if violation.rewrite else ""
+        found.append({"code": violation.code, "message": f"Line {violation.line}: {violation.message}{instead}"})
     return found
 
 

@@ -19,11 +19,8 @@ _MAX_AGE_SECONDS: Final = 7 * 86400.0
 _QUERY: Final = """\
 SELECT data, attributes, message_id
 FROM backup.messages
-WHERE _PARTITIONTIME >= @from AND _PARTITIONTIME < @to AND topic = 'orders'"""
-_PARAMETERS: Final = {
-    "from": {"type": "TIMESTAMP", "value": "2026-01-01T00:00:00Z"},
-    "to": {"type": "TIMESTAMP", "value": "2026-01-02T00:00:00Z"},
-}
+WHERE _PARTITIONDATE = @day AND topic = 'orders'"""
+_PARAMETERS: Final = {"day": {"type": "DATE", "value": "2026-01-01"}}
 
 Ordering = Literal["none", "by_key"]
 

@@ -18,7 +18,7 @@ from backfill.plan.planner import Planner
 from backfill.plan.redrive import LetterCounter
 from backfill.plan.request import LIVE, BackfillRequest
 from backfill.plan.settings import BackfillSettings
-from backfill.plan.validation import validate_changes
+from backfill.plan.validation import ValidRequest, validate_changes
 from backfill.run.dead_letters import find_dead_letters
 from backfill.run.progress import Progress
 from backfill.steer.approval import allowed_rows, approval_of, approved, exceeds_approval, is_approved
@@ -94,14 +94,14 @@ class BackfillService(BackfillReader):
         principal.require(PLAN)
         return self._planner.check(query, parameters)
 
-    def validate(self, request: BackfillRequest) -> None:
-        """Ask the gate about a request that somebody keeps for later; nothing is run.
+    def validate(self, request: BackfillRequest) -> ValidRequest:
+        """Return the gate's verdict on a request that somebody keeps for later; nothing is run.
 
         Raises:
             QueryRefusedError, RequestInvalidError: a backfill of it would be refused now.
             WarehouseError: the warehouse, which knows the tables, does not answer.
         """
-        self._planner.validate(request)
+        return self._planner.validate(request)
 
     def plan(
         self, request: BackfillRequest, *, principal: Principal, exact: bool = False, originals: bool = False

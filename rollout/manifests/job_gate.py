@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from backfill.plan.plan import text_warnings
 from backfill.plan.request import BackfillRequest
+from backfill.plan.validation import ValidRequest
 from model.errors import RequestInvalidError
 from model.plain_yaml import YamlDocument
 from rollout.manifests.cron import parse_zone
@@ -16,6 +18,7 @@ from rollout.manifests.manifest import Manifest, read_document, refuse
 from rollout.manifests.rollout import RolloutManifest
 from rollout.manifests.schedule import BackfillJob, RolloutJob, ScheduleManifest
 from rollout.manifests.slots import Slot, fill_request
+from sql.validate import ValidatedQuery
 from sql.violation import QueryRefusedError
 
 _BACKFILL: Final = TypeAdapter(BackfillRequest)
@@ -33,12 +36,14 @@ class JobGate:
     ``check_select`` raises for a rollout's query, whose release began ``now``.
     """
 
-    validate: Callable[[BackfillRequest], object]
+    validate: Callable[[BackfillRequest], ValidRequest]
     now: Callable[[], datetime]
-    check_select: Callable[[str, datetime], object]
+    check_select: Callable[[str, datetime], ValidatedQuery]
 
-    def check(self, manifest: Manifest, content: bytes) -> None:
-        """Ask about the manifest's query, where it has one; ``content`` is what the manifest was read from.
+    def check(self, manifest: Manifest, content: bytes) -> list[dict[str, str]]:
+        """Ask about the manifest's query, where it has one, and return what there is to warn of.
+
+        ``content`` is what the manifest was read from.
 
         Raises:
             ManifestInvalidError: it is refused; the errors have the places in the manifest.
@@ -48,16 +53,16 @@ class JobGate:
         if (found := find_watch_query(spec)) is not None:
             path, query = found
             with _refusing(content, path):
-                self.check_select(query, self.now())
+                return text_warnings(self.check_select(query, self.now()))
         if not isinstance(spec, ScheduleManifest) or not isinstance(spec.job, BackfillJob):
-            return
+            return []
         timing = spec.timing()
         end = timing.before(self.now())
         slot = Slot(timing.before(end), end, parse_zone(spec.time_zone))
         request = spec.job.model_dump(mode="json")["request"]
         filled = _BACKFILL.validate_python(fill_request("backfill", request, slot))
         with _refusing(content, _QUERY):
-            self.validate(filled)
+            return text_warnings(self.validate(filled).query)
 
 
 @contextmanager

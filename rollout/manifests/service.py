@@ -1,7 +1,7 @@
 """Manifests as callers plan, apply and remove them by their names, and the schedules that they make."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from itertools import islice
 from typing import Any, Final, Literal
@@ -55,7 +55,8 @@ class ValueChange:
 class ManifestPlan:
     """What applying or removing a manifest would change; ``hash`` stands for exactly this.
 
-    ``note`` is how the rollout of unchanged content ended.
+    ``note`` is how the rollout of unchanged content ended; ``warnings`` are of a query, which may not select what
+    was meant.
     """
 
     name: str
@@ -65,6 +66,7 @@ class ManifestPlan:
     version: int
     hash: str
     note: str | None = None
+    warnings: tuple[dict[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class ManifestService:
         principal.require_any(READ, *_SCOPES.values())
         manifest = None if content is None else parse_manifest(content, name)
         plan = self._plan(name, manifest, self._find(name), principal)
-        self._check_query(manifest, content, plan)
+        plan = self._check_query(manifest, content, plan)
         if manifest is not None:
             self._prepare(manifest, plan)
         return plan
@@ -153,7 +155,7 @@ class ManifestService:
             principal.require(RUN)
         plan = self._plan(name, manifest, before, principal)
         _check_hash(plan, plan_hash)
-        self._check_query(manifest, content, plan)
+        plan = self._check_query(manifest, content, plan)
         new = self._prepare(manifest, plan)
         return self._put(manifest, principal, source, plan.version, holder, rollout=new), plan
 
@@ -285,10 +287,11 @@ class ManifestService:
         _LOG.info("manifest_applied", manifest=record.name, version=record.version, by=principal.name)
         return record
 
-    def _check_query(self, manifest: Manifest | None, content: bytes | None, plan: ManifestPlan) -> None:
+    def _check_query(self, manifest: Manifest | None, content: bytes | None, plan: ManifestPlan) -> ManifestPlan:
         # What was applied stays good: the same content again changes nothing.
-        if self._queries is not None and manifest is not None and content is not None and plan.action != "none":
-            self._queries.check(manifest, content)
+        if self._queries is None or manifest is None or content is None or plan.action == "none":
+            return plan
+        return replace(plan, warnings=tuple(self._queries.check(manifest, content)))
 
     def _plan(
         self, name: str, manifest: Manifest | None, record: ManifestRecord | None, principal: Principal

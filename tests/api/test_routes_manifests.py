@@ -190,6 +190,29 @@ def test_a_query_that_the_gate_refuses_is_refused_when_it_is_applied_with_its_pl
     assert unbounded.status_code == 422
 
 
+def test_a_query_that_compares_partitions_with_a_slot_s_own_time_is_warned_of(
+    api: Any, refeed: Refeed, tmp_path: Path
+) -> None:
+    # The last slot before a moment of a day lies within the day but for one minute, whose other end does.
+    (tmp_path / "replays.yaml").write_text(BACKFILL)
+    (tmp_path / "exact.yaml").write_text(
+        BACKFILL.replace("name: replays", "name: exact").replace(
+            "_PARTITIONTIME >= @from AND _PARTITIONTIME < @to",
+            "_PARTITIONTIME >= TIMESTAMP_TRUNC(@from, DAY) AND _PARTITIONTIME <= @to "
+            "AND ingest_time >= @from AND ingest_time < @to",
+        )
+    )
+    code, printed, _ = refeed("plan", "-f", str(tmp_path))
+    assert code == 0
+    assert "(partition_cut)" not in printed.split("Schedule replays")[0]
+    assert "Write _PARTITIONTIME" in printed.split("Schedule replays")[1]
+    assert "(partition_cut)" in refeed("apply", "-f", str(tmp_path / "replays.yaml"))[1]
+    # What was applied stays good: it is not asked about again.
+    with api.client() as client:
+        again = client.post("/manifests/replays:plan", content=BACKFILL).json()
+    assert (again["action"], again["warnings"]) == ("none", [])
+
+
 def test_the_nightly_merge_is_a_schedule_that_belongs_to_its_setting(api: Any) -> None:
     with api.client() as client:
         shown = client.get("/schedules/nightly-merge").json()

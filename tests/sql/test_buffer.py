@@ -9,7 +9,7 @@ from sql.tables import parse_table_schema
 from sql.validate import Policy, QueryRefusedError, parse_parameters
 from sql.verdict import judge_query
 
-POLICY = Policy("backup.messages", "shop", datetime(2024, 3, 1, tzinfo=UTC), write_buffer="day")
+POLICY = Policy("backup.messages", "shop", datetime(2024, 3, 1, tzinfo=UTC), has_write_buffer=True)
 PARAMETERS = parse_parameters(
     {
         "from": {"type": "TIMESTAMP", "value": "2024-01-01T00:00:00Z"},

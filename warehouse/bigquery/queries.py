@@ -60,7 +60,7 @@ class BigQueryQueries:
 
         Nothing is known beforehand of the other tables' columns: a dry run knows them.
         """
-        return replace(policy, write_buffer=self._place.partitioning)
+        return replace(policy, partitioning=self._place.partitioning, has_write_buffer=True)
 
     def check(self, query: ValidatedQuery) -> None:
         """Do nothing: the gate speaks BigQuery's own language."""
@@ -235,8 +235,9 @@ def _with_write_buffer(query: ValidatedQuery, table: Any, now: datetime) -> tupl
     message = (
         f"The window reaches into BigQuery's write buffer ({_rows_text(table)}), whose rows have no "
         "_PARTITIONTIME yet, and the query may leave them out. Add them: "
-        "WHERE (_PARTITIONTIME >= @from AND _PARTITIONTIME < @to OR _PARTITIONTIME IS NULL) "
-        "AND (_PARTITIONTIME IS NOT NULL OR ingest_time >= @from AND ingest_time < @to)."
+        "WHERE (_PARTITIONTIME >= TIMESTAMP_TRUNC(@from, DAY) AND _PARTITIONTIME <= @to "
+        "OR _PARTITIONTIME IS NULL) "
+        "AND ingest_time >= @from AND ingest_time < @to."
     )
     return query, [QueryNote("write_buffer_left_out", message)]
 

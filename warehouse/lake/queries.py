@@ -89,6 +89,7 @@ class LakeQueries:
     def policy(self, policy: Policy, *, must_exist: bool = True) -> Policy:
         """Return ``policy`` with the columns of the tables beside the archive, which takes milliseconds."""
         lake = self._place.lake
+        policy = replace(policy, partitioning=self._place.partitioning)
         if not must_exist and "://" not in lake and not Path(lake).is_dir():
             return policy
         schemas, missing = self._open_tables(policy.extra_tables).read_schemas()

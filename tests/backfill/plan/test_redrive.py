@@ -130,6 +130,16 @@ def test_where_no_pipeline_ever_ran_there_are_none(tmp_path: Path) -> None:
         desk.queries.close()
 
 
+def test_those_since_a_moment_of_a_day_are_those_that_were_written_later_that_day(desk: Desk) -> None:
+    fail(desk.lake, "before", "wrong_type", 13)
+    fail(desk.lake, "after", "wrong_type", 15)
+    (found,) = desk.counter.count(DAY + timedelta(hours=14))
+    assert found.messages == 1
+    assert desk.selected(found.request, "since") == {"after"}
+    listed = desk.counter.list_messages(LetterChoice("orders", DAY + timedelta(hours=14)), limit=5)
+    assert [one.message_id for one in listed] == ["after"]
+
+
 def test_dead_letters_are_counted_by_source_and_their_latest_reason(desk: Desk) -> None:
     fail(desk.lake, "a", "wrong_type", 1)
     fail(desk.lake, "b", "wrong_type", 1)

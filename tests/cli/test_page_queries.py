@@ -1,0 +1,151 @@
+"""Every query that stands in the README or a page, over an archive where the right rows are known."""
+
+import re
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from app.backfills import open_queries
+from backfill.plan.planner import policy_of
+from backfill.plan.settings import BackfillSettings
+from model.settings import read_settings
+from sql.validate import QueryRefusedError, parse_parameters, validate_query
+from warehouse.open import open_warehouse
+from warehouse.queries import Queries
+
+ROOT = Path(__file__).parents[2]
+# The recipes are commands, and have tests of their own.
+PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "recipes.md")]
+# From SELECT to the quote, the blank line, the fence or the next field of a YAML file.
+QUERY = re.compile(
+    r"\bSELECT\b[^\"`]*?\bFROM\s+(?:backup|staging|reporting)\.\w+(?:(?!\n\n|\"|```|\n\s*[a-z_]+: ).)*", re.DOTALL
+)
+CONDITION = re.compile(r"^```sql\n(WHERE .*?)^```$", re.DOTALL | re.MULTILINE)
+DAY = datetime(2026, 1, 1, tzinfo=UTC)
+NOW = datetime.now(UTC)
+# As a slot from 15:00 in Berlin to 03:30 of the next day has them.
+TIMES: dict[str, Any] = {
+    "from": {"type": "TIMESTAMP", "value": "2026-01-01T14:00:00Z"},
+    "to": {"type": "TIMESTAMP", "value": "2026-01-02T02:30:00Z"},
+    "since": {"type": "TIMESTAMP", "value": "2026-01-01T14:00:00Z"},
+    "day": {"type": "DATE", "value": "2026-01-01"},
+    "topic": {"type": "STRING", "value": "orders"},
+}
+# message id: topic, archived, region, data
+MESSAGES: dict[str, tuple[str, datetime, str, bytes]] = {
+    "eve": ("orders", DAY - timedelta(seconds=1), "eu", b'{"total": 1}'),
+    "early": ("orders", DAY + timedelta(hours=2), "us", b'{"total": 2}'),
+    "noon": ("orders", DAY + timedelta(hours=14), "eu", b'{"total": 3}'),
+    "members": ("members", DAY + timedelta(hours=14), "eu", b'{"id": 4}'),
+    "late": ("orders", DAY + timedelta(hours=23, minutes=59, seconds=59), "eu", b""),
+    "night": ("orders", DAY + timedelta(hours=26), "us", b'{"total": 5}'),
+    "after": ("orders", DAY + timedelta(hours=26, minutes=30), "eu", b'{"total": 6}'),
+    "today": ("members", NOW - timedelta(seconds=1), "eu", b'{"total": 7}'),
+}
+OF_THE_DAY = {"early", "noon", "late"}
+OF_THE_SLOT = {"noon", "late", "night"}
+# By page and line: what a query selects, as often as one stands there.
+WANTED: dict[str, list[set[str]]] = {
+    "README.md": [set(MESSAGES), OF_THE_DAY, OF_THE_DAY | {"members"}, {"today"}],
+    "api.md": [OF_THE_DAY],
+    "bigquery.md": [OF_THE_DAY],
+    "manifests.md": [OF_THE_SLOT, {"late"}],
+    "sql.md": [{"noon"}, OF_THE_SLOT | {"members"}, OF_THE_SLOT | {"members"}],
+    "templates.md": [OF_THE_SLOT],
+}
+REFUSED = {"api.md": ["SELECT data FROM backup.messages"]}
+# These are over what pipelines and merges wrote, and say nothing of a window.
+OTHERS = {"reporting.md": 1, "security.md": 1}
+
+
+def find_queries(page: Path) -> list[str]:
+    """Return the queries of a page in their order; a condition alone becomes one over the archive."""
+    text = page.read_text()
+    found = [(match.start(), match.group()) for match in QUERY.finditer(text)]
+    found += [
+        (match.start(), f"SELECT data, attributes, message_id FROM backup.messages {match.group(1)}")
+        for match in CONDITION.finditer(text)
+    ]
+    return [query.strip() for _, query in sorted(found)]
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> BackfillSettings:
+    """A deployment whose archive has the messages."""
+    home = tmp_path_factory.mktemp("home")
+    rows = [
+        {
+            "data": data,
+            "attributes": [{"key": "region", "value": region}],
+            "message_id": name,
+            "publish_time": at,
+            "topic": topic,
+            "subscription": f"refeed-backup.{topic}",
+            "ordering_key": "",
+            "ingest_time": at,
+            "ingest_date": at.date(),
+        }
+        for name, (topic, at, region, data) in MESSAGES.items()
+    ]
+    moment = pa.timestamp("us", "UTC")
+    entries = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+    texts = [pa.field(name, pa.string()) for name in ("message_id", "topic", "subscription", "ordering_key")]
+    times = [
+        pa.field("publish_time", moment),
+        pa.field("ingest_time", moment),
+        pa.field("ingest_date", pa.date32()),
+    ]
+    columns = [pa.field("data", pa.binary()), pa.field("attributes", entries), *texts, *times]
+    folder = home / "lake" / "backup" / "messages"
+    write_deltalake(str(folder), pa.Table.from_pylist(rows, pa.schema(columns)), partition_by=["ingest_date"])
+    read = read_settings({"REFEED_HOME": str(home)})
+    return BackfillSettings.from_settings(read, open_warehouse(read))
+
+
+@pytest.fixture(scope="module")
+def queries(settings: BackfillSettings) -> Iterator[Queries]:
+    found = open_queries(settings)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def select(settings: BackfillSettings, queries: Queries) -> Callable[[str], set[str]]:
+    """Return the ids that a query selects; a replay's query has to pass as one."""
+
+    def run(text: str) -> set[str]:
+        named = re.search(r"SELECT (topic )?FROM|SELECT topic, message_id", text)
+        parameters = parse_parameters({name: TIMES[name] for name in set(re.findall(r"@(\w+)", text))})
+        query = validate_query(text, parameters, policy_of(settings, queries, replay=named is None))
+        assert [warning.violation.message for warning in query.warnings] == []
+        # Rows are told by their data where the id is not among the columns.
+        rows = queries.answer(query, max_rows=100).rows.to_pylist()
+        if "message_id" in query.text.partition("FROM")[0]:
+            return {row["message_id"] for row in rows}
+        assert [row["topic"] for row in rows] == ["orders"]
+        return {"late"}
+
+    return run
+
+
+def test_every_page_with_a_query_is_tried_here() -> None:
+    found = {page.name: len(find_queries(page)) for page in PAGES}
+    tried = {name: len(queries) + len(REFUSED.get(name, [])) for name, queries in WANTED.items()} | OTHERS
+    assert {name: count for name, count in found.items() if count} == tried
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_the_queries_of_a_page_select_what_it_says(name: str, select: Callable[[str], set[str]]) -> None:
+    (page,) = [page for page in PAGES if page.name == name]
+    texts = [text for text in find_queries(page) if text not in REFUSED.get(name, [])]
+    assert [select(text) for text in texts] == WANTED[name]
+
+
+def test_a_query_that_a_page_has_the_gate_refuse_is_refused(select: Callable[[str], set[str]]) -> None:
+    with pytest.raises(QueryRefusedError):
+        select(REFUSED["api.md"][0])
