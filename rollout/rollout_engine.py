@@ -228,11 +228,7 @@ class RolloutEngine:
 
     def _list_events(self, rollout: Rollout, kind: StreamEventType) -> list[StreamEvent]:
         """Return the lines of one type in the history of the launch that the rollout knows."""
-        return [
-            event
-            for event in self._store.list_stream_events(rollout.stream)
-            if event.generation == rollout.generation and event.type is kind
-        ]
+        return self._store.list_stream_events(rollout.stream, generation=rollout.generation, kind=kind)
 
     # -- the query of the validation
 

@@ -363,10 +363,20 @@ class ManagedStreams:
                 **fields,
             )
 
-    def list_stream_events(self, name: str, *, after: int = 0) -> list[StreamEvent]:
-        """Return the stream's history after line number ``after``, oldest first, of all its generations."""
+    def list_stream_events(
+        self, name: str, *, after: int = 0, generation: int | None = None, kind: StreamEventType | None = None
+    ) -> list[StreamEvent]:
+        """Return the stream's history after line number ``after``, oldest first.
+
+        It is of all its generations and all kinds of lines, or of one of them. Long ones have lost their first
+        lines.
+        """
         columns = STREAM_EVENTS.c
         query = sa.select(STREAM_EVENTS).where(columns.stream == name, columns.number > after)
+        if generation is not None:
+            query = query.where(columns.generation == generation)
+        if kind is not None:
+            query = query.where(columns.type == kind)
         with self._database.read() as connection:
             get_record(connection, name, self._database.now(connection))
             return [read_row(StreamEvent, row) for row in connection.execute(query.order_by(columns.number))]

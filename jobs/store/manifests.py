@@ -22,6 +22,9 @@ _REMOVED: Final = "The schedule was removed."
 _REPLACED: Final = "A later slot replaced it."
 # A clock that is set back by less is waited for: slots do not go back for it.
 AHEAD: Final = timedelta(hours=1)
+# A schedule of every minute has 130,000 runs in that time.
+KEEP_RUNS: Final = timedelta(days=90)
+_TRIMMED_AT_ONCE: Final = 1000
 
 # Decides about a schedule's slots: by its record, the store's time and its living runs, oldest first.
 Choose = Callable[[ManifestRecord, datetime, Sequence[ScheduleRun]], Settlement | None]
@@ -203,6 +206,7 @@ class Manifests:
                         finished_at=now if run.state.is_final else None,
                     )
                 )
+            _trim_runs(connection, name, now)
             _update(connection, name, settled_until=settled.until)
             return _runs(connection, name, slots=[each.slot for each in due])
 
@@ -210,7 +214,8 @@ class Manifests:
         """Undo what a clock that was ahead has decided about slots of its future; return the record.
 
         Where slots are decided for more than an hour ahead they go on from the newest slot until now that ran, or
-        from the last change where that was later. A slot of the future that ran does not run again.
+        from the last change where that was later. A slot of the future that ran does not run again. Where the
+        clock was set back beyond all runs that are kept, none is due until it has caught up.
 
         Raises:
             ManifestNotFoundError: there is none.
@@ -219,12 +224,8 @@ class Manifests:
             now = self._database.now(connection)
             row = _get_living(connection, name, for_update=True)
             if row.settled_until > now + AHEAD:
-                columns = SCHEDULE_RUNS.c
-                newest = sa.select(sa.func.max(columns.slot)).where(
-                    columns.schedule == name, columns.slot <= now + AHEAD
-                )
                 since = min(row.changed_at, now)
-                _update(connection, name, settled_until=max(since, connection.scalar(newest) or since))
+                _update(connection, name, settled_until=max(since, _newest_slot(connection, name, now) or since))
             return read_row(ManifestRecord, _get(connection, name))
 
     def list_living_runs(self) -> list[ScheduleRun]:
@@ -283,6 +284,31 @@ def _skip_waiting(connection: Connection, name: str, now: datetime, why: str) ->
     """End the runs that have no job yet; the one that a replica is about to give one gets it back."""
     waiting = [RunState.QUEUED, RunState.STARTING]
     _update_runs(connection, name, waiting, state=RunState.SKIPPED, finished_at=now, why=why)
+
+
+def _newest_slot(connection: Connection, name: str, now: datetime) -> datetime | None:
+    """Return the newest slot until ``now`` that ran; the oldest one of all where earlier ones may have run."""
+    columns = SCHEDULE_RUNS.c
+    oldest, newest = connection.execute(
+        sa.select(sa.func.min(columns.slot), sa.func.max(columns.slot)).where(columns.schedule == name)
+    ).one()
+    query = sa.select(sa.func.max(columns.slot)).where(columns.schedule == name, columns.slot <= now + AHEAD)
+    found: datetime | None = connection.scalar(query)
+    if found is None and oldest is not None and newest - oldest >= KEEP_RUNS:
+        return oldest  # type: ignore[no-any-return]
+    return found
+
+
+def _trim_runs(connection: Connection, name: str, now: datetime) -> None:
+    """Forget runs of long ago, all but the newest of them: it has how far slots had been decided."""
+    columns = SCHEDULE_RUNS.c
+    is_old = sa.and_(columns.schedule == name, columns.slot < now - KEEP_RUNS)
+    newest = connection.scalar(sa.select(sa.func.max(columns.slot)).where(is_old))
+    if newest is None:
+        return
+    is_over = sa.and_(columns.schedule == name, columns.slot < newest, columns.state.not_in(LIVING_RUNS))
+    old = sa.select(columns.slot).where(is_over).order_by(columns.slot).limit(_TRIMMED_AT_ONCE)
+    connection.execute(SCHEDULE_RUNS.delete().where(is_over, columns.slot.in_(old)))
 
 
 def _update_runs(connection: Connection, name: str, states: Sequence[RunState], **values: Any) -> None:

@@ -17,6 +17,8 @@ _LAUNCH: Final = (
     STREAM_EVENTS.c.generation == MANAGED_STREAMS.c.generation,
     STREAM_EVENTS.c.type == StreamEventType.LAUNCHED,
 )
+# More than a day of a stream whose process dies as often as it can.
+KEPT_LINES: Final = 5000
 STREAM_RECORDS: Final[sa.Select[Any]] = sa.select(
     MANAGED_STREAMS,
     sa.select(STREAM_EVENTS.c.actor).where(*_LAUNCH).limit(1).scalar_subquery().label("launched_by"),
@@ -91,7 +93,22 @@ def append_event(
     why: str | None = None,
     **fields: Any,
 ) -> None:
-    """Add a line to a stream's history; its row must be held, so that numbers grow as lines become visible."""
+    """Add a line to a stream's history; its row must be held, so that numbers grow as lines become visible.
+
+    The newest lines are kept, and with them the one that launched the present generation.
+    """
     written = {"stream": stream, "generation": generation, "at": at, "actor": actor, "what": what, "why": why}
     given = {field: value for field, value in fields.items() if value is not None}
     connection.execute(STREAM_EVENTS.insert().values(**written, type=kind, fields=given))
+    columns = STREAM_EVENTS.c
+    newest = sa.select(columns.number).where(columns.stream == stream).order_by(columns.number.desc())
+    last = connection.scalar(newest.offset(KEPT_LINES).limit(1))
+    if last is None:
+        return
+    generation_now = sa.select(MANAGED_STREAMS.c.generation).where(MANAGED_STREAMS.c.name == stream)
+    is_launch = sa.and_(
+        columns.type == StreamEventType.LAUNCHED, columns.generation == generation_now.scalar_subquery()
+    )
+    connection.execute(
+        STREAM_EVENTS.delete().where(columns.stream == stream, columns.number <= last, sa.not_(is_launch))
+    )

@@ -28,6 +28,8 @@ from model.stream_snapshot import (
     SourceSnapshot,
 )
 
+# One is tried every ten minutes for as long as a schedule's snapshots fail.
+_KEPT_FAILED: Final = 20
 _SNAPSHOTS: Final = Records(STREAM_SNAPSHOTS, SnapshotRecord, "snapshot", StreamSnapshotNotFoundError)
 _RESTORES: Final = Records(STREAM_RESTORES, RestoreRecord, "rollback", StreamSnapshotNotFoundError)
 
@@ -151,8 +153,17 @@ class StreamSnapshots:
         )
 
     def fail_snapshot(self, snapshot_id: str, error: FaultRecord) -> SnapshotRecord:
-        """Make a PENDING snapshot FAILED, of which nothing is left; one that is to be deleted stays so."""
-        return self._change_snapshot(snapshot_id, SnapshotState.FAILED, error=error)
+        """Make a PENDING snapshot FAILED, of which nothing is left; one that is to be deleted stays so.
+
+        The records of a stream's last twenty that failed are kept, and earlier ones forgotten.
+        """
+        columns = STREAM_SNAPSHOTS.c
+        with self._database.write() as connection:
+            failed = self._change_snapshot(snapshot_id, SnapshotState.FAILED, error=error)
+            is_failed = sa.and_(columns.stream == failed.stream, columns.state == SnapshotState.FAILED)
+            kept = sa.select(columns.id).where(is_failed).order_by(columns.id.desc()).limit(_KEPT_FAILED)
+            connection.execute(STREAM_SNAPSHOTS.delete().where(is_failed, columns.id.not_in(kept)))
+            return failed
 
     def delete_snapshot(self, snapshot_id: str) -> SnapshotRecord:
         """Have an agent delete the snapshot's files, its Pub/Sub snapshots, and then its record.

@@ -27,7 +27,7 @@ from model.stream_snapshot import RestoreRecord, SnapshotRecord
 from model.stream_update import StreamUpdate
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0019"
+SCHEMA_REVISION: Final = "0020"
 
 METADATA: Final = sa.MetaData()
 
@@ -222,7 +222,10 @@ STREAM_EVENTS: Final = _table(
     "stream_events",
     StreamEvent,
     sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
+    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False),
+    sa.Index("stream_events_by_stream", "stream", "number"),
+    # The launch that began a generation, among all lines of its stream.
+    sa.Index("stream_events_by_type", "stream", "generation", "type"),
     sa.Index("stream_events_by_time", "at", "number"),
 )
 
@@ -232,6 +235,7 @@ STREAM_SNAPSHOTS: Final = _table(
     SnapshotRecord,
     sa.Column("id", TEXT, primary_key=True),
     sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
+    sa.Column("state", TEXT, nullable=False, index=True),
     sa.Column("size_bytes", sa.BigInteger),
     sa.Column("known_messages", sa.BigInteger),
     sa.Column("idempotency_key", TEXT, unique=True),
@@ -244,6 +248,7 @@ STREAM_RESTORES: Final = _table(
     RestoreRecord,
     sa.Column("id", TEXT, primary_key=True),
     sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
+    sa.Column("state", TEXT, nullable=False, index=True),
     sa.Column("discard_staged", sa.Boolean, nullable=False, server_default=sa.false()),
 )
 
@@ -252,6 +257,7 @@ STREAM_UPDATES: Final = _table(
     "stream_updates",
     StreamUpdate,
     sa.Column("id", TEXT, primary_key=True),
+    sa.Column("state", TEXT, nullable=False, index=True),
     sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
     sa.Column("idempotency_key", TEXT, unique=True),
     sa.Column("fingerprint", TEXT),
@@ -280,6 +286,7 @@ ROLLOUTS: Final = _table(
     "rollouts",
     Rollout,
     sa.Column("id", TEXT, primary_key=True),
+    sa.Column("finished_at", Moment, index=True),
     sa.Column("manifest", TEXT, sa.ForeignKey("manifests.name"), nullable=False, index=True),
     sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
 )

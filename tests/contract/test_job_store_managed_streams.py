@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.store import Idempotency, JobStore
+from jobs.store import Idempotency, JobStore, stream_rows
 from model.errors import (
     IdempotencyKeyReusedError,
     LeaseLostError,
@@ -19,7 +19,8 @@ from model.errors import (
 )
 from model.fault import FaultRecord
 from model.stream_options import StreamKind
-from model.stream_record import StreamHome, StreamRecord, StreamState, Wanted
+from model.stream_record import StreamEventType, StreamHome, StreamRecord, StreamState, Wanted
+from tests.work import Work, counted
 
 LONG = 600.0
 BACKUP = StreamKind.BACKUP
@@ -376,3 +377,38 @@ def test_what_agents_write_and_people_ask_at_once_is_all_kept(store: JobStore, l
     found = store.get_stream("backup")
     assert (found.version, found.state) == (7, StreamState.RUNNING)
     assert sum(event.type == "changed" for event in store.list_stream_events("backup")) == 6
+
+
+def test_of_a_stream_that_dies_for_years_the_newest_lines_and_its_launch_are_kept(
+    store: JobStore, launch: Launch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_rows, "KEPT_LINES", 20)
+    launch()
+    store.end_stream("backup", Wanted.CANCELLED, actor="ann")
+    launch("shop", why="another stream")
+    before = lines(store, "shop")
+    launch(why="again")
+    for number in range(60):
+        store.note_stream("backup", actor="agent", what=f"died {number}")
+    noted = [(2, "agent", f"died {number}") for number in range(40, 60)]
+    assert lines(store) == [(2, "ann", "launched"), *noted]
+    assert store.get_stream("backup").launched_by == "ann"
+    assert lines(store, "shop") == before
+
+
+def test_a_look_at_streams_reads_nothing_of_their_histories(store: JobStore, launch: Launch) -> None:
+    def look() -> Work:
+        with counted(store) as work:
+            store.list_streams()
+            assert store.list_stream_events("backup", generation=2, kind=StreamEventType.STARTED) == []
+        return work
+
+    for _ in range(2):
+        launch()
+        store.end_stream("backup", Wanted.CANCELLED, actor="ann")
+    first = look()
+    for number in range(300):
+        store.note_stream("backup", actor="agent", what=f"died {number}")
+    after = look()
+    assert (after.statements, after.rows) == (first.statements, first.rows)
+    assert after.instructions <= first.instructions + 200, "not one for each line"

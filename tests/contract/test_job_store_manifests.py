@@ -7,9 +7,13 @@ from datetime import datetime, timedelta
 import pytest
 
 from jobs.store import JobStore, open_store
+from jobs.store.manifests import KEEP_RUNS
+from jobs.store.tables import STREAM_RESTORES, STREAM_SNAPSHOTS
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
 from model.manifest_record import ManifestRecord, NewRun, RunState, ScheduleRun, Settlement
 from model.principal import READ, RUN, Principal
+from model.stream_options import StreamKind
+from model.stream_snapshot import SnapshotState
 from tests.work import Work, counted
 
 ANN = Principal("ann", frozenset({RUN, READ}), ("orders",))
@@ -173,3 +177,57 @@ def test_a_replacement_that_ran_before_ends_nothing(store: JobStore) -> None:
     assert store.settle_slots("nightly", lambda *_: again) == []
     (run,) = store.list_living_runs()
     assert (run.state, run.is_unwanted) == (RunState.STARTING, False)
+
+
+def test_runs_of_long_ago_are_forgotten_and_none_of_their_slots_runs_again(store: JobStore) -> None:
+    since = put(store).settled_until
+    old = since - 2 * KEEP_RUNS
+    slots = [old + timedelta(hours=number) for number in range(5)]
+    runs = [NewRun(slot, slot, RunState.SKIPPED) for slot in slots]
+    store.settle_slots("nightly", lambda *_: Settlement(since, tuple(runs), REQUEST))
+    store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING))
+    assert [run.slot for run in store.list_runs("nightly", limit=9)] == [since + timedelta(hours=1), slots[-1]]
+    real = store._database.now
+    store._database.now = lambda connection: real(connection) - 4 * KEEP_RUNS  # type: ignore[method-assign]
+    assert store.set_back("nightly").settled_until == slots[-1], "slots before it may have run"
+
+
+def test_a_look_at_what_goes_on_reads_nothing_of_what_has_ended(store: JobStore) -> None:
+    put(store)
+
+    def look() -> Work:
+        with counted(store) as work:
+            store.list_living_runs()
+            store.list_rollouts(living=True)
+            store.list_updates(living=True)
+            store.list_running_restores()
+            store.list_snapshots(states=(SnapshotState.PENDING, SnapshotState.DELETING))
+        return work
+
+    first = look()
+    fill(store, 300)
+    after = look()
+    assert (after.statements, after.rows) == (first.statements, first.rows) == (after.statements, 0)
+    assert after.instructions <= first.instructions + 200, "not one for each row"
+
+
+def fill(store: JobStore, count: int) -> None:
+    """Keep ``count`` of everything that has ended."""
+    store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    states = [RunState.SKIPPED] * count
+    store.settle_slots("nightly", lambda record, *_: settlement(record, *states))
+    now = store.now()
+    with store._database.write() as connection:
+        for number in range(count):
+            text = {"id": f"x{number}", "stream": "backup", "created_by": "ann", "created_at": now}
+            ended = {"generation": 1, "finished_at": now}
+            kept = {
+                "with_source": False,
+                "reason": "manual",
+                "state": "COMPLETED",
+                "kind": "backup",
+                "sources": [],
+            }
+            connection.execute(STREAM_SNAPSHOTS.insert(), {**text, **kept, "kind": "backup"})
+            over = {"state": "SUCCEEDED", "step": "WAITING", "not_reverted": [], "snapshot_id": f"x{number}"}
+            connection.execute(STREAM_RESTORES.insert().values(**text, **ended, **over))
