@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Final
@@ -73,6 +74,15 @@ class Environments:
         finally:
             shutil.rmtree(unfinished, ignore_errors=True)
         return key
+
+    def remove_others(self, keys: Collection[str]) -> None:
+        """Remove every environment but those that are called ``keys``, with its lock."""
+        for lock in self._folder.glob("[!.]*.lock"):
+            if lock.stem not in keys:
+                lock.unlink(missing_ok=True)
+        for folder in self._folder.glob("[!.]*/"):
+            if folder.name not in keys:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _lock_of(self, key: str) -> Path:
         return self._folder / f"{key}.lock"

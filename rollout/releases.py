@@ -184,7 +184,9 @@ class Releases:
             raise CheckpointCorruptError(message, file=str(path)) from exc
 
     def remove(self, name: str, *, used_by: Sequence[str]) -> None:
-        """Remove a release; ``used_by`` names the streams that are of it. Environments stay.
+        """Remove a release; ``used_by`` names the streams that are of it.
+
+        Environments that no release needs any more go too, unless a release can't be read: it may need any.
 
         Raises:
             ReleaseNotFoundError: there is none of this name here.
@@ -198,6 +200,8 @@ class Releases:
         with self._locked() as unfinished:
             # Gone at once, however long it takes to delete the files.
             (self._folder / name).rename(unfinished / _CODE)
+            with suppress(CheckpointCorruptError):
+                self._environments.remove_others({release.environment for release in self.list_releases()})
 
     def start(self, name: str | None, environment: Mapping[str, str]) -> ReleaseStart:
         """Return how to start a process of the release ``name``, or of what is installed here for None.

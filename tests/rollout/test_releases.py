@@ -1,5 +1,6 @@
 """Releases side by side: installed whole or not at all, with their locks' packages, run from their own code."""
 
+import json
 import subprocess
 import sys
 from importlib.metadata import version
@@ -200,3 +201,22 @@ def test_what_is_installed_is_started_from_anywhere(tmp_path: Path) -> None:
 )
 def test_a_lock_is_installed_when_each_package_for_this_machine_is_in_its_version(lock: str, fits: bool) -> None:
     assert is_installed(lock) is fits
+
+
+def test_the_environment_of_the_last_release_that_needs_it_goes_with_it(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    releases, folder = Releases(home), home / "environments"
+    shared = [releases.add(write_small_release(tmp_path, name, lock=_INSTALLED)) for name in ("1.0", "2.0")]
+    other = releases.add(write_small_release(tmp_path, "3.0", lock=""))
+    for release in (*shared, other):
+        # As where the packages are not installed here.
+        (folder / release.environment).mkdir(exist_ok=True)
+    (folder / "left-behind").mkdir()
+    releases.remove("1.0", used_by=())
+    assert names_in(folder) == sorted(f"{r.environment}{end}" for r in (shared[1], other) for end in ("", ".lock"))
+    (home / "releases" / "3.0" / "release.json").write_text("{")
+    releases.remove("2.0", used_by=())
+    assert (folder / shared[1].environment).exists(), "3.0 can't be read, and may need any"
+    (home / "releases" / "3.0" / "release.json").write_text(json.dumps(other.to_json()))
+    releases.remove("3.0", used_by=())
+    assert names_in(folder) == []
