@@ -280,6 +280,7 @@ class Agent:
             elif state is StreamState.UPDATING:
                 state = StreamState.RUNNING
             self._report(record, state, _fault_of(status.get("error")))
+            self._starter.logs.rotate(record.name, process.instance_id)
             return
         is_drain = wanted is Wanted.DRAINED
         bound = record.drain_timeout_seconds if is_drain else None

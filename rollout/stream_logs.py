@@ -1,6 +1,8 @@
 """Where the processes of one home's streams log, and the end of what they logged."""
 
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -10,10 +12,12 @@ from streams.folder import has_state
 
 _LAST_LINES: Final = 15
 _LAST_BYTES: Final = 16_000
+# A log that has grown to this becomes the older one, and the one before that goes.
+MAX_LOG_BYTES: Final = 20_000_000
 
 
 class StreamLogs:
-    """The logs of the streams of ``home``.
+    """The logs of the streams of ``home``, 40 MB at most for each: the newest lines, and those before them.
 
     A stream's starts write to one file, but for those that began as a standby: each of them has its own, because
     the stream's is the old release's meanwhile.
@@ -35,17 +39,38 @@ class StreamLogs:
         own = None if instance_id is None else self.of_standby(name, instance_id)
         return own if own is not None and own.exists() else self.of(name)
 
+    def rotate(self, name: str, instance_id: str | None) -> None:
+        """Begin an instance's log again where it is long, and keep what there is as the older one.
+
+        The process that writes has the file open, so the lines are copied, and a line of that moment may be lost.
+        """
+        path = self.of_instance(name, instance_id)
+        try:
+            if path.stat().st_size < MAX_LOG_BYTES:
+                return
+        except FileNotFoundError:
+            return
+        older = _older(path)
+        try:
+            shutil.copyfile(path, older)
+        except OSError:
+            # A full disk: it needs the space more than anybody needs the older lines.
+            older.unlink(missing_ok=True)
+        with path.open("r+b") as log:
+            log.truncate(0)
+
     def remove_standbys(self, name: str, *, keep: Sequence[str]) -> None:
         """Remove the logs of standbys, but for those of the instances to ``keep``."""
         kept = {self.of_standby(name, instance_id) for instance_id in keep}
         for path in self.of(name).parent.glob(f"{name}.in_*.log"):
             if path not in kept:
                 path.unlink(missing_ok=True)
+                _older(path).unlink(missing_ok=True)
 
     def last_lines(self, name: str, instance_id: str | None) -> str:
         """Return the last lines that an instance has logged."""
         try:
-            content, _ = read_tail(self.of_instance(name, instance_id), _LAST_BYTES)
+            content = _read_end(self.of_instance(name, instance_id), _LAST_BYTES)
         except OSError:
             return ""
         return "\n".join(content.decode(errors="replace").splitlines()[-_LAST_LINES:])
@@ -60,7 +85,19 @@ class StreamLogs:
             return f"{record.name} logs on {record.home.host}, in {place}.\n".encode()
         path = self.of_instance(record.name, record.instance_id)
         try:
-            content, _ = read_tail(path, tail_bytes)
+            return _read_end(path, tail_bytes)
         except FileNotFoundError:
             return b""
-        return content
+
+
+def _older(path: Path) -> Path:
+    return path.with_name(f"{path.name}.1")
+
+
+def _read_end(path: Path, tail_bytes: int) -> bytes:
+    """Return the last whole lines of a log, those of the older one too where it is shorter."""
+    content, size = read_tail(path, tail_bytes)
+    if size < tail_bytes:
+        with suppress(FileNotFoundError):
+            content = read_tail(_older(path), tail_bytes - size)[0] + content
+    return content

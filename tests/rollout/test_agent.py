@@ -20,6 +20,7 @@ from jobs.store.tables import MANAGED_STREAMS
 from model.process import Process
 from model.stream_options import StreamKind
 from model.stream_record import StreamEventType, StreamRecord, StreamState, Wanted
+from rollout import stream_logs
 from rollout.agent import Agent
 from rollout.process import StreamProcess
 from rollout.releases import Releases
@@ -111,6 +112,16 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
         for agent in yard.agents:
             for process in agent:
                 process.kill()
+
+
+def test_a_running_stream_s_log_is_rotated_by_its_agent(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_logs, "MAX_LOG_BYTES", 100)
+    yard.start()
+    log = yard.home / "logs" / "backup.log"
+    with log.open("ab") as written:
+        written.write(b"." * 200)
+    yard.look_until(lambda: log.stat().st_size < 100, "it is rotated")
+    assert log.with_name("backup.log.1").stat().st_size >= 200
 
 
 def test_a_launched_stream_is_started_and_its_record_says_where_and_as_which_instance(yard: Yard) -> None:

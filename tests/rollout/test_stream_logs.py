@@ -10,6 +10,7 @@ import pytest
 from jobs.store import JobStore, open_store
 from model.stream_options import StreamKind
 from model.stream_record import StreamHome, StreamRecord, StreamState
+from rollout import stream_logs
 from rollout.stream_logs import StreamLogs
 
 
@@ -69,3 +70,31 @@ def test_a_log_that_is_removed_while_it_is_looked_for_is_empty(
     record = report(store, tmp_path, "in_1")
     monkeypatch.setattr(Path, "exists", lambda _: True)
     assert StreamLogs(tmp_path).read_end(record, tail_bytes=100) == b""
+
+
+def test_a_log_that_a_process_fills_for_years_stays_short(
+    store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_logs, "MAX_LOG_BYTES", 1000)
+    logs, record = StreamLogs(tmp_path), report(store, tmp_path, "in_1")
+    write(tmp_path, "backup.log", "")
+    # As a child has it: opened once, to append.
+    with logs.of("backup").open("ab", buffering=0) as written:
+        for number in range(500):
+            written.write(f"line {number}\n".encode())
+            logs.rotate("backup", "in_1")
+    assert sum(path.stat().st_size for path in (tmp_path / "logs").iterdir()) < 2100
+    lines = logs.read_end(record, tail_bytes=1000).decode().splitlines()
+    assert lines == [f"line {number}" for number in range(500 - len(lines), 500)]
+    assert len(lines) > 90, "the older log's lines come before the newest ones"
+
+
+def test_a_log_that_can_t_be_copied_is_begun_again(
+    store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_logs, "MAX_LOG_BYTES", 10)
+    monkeypatch.setattr(stream_logs.shutil, "copyfile", lambda *_: Path("/proc/none/none").read_bytes())
+    write(tmp_path, "backup.log", "a long line of a log\n")
+    StreamLogs(tmp_path).rotate("backup", None)
+    assert [path.read_text() for path in (tmp_path / "logs").iterdir()] == [""]
+    assert report(store, tmp_path, "in_1").instance_id == "in_1"
