@@ -14,7 +14,7 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak census rooms mutants lock clean
+.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak census rooms mutants lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -30,18 +30,21 @@ up: $(STAMPS)/run  ## Run everything embedded in this terminal until Ctrl-C (ARG
 
 # These select by markers, so that each test belongs to exactly one of them.
 test: $(STAMPS)/dev  ## Run the tests that kill no system and download nothing (ARGS="tests/sql -x" JOBS=2)
-	@$(PYTEST) -m "not kills and not cloud and not browser" $(ARGS)
+	@$(PYTEST) -m "not kills and not cloud and not browser and not soak" $(ARGS)
 
 test-kills: $(STAMPS)/dev  ## Run the tests that start whole systems of processes and kill parts of them
-	@$(PYTEST) -m "kills and not cloud and not browser" $(ARGS)
+	@$(PYTEST) -m "kills and not cloud and not browser and not soak" $(ARGS)
 
 test-cloud: $(STAMPS)/dev  ## Run the tests that download clients and Spark 3.5, or merge or run systems in a stand-in
-	@$(PYTEST) -m "cloud and not browser" $(ARGS)
+	@$(PYTEST) -m "cloud and not browser and not soak" $(ARGS)
 
 test-browser: $(STAMPS)/dev  ## Run the tests that drive the console with Chromium, where there is one
-	@$(PYTEST) -m "browser" $(ARGS)
+	@$(PYTEST) -m "browser and not soak" $(ARGS)
 
-test-all:  ## Run every test: the four above one after the other, each also when one before it failed
+test-soak: $(STAMPS)/dev  ## Run the tests that repeat, whole and slowly, what others hold; no part of CI
+	@$(PYTEST) -m "soak" $(ARGS)
+
+test-all:  ## Run every test of CI: the first four one after the other, each also when one before it failed
 	@$(MAKE) --no-print-directory --keep-going test test-kills test-cloud test-browser
 
 lint: $(STAMPS)/dev  ## Check style, format, layers, types, security and known vulnerabilities

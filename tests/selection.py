@@ -1,4 +1,4 @@
-"""Reads only the files that may have a test of ``make test-kills``, ``test-cloud`` or ``test-browser``.
+"""Reads only the files that may have a test of a target that selects by a rare marker, as ``make test-kills``.
 
 Reading all of them takes each process of a run longer than most files' tests do.
 """
@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 # Few files have one of these.
-_RARE: Final = ("kills", "cloud", "browser")
+_RARE: Final = ("kills", "cloud", "browser", "soak")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -288,6 +288,8 @@ def test_two_backfills_run_side_by_side(house: House) -> None:
         assert rows_of(house.receive(listener)) == Counter(range(ROWS))
 
 
+# What spark-submit does otherwise is in tests/contract/test_launchers.py.
+@pytest.mark.soak
 def test_spark_submit_does_the_same(tmp_path: Path) -> None:
     environment = {"REFEED_LAUNCHER": "spark-submit", "REFEED_SPARK_DRIVER_MEMORY": "512m"}
     with Children() as children, closing(House(tmp_path, children, **environment)) as house:

@@ -232,6 +232,8 @@ def test_a_rate_holds_over_two_tasks_together_and_changes_while_it_runs(
     assert sum(at > cancelled + 2 for at in times) == 0
 
 
+# Through the API it is in test_backfill_api.py.
+@pytest.mark.soak
 def test_a_pause_takes_effect_within_two_seconds_and_a_resume_goes_on_without_repeating(
     yard: Yard, make_job: Callable[..., Job]
 ) -> None:
@@ -264,6 +266,8 @@ def test_a_pause_takes_effect_within_two_seconds_and_a_resume_goes_on_without_re
     assert sum(checkpoint.repeated_at_most for checkpoint in job.checkpoints) == 0
 
 
+# Through the API it is in test_backfill_api.py.
+@pytest.mark.soak
 def test_a_canary_publishes_exactly_so_many_pauses_by_itself_and_waits(
     yard: Yard, make_job: Callable[..., Job]
 ) -> None:

@@ -161,6 +161,8 @@ def test_a_refresh_makes_few_calls_and_sends_nothing_where_nothing_has_changed(
             assert calls.total() - made <= CALLS + 1
 
 
+# A measurement; that each page's work is bounded is counted above.
+@pytest.mark.soak
 def test_fifty_open_consoles_take_a_small_share_of_a_core(yard: Yard) -> None:
     address = re.fullmatch(r"http://([\d.]+):(\d+)/console", yard.url)
     assert address is not None
