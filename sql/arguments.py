@@ -10,7 +10,7 @@ from sql.datatypes import DATE, INTERVAL, STRING, TIMESTAMP, SqlType, common_typ
 from sql.functions.registry import PARTS, Function
 from sql.names import Scope
 from sql.syntax import Call, Expression, Lambda, NamedArgument, Path
-from sql.values import BROKEN, Value
+from sql.values import BROKEN, NOT_CONSTANT, Value
 
 if TYPE_CHECKING:
     from sql.expression_binder import ExpressionBinder
@@ -80,7 +80,13 @@ class ArgumentBinding:
             self._fault("type_mismatch", f"{function.name} does not take {kinds}.")
             return None
         if function.name in _ZONED and len(found) > _ZONED[function.name]:
-            self._binder.check_zone(node, found[_ZONED[function.name]])
+            zone = found[_ZONED[function.name]]
+            self._binder.check_zone(node, zone)
+            if node.name[0] == "SAFE" and zone.constant is NOT_CONSTANT and zone.type == STRING:
+                # A zone that there is not ends a query, whatever is around it.
+                self._binder.gap(node, f"SAFE.{function.name} with a computed time zone")
+            if function.name in {"DATE", "DATETIME"} and zone.type == STRING:
+                found[0] = literals.bent(found[0], TIMESTAMP)
         self._check_settings(function, found)
         if function.name == "TIMESTAMP_TRUNC" and found[0].type == DATE:
             self._binder.gap(node, "TIMESTAMP_TRUNC of a DATE: use DATE_TRUNC")

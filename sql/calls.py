@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
@@ -14,19 +13,10 @@ from sql.datatypes import INT64, NULL, STRING, UNKNOWN
 from sql.functions.catalog import FUNCTIONS
 from sql.functions.registry import DISTINCT, NULLS, ORDER, OVER, Function
 from sql.names import Scope
+from sql.safety import tried
 from sql.sorting import order_item
 from sql.syntax import Call, Expression, Interval, NamedArgument, OrderItem, Path
-from sql.values import (
-    AGGREGATED_ITEMS,
-    BROKEN,
-    MANY_ITEMS,
-    NOT_CONSTANT,
-    LakeGapError,
-    Partition,
-    Value,
-    without_errors,
-    without_quotes,
-)
+from sql.values import AGGREGATED_ITEMS, BROKEN, MANY_ITEMS, NOT_CONSTANT, LakeGapError, Partition, Value
 from sql.windows import WindowBinding
 
 if TYPE_CHECKING:
@@ -57,7 +47,6 @@ _NULLS: Final = {
     "PERCENTILE_DISC",
 }
 # What the lake's engine refuses inside of TRY.
-_VOLATILE: Final = re.compile(r"\b(?:error|random|gen_random_uuid|uuid)\(")
 # Aggregates that make an array of what they see.
 _GATHERING: Final = frozenset({"ARRAY_AGG", "ARRAY_CONCAT_AGG", "STRING_AGG"})
 # Functions that make values longer than what they get: the argument that says how long, None for arrays.
@@ -147,14 +136,10 @@ class CallBinding:
         if known is not None:
             return known
         try:
-            lake = function.lake(args)
+            lake = tried(dotted, function.lake, args) if is_safe else function.lake(args)
         except LakeGapError as exc:
-            self._binder.gap(node, f"{dotted}: {exc}")
+            self._binder.gap(node, f"{'SAFE.' if is_safe else ''}{dotted}: {exc}")
             lake = "NULL"
-        if is_safe:
-            if any(_VOLATILE.search(without_quotes(arg.lake)) for arg in args):
-                self._binder.gap(node, f"SAFE.{dotted} around what may fail or differs at each look")
-            lake = f"TRY({without_errors(lake)})"
         return self._finish(function, args, lake)
 
     def _fault(self, code: str, message: str, rewrite: str | None = None) -> Value:

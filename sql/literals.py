@@ -219,7 +219,7 @@ def interval(amount: Value, unit: str) -> Value:
     count = amount.lake if scale == 1 else f"({amount.lake} * {scale})"
     if name in {"DAY", "MONTH", "YEAR"}:
         count = f"CAST({count} AS INTEGER)"
-    return Value(INTERVAL, f"{function}({count})", constant=known)
+    return Value(INTERVAL, f"{function}({count})", constant=known, amount=(amount, unit))
 
 
 def cast(value: Value, kind: SqlType, *, is_safe: bool) -> Value:
@@ -238,7 +238,7 @@ def cast(value: Value, kind: SqlType, *, is_safe: bool) -> Value:
     elif value.constant is not NOT_CONSTANT and pair in {("DATE", "TIMESTAMP"), ("TIMESTAMP", "DATE")}:
         known = fold(kind.name, [value.constant])
     if pair == ("BYTES", "STRING"):
-        text = f"TRY(decode({value.lake}))" if is_safe else f"decode({value.lake})"
+        text = f"TRY(decode({value.lake}, 'strict'))" if is_safe else f"decode({value.lake})"
     elif pair == ("STRING", "BYTES"):
         text = f"encode({value.lake})"
     elif value.type == STRING and kind.name in _WRITTEN:

@@ -56,6 +56,8 @@ class Value:
     is_key: bool = False
     # The name of the argument that it is given as, where a call names it.
     named: str = ""
+    # How much of which unit an INTERVAL is.
+    amount: "tuple[Value, str] | None" = None
 
 
 # How many elements an array has that holds something of every row of a table; and one that is still to be told how

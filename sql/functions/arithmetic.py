@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from sql.datatypes import FLOAT64, INT64, NUMERIC, UNKNOWN, SqlType, common_type, lake_type
 from sql.functions.registry import Render, Table, fill
 from sql.literals import coerce
+from sql.safety import tried
 from sql.values import LakeGapError, Value
 
 TABLE = Table()
@@ -120,13 +121,20 @@ def _tried(operator: str) -> Render:
     def render(args: Sequence[Value]) -> str:
         if not all(arg.type.is_number for arg in args):
             raise LakeGapError(f"of {args[0].type}")
-        text = f"TRY({args[0].lake} {operator} {args[1].lake})"
+        if NUMERIC in {args[0].type, args[1].type}:
+            return tried("", lambda inner: f"({inner[0].lake} {operator} {inner[1].lake})", args)
         if FLOAT64 not in {args[0].type, args[1].type}:
-            return text
+            return f"TRY_CAST(CAST({args[0].lake} AS HUGEINT) {operator} {args[1].lake} AS BIGINT)"
+        text = f"({args[0].lake} {operator} {args[1].lake})"
         finite = " AND ".join(f"isfinite(CAST({arg.lake} AS DOUBLE))" for arg in args)
         return f"CASE WHEN isfinite({text}) OR NOT ({finite}) THEN {text} END"
 
     return render
+
+
+def _negated(args: Sequence[Value]) -> str:
+    wide = "HUGEINT" if args[0].type == INT64 else lake_type(args[0].type)
+    return f"TRY_CAST(-CAST({args[0].lake} AS {wide}) AS {lake_type(args[0].type)})"
 
 
 def _nullif(args: Sequence[Value]) -> str:
@@ -195,7 +203,7 @@ _s("IEEE_DIVIDE", "NUM NUM", "FLOAT64")
 _s("SAFE_ADD", "T T", _common, _tried("+"))
 _s("SAFE_SUBTRACT", "T T", _common, _tried("-"))
 _s("SAFE_MULTIPLY", "T T", _common, _times)
-_s("SAFE_NEGATE", "NUM", "T0", lambda args: f"TRY(CAST(-{args[0].lake} AS {lake_type(args[0].type)}))")
+_s("SAFE_NEGATE", "NUM", "T0", _negated)
 _s("POW", "NUM NUM", _real, _total("pow({0}, {1})"))
 _s("POWER", "NUM NUM", _real, _total("pow({0}, {1})"))
 _s("EXP", "NUM", "FLOAT64", _total("exp({0})"))

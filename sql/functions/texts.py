@@ -30,7 +30,8 @@ def safe_text(blob: str) -> str:
     """Return the lake's text for bytes as a string, every stray byte made U+FFFD."""
     units = f"regexp_extract_all(hex({blob}), '{_UTF8_UNITS}')"
     mended = f"list_transform({units}, lambda u: CASE WHEN length(u) = 2 AND u >= '80' THEN 'EFBFBD' ELSE u END)"
-    return f"coalesce(TRY(decode({blob})), decode(from_hex(array_to_string({mended}, ''))))"
+    # Said as nowhere outside of TRY: the engine would compute both at once, and fail.
+    return f"coalesce(TRY(decode({blob}, 'strict')), decode(from_hex(array_to_string({mended}, ''))))"
 
 
 def _by_type(text: str, data: str | None) -> Render:

@@ -2,7 +2,9 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
+from sql import literals
 from sql.datatypes import DATE, DATETIME, STRING, TIMESTAMP, SqlType
 from sql.functions.registry import Render, Table, fill
 from sql.literals import read_timestamp
@@ -31,23 +33,18 @@ def truncation(text: str, unit: str) -> str:
     return f"date_trunc('{'week' if unit == 'ISOWEEK' else unit.lower()}', {text})"
 
 
-_INTERVAL = re.compile(r"to_([a-z]+)\((.*)\)", re.DOTALL)
 _PER_DAY = {
-    "microseconds": 86_400_000_000, "milliseconds": 86_400_000, "seconds": 86_400, "minutes": 1_440, "hours": 24,
-    "days": 1,
+    "MICROSECOND": 86_400_000_000, "MILLISECOND": 86_400_000, "SECOND": 86_400, "MINUTE": 1_440, "HOUR": 24,
 }  # fmt: skip
-
-
-def interval(value: Value) -> str:
-    """Return an INTERVAL argument in the lake's words."""
-    return value.lake
 
 
 def _moved(sign: str, kind: str) -> Render:
     def render(args: Sequence[Value]) -> str:
-        if kind == "TIME" and (call := _INTERVAL.fullmatch(args[1].lake)):
+        if kind == "TIME" and args[1].amount is not None:
             # A TIME goes round the day.
-            return f"({args[0].lake} {sign} to_{call[1]}(({call[2]}) % {_PER_DAY[call[1]]}))"
+            amount, unit = args[1].amount
+            rest = replace(amount, lake=f"({amount.lake} % {_PER_DAY[unit]})")
+            return f"({args[0].lake} {sign} {literals.interval(rest, unit).lake})"
         moved = checked(f"CAST(({args[0].lake} {sign} {args[1].lake}) AS {kind})", args[0].type)
         # An interval that is too long is no error beside NULL.
         is_known = isinstance(args[1].constant, tuple)
@@ -195,7 +192,9 @@ def _difference(name: str) -> Render:
 
 def _datetime(args: Sequence[Value]) -> str:
     if len(args) == 6:
-        return checked(f"make_timestamp({', '.join(arg.lake for arg in args)})", DATETIME)
+        made = checked(f"make_timestamp({', '.join(arg.lake for arg in args)})", DATETIME)
+        # The engine takes 24 for the next day's 0.
+        return f"CASE WHEN {args[3].lake} = 24 THEN error('Hour 24 of a DATETIME') ELSE {made} END"
     if len(args) == 2 and args[0].type.name == "TIMESTAMP":
         return checked(f"timezone({args[1].lake}, {args[0].lake})", DATETIME)
     if len(args) == 2 and args[0].type.name == "DATE":
@@ -207,6 +206,15 @@ def _datetime(args: Sequence[Value]) -> str:
             else f"CAST({args[0].lake} AS TIMESTAMP)"
         )
     raise LakeGapError("DATETIME of these arguments")
+
+
+def _time(args: Sequence[Value]) -> str:
+    if len(args) != 3:
+        raise LakeGapError(f"it has no counterpart with {len(args)} arguments")
+    made = f"make_time({', '.join(arg.lake for arg in args)})"
+    # The engine knows a 24th hour, and the second after 23:59:59 is in it.
+    last = f"WHEN {made} = TIME '24:00:00' THEN TIME '00:00:00'"
+    return f"CASE WHEN {args[0].lake} = 24 THEN error('Hour 24 of a TIME') {last} ELSE {made} END"
 
 
 def _text(args: Sequence[Value]) -> str:
@@ -236,7 +244,7 @@ def _floored(micros: int) -> Render:
 _s("DATE", "ANY ?ANY ?INT64", "DATE", _date)
 _s("TIMESTAMP", "WHEN ?STRING", "TIMESTAMP", _timestamp)
 _s("DATETIME", "ANY ?ANY ?INT64 ?INT64 ?INT64 ?INT64", "DATETIME", _datetime)
-_s("TIME", "ANY ?ANY ?INT64", "TIME", {3: "make_time({0}, {1}, {2})"})
+_s("TIME", "ANY ?ANY ?INT64", "TIME", _time)
 _s("STRING", "ANY ?STRING", "STRING", _text)
 _s("CURRENT_TIME", "?STRING", "TIME")
 _s("DATE_ADD", "DATE INTERVAL", "DATE", _moved("+", "DATE"))
