@@ -16,6 +16,7 @@ from pipeline.values import (
     UnknownValueError,
     enum_name,
     enum_number,
+    float_within,
     from_text,
     name_of,
     number_text,
@@ -76,6 +77,7 @@ def compile_record(plans: Sequence[FieldPlan], *, by_column: bool = False) -> Re
         if _coalesces(plan)
     ]
     required = [plan for plan in plans if plan.options.is_required]
+    oneofs = _oneofs(plans)
 
     def convert(source: Mapping[str, Any], prefix: str, findings: Findings) -> Any:  # noqa: C901  the same
         values = template.copy()
@@ -105,9 +107,8 @@ def compile_record(plans: Sequence[FieldPlan], *, by_column: bool = False) -> Re
                 raise WrongTypeError(f"{prefix}{label}: {exc}") from exc
         for place, choose, read, name in coalesced:
             _take_coalesced(values, place, choose(source), read, f"{prefix}{name}")
-        for plan in required:
-            if all(source.get(name) is None for name in plan.names):
-                findings.missing.append(prefix + plan.proto_name)
+        if oneofs or required:
+            _check_whole(source, oneofs, required, prefix, findings)
         return values
 
     return convert
@@ -119,8 +120,8 @@ def _slots(plans: Sequence[FieldPlan], places: Mapping[int, int | str]) -> dict[
         if plan.kind == "attributes":
             continue
         place = places.get(id(plan))
-        # A record that has no column, because all of its fields are hidden, may hold unknown ones.
-        nested = _nested(plan) if place is not None or plan.fields else None
+        # A record that has no column, because it has no fields or all are hidden, may hold unknown ones.
+        nested = _nested(plan) if place is not None or plan.fields or plan.is_empty else None
         read = nested or (to_json if place is None else _value(plan))
         for name in plan.names:
             twin = next((other for other in plan.names if other != name), None)
@@ -142,7 +143,8 @@ def _taken_as_it_is(plan: FieldPlan) -> type | None:
         ("float", "FLOAT64"): float,
         ("bool", "BOOL"): bool,
     }
-    return exact.get((plan.kind, plan.type))
+    # A float is narrower than its column.
+    return exact.get((plan.kind, plan.type)) if plan.bounds is None else None
 
 
 def _default(plan: FieldPlan) -> Any:
@@ -189,7 +191,7 @@ def _scalar(plan: FieldPlan) -> Convert:
     readers: dict[str, Convert] = {
         "bytes": to_bytes,
         "int": whole_number(low, high),
-        "float": to_float,
+        "float": to_float if plan.bounds is None else float_within(high),
         "bool": to_bool,
         "enum": enum_name(plan.enum) if plan.type == "STRING" else enum_number(plan.enum),
         "timestamp": to_timestamp,
@@ -199,6 +201,9 @@ def _scalar(plan: FieldPlan) -> Convert:
         "map": to_json,
     }
     read = readers[plan.kind]
+    if plan.kind == "enum" and plan.holds_null:
+        number = read
+        read = lambda value: number(0 if value is None else value)  # noqa: E731
     finish = _finish(plan)
     if finish is None:
         return read
@@ -282,6 +287,7 @@ def _nested(plan: FieldPlan) -> _Nested | None:
 
 def _map(plan: FieldPlan) -> _Nested:
     key_plan, value_plan = plan.fields
+    has_column = not value_plan.options.is_hidden
     read_key = {"bool": to_bool, "text": to_text}.get(key_plan.kind) or _scalar(key_plan)
     nested = _nested(value_plan)
     read_value = None if nested is not None else _value(value_plan)
@@ -296,14 +302,47 @@ def _map(plan: FieldPlan) -> _Nested:
                 raise WrongTypeError(f"{place}: is null in a map")
             try:
                 cell = read_value(element) if read_value else nested(element, place, findings)  # type: ignore[misc]
-                pairs.append({"key": read_key(key), "value": cell})
+                pairs.append({"key": read_key(key), "value": cell} if has_column else {"key": read_key(key)})
             except UnknownValueError:
                 findings.unknown[place] = element
             except _FAULTS as exc:
                 raise WrongTypeError(f"{place}: {exc}") from exc
+        if len({pair["key"] for pair in pairs}) < len(pairs):
+            # As numbers "1" and "01" are one key.
+            raise WrongTypeError(f"{path}: a key comes twice in a map")
         return pairs
 
     return convert
+
+
+def _oneofs(plans: Sequence[FieldPlan]) -> list[list[FieldPlan]]:
+    by_name: dict[str, list[FieldPlan]] = {}
+    for plan in plans:
+        if plan.oneof:
+            by_name.setdefault(plan.oneof, []).append(plan)
+    # A field that is optional in proto3 has a oneof of its own.
+    return [members for members in by_name.values() if len(members) > 1]
+
+
+def _check_whole(
+    source: Mapping[str, Any],
+    oneofs: Sequence[Sequence[FieldPlan]],
+    required: Sequence[FieldPlan],
+    prefix: str,
+    findings: Findings,
+) -> None:
+    """Note the required fields that a message lacks; two members of a oneof are refused: no reader keeps both."""
+    for members in oneofs:
+        found = [plan.proto_name for plan in members if _is_in(plan, source)]
+        if len(found) > 1:
+            raise WrongTypeError(f"{prefix}{found[0]}: comes with {found[1]}, another one of {members[0].oneof}")
+    for plan in required:
+        if all(source.get(name) is None for name in plan.names):
+            findings.missing.append(prefix + plan.proto_name)
+
+
+def _is_in(plan: FieldPlan, source: Mapping[str, Any]) -> bool:
+    return any(name in source and (plan.holds_null or source[name] is not None) for name in plan.names)
 
 
 def _keep_known(plan: FieldPlan, value: Any, path: str, findings: Findings) -> Any:

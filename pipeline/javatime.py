@@ -59,7 +59,7 @@ class TimePattern:
             if token.count > _MOST.get(token.letter, token.count):
                 raise _unsupported(token, pattern)
         try:
-            self._regex = re.compile("".join(_regex_of(token, pattern) for token in self._tokens))
+            self._regex = re.compile("".join(_regex_of(token, pattern) for token in self._tokens), re.ASCII)
         except re.error as exc:
             raise DescriptorError(f"The time pattern {pattern!r} can't be used: {exc}.") from exc
         parts = self._regex.groupindex
@@ -200,7 +200,7 @@ def _regex_of(token: _Token, pattern: str) -> str:  # noqa: PLR0911  as many as 
     if letter == "a":
         return "(?P<half_day>(?i:AM|PM))"
     if letter in _OFFSETS:
-        return r"(?:Z|[+-]\d{2}(?::?\d{2})?)"
+        return r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)"
     if letter == "V" and count == 2:  # noqa: PLR2004  VV is Java's way to write a zone's id
         return r"[A-Za-z_]+(?:/[A-Za-z_+\-0-9]+)*"
     raise _unsupported(token, pattern)

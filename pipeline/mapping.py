@@ -64,6 +64,10 @@ _WELL_KNOWN: Final[Mapping[str, tuple[Kind, FieldType]]] = {
     "google.protobuf.Any": ("json", "JSON"),
     "google.protobuf.FieldMask": ("text", "STRING"),
 }
+# What protobuf's reader for Java takes as a float, a text that was rounded among it: JsonFormat.java, parseFloat.
+_FLOAT_BOUND: Final = int(3.4028234663852886e38 * (1 + 1e-6))
+# JSON's null is one of their values.
+_HOLDING_NULL: Final = ("google.protobuf.Value", "google.protobuf.NullValue")
 _WRAPPERS: Final = {
     f"google.protobuf.{name}Value"
     for name in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
@@ -92,7 +96,8 @@ class FieldPlan:
     ``names`` are its names in JSON; ``has_presence`` says whether a message can lack it, so that its column is
     null then; ``fields`` are those of a record, or key and value of a map; ``default`` is what a field of proto2
     declares; with ``holds_null`` JSON's null is a value, and not the lack of one; with ``takes_scalars`` a number
-    or a boolean is a text.
+    or a boolean is a text. A message has one field at most of those with the same ``oneof``. A field that
+    ``is_empty`` is of a message without fields, and has no column.
     """
 
     path: str
@@ -110,6 +115,8 @@ class FieldPlan:
     default: Any = None
     holds_null: bool = False
     takes_scalars: bool = False
+    oneof: str = ""
+    is_empty: bool = False
 
     @property
     def uses_default(self) -> bool:
@@ -183,7 +190,8 @@ class _Mapper:
             bounds=_bounds(field),
             enum=_enum(field),
             default=_default(field),
-            holds_null=_full_name(field) == "google.protobuf.Value" and not field.is_repeated,
+            holds_null=_full_name(field) in _HOLDING_NULL and not field.is_repeated,
+            oneof=field.containing_oneof.name if field.containing_oneof else "",
         )
         if options.is_hidden:
             return plan
@@ -222,8 +230,8 @@ class _Mapper:
             return None
         children = self.map_fields(message, plan.path, (*above, message.full_name))
         if not children:
-            # A record without fields is no column; what comes in one is kept with the unknown fields.
-            return None
+            # No column; what comes in one, which can only be unknown, is kept.
+            return replace(plan, is_empty=True, options=replace(plan.options, hidden="true"))
         if all(child.options.is_hidden for child in children):
             # Neither is one of hidden fields, and those are not kept at all.
             return replace(plan, fields=children, options=replace(plan.options, hidden="true"))
@@ -310,7 +318,8 @@ def _named_in_json(plans: list[FieldPlan]) -> list[FieldPlan]:
 
 
 def _full_name(field: FieldDescriptor) -> str:
-    return "" if field.message_type is None else str(field.message_type.full_name)
+    kind = field.message_type or field.enum_type
+    return "" if kind is None else str(kind.full_name)
 
 
 def _default(field: FieldDescriptor) -> Any:
@@ -319,8 +328,8 @@ def _default(field: FieldDescriptor) -> Any:
 
 def _bounds(field: FieldDescriptor) -> tuple[int, int] | None:
     if field.message_type is not None and field.message_type.full_name in _WRAPPERS:
-        return _INTS.get(field.message_type.fields_by_name["value"].type)
-    return _INTS.get(field.type)
+        field = field.message_type.fields_by_name["value"]
+    return (-_FLOAT_BOUND, _FLOAT_BOUND) if field.type == _T.TYPE_FLOAT else _INTS.get(field.type)
 
 
 def _enum(field: FieldDescriptor) -> dict[str, int]:

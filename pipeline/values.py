@@ -22,20 +22,30 @@ _NUMERIC_STEP: Final = Decimal(1).scaleb(-NUMERIC_SCALE)
 # 38 digits and one more that rounds; half goes away from zero, as in BigQuery.
 EXACT: Final = Context(prec=80, rounding=ROUND_HALF_UP)
 _WHOLE: Final = re.compile(r"-?[0-9]{1,40}")
+_JSON_NUMBER: Final = re.compile(r"-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+# More digits than any integer has that a column holds.
+_MOST_DIGITS: Final = 40
+_BEYOND: Final = 10**_MOST_DIGITS
 NUMBER: Final = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _NON_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity": float("-inf")}
 _MAX_DURATION_SECONDS: Final = 315_576_000_000
 _DURATION: Final = re.compile(r"(-?[0-9]{1,12}(?:\.[0-9]{1,9})?)s")
-_RFC_3339: Final = re.compile(r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-])(\d\d):(\d\d))")
+_RFC_3339: Final = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(?:[Zz]|([+-]\d\d:\d\d))", re.ASCII
+)
 # BigQuery's canonical texts: 2024-3-1 22:05:00.5 Europe/Stockholm.
 _DATE: Final = r"(?P<year>\d{4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
 _TIME: Final = r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2})(?::(?P<second>\d{1,2})(?:\.(?P<fraction>\d{1,9}))?)?"
 _ZONE: Final = r"(?P<zone> ?[Zz]|[+-]\d{1,2}(?::?\d{2})?| ?(?:UTC|[A-Za-z_]+/[A-Za-z_+\-0-9/]+))"
-_DATE_TEXT: Final = re.compile(_DATE)
-_TIME_TEXT: Final = re.compile(_TIME)
-_DATETIME_TEXT: Final = re.compile(rf"{_DATE}(?:[Tt ]{_TIME})?")
-_TIMESTAMP_TEXT: Final = re.compile(rf"{_DATE}(?:[Tt ]{_TIME})?{_ZONE}?")
-_OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})?")
+_DATE_TEXT: Final = re.compile(_DATE, re.ASCII)
+_TIME_TEXT: Final = re.compile(_TIME, re.ASCII)
+_DATETIME_TEXT: Final = re.compile(rf"{_DATE}(?:[Tt ]{_TIME})?", re.ASCII)
+_TIMESTAMP_TEXT: Final = re.compile(rf"{_DATE}(?:[Tt ]{_TIME})?{_ZONE}?", re.ASCII)
+_OFFSET: Final = re.compile(r"([+-])(\d{1,2}):?(\d{2})?", re.ASCII)
+# RFC 3339, 5.6: time-hour is 00 to 23 and time-minute 00 to 59, in an offset too.
+# https://www.rfc-editor.org/rfc/rfc3339#section-5.6
+_MOST_HOURS: Final = 23
+_MOST_MINUTES: Final = 59
 
 Convert = Callable[[Any], Any]
 Numbers = Literal["float", "exact", "written"]
@@ -136,29 +146,42 @@ def to_bool(value: Any) -> bool:
 
 
 def whole_number(low: int, high: int) -> Convert:
-    """Return a reader of integers from ``low`` to ``high``, as a number or a string of digits.
+    """Return a reader of integers from ``low`` to ``high``, as a number or as a string that writes one.
 
-    A fraction of zeros is none: protobuf's reader for Java takes the exact number (JsonFormat.java, parseInt64,
-    ``toBigIntegerExact``).
+    "Exponent notation (such as 1e2) is accepted in both quoted and unquoted forms":
+    https://protobuf.dev/programming-guides/json/. A fraction of zeros is none: protobuf's reader for Java takes
+    the exact number (JsonFormat.java, parseInt64, ``toBigIntegerExact``).
     """
 
     def convert(value: Any) -> int:
+        number = value
         if type(value) is WrittenNumber:
-            value = _whole(value)
-        elif (type(value) is str and _WHOLE.fullmatch(value)) or (isinstance(value, float) and value.is_integer()):
-            value = int(value)
-        if type(value) is not int:
+            number = _whole(value.text)
+        elif type(value) is str:
+            number = _whole(value) if _JSON_NUMBER.fullmatch(value) else None
+        elif isinstance(value, float) and value.is_integer():
+            number = int(value)
+        if type(number) is not int:
             raise ValueError(f"is {name_of(value)}, not an integer")
-        if not low <= value <= high:
-            raise ValueError(f"{value} is not from {low} to {high}")
-        return value
+        if not low <= number <= high:
+            raise ValueError(f"{str(value)[:60]} is not from {low} to {high}")
+        return number
 
     return convert
 
 
-def _whole(number: WrittenNumber) -> int | WrittenNumber:
-    exact = Decimal(number.text)
-    return int(exact) if exact == exact.to_integral_value() else number
+def _whole(text: str) -> int | None:
+    """Return the integer that a number's text writes, one beyond every column's for more digits, else None."""
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    try:
+        exact = Decimal(text)
+    except InvalidOperation:
+        return None
+    if exact and exact.adjusted() >= _MOST_DIGITS:
+        # 1e536870000 would not fit into memory.
+        return -_BEYOND if exact < 0 else _BEYOND
+    return int(exact) if exact == exact.to_integral_value() else None
 
 
 def to_float(value: Any) -> float:
@@ -173,6 +196,18 @@ def to_float(value: Any) -> float:
         if abs(number) != float("inf"):
             return number
     raise ValueError(f"is {name_of(value)}, not a number")
+
+
+def float_within(limit: float) -> Convert:
+    """Return a reader of numbers from ``-limit`` to ``limit``, and of those that are not finite."""
+
+    def convert(value: Any) -> float:
+        number = to_float(value)
+        if limit < abs(number) < _INFINITY:
+            raise ValueError(f"{number} is beyond what its field holds")
+        return number
+
+    return convert
 
 
 def to_bytes(value: Any) -> bytes:
@@ -220,14 +255,11 @@ def to_timestamp(value: Any) -> datetime:
     match = _RFC_3339.fullmatch(to_text(value))
     if match is None:
         raise ValueError(f"{value[:60]!r} is no RFC 3339 time")
-    day, clock, fraction, sign, hours, minutes = match.groups()
+    day, clock, fraction, offset = match.groups()
     moment = datetime.fromisoformat(f"{day}T{clock}").replace(
         microsecond=int(fraction.ljust(6, "0")[:6]) if fraction else 0, tzinfo=UTC
     )
-    if sign:
-        offset = timedelta(hours=int(hours), minutes=int(minutes))
-        moment = moment - offset if sign == "+" else moment + offset
-    return moment
+    return moment - _offset(offset) if offset else moment
 
 
 def exact_number(value: Any) -> Decimal:
@@ -242,7 +274,8 @@ def exact_number(value: Any) -> Decimal:
 def to_seconds(value: Any) -> Decimal:
     """Return the seconds of a Duration's text, such as "1.5s"."""
     match = _DURATION.fullmatch(to_text(value))
-    if match is None or abs(Decimal(match[1])) > _MAX_DURATION_SECONDS:
+    # The largest has a fraction: 315576000000.999999999s.
+    if match is None or int(abs(Decimal(match[1]))) > _MAX_DURATION_SECONDS:
         raise ValueError(f"{value[:60]!r} is no duration in seconds, such as '1.5s'")
     return Decimal(match[1])
 
@@ -380,14 +413,21 @@ def time_zone(text: str) -> ZoneInfo | timezone:
     """
     if text in ("Z", "z", "UTC"):
         return UTC
-    match = _OFFSET.fullmatch(text)
-    if match is not None:
-        offset = timedelta(hours=int(match[2]), minutes=int(match[3] or 0))
-        return timezone(offset if match[1] == "+" else -offset)
+    if _OFFSET.fullmatch(text):
+        return timezone(_offset(text))
     try:
         return ZoneInfo(text)
     except (ZoneInfoNotFoundError, OSError) as exc:
         raise ValueError(f"{text!r} is no time zone") from exc
+
+
+def _offset(text: str) -> timedelta:
+    match = _OFFSET.fullmatch(text)
+    hours, minutes = (0, 0) if match is None else (int(match[2]), int(match[3] or 0))
+    if match is None or hours > _MOST_HOURS or minutes > _MOST_MINUTES:
+        raise ValueError(f"{text!r} is no offset from UTC")
+    offset = timedelta(hours=hours, minutes=minutes)
+    return offset if match[1] == "+" else -offset
 
 
 def _checked_json(text: str) -> str:
