@@ -272,6 +272,8 @@ class Deployment:
             records=self.store.list_streams,
             snapshots=self.store.list_snapshots,
             snapshot_seconds=self.settings.snapshot_seconds,
+            # Where events that nobody reads are wanted, they are no problem.
+            collected=() if self.settings.collector_allow_unread else self.settings.collector_topics,
             figures=self.store.list_figures,
         )
 

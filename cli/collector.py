@@ -28,6 +28,13 @@ def collector(
     settings_file: Annotated[
         Path | None, typer.Option("--settings", help="YAML file: keys, public topics, formats, limits.")
     ] = None,
+    allow_unread: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-unread/--refuse-unread",
+            help="Take events for topics that nothing subscribes to; Pub/Sub keeps them for nobody.",
+        ),
+    ] = None,
 ) -> None:
     """Take events with POST /TOPIC until Ctrl-C; each is answered once Pub/Sub has it."""
     from collector.server import serve
@@ -36,13 +43,17 @@ def collector(
     named = settings.collector_topics
     if topics is not None:
         named = tuple(each.strip() for each in topics.split(",") if each.strip())
-    found = read_settings_of(settings, named, settings_file)
+    found = read_settings_of(settings, named, settings_file, allow_unread=allow_unread)
     check_port_free(port, "--port")
     serve(settings, found, host=host, port=port)
 
 
 def read_settings_of(
-    settings: Settings, topics: Sequence[str] | None = None, path: Path | None = None
+    settings: Settings,
+    topics: Sequence[str] | None = None,
+    path: Path | None = None,
+    *,
+    allow_unread: bool | None = None,
 ) -> "CollectorSettings":
     """Return the collector's settings: those of the variables unless topics or a file are given.
 
@@ -55,4 +66,5 @@ def read_settings_of(
         settings.collector_topics if topics is None else topics,
         path or settings.collector_settings,
         body_timeout_seconds=settings.body_timeout_seconds,
+        allow_unread=settings.collector_allow_unread if allow_unread is None else allow_unread,
     )

@@ -24,6 +24,7 @@ _MENDS: Final = {
     "stream_failing": "refeed doctor, where it runs",
     "stream_behind": "refeed topics",
     "source_alert": "refeed registry check",
+    "topic_unread": "refeed attach",
 }
 _DOES: Final[Mapping[tuple[str, str], str]] = {
     ("approval", "backfill"): "refeed backfill approve {id}",

@@ -7,9 +7,10 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from collector.request import CollectorRequest
-from collector.settings import CollectorSettings, KeySection, SignatureSection, TopicSection, matches
+from collector.settings import CollectorSettings, KeySection, SignatureSection, TopicSection
 from model.errors import ForbiddenError, ProxyWithoutKeyError, RateLimitedError, UnauthenticatedError
 from model.limits import TokenBuckets
+from model.message import matches
 from model.origin import find_foreign, find_proxy
 
 _GITHUB_HEADER: Final = b"x-hub-signature-256"

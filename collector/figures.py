@@ -14,6 +14,11 @@ class Figures:
         self._answers = self._counter("answers", "Answers by topic and HTTP status.", "topic", "status")
         self._events = self._counter("events", "Events that were durable when they were answered.", "topic")
         self._bytes = self._counter("bytes", "Bytes of these events, with their attributes.", "topic")
+        self._unread = self._counter(
+            "unread_requests",
+            "Requests for a topic that nothing subscribes to: refused, or with --allow-unread taken for nobody.",
+            "topic",
+        )
         self._waiting = Gauge(
             "refeed_collector_waiting_events",
             "Events in the queue that Pub/Sub does not have yet.",
@@ -22,6 +27,10 @@ class Figures:
         )
         # Counted here and handed to Prometheus' counters when they are rendered: each of them takes a lock.
         self._tally: dict[tuple[Counter, tuple[str, ...]], int] = defaultdict(int)
+
+    def count_unread(self, topic: str) -> None:
+        """Count a request for a topic that nothing subscribes to."""
+        self._tally[self._unread, (topic,)] += 1
 
     def count_answer(self, topic: str, status: int) -> None:
         """Count one answer."""

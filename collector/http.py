@@ -1,5 +1,6 @@
 """The HTTP collector: ``POST /{topic}`` and ``GET /{topic}?...``, answered once the events are durable."""
 
+import asyncio
 import json
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,8 +10,9 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from collector.delivery import Delivery, TopicDirectory
-from collector.door import Door, allows, check_signature
+from collector.cors import METHODS, answer_preflight, cors_headers
+from collector.delivery import Delivery, TopicDirectory, TopicState
+from collector.door import Door, check_signature
 from collector.event import (
     caller_attributes,
     check_room,
@@ -31,12 +33,13 @@ from connectors.pubsub.encoding import encode_attributes
 from connectors.pubsub.sending import encode_message
 from model.errors import (
     BodyTooLargeError,
-    ForbiddenError,
+    PubSubError,
     RefeedError,
     RequestInvalidError,
     RequestTimeoutError,
     SnsUncheckedError,
     TopicUnknownError,
+    TopicUnreadError,
     UnauthenticatedError,
 )
 from model.message import MAX_ATTRIBUTE_VALUE_BYTES, MAX_MESSAGE_BYTES
@@ -47,10 +50,6 @@ _JSON: Final = (b"content-type", b"application/json")
 _TEXT: Final = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
 # Answers are one caller's own, and show nothing that a browser should guess at.
 _SAFE: Final = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-_METHODS: Final = b"GET, POST"
-# What a page may send beside what every page may, and for how long a browser may remember that.
-_CORS_HEADERS: Final = b"authorization, content-encoding, content-type, x-api-key"
-_CORS_SECONDS: Final = 600
 # A transparent GIF of one pixel.
 _PIXEL: Final = b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 _LINES: Final = frozenset(
@@ -118,12 +117,21 @@ class Collector:
         except RefeedError as error:
             await send({"type": "lifespan.startup.failed", "message": error.message})
             return
+        await self._warn()
         await send({"type": "lifespan.startup.complete"})
         await receive()
         await self._delivery.stop()
         if self._sns is not None:
             await self._sns.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+    async def _warn(self) -> None:
+        """Log which of the listed topics nothing subscribes to, as far as Pub/Sub answers now."""
+        found = await asyncio.gather(*map(self._directory.find, self._listed), return_exceptions=True)
+        unread = [topic for topic, state in zip(self._listed, found, strict=True) if state is TopicState.UNREAD]
+        if unread:
+            what = "taken, and gone" if self._settings.allow_unread else "refused"
+            _LOG.warning(f"nothing subscribes to these topics: their events are {what}", topics=unread)
 
     async def _serve(self, request: CollectorRequest, send: Any) -> None:
         topic = request.path[1:]
@@ -137,7 +145,7 @@ class Collector:
             else:
                 section = self._listed.get(topic) or self._find_section(topic)
                 known = topic
-                answer = _preflight(request, section) or await self._collect(request, topic, section)
+                answer = answer_preflight(request, section) or await self._collect(request, topic, section)
         except CallerGoneError:
             return
         except RefeedError as error:
@@ -153,7 +161,7 @@ class Collector:
             known = "none"
         self._figures.count_answer(known, answer.status)
         if section is not None and section.cors:
-            answer = answer._replace(headers=answer.headers + _cors_headers(request, section))
+            answer = answer._replace(headers=answer.headers + cors_headers(request, section))
         await _send(send, answer)
 
     def _find_section(self, topic: str) -> TopicSection:
@@ -187,8 +195,11 @@ class Collector:
         found = dict(self._delivery.problems())
         for topic in self._settings.exact_topics:
             try:
-                if not await self._directory.has(topic):
+                state = await self._directory.find(topic)
+                if state is TopicState.MISSING:
                     found[topic] = "The topic does not exist."
+                elif state is TopicState.UNREAD and not self._settings.allow_unread:
+                    found[topic] = _unread(topic).message
             except RefeedError as error:
                 found[topic] = error.message
         return found
@@ -196,11 +207,9 @@ class Collector:
     async def _collect(self, request: CollectorRequest, topic: str, section: TopicSection) -> Answer:
         """Take what a request holds for ``topic``."""
         if request.method not in ("GET", "POST"):
-            return _not_allowed(request, _METHODS)
+            return _not_allowed(request, METHODS)
         self._door.admit(request, topic, section)
-        # What only a pattern lets in may not exist.
-        if topic not in self._listed and not await self._directory.has(topic):
-            raise _unknown(topic)
+        await self._check_topic(topic)
         if request.method == "GET":
             return await self._take_query(request, topic, section)
         shared = self._shared_attributes(request, topic, section)
@@ -218,6 +227,27 @@ class Collector:
                 return await self._take_many(topic, split_array(data), shared)
             check_json(data)
             return await self._take_one(topic, data, shared)
+
+    async def _check_topic(self, topic: str) -> None:
+        """Return when events of the topic may be taken.
+
+        Raises:
+            TopicUnknownError: only a pattern lets the topic in, and there is none of this name.
+            TopicUnreadError: nothing subscribes to it, so what is published is gone.
+            PubSubError: only a pattern lets the topic in, and Pub/Sub does not say whether it is there.
+        """
+        try:
+            state = await self._directory.find(topic)
+        except PubSubError:
+            if topic in self._listed:
+                return
+            raise
+        if state is TopicState.MISSING and topic not in self._listed:
+            raise _unknown(topic)
+        if state is TopicState.UNREAD:
+            self._figures.count_unread(topic)
+            if not self._settings.allow_unread:
+                raise _unread(topic)
 
     async def _collect_sns(self, request: CollectorRequest, sns: SnsRoute) -> tuple[Answer, str]:
         """Take what SNS sends, and return the answer and the topic that it counts for.
@@ -238,6 +268,7 @@ class Collector:
             notice = await sns.read(request, body, topic)
             if notice is None:
                 return Answer(200, b'{"status":"ok"}', (_JSON,)), topic
+            await self._check_topic(topic)
             attributes = own_attributes(
                 topic, sns.source(notice), "application/json" if section.format == "json" else ""
             )
@@ -419,6 +450,10 @@ def _unknown(topic: str) -> TopicUnknownError:
     return TopicUnknownError(f"The collector takes no events for {topic[:80]!r}.")
 
 
+def _unread(topic: str) -> TopicUnreadError:
+    return TopicUnreadError(f"Nothing subscribes to {topic}, so its events would be gone.")
+
+
 def _check_type(request: CollectorRequest) -> None:
     kind = request.media_type()
     if request.count(b"content-type") > 1:
@@ -430,29 +465,6 @@ def _check_type(request: CollectorRequest) -> None:
 
 def _is_lines(request: CollectorRequest) -> bool:
     return request.media_type() in _LINES
-
-
-def _preflight(request: CollectorRequest, section: TopicSection) -> Answer | None:
-    """Return the answer to a browser that asks what a page of another origin may send, None to others."""
-    if request.method != "OPTIONS" or not section.cors:
-        return None
-    if not allows(section, request.header(b"origin")):
-        raise ForbiddenError("Web pages of this origin may not send events to this topic.")
-    asked = (
-        (b"access-control-allow-methods", _METHODS),
-        (b"access-control-allow-headers", _CORS_HEADERS),
-        (b"access-control-max-age", b"%d" % _CORS_SECONDS),
-    )
-    return Answer(204, b"", asked)
-
-
-def _cors_headers(request: CollectorRequest, section: TopicSection) -> tuple[tuple[bytes, bytes], ...]:
-    """Return what lets a page of a listed origin read the answer, also one that refuses."""
-    vary = ((b"vary", b"Origin"),)
-    origin = request.header(b"origin")
-    return (
-        ((b"access-control-allow-origin", origin.encode()), *vary) if origin and allows(section, origin) else vary
-    )
 
 
 def _unsupported(header: str, message: str) -> RequestInvalidError:

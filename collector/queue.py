@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import structlog
 
-from collector.delivery import Delivery
+from collector.delivery import Delivery, TopicDirectory, TopicState
 from collector.refused import MAX_REFUSED_BYTES, RefusedFile
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.sending import Sender, decode_message, outcome_of
@@ -29,6 +29,7 @@ from model.errors import (
     PubSubError,
     QueueFullError,
     RefeedError,
+    TopicUnreadError,
 )
 from model.message import MAX_PUBLISH_REQUEST_MESSAGES, is_resource_id
 
@@ -62,6 +63,7 @@ class QueueDelivery(Delivery):
     on disk there is up to a segment (8 MB) a topic more. Where the queue ``is_shared``, a topic may hold no more
     bytes than stay free, so one alone fills half of it and another one always finds room. A message that Pub/Sub
     refuses goes to ``refused.ndjson`` in ``folder`` until that has ``max_refused_bytes``; then it stays queued.
+    With a ``directory``, events of a topic that nothing subscribes to stay queued until something does.
 
     Raises:
         LeaseHeldError: another process has the queue.
@@ -75,12 +77,14 @@ class QueueDelivery(Delivery):
         folder: Path,
         *,
         max_bytes: int,
+        directory: TopicDirectory | None = None,
         is_shared: bool = False,
         segment_bytes: int = SEGMENT_BYTES,
         max_refused_bytes: int = MAX_REFUSED_BYTES,
     ) -> None:
         self._pubsub = pubsub
         self._is_shared = is_shared
+        self._directory = directory
         self._refused = RefusedFile(folder / "refused.ndjson", max_refused_bytes)
         self._folder = folder
         self._max_bytes = max_bytes
@@ -149,7 +153,13 @@ class QueueDelivery(Delivery):
         return {name: queue.waiting for name, queue in self._topics.items()}
 
     def _open(self, topic: str) -> "_TopicQueue":
-        return _TopicQueue(self._folder, topic, segment_bytes=self._segment_bytes, refused=self._refused)
+        return _TopicQueue(
+            self._folder,
+            topic,
+            segment_bytes=self._segment_bytes,
+            refused=self._refused,
+            directory=self._directory,
+        )
 
     def _begin(self, queue: "_TopicQueue") -> "_TopicQueue":
         self._topics[queue.topic] = queue
@@ -173,8 +183,17 @@ class _Batch(NamedTuple):
 class _TopicQueue:
     """One topic's log: who writes waits for the disk together with others, one task publishes."""
 
-    def __init__(self, folder: Path, topic: str, *, segment_bytes: int, refused: RefusedFile) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        topic: str,
+        *,
+        segment_bytes: int,
+        refused: RefusedFile,
+        directory: TopicDirectory | None = None,
+    ) -> None:
         self.topic = topic
+        self._directory = directory
         self._refused = refused
         self.arriving_bytes = 0
         self.sender: Sender | None = None
@@ -307,7 +326,22 @@ class _TopicQueue:
                     _LOG.exception("events can't be taken out of the queue", topic=self.topic)
                     await asyncio.sleep(_FAULT_SECONDS)
 
+    async def _check_read(self) -> None:
+        """Return unless Pub/Sub says that nothing subscribes to the topic.
+
+        Raises:
+            TopicUnreadError: it does; what would be published is gone.
+        """
+        state = None
+        if self._directory is not None:
+            # Where Pub/Sub does not answer, the publish says so.
+            with suppress(PubSubError):
+                state = await self._directory.find(self.topic)
+        if state is TopicState.UNREAD:
+            raise TopicUnreadError(f"Nothing subscribes to {self.topic}: its events wait.")
+
     async def _publish_batch(self) -> None:
+        await self._check_read()
         batch = self._take_fresh()
         if batch is None:
             batch = await asyncio.to_thread(self._read_batch)

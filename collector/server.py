@@ -36,12 +36,14 @@ def open_collector(settings: Settings, collector: CollectorSettings, pubsub: Pub
     """
     collector.check_host(host)
     delivery: Delivery
+    directory = TopicDirectory(pubsub)
     folder = settings.home / "collector"
     if settings.collector_queue_bytes:
         delivery = QueueDelivery(
             pubsub,
             folder,
             max_bytes=settings.collector_queue_bytes,
+            directory=None if collector.allow_unread else directory,
             is_shared=len(collector.allowed) > 1 or not collector.exact_topics,
         )
     else:
@@ -58,7 +60,7 @@ def open_collector(settings: Settings, collector: CollectorSettings, pubsub: Pub
     return Collector(
         collector,
         delivery=delivery,
-        directory=TopicDirectory(pubsub),
+        directory=directory,
         door=Door(collector, is_open=is_loopback_name(host)),
         sns=SnsRoute(collector.sns, folder=folder) if collector.sns.topics else None,
     )

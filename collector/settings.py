@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Sequence
-from fnmatch import translate
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -15,7 +14,7 @@ from collector.event import FACTS
 from connectors.gcp_kms.decrypt import decrypt
 from connectors.sns.names import sns_host
 from model.errors import InvalidNameError, SettingsError
-from model.message import MAX_ATTRIBUTE_VALUE_BYTES, is_resource_id, parse_resource_id
+from model.message import MAX_ATTRIBUTE_VALUE_BYTES, is_resource_id, matches, parse_resource_id
 from model.plain_yaml import YamlDocument, YamlFaultsError, read_yaml
 from model.secret import read_secret
 from model.variables import is_loopback_name
@@ -191,10 +190,12 @@ class _File(_Section):
 class CollectorSettings(_File):
     """A collector's settings: those of its file, and the allow-list of topics and patterns.
 
-    ``held_bytes`` is how much all requests together may hold in memory.
+    ``held_bytes`` is how much all requests together may hold in memory. With ``allow_unread`` events are taken for
+    topics that nothing subscribes to, and Pub/Sub keeps them for nobody.
     """
 
     allowed: tuple[str, ...]
+    allow_unread: bool = False
     body_timeout_seconds: float = 10.0
     held_bytes: int = 256 * _MEBIBYTE
 
@@ -241,18 +242,12 @@ class CollectorSettings(_File):
         return found is not None and (found.public or found.signature is not None)
 
 
-def matches(names: Sequence[str], topic: str) -> bool:
-    """Whether one of ``names``, which may have ``*``, is or covers ``topic``.
-
-    Example:
-        >>> matches(["orders", "shop.*"], "shop.carts"), matches(["shop.*"], "shops")
-        (True, False)
-    """
-    return any(topic == name or ("*" in name and re.match(translate(name), topic) is not None) for name in names)
-
-
 def read_collector_settings(
-    topics: Sequence[str], path: Path | None, *, body_timeout_seconds: float = 10.0
+    topics: Sequence[str],
+    path: Path | None,
+    *,
+    body_timeout_seconds: float = 10.0,
+    allow_unread: bool = False,
 ) -> CollectorSettings:
     """Return the settings in the file at ``path`` for the topics of the allow-list.
 
@@ -280,7 +275,12 @@ def read_collector_settings(
         faults.append("keys: two have the same secret")
     if faults:
         raise SettingsError(f"Wrong collector settings: {'; '.join(faults)}", faults=faults)
-    return CollectorSettings(**vars(found), allowed=tuple(topics), body_timeout_seconds=body_timeout_seconds)
+    return CollectorSettings(
+        **vars(found),
+        allowed=tuple(topics),
+        allow_unread=allow_unread,
+        body_timeout_seconds=body_timeout_seconds,
+    )
 
 
 def _topic_faults(topics: Sequence[str]) -> list[str]:

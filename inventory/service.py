@@ -18,6 +18,7 @@ from inventory.status import (
     StreamCondition,
     count_attached,
     growing_item,
+    judge_collected,
     judge_snapshots,
     judge_streams,
     waiting_item,
@@ -71,6 +72,7 @@ class Inventory:
         records: Callable[[], Sequence[StreamRecord]] = tuple,
         snapshots: Callable[[], Sequence[SnapshotRecord]] = tuple,
         snapshot_seconds: float = 0.0,
+        collected: Sequence[str] = (),
         figures: Callable[[Collection[str], datetime], Mapping[str, Sequence[FigurePoint]]] = _no_figures,
     ) -> None:
         self._pubsub = pubsub
@@ -79,6 +81,7 @@ class Inventory:
         self._snapshots = snapshots
         self._snapshot_every = timedelta(seconds=snapshot_seconds)
         self._figures = figures
+        self._collected = collected
         self._gaps = GapItems(self._counts)
         self._browser = MessageBrowser(queries.messages)
         self._catalog = Catalog(
@@ -232,6 +235,8 @@ class Inventory:
             stats = read_stats(self._pubsub.channel, self._pubsub.project)
             subscriptions = self._pubsub.list_subscriptions()
             attached, retentions = count_attached(subscriptions), retentions_of(subscriptions)
+            if self._collected:
+                problems += judge_collected(self._collected, self._pubsub.list_topics(), subscriptions)
         except RefeedError as exc:
             problems.append(StatusProblem(exc.code, "pubsub", exc.message))
         streams = self._catalog.list_streams(stats, retentions)

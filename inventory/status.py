@@ -10,7 +10,7 @@ from connectors.pubsub.client import SubscriptionInfo
 from inventory.streams import ENDED, StreamInfo
 from jobs.inbox_items import InboxItem
 from jobs.store.figures import FigurePoint
-from model.message import BACKUP_SUBSCRIPTION_PREFIX
+from model.message import BACKUP_SUBSCRIPTION_PREFIX, matches
 from model.moment import render_moment
 from model.stream import BACKUP_STREAM
 from model.stream_options import StreamKind
@@ -59,6 +59,22 @@ def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[S
         message = f"{topics} attached and nothing is backed up: the backup stream is {state}."
         found.append(StatusProblem("backup_not_running", BACKUP_STREAM, message))
     return found
+
+
+def judge_collected(
+    names: Sequence[str], topics: Iterable[str], subscriptions: Iterable[SubscriptionInfo]
+) -> list[StatusProblem]:
+    """Return which topics that collectors take events for, by name or pattern, nothing subscribes to.
+
+    A topic that is not there is no problem here: the collector's own ``/readyz`` names it.
+    """
+    read = {each.topic for each in subscriptions if not each.detached}
+    message = "Nothing subscribes to it: collectors refuse its events, which Pub/Sub would keep for nobody."
+    return [
+        StatusProblem("topic_unread", topic, message)
+        for topic in topics
+        if topic not in read and matches(names, topic)
+    ]
 
 
 def judge_snapshots(

@@ -75,6 +75,10 @@ class TopicNotFoundError(PubSubError, code="topic_not_found"):
     """The topic does not exist."""
 
 
+class TopicUnreadError(PubSubError, code="topic_unread"):
+    """Nothing subscribes to the topic, so Pub/Sub would keep no message that is published to it."""
+
+
 class TopicUnknownError(RefeedError, code="topic_unknown"):
     """Neither Pub/Sub nor the archive has the topic."""
 

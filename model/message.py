@@ -3,8 +3,10 @@
 import hashlib
 import hmac
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from fnmatch import translate
 from typing import Final
 
 from model.errors import InvalidNameError
@@ -53,6 +55,16 @@ class Message:
 def is_resource_id(text: str) -> bool:
     """Whether :func:`parse_resource_id` takes ``text``."""
     return _RESOURCE_ID.fullmatch(text) is not None and not text.startswith("goog")
+
+
+def matches(names: Sequence[str], topic: str) -> bool:
+    """Whether one of ``names`` of topics, which may have ``*``, is or covers ``topic``.
+
+    Example:
+        >>> matches(["orders", "shop.*"], "shop.carts"), matches(["shop.*"], "shops")
+        (True, False)
+    """
+    return any(topic == name or ("*" in name and re.match(translate(name), topic) is not None) for name in names)
 
 
 def parse_resource_id(text: str, kind: str = "topic") -> str:

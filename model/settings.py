@@ -281,6 +281,7 @@ class Settings:
     notify_secret: str | None = secret_variable("REFEED_NOTIFY_SECRET", variables.notify_secret)
     collector_topics: tuple[str, ...] = variable("REFEED_COLLECTOR_TOPICS", "", variables.words)
     collector_settings: Path | None = variable("REFEED_COLLECTOR_SETTINGS", "", variables.optional(Path))
+    collector_allow_unread: bool = variable("REFEED_COLLECTOR_ALLOW_UNREAD", "false", variables.flag)
     collector_queue_bytes: int = variable("REFEED_COLLECTOR_QUEUE_BYTES", "0", variables.whole(0, 10**13))
 
     @property

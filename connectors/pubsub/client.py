@@ -131,6 +131,19 @@ class PubSub:
             return False
         return True
 
+    def is_topic_read(self, topic: str) -> bool:
+        """Whether a subscription is attached to the topic: without one Pub/Sub keeps no message for anybody.
+
+        A detached subscription is not listed: "The names of subscriptions attached to the topic"
+        (https://cloud.google.com/pubsub/docs/reference/rest/v1/projects.topics.subscriptions/list).
+
+        Raises:
+            TopicNotFoundError: there is no such topic.
+        """
+        with _our_errors(TopicNotFoundError, f"topic {topic}"):
+            request = {"topic": self.topic_path(topic), "page_size": 1}
+            return next(iter(self._publisher.list_topic_subscriptions(request=request, **_CALL)), None) is not None
+
     def create_topic(self, topic: str) -> None:
         """Create the topic; one that exists is left as it is."""
         parse_resource_id(topic)

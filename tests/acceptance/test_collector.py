@@ -76,11 +76,12 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def test_every_answered_event_is_published_with_its_uuid_over_kills(site: Site) -> None:
     pubsub = site.start_pubsub()
-    collector = site.start_collector()
     with PubSub("refeed-local", site.address) as admin:
+        admin.create_topic(_TOPIC)
         subscriber = SubscriberClient(transport=SubscriberGrpcTransport(channel=admin.channel))
         path = admin.subscription_path("all")
         subscriber.create_subscription(request={"name": path, "topic": admin.topic_path(_TOPIC)})
+        collector = site.start_collector()
 
         for is_away in (False, True, True):
             if is_away:

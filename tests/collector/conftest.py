@@ -46,6 +46,12 @@ class Yard:
         self._subscriber.create_subscription(request={"name": path, "topic": self.pubsub.topic_path(topic)})
         return topic
 
+    def add_unread(self) -> str:
+        """Return a topic that nothing subscribes to."""
+        topic = f"unread-{secrets.token_hex(4)}"
+        self.pubsub.create_topic(topic)
+        return topic
+
     def remove_topic(self, topic: str) -> None:
         self.pubsub.delete_subscription(f"sub-{topic}")
         self.pubsub.delete_topic(topic)

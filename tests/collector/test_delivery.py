@@ -8,7 +8,7 @@ import pytest
 
 from cli.processes import free_port
 from collector import delivery
-from collector.delivery import DirectDelivery, TopicDirectory
+from collector.delivery import DirectDelivery, TopicDirectory, TopicState
 from collector.http import make_event
 from connectors.pubsub import sending
 from connectors.pubsub.client import PubSub
@@ -16,14 +16,14 @@ from model.errors import PubSubUnavailableError
 
 
 class HungPubSub:
-    """A Pub/Sub that says nothing of a topic until the test ends, and has had ``orders`` before."""
+    """A Pub/Sub that says nothing of a topic until the test ends, and has had ``orders`` with a subscription."""
 
     def __init__(self) -> None:
         self.ended = threading.Event()
         self.is_hung = False
         self.looks = 0
 
-    def topic_exists(self, topic: str) -> bool:
+    def is_topic_read(self, topic: str) -> bool:
         self.looks += 1
         if not self.is_hung:
             return topic == "orders"
@@ -38,20 +38,54 @@ def hung() -> Iterator[HungPubSub]:
     found.ended.set()
 
 
-def test_requests_for_a_topic_that_was_there_do_not_all_wait_for_a_pubsub_that_hangs(
+def test_requests_for_a_topic_that_was_read_wait_once_for_a_pubsub_that_hangs(
     hung: HungPubSub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work() -> None:
         directory = TopicDirectory(hung)  # type: ignore[arg-type]
-        monkeypatch.setattr(delivery, "_THERE_SECONDS", 0)
-        assert await directory.has("orders")
-        monkeypatch.setattr(delivery, "_THERE_SECONDS", 60)
+        monkeypatch.setattr(delivery, "_READ_SECONDS", 0)
+        assert await directory.find("orders") is TopicState.READ
         hung.is_hung = True
-        asks = [asyncio.create_task(directory.has("orders")) for _ in range(20)]
-        done, waiting = await asyncio.wait(asks, timeout=1)
-        assert [len(done), len(waiting), hung.looks] == [19, 1, 2]
+        monkeypatch.setattr(delivery, "_WAIT_SECONDS", 0.01)
+        asks = [directory.find("orders") for _ in range(20)]
+        assert await asyncio.wait_for(asyncio.gather(*asks), 5) == [TopicState.READ] * 20
+        monkeypatch.setattr(delivery, "_WAIT_SECONDS", 60)
+        assert await asyncio.wait_for(directory.find("orders"), 5) is TopicState.READ
+        assert hung.looks == 2
         hung.ended.set()
-        assert await asyncio.gather(*asks) == [True] * 20
+
+    asyncio.run(work())
+
+
+def test_a_topic_in_use_is_looked_for_again_before_its_time_is_over(
+    hung: HungPubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        directory = TopicDirectory(hung)  # type: ignore[arg-type]
+        monkeypatch.setattr(delivery, "_EARLY_SECONDS", 20)
+        assert await directory.find("orders") is TopicState.READ
+        hung.is_hung = True
+        # Nobody waits for the second look.
+        assert await directory.find("orders") is TopicState.READ
+        assert list(directory._looks) == ["orders"]
+        hung.ended.set()
+        await asyncio.wait(directory._looks.values())
+
+    asyncio.run(work())
+
+
+def test_a_topic_that_was_never_seen_is_not_known_while_pubsub_hangs(
+    hung: HungPubSub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work() -> None:
+        directory = TopicDirectory(hung)  # type: ignore[arg-type]
+        hung.is_hung = True
+        monkeypatch.setattr(delivery, "_WAIT_SECONDS", 0.01)
+        for _ in range(3):
+            with pytest.raises(PubSubUnavailableError, match="whether anything subscribes to orders"):
+                await directory.find("orders")
+        assert (hung.looks, directory.knows("orders")) == (1, False)
+        hung.ended.set()
 
     asyncio.run(work())
 
@@ -62,7 +96,7 @@ def test_looks_for_topics_leave_the_disk_s_threads_alone(hung: HungPubSub) -> No
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(6))
         directory = TopicDirectory(hung)  # type: ignore[arg-type]
         hung.is_hung = True
-        asks = [asyncio.create_task(directory.has(f"made-up-{n}")) for n in range(20)]
+        asks = [asyncio.create_task(directory.find(f"made-up-{n}")) for n in range(20)]
         await asyncio.sleep(0)
         try:
             assert await asyncio.wait_for(asyncio.to_thread(lambda: "written"), 2) == "written"

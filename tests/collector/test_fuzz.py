@@ -12,7 +12,7 @@ import httpx
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from collector.delivery import Delivery
+from collector.delivery import Delivery, TopicState
 from collector.door import Door
 from collector.http import Collector
 from collector.settings import CollectorSettings, LimitSection, SnsSection, SnsTopicSection, TopicSection
@@ -63,8 +63,8 @@ class Everywhere:
     def knows(self, topic: str) -> bool:
         return True
 
-    async def has(self, topic: str) -> bool:
-        return True
+    async def find(self, topic: str) -> TopicState:
+        return TopicState.READ
 
 
 SETTINGS = CollectorSettings(

@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from collector.settings import matches, read_collector_settings
+from collector.settings import read_collector_settings
 from model.errors import SettingsError
+from model.message import matches
 from tests.standin.kms_server import KEY, KmsServer
 
 

@@ -40,6 +40,7 @@ CALLS: Final[Mapping[str, tuple[Need, ...]]] = {
     "CreateReadSession": (("project", "bigquery.readsessions.create"),),
     "ReadRows": (("project", "bigquery.readsessions.getData"),),
     "Publisher/GetTopic": (("project", "pubsub.topics.get"),),
+    "Publisher/ListTopicSubscriptions": (("project", "pubsub.topics.get"),),
     "Publisher/ListTopics": (("project", "pubsub.topics.list"),),
     "Publisher/CreateTopic": (("project", "pubsub.topics.create"),),
     "Publisher/UpdateTopic": (("project", "pubsub.topics.update"),),

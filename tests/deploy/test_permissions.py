@@ -114,6 +114,7 @@ def test_the_pipeline_needs_what_terraform_grants(world: World) -> None:
 def test_a_collector_needs_what_terraform_grants(world: World) -> None:
     with PubSub(world.project, world.server.emulator_host) as pubsub:
         pubsub.create_topic("orders")
+        pubsub.create_subscription("reader", "orders")
         needed = world.needs(partial(run_collector, world, pubsub))
     check(needed, in_terraform("collector"))
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from connectors.pubsub.client import SubscriptionInfo
-from inventory.status import count_attached, growing_item, judge_snapshots, judge_streams
+from inventory.status import count_attached, growing_item, judge_collected, judge_snapshots, judge_streams
 from inventory.streams import StreamInfo
 from jobs.store.figures import FigurePoint
 from model.moment import render_moment
@@ -51,6 +51,18 @@ def test_topics_without_any_stream_are_not_backed_up() -> None:
 def test_a_backup_that_pubsub_has_detached_is_no_attached_topic() -> None:
     gone = SubscriptionInfo("refeed-backup.orders", "orders", "", ack_deadline_seconds=60, detached=True)
     assert count_attached([gone, replace(gone, detached=False), replace(gone, id="shop", detached=False)]) == 1
+
+
+def test_a_topic_of_a_collector_that_nothing_subscribes_to_is_named() -> None:
+    reader = SubscriptionInfo("reader", "orders", "", ack_deadline_seconds=60)
+    detached = replace(reader, id="gone", topic="shop.carts", detached=True)
+    topics = ["orders", "members", "shop.carts", "shop.views", "others"]
+    found = judge_collected(["orders", "members", "shop.*", "missing"], topics, [reader, detached])
+    assert [(each.code, each.name) for each in found] == [
+        ("topic_unread", "members"),
+        ("topic_unread", "shop.carts"),
+        ("topic_unread", "shop.views"),
+    ]
 
 
 NOW = datetime(2026, 3, 2, tzinfo=UTC)
