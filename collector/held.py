@@ -27,7 +27,7 @@ class HeldBytes:
             QueueFullError: they would be too many; none is counted.
         """
         if size > 0 and self._held + size > self._most:
-            raise QueueFullError("Too many events wait for Pub/Sub; nothing of this request was taken.")
+            raise QueueFullError("The collector holds as many bytes as it may; nothing of this request was taken.")
         self._held += size
 
 

@@ -28,7 +28,7 @@ from collector.payload import BatchItem, check_json, gunzip, is_array, split_arr
 from collector.problems import Answer, answer_error, head_too_large, problem, render_fault, retry_after, status_of
 from collector.request import CallerGoneError, CollectorRequest
 from collector.settings import ROUTES, CollectorSettings, TopicSection
-from collector.sns import SnsRoute
+from collector.sns import MAX_SNS_BODY_BYTES, SnsRoute
 from connectors.pubsub.encoding import encode_attributes
 from connectors.pubsub.sending import encode_message
 from model.errors import (
@@ -213,8 +213,8 @@ class Collector:
         if request.method == "GET":
             return await self._take_query(request, topic, section)
         shared = self._shared_attributes(request, topic, section)
-        body = await request.body(self._settings.max_body_bytes, self._settings.body_timeout_seconds)
-        with self._held.hold(len(body)) as held:
+        with self._held.hold(0) as held:
+            body = await request.body(self._settings.max_body_bytes, self._settings.body_timeout_seconds, held)
             if section.signature is not None:
                 check_signature(request, body, section.signature)
             data = self._unpack(request, body)
@@ -260,11 +260,14 @@ class Collector:
         self._door.admit_address(request)
         topic = sns.find_topic(request)
         section = self._find_section(topic)
-        try:
-            body = await request.body(self._settings.max_body_bytes, self._settings.body_timeout_seconds)
-        except RequestTimeoutError as error:
-            raise SnsUncheckedError(error.message) from error
-        with self._held.hold(2 * len(body)):
+        with self._held.hold(0) as held:
+            most = min(self._settings.max_body_bytes, MAX_SNS_BODY_BYTES)
+            try:
+                body = await request.body(most, self._settings.body_timeout_seconds, held)
+            except RequestTimeoutError as error:
+                raise SnsUncheckedError(error.message) from error
+            # Its message stands beside it.
+            held.add(len(body))
             notice = await sns.read(request, body, topic)
             if notice is None:
                 return Answer(200, b'{"status":"ok"}', (_JSON,)), topic

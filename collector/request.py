@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
+from collector.held import Hold
 from model.errors import BodyTooLargeError, RequestInvalidError, RequestTimeoutError
 from model.message import MAX_ATTRIBUTES
 
@@ -117,10 +118,11 @@ class CollectorRequest:
         found = entries[-proxies] if len(entries) >= proxies else ""
         return found[:_MAX_ADDRESS_CHARS] if _is_address(found) else self.peer
 
-    async def body(self, max_bytes: int, seconds: float) -> bytes:
-        """Return the whole body.
+    async def body(self, max_bytes: int, seconds: float, held: Hold) -> bytes:
+        """Return the whole body; its bytes count as ``held`` as they come, also those of a body that ends nowhere.
 
         Raises:
+            QueueFullError: all requests together hold too much.
             BodyTooLargeError: its declared or real length is over ``max_bytes``.
             RequestTimeoutError: it was not there within ``seconds``.
             CallerGoneError: the caller went away; half a body must not become an event.
@@ -129,14 +131,14 @@ class CollectorRequest:
         if length.isdecimal() and int(length[:_LENGTH_DIGITS]) > max_bytes:
             raise _too_large(max_bytes)
         if self._is_body_here:
-            return await self._read(max_bytes)
+            return await self._read(max_bytes, held)
         try:
             async with asyncio.timeout(seconds):
-                return await self._read(max_bytes)
+                return await self._read(max_bytes, held)
         except TimeoutError as exc:
             raise RequestTimeoutError(f"The body was not there within {seconds:g} s.") from exc
 
-    async def _read(self, max_bytes: int) -> bytes:
+    async def _read(self, max_bytes: int, held: Hold) -> bytes:
         pieces: list[bytes] = []
         size = 0
         while True:
@@ -147,6 +149,7 @@ class CollectorRequest:
             size += len(piece)
             if size > max_bytes:
                 raise _too_large(max_bytes)
+            held.add(len(piece))
             pieces.append(piece)
             if not message.get("more_body", False):
                 return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -1,5 +1,6 @@
 """Serves a collector over HTTP/1.1: what it listens on, and how long it waits for a request's head."""
 
+import asyncio
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -10,14 +11,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from collector.delivery import Delivery, DirectDelivery, TopicDirectory
 from collector.door import Door
 from collector.http import Collector
-from collector.problems import Answer, head_too_large, problem
+from collector.problems import Answer, answer_error, head_too_large, problem
 from collector.queue import QueueDelivery
 from collector.request import BODY_IS_HERE, MAX_HEAD_BYTES
 from collector.settings import CollectorSettings
 from collector.sns import SnsRoute
 from connectors.pubsub.client import PubSub
 from connectors.server import HeadTimeout, make_server_config
-from model.errors import PubSubUnavailableError
+from model.errors import PubSubUnavailableError, QueueFullError
 from model.settings import Settings
 from model.variables import is_loopback_name
 
@@ -77,14 +78,32 @@ def serve(settings: Settings, collector: CollectorSettings, *, host: str, port: 
     with PubSub(settings.project, settings.pubsub_address) as pubsub:
         app = open_collector(settings, collector, pubsub, host=host)
         _LOG.info("listening", host=host, port=port, topics=collector.allowed)
-        uvicorn.Server(make_config(app, host=host, port=port, head_seconds=settings.body_timeout_seconds)).run()
+        config = make_config(
+            app,
+            host=host,
+            port=port,
+            head_seconds=settings.body_timeout_seconds,
+            max_connections=collector.max_connections,
+        )
+        uvicorn.Server(config).run()
 
 
-def make_config(app: Collector, *, host: str = "127.0.0.1", port: int = 0, head_seconds: float) -> uvicorn.Config:
-    """Return how the app is served; ``head_seconds`` is how long a request's line and headers may take."""
+def make_config(
+    app: Collector,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    head_seconds: float,
+    max_connections: int = 1000,
+) -> uvicorn.Config:
+    """Return how the app is served.
+
+    ``head_seconds`` is how long a request's line and headers may take, and the rest of a body that nobody reads
+    any more. A connection beyond ``max_connections`` is answered 503 and closed.
+    """
     return make_server_config(
         app,
-        _BoundedProtocol,
+        type("_BoundedProtocol", (_BoundedProtocol,), {"max_connections": max_connections}),
         host=host,
         port=port,
         head_seconds=head_seconds,
@@ -129,6 +148,8 @@ class _WholeAnswers:
 class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
     """uvicorn's HTTP/1.1, which reads a head of any size; here one that grows too large ends its connection."""
 
+    max_connections: int
+    _unread: asyncio.TimerHandle | None = None
     _is_head_whole = False
     # Of the head, or of the trailers after a body in chunks.
     _head_bytes = 0
@@ -138,6 +159,13 @@ class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
     def connection_made(self, transport: Any) -> None:
         """Begin, on a transport that sends an answer as one write."""
         super().connection_made(_WholeAnswers(transport))
+        if len(self.connections) > self.max_connections:
+            self._refuse(answer_error(QueueFullError("The collector has as many connections as it may."), ""))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End."""
+        self._stop_unread()
+        super().connection_lost(exc)
 
     def awaits_head(self) -> bool:
         """Whether a head has begun, or is the connection's first, and is not whole."""
@@ -168,13 +196,24 @@ class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """End a request; one whose handler has not begun is read without a timeout."""
         self._has_message_ended = True
+        self._stop_unread()
         self.scope["extensions"] = {BODY_IS_HERE: {}}
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """End an answer; that to HEAD has no second write."""
+        """End an answer; that to HEAD has no second write.
+
+        An answer may come before its request's body has ended, and nothing else bounds how long the rest takes.
+        """
         self.transport.flush()
         super().on_response_complete()
+        if self.cycle.response_complete and self.cycle.more_body:
+            self._unread = self.loop.call_later(self.head_seconds, self.transport.close)
+
+    def _stop_unread(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def data_received(self, data: bytes) -> None:
         """Go on with a request, and with waiting for its head."""

@@ -174,7 +174,7 @@ class _File(_Section):
     """A collector's settings file.
 
     ``proxies`` is how many proxies stand between callers and the collector; ``publish_timeout_seconds`` how long
-    an event may wait for Pub/Sub.
+    an event may wait for Pub/Sub; ``max_connections`` how many callers may be connected at a time.
     """
 
     topics: dict[Pattern, TopicSection] = Field(default_factory=dict)
@@ -184,6 +184,7 @@ class _File(_Section):
     rate_limits: LimitSection = LimitSection()
     sns: SnsSection = SnsSection()
     max_body_bytes: int = Field(default=10_000_000, ge=1024, le=100_000_000)
+    max_connections: int = Field(default=1000, ge=1, le=100_000)
     publish_timeout_seconds: float = Field(default=10.0, ge=0.1, le=600)
 
 

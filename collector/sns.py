@@ -1,9 +1,11 @@
 """Reads what Amazon SNS posts: who sent it, which topic it is for, and the event or confirmation in it."""
 
+import asyncio
 import json
 import re
 import uuid
 from collections.abc import Callable, Container, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -31,6 +33,11 @@ _REQUIRED: Final = (
     "Signature",
     "SigningCertURL",
 )
+# SNS takes messages of 256 KiB with their attributes (https://docs.aws.amazon.com/general/latest/gr/sns.html); in
+# its JSON a byte may have six.
+MAX_SNS_BODY_BYTES: Final = 2 * 1024 * 1024
+# Anybody can send JSON that takes long to read: what is larger is read beside the event loop, one at a time.
+_QUICK_BYTES: Final = 32 * 1024
 # The text that is signed has no quotes: with lines in these fields, one text would be that of several messages.
 _SHAPES: Final = {
     "MessageId": re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
@@ -80,10 +87,12 @@ class SnsRoute:
         self._settings = settings
         self._client = client or SnsClient()
         self._clock = clock
+        self._reader = ThreadPoolExecutor(1, thread_name_prefix="sns")
         self.unsubscribed = UnsubscribedTopics(folder / "unsubscribed.json", settings.topics)
 
     async def close(self) -> None:
         """Close the connections to SNS."""
+        self._reader.shutdown(wait=False, cancel_futures=True)
         await self._client.close()
 
     def find_topic(self, request: CollectorRequest) -> str:
@@ -114,7 +123,15 @@ class SnsRoute:
         """
         if request.header(b"x-amz-sns-rawdelivery").lower() == "true":
             return self._read_raw(request, body, topic)
-        message = _read_envelope(body)
+        # SNS names its topic in a header too (https://docs.aws.amazon.com/sns/latest/dg/http-header.html). It
+        # proves nothing, and spares reading what is certainly for somebody else.
+        if named := request.header(b"x-amz-sns-topic-arn"):
+            self._find(named, topic)
+        if len(body) > _QUICK_BYTES:
+            loop = asyncio.get_running_loop()
+            message = await loop.run_in_executor(self._reader, _read_envelope, body)
+        else:
+            message = _read_envelope(body)
         arn = message["TopicArn"]
         section = self._find(arn, topic)
         if section.password:

@@ -1,5 +1,7 @@
 import asyncio
 import base64
+import json
+import threading
 import uuid
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from collector import sns
 from collector.http import Collector
 from collector.sns import SnsRoute, UnsubscribedTopics
 from connectors.sns.client import SnsClient
@@ -417,3 +420,38 @@ def test_answers_count_for_their_topic(post: Post) -> None:
     assert f'refeed_collector_answers_total{{status="200",topic="{post.yard.topic}"}} 1.0' in shown
     assert 'refeed_collector_answers_total{status="422",topic="sns"} 1.0' in shown
     post.yard.pull(1)
+
+
+def test_a_message_for_somebody_else_is_refused_before_it_is_read(
+    post: Post, world: SnsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sns, "_read_envelope", lambda body: pytest.fail("it is read"))
+    answer = post(world.notification(), x_amz_sns_topic_arn="arn:aws:sns:eu-west-1:123456789012:theirs")
+    assert problem_of(answer)[:2] == (403, "forbidden")
+    post.yard.pull(0)
+
+
+def test_what_is_larger_than_any_message_of_sns_is_refused_before_it_is_read(
+    post: Post, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sns, "_read_envelope", lambda body: pytest.fail("it is read"))
+    assert problem_of(post(b"[" + b"{}," * 700_000 + b"1]"))[:2] == (413, "body_too_large")
+    post.yard.pull(0)
+
+
+def test_a_large_message_is_read_beside_the_event_loop(
+    post: Post, world: SnsWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SNS takes 256 KiB, and escapes of six characters in its JSON make a message of them six times as large."""
+    text = json.dumps("\x01" * 40_000)
+    threads: list[str] = []
+
+    def read(body: bytes) -> Any:
+        threads.append(threading.current_thread().name)
+        return real(body)
+
+    real = sns._read_envelope
+    monkeypatch.setattr(sns, "_read_envelope", read)
+    assert post(world.notification(text)).status_code == 200
+    assert [each.data for each in post.yard.pull(1)] == [text.encode()]
+    assert [name.split("_")[0] for name in threads] == ["sns"]
