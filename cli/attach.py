@@ -1,6 +1,7 @@
 """``refeed attach`` and ``refeed detach``: what is backed up, and what no longer is."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,7 +9,7 @@ import typer
 from cli.invocation import command_settings, open_deployment
 from cli.options import JsonArrayOption, YesOption
 from cli.parameters import parse_label
-from cli.terminal import err, out, print_found, print_json
+from cli.terminal import confirm, err, out, print_found, print_json
 from model.errors import InputError, TopicNotFoundError
 from model.message import backup_subscription_id, parse_resource_id, replay_filter, replay_token
 from model.settings import Settings
@@ -63,9 +64,12 @@ def attach(
                 "subscription": subscription.id,
                 "filter": subscription.filter,
                 "differences": [str(difference) for difference in attached.differences],
+                "is_topic_new": attached.is_topic_new,
             }
         )
         if not as_json:
+            if attached.is_topic_new:
+                out.print(f"{subscription.topic} did not exist; it is a new topic")
             out.print(f"{subscription.topic} is backed up through {subscription.id}")
             for difference in attached.differences:
                 err.print(f"  {difference}; --update changes it")
@@ -89,9 +93,8 @@ def attach_topics(
         parse_resource_id(topic)
     with open_deployment(settings).pubsub as pubsub:
         for topic in topics:
-            if settings.is_embedded:
-                pubsub.create_topic(topic)
-            yield attach_topic(
+            is_new = settings.is_embedded and pubsub.create_topic(topic)
+            attached = attach_topic(
                 pubsub,
                 topic,
                 token=replay_token(settings.replay_secret(), topic),
@@ -99,6 +102,7 @@ def attach_topics(
                 exactly_once=exactly_once,
                 update=update,
             )
+            yield replace(attached, is_topic_new=is_new)
 
 
 def detach(
@@ -118,11 +122,7 @@ def detach(
         # All are there before one is gone.
         ids = [pubsub.get_subscription(backup_subscription_id(parse_resource_id(topic))).id for topic in wanted]
         if ids and not yes:
-            typer.confirm(
-                f"Delete {', '.join(ids)}? What waits in them unarchived is lost.",
-                abort=True,
-                err=True,
-            )
+            confirm(f"Delete {', '.join(ids)}? What waits in them unarchived is lost.")
         for subscription in ids:
             pubsub.delete_subscription(subscription)
     print_found(

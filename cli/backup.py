@@ -9,7 +9,7 @@ from cli.invocation import HomeGroup, command_settings, open_deployment
 from cli.leaving import run_stream
 from cli.options import JsonArrayOption, YesOption
 from cli.services import InstanceOption, NameOption, service_settings
-from cli.terminal import err, out, print_found, render_table
+from cli.terminal import confirm, err, out, print_found, render_table
 from model.errors import InputError, SnapshotNotFoundError, StreamStateError, SubscriptionNotFoundError
 from model.message import BACKUP_SNAPSHOT_PREFIX, backup_snapshot_id, backup_subscription_id
 from model.stream import BACKUP_STREAM
@@ -93,7 +93,7 @@ def restore(
         found = _find(deployment.pubsub, name)
         if not yes:
             err.print(f"{len(found)} backup subscriptions go back to {name}.")
-            typer.confirm("All messages since then come again. Go on?", abort=True, err=True)
+            confirm("All messages since then come again. Go on?")
         state = StreamFolder.of(command_settings().home, BACKUP_STREAM).state
         with deployment.stream_fence.hold(state, BackupStreamOptions()):
             forget_ids(state, min(oldest_in_snapshot(each.expires_at) for each in found))

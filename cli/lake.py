@@ -9,7 +9,7 @@ import typer
 
 from cli.invocation import HomeGroup, open_deployment
 from cli.options import JsonObjectOption, YesOption
-from cli.terminal import print_found
+from cli.terminal import confirm, print_found
 from model.audit import audits_table
 from model.errors import SettingsError, TableNotFoundError
 
@@ -84,11 +84,7 @@ def expire(
     """
     found = _open(table)
     if not yes:
-        typer.confirm(
-            f"Remove every row ingested before {before:%Y-%m-%d} from {table or 'the archive'}?",
-            abort=True,
-            err=True,
-        )
+        confirm(f"Remove every row ingested before {before:%Y-%m-%d} from {table or 'the archive'}?")
     removed = found.expire(before=before.date())
     said = f"{removed} files taken out; 'refeed lake vacuum' frees their space later"
     print_found({"files_removed": removed}, lambda _: [said], as_json=as_json)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import typer
 
 from cli.invocation import open_deployment
-from cli.terminal import ExitCode, err, out, print_json
+from cli.terminal import ExitCode, confirm, err, out, print_json
 from jobs.launcher import Launch
 from model.errors import RefeedError, SettingsError
 from model.settings import Settings
@@ -57,7 +57,7 @@ def examine_live(
         f"list prices. {_batch_text(settings)} It takes up to {patience_seconds / 60:.0f} minutes a question."
     )
     if not is_confirmed:
-        typer.confirm("Go on?", abort=True, err=True)
+        confirm("Go on?")
     # kill says it as Ctrl-C does: the blocks below clean up.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     answers: list[ProbeAnswer] = []

@@ -4,17 +4,21 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from cli.api import open_api, print_answer
-from cli.invocation import HomeGroup
+from cli.invocation import HomeGroup, command_settings
 from cli.options import EXIT_CODES as LIST_CODES
 from cli.options import JsonOption, YesOption
-from cli.terminal import ExitCode, err, out, print_found, print_json, render_table
+from cli.terminal import ExitCode, confirm, err, out, print_found, print_json, render_table
 from model.errors import InputError, ManifestInvalidError
+
+if TYPE_CHECKING:
+    from rollout.manifests.job_gate import JobGate
 
 CHECK_CODES: Final = "Exit codes: 0 done; 1 'check' found faults; 2 wrong usage; 130 interrupted."
 EXIT_CODES: Final = (
@@ -62,8 +66,12 @@ def schema() -> None:
 def check(
     paths: Annotated[list[Path], typer.Argument(help="Files, or folders of .yaml and .yml.", show_default=False)],
 ) -> None:
-    """Name every fault of manifests with its line and column; nothing is applied."""
-    for file in _read_files(paths):
+    """Name every fault of manifests with its line and column; nothing is applied.
+
+    Queries are judged as this machine's settings have it, without the service: the archive's name,
+    REFEED_QUERY_TABLES and the widest window.
+    """
+    for file in _read_files(paths, _gate()):
         out.print(f"{file.path}: good")
 
 
@@ -108,7 +116,7 @@ def delete(
         plans = [api.plan_manifest(file.name, None) for file in read]
         _check_hash(plans, plan)
         if not yes:
-            typer.confirm(f"Remove {', '.join(file.name for file in read)}?", abort=True, err=True)
+            confirm(f"Remove {', '.join(file.name for file in read)}?")
         for planned in plans:
             api.remove_manifest(planned["name"], plan=planned["hash"])
     _print_plans(plans, as_json=as_json)
@@ -129,11 +137,28 @@ def _list_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"{each['file']}: generation {each['generation']} is not applied. {kept}. {each['fault']}"
 
 
-def _read_files(paths: Sequence[Path]) -> list[_ManifestFile]:
+def _gate() -> "JobGate":
+    """Return what judges the queries of manifests by this machine's settings."""
+    from backfill.plan.validation import validate_request
+    from cli.query import gate_policy
+    from rollout.manifests.job_gate import JobGate
+    from rollout.watch_query import validate_watch_query
+
+    settings = command_settings()
+    return JobGate(
+        lambda request: validate_request(request, gate_policy(settings, replay=True)),
+        lambda: datetime.now(UTC),
+        lambda text, since: validate_watch_query(text, since, gate_policy(settings, replay=False)),
+    )
+
+
+def _read_files(paths: Sequence[Path], gate: "JobGate | None" = None) -> list[_ManifestFile]:
     """Return the manifests that are named, and those of folders; where any has a fault, print all and end.
 
+    With ``gate`` a query that it refuses is a fault, and what it warns of is printed.
+
     Raises:
-        InputError: there is none, a file can't be read, or two have the same name.
+        InputError: there is none, or two have the same name.
     """
     from rollout.manifests.manifest import parse_manifest
 
@@ -142,9 +167,13 @@ def _read_files(paths: Sequence[Path]) -> list[_ManifestFile]:
     for path in _list_paths(paths):
         try:
             content = path.read_bytes()
-            found.append(_ManifestFile(path, parse_manifest(content).name, content))
+            manifest = parse_manifest(content)
+            for warning in [] if gate is None else gate.check(manifest, content):
+                err.print(f"{path}: {warning['message']} ({warning['code']})")
+            found.append(_ManifestFile(path, manifest.name, content))
         except OSError as exc:
-            raise InputError(f"{path} can't be read: {exc.strerror}") from exc
+            faults += 1
+            err.print(f"{path} can't be read: {exc.strerror}")
         except ManifestInvalidError as exc:
             for error in exc.details["errors"]:
                 faults += 1

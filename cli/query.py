@@ -88,7 +88,7 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
     Raises:
         InputError: there is no query, or no such source.
     """
-    if (sql is None) == (source is None):
+    if sql is None and source is None:
         raise InputError("Give a SELECT, or --view SOURCE for all rows of its union view.")
     if source is None and (sql is None or VIEW_SUFFIX not in sql.lower()):
         return sql or "", None
@@ -103,6 +103,8 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
             raise
         # It may well read no view; if it does, the gate knows no such table.
         return sql, None
+    if sql is not None and source is not None:
+        raise InputError(f"--view prints all rows of {sources[0].view}; a SELECT names it itself, without --view.")
     text = sql or f"SELECT * FROM {sources[0].view}"  # noqa: S608 - the gate judges it
     # A view is named by its last part at least, in backticks or not.
     read = [source for source in sources if source.view.rpartition(".")[2].lower() in text.lower()]

@@ -11,7 +11,7 @@ from cli.approval import end_if_held
 from cli.invocation import HomeGroup
 from cli.moments import render_minute
 from cli.options import JsonOption, YesOption
-from cli.terminal import ExitCode, err, print_found, render_table
+from cli.terminal import ExitCode, confirm, err, print_found, render_table
 
 EXIT_CODES: Final = (
     "Exit codes: 0 done, and with --wait the snapshot is whole or the stream is back; 1 with --wait: it is not, "
@@ -83,7 +83,7 @@ def rollback(
         if not yes and found["taken_at"] is not None and found["stream"] == name:
             subscriptions = len(found["subscriptions"])
             err.print(f"{name} goes back to {found['taken_at']}, with {subscriptions} subscriptions.")
-            typer.confirm("It is drained for that and started again. Go on?", abort=True, err=True)
+            confirm("It is drained for that and started again. Go on?")
         asked = api.act_on_stream(name, "rollback", {"snapshot": snapshot, "discard_staged": discard_staged})
         end_if_held(asked, waits=wait, as_json=as_json)
         if wait:
@@ -125,7 +125,7 @@ def delete(
             # A mistyped id is refused without a question.
             found = api.read_snapshot(snapshot)
             what = f"{found['stream']} can't go back to {snapshot} of {found['created_at']} after this."
-            typer.confirm(f"{what} Go on?", abort=True, err=True)
+            confirm(f"{what} Go on?")
         print_found(api.delete_snapshot(snapshot), _lines, as_json=as_json)
 
 

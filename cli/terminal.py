@@ -9,6 +9,7 @@ from enum import IntEnum
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import typer
 from rich.console import Console
 from rich.text import Text
 
@@ -132,13 +133,35 @@ def print_found(found: Found, lines: Callable[[Found], Iterable[str]], *, as_jso
         out.print(line)
 
 
+def confirm(question: str) -> None:
+    """Ask, and go on with a yes only; where nobody can answer, name the option that does.
+
+    Raises:
+        Abort: the answer is another one, or there is none.
+    """
+    try:
+        is_yes = typer.confirm(question, err=True)
+    except typer.Abort:
+        if not sys.stdin.isatty():
+            err.print("\nNobody can answer here: --yes answers yes.")
+        raise
+    if not is_yes:
+        raise typer.Abort
+
+
 def render_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows below their columns' names, aligned and never cut: ids in them are there to be copied.
+
+    Without a row it says so.
 
     Example:
         >>> render_table(["id", "state"], [["bf_1", "RUNNING"]])
         ['ID    STATE', 'bf_1  RUNNING']
+        >>> render_table(["id", "state"], [])
+        ['none']
     """
+    if not rows:
+        return ["none"]
     lines = [[name.upper() for name in columns], *rows]
     widths = [max(len(line[place]) for line in lines) for place in range(len(columns))]
     return [

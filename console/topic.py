@@ -108,6 +108,8 @@ def find_range(params: Mapping[str, str], step: str, now: datetime) -> tuple[dat
 def draw_histogram(buckets: Sequence[Mapping[str, Any]], width: timedelta) -> dict[str, Any]:
     """Return a histogram's bars in percent of its height; a step without messages between others is a gap.
 
+    A minute is none: most topics have minutes without a message.
+
     Example:
         >>> times = (f"2026-01-01T0{hour}:00:00Z" for hour in range(3))
         >>> rows = [{"start": start, "messages": count} for start, count in zip(times, (4, 0, 2))]
@@ -123,7 +125,10 @@ def draw_histogram(buckets: Sequence[Mapping[str, Any]], width: timedelta) -> di
             "end": render_utc(parse_time(each["start"]) + width),
             "messages": each["messages"],
             "height": 100.0 * each["messages"] / most if most else 0.0,
-            "is_gap": bool(full) and each["messages"] == 0 and full[0] < number < full[-1],
+            "is_gap": width >= _STEPS["hour"]
+            and bool(full)
+            and each["messages"] == 0
+            and full[0] < number < full[-1],
         }
         for number, each in enumerate(buckets)
     ]

@@ -28,10 +28,14 @@ _LOG: Final = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class AttachedTopic:
-    """A topic's backup subscription, and the settings that differ from those of a new one."""
+    """A topic's backup subscription, and the settings that differ from those of a new one.
+
+    ``is_topic_new`` is whether the topic was created for it.
+    """
 
     subscription: SubscriptionInfo
     differences: list[SettingDifference]
+    is_topic_new: bool = False
 
 
 def attach_topic(

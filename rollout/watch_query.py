@@ -7,7 +7,7 @@ from typing import Final
 from backfill.plan.planner import policy_of
 from backfill.plan.settings import BackfillSettings
 from model.moment import render_moment
-from sql.validate import ValidatedQuery, parse_parameters, validate_query
+from sql.validate import Policy, ValidatedQuery, parse_parameters, validate_query
 from warehouse.queries import Queries
 
 # More rows than these are not counted.
@@ -28,6 +28,16 @@ class WatchRows:
         return f"more than {self.count:,} rows" if self.is_cut else f"{self.count:,} row{'s' * (self.count != 1)}"
 
 
+def validate_watch_query(text: str, since: datetime, policy: Policy) -> ValidatedQuery:
+    """Return the query of a rollout's validation as the gate lets it through; it has a window, and any columns.
+
+    Raises:
+        QueryRefusedError: it doesn't; every violation is in it.
+    """
+    parameters = parse_parameters({"since": {"type": "TIMESTAMP", "value": render_moment(since)}})
+    return validate_query(text, parameters, replace(policy, replay=False, windowed=True))
+
+
 @dataclass(frozen=True, slots=True)
 class WatchQueries:
     """Answers them over the tables that backfills' queries may read; ``@since`` is when the new release began."""
@@ -42,9 +52,7 @@ class WatchQueries:
             QueryRefusedError: it doesn't; every violation is in it.
             WarehouseError: the warehouse does not answer.
         """
-        parameters = parse_parameters({"since": {"type": "TIMESTAMP", "value": render_moment(since)}})
-        policy = replace(policy_of(self.settings, self.queries, replay=False), windowed=True)
-        found = validate_query(text, parameters, policy)
+        found = validate_watch_query(text, since, policy_of(self.settings, self.queries, replay=False))
         self.queries.check(found)
         return found
 

@@ -144,14 +144,15 @@ class PubSub:
             request = {"topic": self.topic_path(topic), "page_size": 1}
             return next(iter(self._publisher.list_topic_subscriptions(request=request, **_CALL)), None) is not None
 
-    def create_topic(self, topic: str) -> None:
-        """Create the topic; one that exists is left as it is."""
+    def create_topic(self, topic: str) -> bool:
+        """Create the topic, and return whether it is new; one that exists is left as it is."""
         parse_resource_id(topic)
         try:
             with _our_errors():
                 self._publisher.create_topic(name=self.topic_path(topic), **_CALL)
         except _AlreadyExistsError:
-            return
+            return False
+        return True
 
     def list_topics(self, *, label: tuple[str, str] | None = None) -> list[str]:
         """Return the ids of all topics, or of those that carry ``label`` (key, value), sorted."""

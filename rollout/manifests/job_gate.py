@@ -19,7 +19,7 @@ from rollout.manifests.rollout import RolloutManifest
 from rollout.manifests.schedule import BackfillJob, RolloutJob, ScheduleManifest
 from rollout.manifests.slots import Slot, fill_request
 from sql.validate import ValidatedQuery
-from sql.violation import QueryRefusedError
+from sql.violation import QueryRefusedError, Violation
 
 _BACKFILL: Final = TypeAdapter(BackfillRequest)
 _REQUEST: Final = ("job", "request")
@@ -81,6 +81,9 @@ def _refusing(content: bytes, path: tuple[str, ...]) -> Iterator[None]:
         source = read_document(content)
         faults = []
         for each in exc.details.get("errors", ()):
+            if "line" in each:
+                faults.append(_fault(source, path, Violation(**each)))
+                continue
             pointer = f"{_POINTER}{each.get('pointer', '')}"
             faults.append(_placed(each["code"], pointer, each["message"], source.place_of(pointer)))
         if not faults:
@@ -99,7 +102,7 @@ def find_watch_query(spec: ScheduleManifest | RolloutManifest) -> tuple[tuple[st
     return None if query is None else (path, query)
 
 
-def _fault(source: YamlDocument, path: tuple[str, ...], violation: Any) -> dict[str, Any]:
+def _fault(source: YamlDocument, path: tuple[str, ...], violation: Violation) -> dict[str, Any]:
     pointer = "/" + "/".join(path)
     place = source.place_in_text(path, violation.line, violation.column)
     if place is not None:

@@ -213,6 +213,21 @@ def test_with_json_a_question_without_an_answer_is_a_problem_too(
     assert "--yes" in json.loads(result.err[result.err.index("{") :])["detail"]
 
 
+def test_a_question_that_nobody_can_answer_names_the_option_that_does(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    result = refeed("lake", "expire", "--before", "2020-01-01")
+    assert (result.code, result.out.strip()) == (1, "")
+    assert "Nobody can answer here: --yes answers yes." in result.err
+
+
+def test_an_answer_that_is_piped_in_counts(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+    result = refeed("lake", "expire", "--before", "2020-01-01")
+    assert (result.code, "--yes" in result.err) == (1, False)
+
+
 @pytest.mark.parametrize("arguments", [["keys", "list"], ["keys", "list", "--json"]])
 def test_a_full_disk_behind_the_output_is_an_error_and_no_traceback(arguments: list[str], home: Path) -> None:
     with Path("/dev/full").open("w") as full:

@@ -28,6 +28,38 @@ def test_faults_are_named_with_file_line_and_column_and_good_files_too(tmp_path:
     assert (good.exit_code, good.stdout) == (0, f"{tmp_path}/a.yaml: good\n")
 
 
+def test_a_query_and_a_request_have_faults_too_and_every_file_is_read(tmp_path: Path) -> None:
+    replay = """\
+kind: Schedule
+name: replays
+cron: 15 2 * * *
+job:
+  kind: backfill
+  request:
+    query: |
+      SELECT data, attributes FROM backup.messages
+      WHERE _PARTITIONTIME >= @from
+    topic: -none
+    parameters: {from: {type: TIMESTAMP, value: "{{ slot.start }}"}}
+"""
+    (tmp_path / "a.yaml").write_text(replay)
+    (tmp_path / "b.yaml").write_text(MERGE.replace("cron", "corn"))
+    checked = RUNNER.invoke(app, ["manifest", "check", str(tmp_path / "gone.yaml"), str(tmp_path)])
+    assert (checked.exit_code, checked.stdout) == (1, "")
+    for said in (
+        "gone.yaml can't be read",
+        "a.yaml:8:7: The result has no column message_id",
+        "a.yaml:10:5: '-none' is no topic id",
+        "b.yaml:3:1: There is no field corn.",
+    ):
+        assert said in checked.stderr
+    good = replay.replace("attributes FROM", "attributes, message_id FROM").replace("-none", "orders")
+    (tmp_path / "a.yaml").write_text(good)
+    warned = RUNNER.invoke(app, ["manifest", "check", str(tmp_path / "a.yaml")])
+    assert (warned.exit_code, warned.stdout) == (0, f"{tmp_path}/a.yaml: good\n")
+    assert "ingest_time >= @from (partition_cut)" in warned.stderr.replace("\n", " ")
+
+
 def test_a_folder_without_manifests_and_a_file_that_is_gone_are_wrong_usage(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "gone.yaml"):
         assert RUNNER.invoke(app, ["manifest", "check", str(path)]).exit_code != 0

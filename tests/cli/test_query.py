@@ -225,6 +225,14 @@ def test_a_view_that_does_not_know_a_column_that_became_wider_is_refused_until_i
     assert {json.loads(line)["number"] for line in shown.out.splitlines()} == {"1", "2", "x"}, shown.err
 
 
+def test_a_select_beside_a_view_s_name_is_told_how_to_name_the_view(
+    refeed: Callable[..., Any], bigquery_shop: BigQueryShop
+) -> None:
+    shown = refeed("query", "--view", "orders", "SELECT COUNT(*) FROM orders")
+    assert shown.code == 2
+    assert f"{bigquery_shop.source.reporting}_view; a SELECT names it itself" in " ".join(shown.err.split())
+
+
 def test_bigquery_s_union_view_is_queried_like_the_lake_s(
     refeed: Callable[..., Any], bigquery_shop: BigQueryShop
 ) -> None:

@@ -1,4 +1,4 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -58,10 +58,13 @@ def test_a_range_of_the_url_is_absolute_and_one_without_offset_is_of_the_zone() 
     assert find_range({"from": "yesterday", "to": ""}, "hour", now)[1] == datetime(2026, 1, 10, 1, tzinfo=UTC)
 
 
+def test_a_minute_without_messages_is_no_gap() -> None:
+    buckets = [{"start": f"2026-01-01T00:0{n}:00Z", "messages": count} for n, count in enumerate((5, 0, 1))]
+    assert draw_histogram(buckets, timedelta(minutes=1))["gaps"] == []
+
+
 def test_a_gap_is_a_step_without_messages_between_others() -> None:
     buckets = [{"start": f"2026-01-01T0{n}:00:00Z", "messages": count} for n, count in enumerate((0, 5, 0, 1, 0))]
-    from datetime import timedelta
-
     drawn = draw_histogram(buckets, timedelta(hours=1))
     assert [bar["start"] for bar in drawn["gaps"]] == ["2026-01-01T02:00:00Z"]
     assert drawn["bars"][1]["height"] == 100.0
