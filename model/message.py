@@ -146,14 +146,14 @@ def backup_snapshot_id(topic: str, name: str) -> str:
     return _fitting_id(f"{BACKUP_SNAPSHOT_PREFIX}{name}.{topic}")
 
 
-def source_snapshot_id(snapshot_id: str, subscription: str) -> str:
-    """Return the id of Pub/Sub's snapshot of ``subscription`` in a stream's snapshot: the same at each try.
+def source_snapshot_id(attempt: str, subscription: str) -> str:
+    """Return the id of Pub/Sub's snapshot of ``subscription`` in one try to make a stream's snapshot.
 
     Example:
-        >>> source_snapshot_id("sn_01", "refeed-backup.orders")
-        'refeed.sn_01.refeed-backup.orders'
+        >>> source_snapshot_id("sn_01.5f0c", "refeed-backup.orders")
+        'refeed.sn_01.5f0c.refeed-backup.orders'
     """
-    return _fitting_id(f"refeed.{snapshot_id}.{subscription}")
+    return _fitting_id(f"refeed.{attempt}.{subscription}")
 
 
 def _fitting_id(name: str) -> str:

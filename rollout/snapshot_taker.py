@@ -1,5 +1,6 @@
 """Makes and deletes the snapshots of the streams that an agent holds."""
 
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,8 +43,10 @@ Pause = Callable[[], AbstractContextManager[object]]
 class SnapshotTaker:
     """Carries out what the store's records of snapshots ask for; each call can be made again after a crash.
 
-    A snapshot that fails halfway leaves nothing behind: its Pub/Sub snapshots and its folder are deleted before
-    its record says FAILED. What a crash leaves is found by its names, and deleted before the next try.
+    Each try has a folder and Pub/Sub snapshots of its own, and the place in the record says whose try counts: two
+    agents that take one snapshot, or an agent with an old list, delete nothing of a snapshot that is whole. What a
+    failure or a crash leaves is found by its names, and is deleted after the record says FAILED, or has the next
+    try.
     """
 
     def __init__(
@@ -62,54 +65,30 @@ class SnapshotTaker:
     def take(self, snapshot: SnapshotRecord, state: Path, pause: Pause) -> SnapshotRecord:
         """Make the PENDING ``snapshot`` of the stream whose folder is ``state``; return its record as it ended.
 
+        One that has ended since it was listed, or that another agent makes by now, is left to itself.
+
         Raises:
-            RefeedError: what is left of a try can't be deleted; the snapshot stays PENDING, and is tried again.
+            RefeedError: what is left of a try can't be deleted; a PENDING snapshot is tried again, and
+                :meth:`clear` has another try with a FAILED one.
             StreamSnapshotNotFoundError: another agent deleted it meanwhile; nothing of it is left.
         """
+        files = self._files.folder(snapshot.stream).folder(f"{snapshot.id}.{secrets.token_hex(4)}")
+        place = SnapshotPlace(self._host, str(files))
+        begun = self._store.begin_snapshot(snapshot, place)
+        if begun.place != place:
+            return begun
         if snapshot.place is not None:
-            self._remove_all(snapshot)
-        place = SnapshotPlace(self._host, str(self._folder(snapshot)))
-        self._store.begin_snapshot(snapshot.id, place)
-        captured: CapturedState | None = None
+            self._remove(snapshot, snapshot.id)
         try:
-            with pause():
-                began = time.monotonic()
-                captured = capture_state(state)
-                failpoint.hit("snapshot.captured")
-                sources = self._snapshot_sources(snapshot, state) if snapshot.with_source else []
-                failpoint.hit("snapshot.sources")
-                seconds_paused = time.monotonic() - began
-            manifest = self._copy(snapshot, captured, sources)
-            failpoint.hit("snapshot.copied")
-        except (RefeedError, OSError) as exc:
-            return self._fail(snapshot, exc)
-        finally:
-            if captured is not None:
-                captured.discard()
-        try:
-            made = self._store.complete_snapshot(
-                snapshot.id,
-                sources=sources,
-                format_version=manifest.format_version,
-                taken_at=manifest.taken_at,
-                size_bytes=manifest.size_bytes,
-                seconds_paused=round(seconds_paused, 3),
-                known_messages=manifest.known_messages,
-            )
+            ended = self._make(begun, files, state, pause)
         except StreamSnapshotNotFoundError:
             # Another agent deleted it meanwhile, and not what was made after that.
-            self._remove_all(snapshot)
+            self._remove(begun, files.name)
             raise
-        _log.info(
-            "snapshot_made",
-            stream=snapshot.stream,
-            snapshot=snapshot.id,
-            subscriptions=len(sources),
-            bytes=manifest.size_bytes,
-            seconds_paused=made.seconds_paused,
-        )
-        self._note(made, f"snapshot {made.id} made")
-        return made
+        if (ended.state, ended.place) == (SnapshotState.COMPLETED, place):
+            return ended
+        self._remove(begun, files.name)
+        return self.clear(ended)
 
     def delete(self, snapshot: SnapshotRecord) -> bool:
         """Delete a DELETING ``snapshot``; False when its files are on another machine's disk.
@@ -120,38 +99,86 @@ class SnapshotTaker:
         if not self.is_here(snapshot):
             return False
         if snapshot.place is not None:
-            self._remove_all(snapshot)
+            self._remove(snapshot, snapshot.id)
         self._store.forget_snapshot(snapshot.id)
         _log.info("snapshot_deleted", stream=snapshot.stream, snapshot=snapshot.id)
         return True
 
-    def abandon(self, snapshot: SnapshotRecord) -> bool:
-        """Make a PENDING ``snapshot`` FAILED whose stream has ended; False when it was begun on another machine.
+    def abandon(self, snapshot: SnapshotRecord) -> SnapshotRecord:
+        """Make a PENDING ``snapshot`` FAILED whose stream has ended, unless it was begun on another machine.
 
         Raises:
-            RefeedError: what is left of a try can't be deleted; it is tried again.
+            RefeedError: what is left of a try can't be deleted; :meth:`clear` has another try.
         """
         if not self.is_here(snapshot):
-            return False
-        self._fail(snapshot, SnapshotRefusedError(f"{snapshot.stream} ended before the snapshot was made."))
-        return True
+            return snapshot
+        ended = SnapshotRefusedError(f"{snapshot.stream} ended before the snapshot was made.")
+        return self.clear(self._fail(snapshot, ended))
+
+    def clear(self, snapshot: SnapshotRecord) -> SnapshotRecord:
+        """Delete what is left of a FAILED ``snapshot`` on this machine and at Pub/Sub, and return its record.
+
+        Raises:
+            RefeedError: Pub/Sub or the storage does not answer; the rest is deleted at the next try.
+        """
+        if snapshot.state is not SnapshotState.FAILED or snapshot.place is None or not self.is_here(snapshot):
+            return snapshot
+        self._remove(snapshot, snapshot.id)
+        return self._store.clear_snapshot(snapshot.id)
 
     def is_here(self, snapshot: SnapshotRecord) -> bool:
         """Whether this machine reaches the files of ``snapshot``, if there are any."""
         place = snapshot.place
         return place is None or place.is_shared or place.host == self._host
 
-    def _folder(self, snapshot: SnapshotRecord) -> Files:
-        return self._files.folder(snapshot.stream).folder(snapshot.id)
+    def _make(self, snapshot: SnapshotRecord, files: Files, state: Path, pause: Pause) -> SnapshotRecord:
+        """Make the try of ``snapshot`` whose folder is ``files``, and return the record as it is then."""
+        captured: CapturedState | None = None
+        try:
+            with pause():
+                began = time.monotonic()
+                captured = capture_state(state)
+                failpoint.hit("snapshot.captured")
+                sources = self._snapshot_sources(snapshot, files, state) if snapshot.with_source else []
+                failpoint.hit("snapshot.sources")
+                seconds_paused = time.monotonic() - began
+            manifest = self._copy(snapshot, captured, files, sources)
+            failpoint.hit("snapshot.copied")
+        except (RefeedError, OSError) as exc:
+            return self._fail(snapshot, exc)
+        finally:
+            if captured is not None:
+                captured.discard()
+        made = self._store.complete_snapshot(
+            snapshot.id,
+            snapshot.place,
+            sources=sources,
+            format_version=manifest.format_version,
+            taken_at=manifest.taken_at,
+            size_bytes=manifest.size_bytes,
+            seconds_paused=round(seconds_paused, 3),
+            known_messages=manifest.known_messages,
+        )
+        if (made.state, made.place) == (SnapshotState.COMPLETED, snapshot.place):
+            _log.info(
+                "snapshot_made",
+                stream=snapshot.stream,
+                snapshot=snapshot.id,
+                subscriptions=len(sources),
+                bytes=manifest.size_bytes,
+                seconds_paused=made.seconds_paused,
+            )
+            self._note(made, f"snapshot {made.id} made")
+        return made
 
-    def _snapshot_sources(self, snapshot: SnapshotRecord, state: Path) -> list[SourceSnapshot]:
+    def _snapshot_sources(self, snapshot: SnapshotRecord, files: Files, state: Path) -> list[SourceSnapshot]:
         """Make a Pub/Sub snapshot of every subscription of the stream, several at once."""
         with self._open_pubsub() as pubsub:
             subscriptions = find_subscriptions(pubsub, snapshot.kind, state)
 
             def make(subscription: str) -> tuple[str, SnapshotInfo]:
                 return subscription, pubsub.create_snapshot(
-                    source_snapshot_id(snapshot.id, subscription), subscription
+                    source_snapshot_id(files.name, subscription), subscription
                 )
 
             with ThreadPoolExecutor(_REQUESTS) as pool:
@@ -163,7 +190,7 @@ class SnapshotTaker:
         return [SourceSnapshot(name, info.id, info.topic, info.expires_at) for name, info in made]
 
     def _copy(
-        self, snapshot: SnapshotRecord, captured: CapturedState, sources: Sequence[SourceSnapshot]
+        self, snapshot: SnapshotRecord, captured: CapturedState, files: Files, sources: Sequence[SourceSnapshot]
     ) -> StateManifest:
         plan = PlanFacts.read(captured.folder / PLAN_FILE)
         facts: dict[str, Any] = {
@@ -175,32 +202,34 @@ class SnapshotTaker:
             "versions": dict(plan.versions),
             "sources": {source.subscription: source.snapshot for source in sources},
         }
-        return store_state(captured, self._folder(snapshot), facts)
+        return store_state(captured, files, facts)
 
     def _fail(self, snapshot: SnapshotRecord, exc: RefeedError | OSError) -> SnapshotRecord:
+        """Make the snapshot FAILED where the try at its place still counts, and return its record."""
         fault = FaultRecord.of(exc, "The snapshot can't be written: ")
-        self._remove_all(snapshot)
-        failed = self._store.fail_snapshot(snapshot.id, fault.shown())
-        _log.error(
-            "snapshot_failed",
-            stream=snapshot.stream,
-            snapshot=snapshot.id,
-            code=fault.code,
-            error=fault.message,
-        )
-        self._note(failed, f"snapshot {snapshot.id} failed", why=str(fault))
+        failed = self._store.fail_snapshot(snapshot.id, snapshot.place, fault.shown())
+        if failed.error == fault.shown():
+            _log.error(
+                "snapshot_failed",
+                stream=snapshot.stream,
+                snapshot=snapshot.id,
+                code=fault.code,
+                error=fault.message,
+            )
+            self._note(failed, f"snapshot {snapshot.id} failed", why=str(fault))
         return failed
 
-    def _remove_all(self, snapshot: SnapshotRecord) -> None:
-        """Delete every Pub/Sub snapshot and every file of ``snapshot``, whatever of it there is."""
-        prefix = source_snapshot_id(snapshot.id, "")
+    def _remove(self, snapshot: SnapshotRecord, name: str) -> None:
+        """Delete the files and Pub/Sub snapshots of the try called ``name``, of every try by the snapshot's id."""
         if snapshot.with_source:
             with self._open_pubsub() as pubsub:
                 for found in pubsub.list_snapshots():
-                    if found.id.startswith(prefix):
+                    if found.id.startswith(source_snapshot_id(name, "")):
                         pubsub.delete_snapshot(found.id)
         files = self._files.folder(snapshot.stream)
-        files.take_away(snapshot.id, lambda: False)
+        for folder in files.list():
+            if folder == name or folder.startswith(f"{name}."):
+                files.take_away(folder, lambda: False)
         files.sweep()
 
     def _note(self, snapshot: SnapshotRecord, what: str, why: str | None = None) -> None:

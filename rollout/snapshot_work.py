@@ -20,7 +20,6 @@ from rollout.stream_threads import StreamThreads
 from streams.control import LONGEST_PAUSE_SECONDS
 from streams.lease import lock_home
 
-_OPEN: Final = (SnapshotState.PENDING, SnapshotState.DELETING)
 _JOIN_SECONDS: Final = 10.0
 _SCHEDULE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
@@ -65,7 +64,7 @@ class SnapshotWork:
         if self._every and self._is_time_to_schedule():
             for record, _, _ in streams.values():
                 self._schedule(record)
-        snapshots = self._store.list_snapshots(states=_OPEN)
+        snapshots = self._store.list_unfinished_snapshots()
         for snapshot in reversed(snapshots):
             work = self._find_work(snapshot, streams.get(snapshot.stream))
             if work is not None:
@@ -90,8 +89,9 @@ class SnapshotWork:
         self, snapshot: SnapshotRecord, held: tuple[StreamRecord, StreamProcess | None, Path] | None
     ) -> Callable[[], object] | None:
         """Return what is to be done about an open snapshot; None where it is another machine's, or waits."""
-        if snapshot.state is SnapshotState.DELETING:
-            return partial(self._taker.delete, snapshot) if self._taker.is_here(snapshot) else None
+        if snapshot.state is not SnapshotState.PENDING:
+            clean = self._taker.delete if snapshot.state is SnapshotState.DELETING else self._taker.clear
+            return partial(clean, snapshot) if self._taker.is_here(snapshot) else None
         if held is not None:
             _, process, state = held
             is_free = snapshot.stream not in self._restores

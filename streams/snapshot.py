@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
 import tarfile
 from collections.abc import Mapping
@@ -152,8 +153,10 @@ def capture_state(folder: Path) -> CapturedState:
         SnapshotRefusedError: no stream has run here yet, or an attempt waits for its outcome.
         StorageFullError: there is no room.
     """
-    captured = folder / _CAPTURED
-    shutil.rmtree(captured, ignore_errors=True)
+    for left in folder.glob(f"{_CAPTURED}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    # A name of its own: whoever was replaced meanwhile lets go of its own links, and of nobody else's.
+    captured = folder / f"{_CAPTURED}-{secrets.token_hex(4)}"
     entries = _entries(folder)
     for path in entries:
         attempt, state, _ = path.name.split(".")

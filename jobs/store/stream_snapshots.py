@@ -125,13 +125,31 @@ class StreamSnapshots:
         with self._database.read() as connection:
             return _SNAPSHOTS.find_all(connection, query)
 
-    def begin_snapshot(self, snapshot_id: str, place: SnapshotPlace) -> SnapshotRecord:
-        """Note where the files of a PENDING snapshot will be, before the first of them is written."""
-        return self._change_snapshot(snapshot_id, place=place)
+    def list_unfinished_snapshots(self) -> list[SnapshotRecord]:
+        """Return the snapshots that an agent has work with, newest first.
+
+        They are to be made or to be deleted, or FAILED with a ``place``: what is left there is to be deleted.
+        """
+        columns = STREAM_SNAPSHOTS.c
+        is_open = columns.state.in_((SnapshotState.PENDING, SnapshotState.DELETING))
+        has_rest = sa.and_(columns.state == SnapshotState.FAILED, columns.place.is_not(None))
+        query = sa.select(STREAM_SNAPSHOTS).where(sa.or_(is_open, has_rest)).order_by(columns.id.desc())
+        with self._database.read() as connection:
+            return _SNAPSHOTS.find_all(connection, query)
+
+    def begin_snapshot(self, snapshot: SnapshotRecord, place: SnapshotPlace) -> SnapshotRecord:
+        """Note the ``place`` of a new try, before its first file is written, and return the record.
+
+        Nothing changes unless the record is still PENDING and as ``snapshot`` has it: the caller goes on only
+        where the returned ``place`` is its own. Then the try before this one can neither complete nor fail it.
+        """
+        with self._database.write() as connection:
+            return _change_pending(connection, snapshot.id, snapshot.place, place=place)
 
     def complete_snapshot(
         self,
         snapshot_id: str,
+        place: SnapshotPlace | None,
         *,
         sources: Sequence[SourceSnapshot],
         format_version: int,
@@ -140,10 +158,11 @@ class StreamSnapshots:
         seconds_paused: float,
         known_messages: int,
     ) -> SnapshotRecord:
-        """Make a PENDING snapshot COMPLETED; one that is to be deleted stays so."""
-        return self._change_snapshot(
+        """Make a PENDING snapshot COMPLETED, unless ``place`` is no longer that of its try; return the record."""
+        return self._end_snapshot(
             snapshot_id,
-            SnapshotState.COMPLETED,
+            place,
+            state=SnapshotState.COMPLETED,
             sources=list(sources),
             format_version=format_version,
             taken_at=taken_at,
@@ -152,18 +171,28 @@ class StreamSnapshots:
             known_messages=known_messages,
         )
 
-    def fail_snapshot(self, snapshot_id: str, error: FaultRecord) -> SnapshotRecord:
-        """Make a PENDING snapshot FAILED, of which nothing is left; one that is to be deleted stays so.
+    def fail_snapshot(self, snapshot_id: str, place: SnapshotPlace | None, error: FaultRecord) -> SnapshotRecord:
+        """Make a PENDING snapshot FAILED, unless ``place`` is no longer that of its try; return the record.
 
-        The records of a stream's last twenty that failed are kept, and earlier ones forgotten.
+        It comes before anything is deleted, so that no COMPLETED snapshot is ever without its files. The records of
+        a stream's last twenty that failed are kept, and earlier ones forgotten of which nothing is left.
         """
         columns = STREAM_SNAPSHOTS.c
         with self._database.write() as connection:
-            failed = self._change_snapshot(snapshot_id, SnapshotState.FAILED, error=error)
+            failed = self._end_snapshot(snapshot_id, place, state=SnapshotState.FAILED, error=error)
             is_failed = sa.and_(columns.stream == failed.stream, columns.state == SnapshotState.FAILED)
             kept = sa.select(columns.id).where(is_failed).order_by(columns.id.desc()).limit(_KEPT_FAILED)
-            connection.execute(STREAM_SNAPSHOTS.delete().where(is_failed, columns.id.not_in(kept)))
+            is_over = sa.and_(is_failed, columns.place.is_(None), columns.id.not_in(kept))
+            connection.execute(STREAM_SNAPSHOTS.delete().where(is_over))
             return failed
+
+    def clear_snapshot(self, snapshot_id: str) -> SnapshotRecord:
+        """Note that nothing is left of a FAILED snapshot but its record."""
+        with self._database.write() as connection:
+            found = _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
+            if found.state is not SnapshotState.FAILED:
+                return found
+            return _SNAPSHOTS.update(connection, snapshot_id, place=None)
 
     def delete_snapshot(self, snapshot_id: str) -> SnapshotRecord:
         """Have an agent delete the snapshot's files, its Pub/Sub snapshots, and then its record.
@@ -186,16 +215,10 @@ class StreamSnapshots:
         with self._database.write() as connection:
             connection.execute(STREAM_SNAPSHOTS.delete().where(STREAM_SNAPSHOTS.c.id == snapshot_id))
 
-    def _change_snapshot(
-        self, snapshot_id: str, state: SnapshotState | None = None, **changes: Any
-    ) -> SnapshotRecord:
+    def _end_snapshot(self, snapshot_id: str, place: SnapshotPlace | None, **changes: Any) -> SnapshotRecord:
         with self._database.write() as connection:
-            found = _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
-            if state is not None:
-                changes["finished_at"] = self._database.now(connection)
-                if found.state is SnapshotState.PENDING:
-                    changes["state"] = state
-            return _SNAPSHOTS.update(connection, snapshot_id, **changes)
+            changes["finished_at"] = self._database.now(connection)
+            return _change_pending(connection, snapshot_id, place, **changes)
 
     # -- streams that are put back
 
@@ -288,6 +311,16 @@ class StreamSnapshots:
     def _change_restore(self, restore_id: str, **changes: Any) -> RestoreRecord:
         with self._database.write() as connection:
             return _RESTORES.update(connection, restore_id, **changes)
+
+
+def _change_pending(
+    connection: Connection, snapshot_id: str, at: SnapshotPlace | None, /, **changes: Any
+) -> SnapshotRecord:
+    """Change a PENDING snapshot whose try is ``at`` a place, and return it; any other is returned as it is."""
+    found = _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
+    if found.state is not SnapshotState.PENDING or found.place != at:
+        return found
+    return _SNAPSHOTS.update(connection, snapshot_id, **changes)
 
 
 def check_snapshot(connection: Connection, snapshot_id: str, kind: str) -> None:

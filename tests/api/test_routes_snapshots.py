@@ -46,6 +46,7 @@ def complete(api: Any, snapshot_id: str) -> None:
     """What an agent does when it has made the snapshot."""
     api.store.complete_snapshot(
         snapshot_id,
+        None,
         sources=[SOURCE],
         format_version=1,
         taken_at=NOON,
@@ -58,6 +59,7 @@ def complete(api: Any, snapshot_id: str) -> None:
 def complete_without_source(api: Any, snapshot_id: str) -> None:
     api.store.complete_snapshot(
         snapshot_id,
+        None,
         sources=[],
         format_version=1,
         taken_at=NOON,
@@ -144,7 +146,7 @@ def test_the_body_of_a_snapshot_may_be_left_out_and_unknown_fields_are_refused(a
 
 def test_a_snapshot_that_failed_says_why(api: Any) -> None:
     made = ask(api)
-    api.store.fail_snapshot(made["id"], FaultRecord("pubsub_unavailable", "Pub/Sub does not answer."))
+    api.store.fail_snapshot(made["id"], None, FaultRecord("pubsub_unavailable", "Pub/Sub does not answer."))
     with api.client() as client:
         shown = client.get(f"/snapshots/{made['id']}").json()
     assert shown["state"] == "FAILED"

@@ -54,6 +54,7 @@ def snapshot_of(store: JobStore, name: str) -> str:
     made = store.create_snapshot(name, with_source=False, actor="ann")
     store.complete_snapshot(
         made.id,
+        made.place,
         sources=[],
         format_version=1,
         taken_at=made.created_at,

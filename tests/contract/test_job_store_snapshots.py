@@ -51,7 +51,7 @@ def create(store: JobStore, stream: str = "backup", **given: Any) -> SnapshotRec
 
 
 def complete(store: JobStore) -> SnapshotRecord:
-    return store.complete_snapshot(create(store).id, **COMPLETED)
+    return store.complete_snapshot(create(store).id, None, **COMPLETED)
 
 
 def test_a_snapshot_is_pending_until_it_is_whole(store: JobStore) -> None:
@@ -61,8 +61,8 @@ def test_a_snapshot_is_pending_until_it_is_whole(store: JobStore) -> None:
     assert (made.sources, made.expire_time, made.size_bytes, made.place) == ((), None, None, None)
 
     place = SnapshotPlace("here", "/home/snapshots/backup/sn")
-    assert store.begin_snapshot(made.id, place).place == place
-    done = store.complete_snapshot(made.id, **COMPLETED)
+    assert store.begin_snapshot(made, place).place == place
+    done = store.complete_snapshot(made.id, place, **COMPLETED)
     assert done == store.get_snapshot(made.id)
     assert (done.state, done.sources, done.place) == (SnapshotState.COMPLETED, tuple(COMPLETED["sources"]), place)
     assert (done.size_bytes, done.known_messages, done.seconds_paused) == (3_000_000_000, 5_000_000_000, 0.125)
@@ -95,7 +95,7 @@ def test_snapshots_are_listed_newest_first_and_page_by_page(store: JobStore) -> 
     store.launch_stream("pipeline", StreamKind.PIPELINE, actor="ann")
     made = [create(store).id for _ in range(3)]
     other = create(store, "pipeline").id
-    store.complete_snapshot(made[1], **COMPLETED)
+    store.complete_snapshot(made[1], None, **COMPLETED)
     newest = sorted(made, reverse=True)
     assert [each.id for each in store.list_snapshots(stream="backup")] == newest
     assert [each.id for each in store.list_snapshots(stream="backup", limit=2)] == newest[:2]
@@ -104,16 +104,45 @@ def test_snapshots_are_listed_newest_first_and_page_by_page(store: JobStore) -> 
     assert {each.id for each in store.list_snapshots()} == {*made, other}
 
 
+def test_of_two_tries_the_one_that_began_last_counts(store: JobStore) -> None:
+    made, first, second = create(store), SnapshotPlace("here", "/sn.1"), SnapshotPlace("there", "/sn.2")
+    begun = store.begin_snapshot(made, first)
+    assert store.begin_snapshot(made, second) == begun
+    again = store.begin_snapshot(begun, second)
+    assert again.place == second
+    assert store.complete_snapshot(made.id, first, **COMPLETED) == again
+    assert store.fail_snapshot(made.id, first, FaultRecord("x", "y")) == again
+    done = store.complete_snapshot(made.id, second, **COMPLETED)
+    assert (done.state, done.place) == (SnapshotState.COMPLETED, second)
+    assert store.begin_snapshot(again, first) == done
+    assert store.fail_snapshot(made.id, second, FaultRecord("x", "y")) == done
+    assert store.clear_snapshot(made.id) == done
+
+
+def test_a_snapshot_that_failed_is_unfinished_while_something_of_it_is_left(store: JobStore) -> None:
+    made, place = create(store), SnapshotPlace("here", "/sn.1")
+    store.begin_snapshot(made, place)
+    failed = store.fail_snapshot(made.id, place, FaultRecord("x", "y"))
+    pending, deleting, done = create(store), create(store), complete(store)
+    store.delete_snapshot(deleting.id)
+    store.fail_snapshot(create(store).id, None, FaultRecord("x", "y"))
+    found = store.list_unfinished_snapshots()
+    assert [each.id for each in found] == sorted([failed.id, pending.id, deleting.id], reverse=True)
+    assert store.clear_snapshot(made.id).place is None
+    store.delete_snapshot(done.id)
+    assert {each.id for each in store.list_unfinished_snapshots()} == {pending.id, deleting.id, done.id}
+
+
 def test_a_snapshot_that_failed_says_why(store: JobStore) -> None:
-    failed = store.fail_snapshot(create(store).id, FaultRecord("pubsub_error", "No."))
+    failed = store.fail_snapshot(create(store).id, None, FaultRecord("pubsub_error", "No."))
     assert (failed.state, failed.error) == (SnapshotState.FAILED, FaultRecord("pubsub_error", "No."))
 
 
 def test_a_snapshot_that_is_to_be_deleted_does_not_become_whole_or_failed(store: JobStore) -> None:
     made = create(store)
     assert store.delete_snapshot(made.id).state is SnapshotState.DELETING
-    assert store.complete_snapshot(made.id, **COMPLETED).state is SnapshotState.DELETING
-    assert store.fail_snapshot(made.id, FaultRecord("x", "y")).state is SnapshotState.DELETING
+    assert store.complete_snapshot(made.id, None, **COMPLETED).state is SnapshotState.DELETING
+    assert store.fail_snapshot(made.id, None, FaultRecord("x", "y")).state is SnapshotState.DELETING
     store.forget_snapshot(made.id)
     for call in (store.get_snapshot, store.delete_snapshot):
         with pytest.raises(StreamSnapshotNotFoundError):

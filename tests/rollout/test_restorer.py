@@ -22,7 +22,6 @@ from model.stream_snapshot import (
     RestoreRecord,
     RestoreState,
     RestoreStep,
-    SnapshotPlace,
     SnapshotReason,
     SnapshotRecord,
     SnapshotState,
@@ -192,7 +191,7 @@ def test_what_can_not_go_back_changes_nothing(
 
 def test_a_snapshot_on_another_machines_disk_is_refused(bench: Bench) -> None:
     snapshot = bench.take()
-    bench.store.begin_snapshot(snapshot.id, SnapshotPlace("there", "/home/snapshots"))
+    bench.restorer._host = "there"
     failed = bench.restorer.restore(bench.ask(snapshot), bench.state)
     assert failed.error is not None
     assert failed.error.code == "snapshot_refused"

@@ -214,6 +214,7 @@ def completed(store: JobStore, stream: str, *, expires_in: timedelta) -> str:
     now = datetime.now(UTC)
     store.complete_snapshot(
         made.id,
+        made.place,
         sources=[SourceSnapshot("refeed-pipeline.orders", "s", "orders", now + expires_in)],
         format_version=1,
         taken_at=now,

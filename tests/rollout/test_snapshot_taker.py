@@ -102,7 +102,7 @@ def test_a_snapshot_has_the_state_and_every_subscription_of_one_moment(
     assert names(open_pubsub) == sorted(source.snapshot for source in made.sources)
     assert made.expire_time is not None
     assert timedelta(days=6.9) < made.expire_time - datetime.now(UTC) <= timedelta(days=7)
-    assert made.place == SnapshotPlace("here", str(tmp_path / "snapshots" / "backup" / made.id))
+    assert made.place == SnapshotPlace("here", str(tmp_path / "snapshots" / "backup" / folders(tmp_path)[0]))
     manifest = read_manifest(DiskFiles(Path(made.place.location)))
     assert (manifest.size_bytes, manifest.format_version) == (made.size_bytes, made.format_version)
     assert manifest.facts["snapshot"] == made.id
@@ -155,7 +155,7 @@ def test_a_snapshot_that_fails_halfway_leaves_nothing_behind(  # noqa: PLR0917 -
     assert failed.error.code == code
     assert names(open_pubsub) == []
     assert folders(tmp_path) == []
-    assert not (state / "captured").exists()
+    assert not list(state.glob("captured*"))
 
 
 def test_a_stream_that_does_not_pause_has_no_snapshot(
@@ -193,13 +193,14 @@ def test_a_try_that_a_crash_ended_is_cleared_away_before_the_next(  # noqa: PLR0
             taker.take(asked, state, pause)
     assert len(names(open_pubsub)) == 2
     (begun,) = folders(tmp_path)
-    assert begun.startswith(f"{asked.id}.unfinished-")
+    assert begun.startswith(f"{asked.id}.")
     (pending,) = store.list_snapshots()
     assert pending.state is SnapshotState.PENDING
     made = taker.take(pending, state, pause)
     assert made.state is SnapshotState.COMPLETED
     assert len(names(open_pubsub)) == 2
-    assert folders(tmp_path) == [asked.id]
+    assert made.place is not None
+    assert folders(tmp_path) == [Path(made.place.location).name]
 
 
 def test_a_snapshot_is_deleted_with_its_files_and_its_source(
@@ -210,7 +211,8 @@ def test_a_snapshot_is_deleted_with_its_files_and_its_source(
     assert taker.delete(store.delete_snapshot(gone.id))
     assert store.list_snapshots() == [kept]
     assert names(open_pubsub) == sorted(source.snapshot for source in kept.sources)
-    assert folders(tmp_path) == [kept.id]
+    assert kept.place is not None
+    assert folders(tmp_path) == [Path(kept.place.location).name]
 
 
 def test_a_snapshot_on_another_machines_disk_is_left_to_its_agent(
@@ -264,3 +266,83 @@ def test_nothing_is_left_of_a_snapshot_that_another_agent_deleted_while_it_was_m
     with pytest.raises(StreamSnapshotNotFoundError):
         taker.take(asked, state, deleting)
     assert (names(open_pubsub), folders(tmp_path), store.list_snapshots()) == ([], [], [])
+
+
+def check_whole(made: SnapshotRecord, open_pubsub: Callable[[], PubSub]) -> None:
+    """Fail unless all that the record names is there, and nothing else."""
+    assert made.state is SnapshotState.COMPLETED
+    assert made.place is not None
+    assert read_manifest(DiskFiles(Path(made.place.location))).facts["snapshot"] == made.id
+    assert names(open_pubsub) == sorted(source.snapshot for source in made.sources)
+    assert [path.name for path in Path(made.place.location).parent.iterdir()] == [Path(made.place.location).name]
+
+
+@pytest.mark.parametrize("is_begun", [False, True])
+def test_a_snapshot_that_was_made_since_it_was_listed_stays_whole(
+    store: JobStore, state: Path, taker: SnapshotTaker, open_pubsub: Callable[[], PubSub], *, is_begun: bool
+) -> None:
+    listed = ask(store)
+    made = taker.take(listed, state, pause)
+    if is_begun:
+        listed = replace(listed, place=made.place)
+    assert taker.take(listed, state, pause) == made
+    taker.abandon(listed)
+    assert store.get_snapshot(made.id) == made
+    check_whole(made, open_pubsub)
+
+
+def test_of_two_agents_that_take_a_snapshot_the_later_one_makes_it(
+    store: JobStore, state: Path, taker: SnapshotTaker, open_pubsub: Callable[[], PubSub]
+) -> None:
+    asked = ask(store)
+    second: list[SnapshotRecord] = []
+
+    @contextmanager
+    def overtaken() -> Iterator[None]:
+        yield
+        second.append(taker.take(store.get_snapshot(asked.id), state, pause))
+
+    assert taker.take(asked, state, overtaken) == second[0]
+    check_whole(second[0], open_pubsub)
+
+
+def test_an_agent_that_lost_a_snapshot_to_another_one_spoils_nothing_when_it_fails(
+    store: JobStore, state: Path, taker: SnapshotTaker, open_pubsub: Callable[[], PubSub]
+) -> None:
+    asked = ask(store)
+
+    @contextmanager
+    def overtaken() -> Iterator[None]:
+        yield
+        taker.take(store.get_snapshot(asked.id), state, pause)
+        raise SnapshotRefusedError("The snapshot took longer than the stream's pause.")
+
+    check_whole(taker.take(asked, state, overtaken), open_pubsub)
+    assert not list(state.glob("captured*"))
+
+
+def test_a_snapshot_is_failed_before_anything_of_it_is_deleted_and_the_rest_goes_later(  # noqa: PLR0917 - fixtures
+    store: JobStore,
+    state: Path,
+    taker: SnapshotTaker,
+    open_pubsub: Callable[[], PubSub],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def away(*_: object) -> None:
+        raise PubSubUnavailableError("Pub/Sub does not answer.")
+
+    asked = ask(store)
+    with monkeypatch.context() as context:
+        break_copy(context)
+        context.setattr(PubSub, "delete_snapshot", away)
+        with pytest.raises(PubSubUnavailableError):
+            taker.take(asked, state, pause)
+    failed = store.get_snapshot(asked.id)
+    assert failed.error is not None
+    assert (failed.state, failed.error.code) == (SnapshotState.FAILED, "storage_full")
+    assert len(names(open_pubsub)) == 2
+    assert store.list_unfinished_snapshots() == [failed]
+    assert taker.clear(failed)
+    assert (names(open_pubsub), folders(tmp_path), store.list_unfinished_snapshots()) == ([], [], [])
+    assert store.get_snapshot(asked.id) == replace(failed, place=None)

@@ -10,7 +10,7 @@ from connectors.pubsub.client import PubSub
 from jobs.disk_files import DiskFiles
 from jobs.store import JobStore
 from local.server import PubSubServer
-from model.errors import LeaseHeldError, SnapshotRefusedError
+from model.errors import LeaseHeldError, PubSubUnavailableError, SnapshotRefusedError
 from model.message import backup_subscription_id
 from model.settings import read_settings
 from model.stream_options import StreamKind
@@ -183,6 +183,25 @@ def test_nothing_is_left_of_a_snapshot_whose_stream_ended_before_it_was_whole(be
         assert list(pubsub.list_snapshots()) == []
 
 
+def test_what_is_left_of_a_snapshot_that_failed_is_deleted_by_a_later_look(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object) -> None:
+        raise PubSubUnavailableError("Pub/Sub does not answer.")
+
+    asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
+    with monkeypatch.context() as context:
+        context.setattr(DiskFiles, "complete", away)
+        context.setattr(PubSub, "delete_snapshot", away)
+        bench.look()
+    assert bench.store.get_snapshot(asked.id).state is SnapshotState.FAILED
+    with bench.open_pubsub() as pubsub:
+        assert len(list(pubsub.list_snapshots())) == 1
+        bench.look(bench.make())
+        assert list(pubsub.list_snapshots()) == []
+    assert bench.store.list_unfinished_snapshots() == []
+
+
 class Stream:
     """A stream that carries out its orders at once, with the status file of a real one."""
 
@@ -309,7 +328,7 @@ def count_threads(bench: Bench, kind: str = "snapshot") -> int:
 
 def test_what_another_machine_has_to_delete_costs_no_thread_a_look(bench: Bench) -> None:
     asked = bench.store.create_snapshot("backup", with_source=False, actor="ann")
-    bench.store.begin_snapshot(asked.id, SnapshotPlace("elsewhere", "/home/snapshots"))
+    bench.store.begin_snapshot(asked, SnapshotPlace("elsewhere", "/home/snapshots"))
     bench.store.delete_snapshot(asked.id)
     assert count_threads(bench) == 0
     assert bench.store.get_snapshot(asked.id).state is SnapshotState.DELETING

@@ -113,7 +113,7 @@ class Snapshots:
     def look(self, _: Any) -> None:
         for made in self.store.list_snapshots(states=(SnapshotState.PENDING,)):
             facts = {"format_version": 1, "size_bytes": 1, "seconds_paused": 0.0, "known_messages": 0}
-            self.store.complete_snapshot(made.id, sources=[], taken_at=datetime.now(UTC), **facts)
+            self.store.complete_snapshot(made.id, made.place, sources=[], taken_at=datetime.now(UTC), **facts)
 
     def is_going_back(self, _: str) -> bool:
         return False
