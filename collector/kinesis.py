@@ -16,7 +16,7 @@ from connectors.pubsub.publish import Publisher
 from model.errors import SettingsError, TopicNotFoundError
 from model.settings import KinesisSettings, Settings
 from model.stream import KINESIS_PREFIX
-from model.stream_options import LATEST, KinesisStreamOptions, stream_lease
+from model.stream_options import BEGIN, LATEST, KinesisStreamOptions, stream_lease
 from streams.control import BatchPace, ControlFile
 from streams.folder import StreamFolder
 from streams.lease import hold_lease, lock_home, refuse_held
@@ -53,6 +53,7 @@ def run_kinesis(
         LeaseHeldError: another process reads the stream for the same topic.
         LeaseLostError: another stream took over.
         CheckpointCorruptError: the positions can't be read.
+        KinesisStreamRecreatedError: the stream was deleted and created again, and ``recreated`` is refuse.
         KinesisError, PubSubError: Kinesis or Pub/Sub refuses.
     """
     chosen = settings.kinesis
@@ -87,6 +88,7 @@ def run_kinesis(
                 status=status,
                 held=held,
                 slots=chosen.slots,
+                begins_again=chosen.recreated == BEGIN,
             )
 
             def start_query(pace: BatchPace) -> RunningQuery:

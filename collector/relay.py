@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, replace
+from datetime import datetime
 from typing import Final
 
 import structlog
@@ -16,13 +17,15 @@ from collector.records import AbandonedError, ChunkPublisher, Part, RecordReader
 from connectors.kinesis.client import KinesisStream, Shard, ShardReader, ShardStart
 from connectors.pubsub.backlog import BacklogSample
 from model.errors import (
+    AwsCredentialsError,
+    KinesisStreamRecreatedError,
     KinesisThrottledError,
     KinesisUnavailableError,
     LeaseLostError,
     PubSubUnavailableError,
     RefeedError,
 )
-from model.stream_options import LATEST, parse_start
+from model.stream_options import BEGIN, LATEST, parse_start
 from streams.lease import HeldLease
 from streams.positions import Positions, ShardPosition
 from streams.status import StatusFile
@@ -69,11 +72,13 @@ class Relay:
         status: StatusFile,
         held: HeldLease,
         slots: int,
+        begins_again: bool,
     ) -> None:
         self.kinesis = kinesis
         self.positions = positions
         self.reader = reader
         self.slots = slots
+        self.begins_again = begins_again
         self.status = status
         self.failure: RefeedError | None = None
         self._publisher = publisher
@@ -98,6 +103,36 @@ class Relay:
         """
         if self.positions.is_new:
             self.positions.begin(self.kinesis.read_clock() if start == LATEST else parse_start(start))
+
+    def check_stream(self, shards: Sequence[Shard], *, is_first: bool) -> None:
+        """Check that the positions are those of the stream with ``shards``, and note by what it is known again.
+
+        A stream that was deleted and created again has the shard ids of the old one: a shard of it would be passed
+        over where the old one's has ended. Where ``begins_again`` its positions are forgotten, and it is read from
+        its oldest record on; that is before any shard is read, when the query's look at the shards ``is_first``.
+
+        Raises:
+            KinesisStreamRecreatedError: they are those of another stream.
+        """
+        beginnings = {shard.id: shard.starting_number for shard in shards}
+        created_at = self._read_created_at() if is_first else None
+        if not self.positions.is_of(created_at, beginnings):
+            if not (self.begins_again and is_first):
+                raise KinesisStreamRecreatedError(
+                    f"{self.kinesis.name} was deleted and created again, and the positions are those of the old "
+                    f"one. Launch it again with recreated={BEGIN} to read the new one from its oldest record."
+                )
+            _log.warning("kinesis_stream_recreated", stream=self.kinesis.name)
+            self.positions.begin(None)
+        self.positions.note_stream(created_at, beginnings)
+
+    def _read_created_at(self) -> datetime | None:
+        try:
+            return self.kinesis.read_created_at()
+        except AwsCredentialsError as exc:
+            # A key that may read need not be one that may describe: then its shards alone tell streams apart.
+            _log.warning("kinesis_stream_not_described", stream=self.kinesis.name, error=exc.message)
+            return None
 
     def start(self, *, idle_seconds: float, chunk_bytes: int) -> "RelayQuery":
         """Begin to read and to publish.
@@ -337,6 +372,7 @@ class RelayQuery:
         """Begin to read the shards that may be read and are not read yet."""
         shards = self._relay.kinesis.list_shards()
         positions = self._relay.positions
+        self._relay.check_stream(shards, is_first=not self._readers)
         with self._change:
             for shard in find_ready(shards, positions):
                 if shard not in self._readers:

@@ -131,6 +131,10 @@ class KinesisStreamNotFoundError(KinesisError, code="kinesis_stream_not_found"):
     """The Kinesis stream does not exist."""
 
 
+class KinesisStreamRecreatedError(KinesisError, code="kinesis_stream_recreated"):
+    """The Kinesis stream was deleted and created again: the positions are those of the old one."""
+
+
 class AwsCredentialsError(KinesisError, code="aws_credentials"):
     """No AWS credentials were found: give the stream a key, or the process a role."""
 

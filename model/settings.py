@@ -23,6 +23,8 @@ from model.stream_options import (
     KNOWN_IDS_SECONDS,
     LATEST,
     MESSAGE_BYTES,
+    RECREATED,
+    REFUSE,
     REGION,
     SLOTS,
     SOURCE,
@@ -142,6 +144,7 @@ class KinesisSettings:
     region: str | None = variable("REFEED_KINESIS_REGION", "", variables.optional(variables.text(REGION)))
     topic: str | None = variable("REFEED_KINESIS_TOPIC", "", variables.optional(variables.text(TOPIC)))
     start: str = variable("REFEED_KINESIS_START", LATEST, variables.text(START))
+    recreated: str = variable("REFEED_KINESIS_RECREATED", REFUSE, variables.text(RECREATED))
     source: str = variable("REFEED_KINESIS_SOURCE", "kinesis", variables.text(SOURCE))
     access_key_id: str | None = secret_variable("REFEED_KINESIS_ACCESS_KEY_ID")
     secret_access_key: str | None = secret_variable("REFEED_KINESIS_SECRET_ACCESS_KEY")

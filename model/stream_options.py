@@ -20,6 +20,9 @@ _GROUP: Final = re.compile(r"[a-z][a-z0-9\-]{0,40}")
 # Where reading a Kinesis stream begins, in the words of its API; the third way is a moment.
 LATEST: Final = "LATEST"
 TRIM_HORIZON: Final = "TRIM_HORIZON"
+# What a stream does about a Kinesis stream that was deleted and created again under its name.
+REFUSE: Final = "refuse"
+BEGIN: Final = "begin"
 
 
 def parse_start(text: str) -> datetime | None:
@@ -44,6 +47,12 @@ def parse_start(text: str) -> datetime | None:
 
 def _check_start(text: str) -> str:
     parse_start(text)
+    return text
+
+
+def _check_recreated(text: str) -> str:
+    if text not in {REFUSE, BEGIN}:
+        raise ValueError("takes refuse or begin")
     return text
 
 
@@ -114,6 +123,12 @@ START: Final = FieldSpec(
     description="Where its first start begins: LATEST, TRIM_HORIZON, or a moment such as 2026-01-03T10:00:00Z.",
     parse=_check_start,
     metavar="LATEST|TRIM_HORIZON|MOMENT",
+)
+RECREATED: Final = FieldSpec(
+    description="Whether to refuse a Kinesis stream that was deleted and created again under its name, or to "
+    "begin at the oldest record of the new one: refuse or begin.",
+    parse=_check_recreated,
+    metavar="refuse|begin",
 )
 SOURCE: Final = FieldSpec(
     description="The attribute source of its messages.",
@@ -236,6 +251,7 @@ class KinesisStreamOptions(StreamOptions):
         "region": "REFEED_KINESIS_REGION",
         "topic": "REFEED_KINESIS_TOPIC",
         "start": "REFEED_KINESIS_START",
+        "recreated": "REFEED_KINESIS_RECREATED",
         "source": "REFEED_KINESIS_SOURCE",
         "access_key_id": "REFEED_KINESIS_ACCESS_KEY_ID",
         "secret_access_key": "REFEED_KINESIS_SECRET_ACCESS_KEY",
@@ -245,6 +261,7 @@ class KinesisStreamOptions(StreamOptions):
     region: Annotated[str | None, REGION] = None
     topic: Annotated[str | None, TOPIC] = None
     start: Annotated[str | None, START] = None
+    recreated: Annotated[str | None, RECREATED] = None
     source: Annotated[str | None, SOURCE] = None
     access_key_id: Annotated[str | None, ACCESS_KEY_ID] = None
     secret_access_key: Annotated[str | None, SECRET_ACCESS_KEY] = None

@@ -44,8 +44,8 @@ class StreamLaunch(Declared):
         Mapping[str, Any],
         FieldSpec(
             description="Of the kind: slots, batch_seconds, batch_bytes; of a backup known_ids_seconds, of a "
-            "pipeline group and message_bytes, of kinesis stream, region, topic, start, source, access_key_id and "
-            "secret_access_key. One that is absent or null is as the deployment's settings say.",
+            "pipeline group and message_bytes, of kinesis stream, region, topic, start, recreated, source, "
+            "access_key_id and secret_access_key. One that is absent or null is as the deployment's settings say.",
             example={"slots": 4, "batch_seconds": 2},
         ),
     ] = field(default_factory=dict)

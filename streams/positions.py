@@ -36,7 +36,8 @@ class Positions:
 
     ``stream`` names what is read, so that positions of another stream are never taken for its own. ``origin`` is
     where shards without a position begin: a moment, or None for the oldest record. It is written before anything
-    is read, so that it stays the same over restarts.
+    is read, so that it stays the same over restarts. When the stream was created and where its shards begin tell
+    its positions from those of a stream that had its name before.
 
     Raises:
         CheckpointCorruptError: the file can't be read.
@@ -53,7 +54,9 @@ class Positions:
         self._written = 0
         self._write_lock = threading.Lock()
         self._shards: dict[str, ShardPosition] = {}
+        self._beginnings: dict[str, str] = {}
         self._origin: datetime | None = None
+        self._created_at: datetime | None = None
         self.is_new = not path.exists()
         if not self.is_new:
             self._read()
@@ -80,10 +83,41 @@ class Positions:
         )
 
     def begin(self, origin: datetime | None) -> None:
-        """Write the origin of a stream that was never read."""
-        self._origin = origin
+        """Write the origin of a stream that was never read, and forget all that is known of any other one."""
+        with self._lock:
+            self._origin, self._created_at = origin, None
+            self._shards.clear()
+            self._beginnings.clear()
         self._change({})
         self.is_new = False
+
+    def is_of(self, created_at: datetime | None, beginnings: Mapping[str, str]) -> bool:
+        """Whether these are the positions of the stream with this creation time, where known, and these shards.
+
+        ``beginnings`` are the first sequence numbers of its shards. A position before its shard's beginning is of
+        an older shard with the same id.
+        """
+        with self._lock:
+            if created_at is not None and self._created_at not in {None, created_at}:
+                return False
+            return all(self._is_beginning(shard, first) for shard, first in beginnings.items())
+
+    def note_stream(self, created_at: datetime | None, beginnings: Mapping[str, str]) -> None:
+        """Keep when the stream was created, where known, and where its shards begin."""
+        with self._lock:
+            created_at = created_at or self._created_at
+            if created_at == self._created_at and self._beginnings.items() >= beginnings.items():
+                return
+            self._created_at = created_at
+            self._beginnings.update(beginnings)
+        self._change({})
+
+    def _is_beginning(self, shard: str, first: str) -> bool:
+        known = self._beginnings.get(shard)
+        if known is not None:
+            return known == first
+        position = self._shards.get(shard, ShardPosition()).sequence_number
+        return position is None or int(position) >= int(first)
 
     def find(self, shard: str) -> ShardPosition:
         """Return how far ``shard`` is done."""
@@ -95,13 +129,16 @@ class Positions:
         self._change({shard: position})
 
     def forget_ended(self, listed: Iterable[str]) -> None:
-        """Forget the shards that have ended and are no longer listed."""
+        """Forget the shards that have ended and are no longer listed, and where shards began that are not."""
         kept = set(listed)
         with self._lock:
             gone = [name for name, found in self._shards.items() if found.is_ended and name not in kept]
             for name in gone:
                 del self._shards[name]
-        if gone:
+            unlisted = [name for name in self._beginnings if name not in kept and name not in self._shards]
+            for name in unlisted:
+                del self._beginnings[name]
+        if gone or unlisted:
             self._change({})
 
     def _change(self, changed: Mapping[str, ShardPosition]) -> None:
@@ -123,6 +160,8 @@ class Positions:
             "format": POSITIONS_FORMAT.writes,
             "stream": self._stream,
             "origin": None if self._origin is None else render_moment(self._origin),
+            "created_at": None if self._created_at is None else render_moment(self._created_at),
+            "beginnings": dict(sorted(self._beginnings.items())),
             "shards": {name: asdict(found) for name, found in sorted(self._shards.items())},
         }
         return json.dumps(content).encode()
@@ -133,7 +172,10 @@ class Positions:
             _check_format(found["format"])
             stream, origin = str(found["stream"]), found["origin"]
             self._shards = {str(name): ShardPosition(**each) for name, each in found["shards"].items()}
-            self._origin = None if origin is None else datetime.fromisoformat(origin).astimezone(UTC)
+            self._origin = _moment_of(origin)
+            # An earlier Refeed wrote neither.
+            self._created_at = _moment_of(found.get("created_at"))
+            self._beginnings = {str(name): str(first) for name, first in found.get("beginnings", {}).items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
             raise CheckpointCorruptError(
                 f"The positions in {self._path} can't be read: {exc}. Without the file the stream begins "
@@ -144,6 +186,10 @@ class Positions:
             raise SettingsError(
                 f"{self._path} has the positions of {stream}: start {self._stream} under another name."
             )
+
+
+def _moment_of(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text).astimezone(UTC)
 
 
 def _check_format(number: int) -> None:

@@ -45,10 +45,15 @@ class AwsKey:
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """A shard, and the shards that it came from by splitting or merging, none or one or two."""
+    """A shard, and the shards that it came from by splitting or merging, none or one or two.
+
+    ``starting_number`` is that of its first possible record. A shard of a stream that was deleted and created
+    again has an old shard's id, and another starting number.
+    """
 
     id: str
     parents: tuple[str, ...]
+    starting_number: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +126,17 @@ class KinesisStream:
     def list_shards(self) -> list[Shard]:
         """Return all shards that still have records, and the open ones, in no order."""
         return self._list()[0]
+
+    def read_created_at(self) -> datetime:
+        """Return when the stream was created, to the second; it tells streams apart that had the same name.
+
+        So does Amazon's own client, whose keys have the stream's name and its creation time in them:
+        https://github.com/awslabs/amazon-kinesis-client/blob/master/docs/FAQ.md
+        """
+        with _our_errors(self.name):
+            answer = self._client.describe_stream_summary(StreamName=self.name)
+        created_at: datetime = answer["StreamDescriptionSummary"]["StreamCreationTimestamp"]
+        return created_at.astimezone(UTC).replace(microsecond=0)
 
     def read_clock(self) -> datetime:
         """Return the time by Kinesis's clock, cut to the second; ours may be ahead of it."""
@@ -210,7 +226,8 @@ class IteratorExpiredError(KinesisError):
 
 def _shard_of(found: dict[str, Any]) -> Shard:
     parents = (found.get("ParentShardId"), found.get("AdjacentParentShardId"))
-    return Shard(found["ShardId"], tuple(parent for parent in parents if parent))
+    first = found["SequenceNumberRange"]["StartingSequenceNumber"]
+    return Shard(found["ShardId"], tuple(parent for parent in parents if parent), first)
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from connectors.kinesis.client import AwsKey, KinesisStream, Shard
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from model.errors import (
+    KinesisStreamRecreatedError,
     KinesisUnavailableError,
     LeaseLostError,
     PubSubUnavailableError,
@@ -27,6 +28,7 @@ from model.errors import (
     SettingsError,
 )
 from model.settings import read_settings
+from model.stream_options import BEGIN
 from streams.folder import StreamFolder
 from streams.lease import HeldLease
 from streams.positions import POSITIONS_FILE, Positions, ShardPosition
@@ -81,7 +83,13 @@ class Site:
 
     @contextmanager
     def relay(
-        self, *, start: str = "TRIM_HORIZON", channel: Any = None, slots: int = 3, armed: bool = False
+        self,
+        *,
+        start: str = "TRIM_HORIZON",
+        channel: Any = None,
+        slots: int = 3,
+        armed: bool = False,
+        recreated: str = "refuse",
     ) -> Iterator[Relay]:
         """Read and publish while the block runs; at its end, drain, or raise what ended it."""
         positions = CrashingPositions(self.folder / "positions.json", self.stream)
@@ -99,6 +107,7 @@ class Site:
                 status=StatusFile(self.folder / "status.json"),
                 held=HeldLease(None, "lease", "stream", 1, None),  # type: ignore[arg-type]
                 slots=slots,
+                begins_again=recreated == BEGIN,
             )
             relay.find_origin(start)
             query = relay.start(idle_seconds=0.05, chunk_bytes=10**6)
@@ -137,7 +146,8 @@ def site(kinesis: Kinesis, yard: Yard, tmp_path: Path, monkeypatch: pytest.Monke
 def test_a_child_waits_for_its_parents_and_for_none_that_is_gone(tmp_path: Path) -> None:
     positions = Positions(tmp_path / "positions.json", "orders")
     positions.begin(None)
-    shards = [Shard("d", ("b", "c")), Shard("a", ("gone",)), Shard("b", ("a",)), Shard("c", ("a",))]
+    parents = {"d": ("b", "c"), "a": ("gone",), "b": ("a",), "c": ("a",)}
+    shards = [Shard(shard, each, starting_number="1") for shard, each in parents.items()]
     order = []
     while ready := find_ready(shards, positions):
         order.append(sorted(ready))
@@ -181,6 +191,33 @@ def test_a_key_keeps_its_order_over_splits_and_a_merge(site: Site) -> None:
         site.is_done(relay, 1_200)
     found = site.check()
     assert len({each.attributes["kinesis_shard"] for each in found}) > 2
+
+
+@pytest.mark.cloud
+def test_a_stream_that_was_created_again_under_its_name_is_refused_or_read_from_its_oldest_record(
+    site: Site,
+) -> None:
+    """Its shards have the ids of the old one's, of which the first has ended."""
+    site.put(20)
+    site.kinesis.split(site.stream)
+    with site.relay() as relay:
+        site.is_done(relay, 20)
+        wait_until(lambda: relay.positions.find(f"{SHARD}0").is_ended, "the first shard has ended")
+    site.check()
+    site.kinesis.delete(site.stream)
+    site.kinesis.create(site.stream)
+    site.sent = []
+    site.put(30)
+    for _ in range(2):
+        with pytest.raises(KinesisStreamRecreatedError, match="created again"), site.relay() as relay:
+            wait_until(lambda: relay.failure is not None, "it is refused")
+    # Whatever its start is: nothing of the new stream was ever read.
+    with site.relay(start="LATEST", recreated=BEGIN) as relay:
+        site.is_done(relay, 30)
+    site.put(5)
+    with site.relay() as relay:
+        site.is_done(relay, 5)
+    site.check()
 
 
 @pytest.mark.cloud

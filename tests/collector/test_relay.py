@@ -1,5 +1,6 @@
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,9 @@ from collector.records import ChunkPublisher, RecordReader
 from collector.refused import RefusedFile
 from collector.relay import Relay
 from connectors.kinesis.client import Shard
-from model.errors import KinesisThrottledError
+from model.errors import AwsCredentialsError, KinesisStreamRecreatedError, KinesisThrottledError
 from streams.lease import HeldLease
-from streams.positions import Positions
+from streams.positions import Positions, ShardPosition
 from streams.status import StatusFile
 from tests.waiting import wait_until
 
@@ -23,6 +24,9 @@ class ThrottledKinesis:
 
     def list_shards(self) -> list[Shard]:
         raise KinesisThrottledError
+
+    def read_created_at(self) -> datetime:
+        return datetime(2026, 1, 3, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -38,6 +42,7 @@ def relay(tmp_path: Path) -> Relay:
         status=StatusFile(tmp_path / "status.json"),
         held=HeldLease(held, "lease", "stream", 1, held),
         slots=1,
+        begins_again=False,
     )
 
 
@@ -61,3 +66,34 @@ def test_a_lag_is_as_old_as_the_oldest_look_in_it(relay: Relay, tmp_path: Path) 
     status = json.loads((tmp_path / "status.json").read_text())
     assert (status["shards"], status["backlog"]["oldest_unacked_seconds"]) == (2, 7)
     assert status["backlog"]["sampled_at"] <= looked_at
+
+
+class ListedKinesis(ThrottledKinesis):
+    """A stream with one shard, whose creation time its key may not read."""
+
+    starting_number = "100"
+
+    def list_shards(self) -> list[Shard]:
+        return [Shard("0", (), self.starting_number)]
+
+    def read_created_at(self) -> datetime:
+        raise AwsCredentialsError
+
+
+def test_another_stream_is_told_by_its_shards_where_its_creation_time_may_not_be_read(relay: Relay) -> None:
+    kinesis = ListedKinesis()
+    relay.kinesis = kinesis  # type: ignore[assignment]
+    relay.positions.begin(None)
+    relay.check_stream(kinesis.list_shards(), is_first=True)
+    relay.positions.advance("0", ShardPosition("107", is_ended=True))
+    relay.check_stream(kinesis.list_shards(), is_first=True)
+    kinesis.starting_number = "200"
+    for is_first in (True, False):
+        with pytest.raises(KinesisStreamRecreatedError):
+            relay.check_stream(kinesis.list_shards(), is_first=is_first)
+    relay.begins_again = True
+    with pytest.raises(KinesisStreamRecreatedError):
+        relay.check_stream(kinesis.list_shards(), is_first=False)
+    relay.check_stream(kinesis.list_shards(), is_first=True)
+    assert relay.positions.find("0") == ShardPosition()
+    relay.check_stream(kinesis.list_shards(), is_first=False)

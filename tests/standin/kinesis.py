@@ -135,6 +135,10 @@ class Kinesis:
         self.wait_until_active(stream)
         return stream
 
+    def delete(self, stream: str) -> None:
+        self.client.delete_stream(StreamName=stream)
+        wait_until(lambda: stream not in self.client.list_streams()["StreamNames"], "the stream is gone")
+
     def put(self, stream: str, records: list[tuple[str, bytes]]) -> None:
         """Put records of (partition key, data)."""
         for start in range(0, len(records), 500):

@@ -1,6 +1,6 @@
 import json
 import threading
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -82,3 +82,37 @@ def test_threads_that_advance_at_the_same_time_each_find_their_position_on_disk(
         thread.join(30)
     assert not any(thread.is_alive() for thread in threads)
     assert faults == []
+
+
+def test_a_position_is_of_the_shard_that_began_where_it_did(tmp_path: Path) -> None:
+    positions = opened(tmp_path)
+    positions.begin(None)
+    positions.note_stream(MOMENT, {"a": "100", "b": "100"})
+    assert positions.is_of(MOMENT, {"a": "100", "b": "100", "c": "300"})
+    positions.note_stream(MOMENT, {"a": "100", "b": "100", "c": "300"})
+    again = opened(tmp_path)
+    assert again.is_of(MOMENT, {"a": "100", "c": "300", "d": "400"})
+    assert again.is_of(None, {"a": "100"})
+    assert not again.is_of(MOMENT + timedelta(seconds=1), {})
+    assert not again.is_of(MOMENT, {"c": "301"})
+    again.begin(None)
+    assert again.is_of(MOMENT + timedelta(days=1), {"a": "900"})
+
+
+def test_a_position_without_a_beginning_is_not_of_a_shard_that_began_after_it(tmp_path: Path) -> None:
+    """Positions that an earlier Refeed wrote have neither beginnings nor the stream's creation time."""
+    (tmp_path / "positions.json").write_text(
+        '{"format": 1, "stream": "eu-west-1/orders", "origin": null, "shards": '
+        '{"a": {"sequence_number": "99", "subsequence": null, "is_ended": true}}}'
+    )
+    positions = opened(tmp_path)
+    assert positions.is_of(MOMENT, {"a": "98"})
+    assert not positions.is_of(MOMENT, {"a": "100"})
+
+
+def test_beginnings_are_forgotten_with_the_shards_that_are_no_longer_listed(tmp_path: Path) -> None:
+    positions = opened(tmp_path)
+    positions.begin(None)
+    positions.note_stream(None, {"gone": "1", "listed": "2"})
+    positions.forget_ended(["listed"])
+    assert json.loads((tmp_path / "positions.json").read_text())["beginnings"] == {"listed": "2"}
