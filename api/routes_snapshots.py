@@ -5,9 +5,11 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Query, Response, status
 
 from api.answers import (
+    CHANGED,
     NO_SUCH_STREAM,
     PLACE_HEADERS,
     Caller,
+    ExpectedStreamVersions,
     HeldStreams,
     IdempotencyKey,
     Snapshots,
@@ -112,19 +114,34 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
     responses=problems(
         s404="There is no such stream, or no such snapshot.",
         s409="The stream has ended or is being put back, or the snapshot is not COMPLETED or of another kind.",
+        s412=CHANGED,
         s422="The request is not valid.",
     ),
 )
 def roll_back_stream(
-    name: StreamName, body: RollbackCreate, snapshots: Snapshots, held: HeldStreams, caller: Caller
+    name: StreamName,
+    body: RollbackCreate,
+    snapshots: Snapshots,
+    held: HeldStreams,
+    *,
+    caller: Caller,
+    versions: ExpectedStreamVersions,
+    idempotency_key: IdempotencyKey = None,
 ) -> Any:
     """Drain a stream, put it back to a snapshot, and start it again; nothing is archived or staged twice by it.
 
     Where this deployment has rollbacks approved by a second person, the answer is the approval that it waits for.
     """
-    if waits := held.hold("rollback", name, body.model_dump(), principal=caller):
+    if waits := held.hold("rollback", name, body.model_dump(), principal=caller, versions=versions):
         return wait_for_approval(waits)
-    return snapshots.rollback(name, body.snapshot, principal=caller, discard_staged=body.discard_staged)
+    return snapshots.rollback(
+        name,
+        body.snapshot,
+        principal=caller,
+        discard_staged=body.discard_staged,
+        versions=versions,
+        idempotency_key=idempotency_key,
+    )
 
 
 @router.get(

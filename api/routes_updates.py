@@ -5,9 +5,11 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Path, Response, status
 
 from api.answers import (
+    CHANGED,
     NO_SUCH_STREAM,
     PLACE_HEADERS,
     Caller,
+    ExpectedStreamVersions,
     HeldStreams,
     IdempotencyKey,
     StreamName,
@@ -36,6 +38,7 @@ UpdateId = Annotated[str, Path(description="An update's id.", max_length=64)]
         **problems(
             s404=NO_SUCH_STREAM,
             s409="Another update of it has not ended, it is being put back, or it has ended.",
+            s412=CHANGED,
             s422="The request is not valid; `errors` has every violation.",
         ),
     },
@@ -48,6 +51,7 @@ def update_stream(
     held: HeldStreams,
     *,
     caller: Caller,
+    versions: ExpectedStreamVersions,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
     """Let a stream go on as another release or with other options: checked, handed over, and watched.
@@ -55,9 +59,9 @@ def update_stream(
     Where this deployment has updates approved by a second person, the answer is the approval that it waits for.
     """
     request = UpdateRequest.from_json(body.model_dump())
-    if waits := held.hold("update", name, body.model_dump(), principal=caller):
+    if waits := held.hold("update", name, body.model_dump(), principal=caller, versions=versions):
         return wait_for_approval(waits)
-    made = updates.create(name, request, principal=caller, idempotency_key=idempotency_key)
+    made = updates.create(name, request, principal=caller, versions=versions, idempotency_key=idempotency_key)
     point_to(f"/updates/{made.id}", response)
     return made
 

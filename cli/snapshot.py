@@ -84,7 +84,7 @@ def rollback(
             subscriptions = len(found["subscriptions"])
             err.print(f"{name} goes back to {found['taken_at']}, with {subscriptions} subscriptions.")
             confirm("It is drained for that and started again. Go on?")
-        asked = api.act_on_stream(name, "rollback", {"snapshot": snapshot, "discard_staged": discard_staged})
+        asked = api.roll_back_stream(name, snapshot, discard_staged=discard_staged, idempotency_key=str(uuid4()))
         end_if_held(asked, waits=wait, as_json=as_json)
         if wait:
 

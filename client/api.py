@@ -132,8 +132,19 @@ class RefeedApi(ApiConnection):
     def act_on_stream(
         self, name: str, verb: str, body: Mapping[str, Any] | None = None, *, etag: str | None = None
     ) -> dict[str, Any]:
-        """Drain, cancel or roll back a stream; with ``etag`` only if it is still as it was read."""
+        """Drain or cancel a stream; with ``etag`` only if it is still as it was read."""
         return self.call("POST", path_of("streams", name, f":{verb}"), json=body, etag=etag)
+
+    def roll_back_stream(
+        self, name: str, snapshot: str, *, discard_staged: bool, idempotency_key: str, etag: str | None = None
+    ) -> dict[str, Any]:
+        """Ask for a stream to be put back to a snapshot; the key makes sending it twice harmless.
+
+        With ``etag`` it is asked for only if the stream is still as it was read.
+        """
+        path = path_of("streams", name, ":rollback")
+        body = {"snapshot": snapshot, "discard_staged": discard_staged}
+        return self.call("POST", path, json=body, etag=etag, idempotency_key=idempotency_key)
 
     def change_stream(self, name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
         """Change bounds and pace of a stream, and return it."""
@@ -225,10 +236,15 @@ class RefeedApi(ApiConnection):
         """Return every time that a stream was put back to a snapshot."""
         return self.call("GET", path_of("streams", name, "/rollbacks"))
 
-    def update_stream(self, name: str, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
-        """Ask for an update of a stream and return it; the key makes sending it twice harmless."""
+    def update_stream(
+        self, name: str, request: Mapping[str, Any], *, idempotency_key: str, etag: str | None = None
+    ) -> dict[str, Any]:
+        """Ask for an update of a stream and return it; the key makes sending it twice harmless.
+
+        With ``etag`` it is asked for only if the stream is still as it was read.
+        """
         path = path_of("streams", name, ":update")
-        return self.call("POST", path, json=request, idempotency_key=idempotency_key)
+        return self.call("POST", path, json=request, etag=etag, idempotency_key=idempotency_key)
 
     def list_updates(self, name: str) -> dict[str, Any]:
         """Return every update of a stream, newest first."""

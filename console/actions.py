@@ -235,8 +235,14 @@ def _describe_rollback(visit: Visit, given: Mapping[str, str]) -> ActionPage:
 
 def _roll_back(visit: Visit, fields: Mapping[str, str]) -> str:
     name = visit.path_params["name"]
-    body = {"snapshot": fields.get("snapshot", ""), "discard_staged": "discard_staged" in fields}
-    return _stream_result(name, visit.api.act_on_stream(name, "rollback", body))
+    asked = visit.api.roll_back_stream(
+        name,
+        fields.get("snapshot", ""),
+        discard_staged="discard_staged" in fields,
+        idempotency_key=str(uuid4()),
+        etag=fields.get("etag") or None,
+    )
+    return _stream_result(name, asked)
 
 
 def _describe_update(visit: Visit, given: Mapping[str, str]) -> ActionPage:
@@ -262,7 +268,8 @@ def _update(visit: Visit, fields: Mapping[str, str]) -> str:
     request: dict[str, Any] = {"release": release} if release else {}
     if fields.get("reason", "").strip():
         request["reason"] = fields["reason"].strip()
-    return _stream_result(name, visit.api.update_stream(name, request, idempotency_key=str(uuid4())))
+    etag = fields.get("etag") or None
+    return _stream_result(name, visit.api.update_stream(name, request, idempotency_key=str(uuid4()), etag=etag))
 
 
 def _stream_path(name: str) -> str:

@@ -10,7 +10,6 @@ from model.errors import SnapshotRefusedError
 from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_options import StreamKind
 from model.stream_snapshot import RestoreRecord, SnapshotReason, SnapshotRecord
-from rollout.service import check_seen
 
 _LOG: Final = structlog.get_logger()
 
@@ -92,6 +91,7 @@ class SnapshotService:
         discard_staged: bool = False,
         versions: Versions = None,
         why: str | None = None,
+        idempotency_key: str | None = None,
     ) -> RestoreRecord:
         """Ask for a living stream to be drained, put back to the snapshot, and started again.
 
@@ -103,19 +103,19 @@ class SnapshotService:
             SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream; or nothing would
                 bring again what is to be discarded.
             StreamChangedError: the stream is at none of ``versions``.
+            IdempotencyKeyReusedError: the key came before with another request.
         """
         principal.require(STREAMS_OPERATE)
         if discard_staged:
             _check_discard(self._store.get_snapshot(snapshot_id))
-        record = self._store.get_stream(stream)
-        check_seen(record, versions)
         asked = self._store.create_restore(
             stream,
             snapshot_id,
             actor=principal.name,
             discard_staged=discard_staged,
             why=why,
-            expected_version=None if versions is None else record.version,
+            versions=versions,
+            idempotency=Idempotency.of(idempotency_key, [stream, snapshot_id, discard_staged]),
         )
         _LOG.info("rollback_asked", stream=stream, snapshot=snapshot_id, by=principal.name)
         return asked

@@ -20,7 +20,7 @@ from model.stream_update import (
     UpdateRequest,
     UpdateState,
 )
-from rollout.service import any_release, check_seen
+from rollout.service import any_release
 from rollout.shadow_work import hide_values
 
 _LOG: Final = structlog.get_logger()
@@ -68,7 +68,6 @@ class UpdateService:
         """
         principal.require(STREAMS_OPERATE)
         record = self._store.get_stream(stream)
-        check_seen(record, versions)
         if errors := _errors_of(record, request):
             raise RequestInvalidError(" ".join(error["message"] for error in errors), errors=errors)
         made = self._store.create_update(
@@ -78,7 +77,7 @@ class UpdateService:
             why=why,
             guard=lambda: self._check_release(request.release),
             idempotency=Idempotency.of(idempotency_key, [stream, request.to_json()]),
-            expected_version=None if versions is None else record.version,
+            versions=versions,
         )
         _LOG.info("update_asked", stream=stream, update=made.id, release=request.release, by=principal.name)
         return made

@@ -1,5 +1,6 @@
 """Streams' rows, what they are checked for before they change, and the lines of their histories."""
 
+from collections.abc import Collection
 from datetime import datetime
 from typing import Any, Final
 
@@ -69,6 +70,16 @@ def check_version(record: StreamRecord, expected: int | None) -> None:
     if expected not in (None, record.version):
         message = f"{record.name} is at version {record.version}, not {expected}."
         raise StreamChangedError(message, version=record.version)
+
+
+def check_versions(record: StreamRecord, versions: Collection[int] | None) -> None:
+    """Raise unless the stream is at one of ``versions``; None is any.
+
+    Raises:
+        StreamChangedError: it is not.
+    """
+    if versions is not None and record.version not in versions:
+        raise StreamChangedError(f"{record.name} is at version {record.version}.", version=record.version)
 
 
 def check_living(record: StreamRecord, way_out: str) -> None:

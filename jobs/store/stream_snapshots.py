@@ -1,6 +1,6 @@
 """Snapshots of streams as records, and the records of streams that are put back to one."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from jobs.store.database import Database
 from jobs.store.records import Idempotency
 from jobs.store.rows import Records, key_columns
-from jobs.store.stream_rows import append_event, check_living, check_version, get_record
+from jobs.store.stream_rows import append_event, check_living, check_versions, get_record, update_stream
 from jobs.store.stream_updates import check_not_rolling_out, check_not_updating
 from jobs.store.tables import STREAM_RESTORES, STREAM_SNAPSHOTS
 from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
@@ -174,8 +174,8 @@ class StreamSnapshots:
     def fail_snapshot(self, snapshot_id: str, place: SnapshotPlace | None, error: FaultRecord) -> SnapshotRecord:
         """Make a PENDING snapshot FAILED, unless ``place`` is no longer that of its try; return the record.
 
-        It comes before anything is deleted, so that no COMPLETED snapshot is ever without its files. The records of
-        a stream's last twenty that failed are kept, and earlier ones forgotten of which nothing is left.
+        It comes before anything is deleted, so that no COMPLETED snapshot is ever without its files. The records
+        of a stream's last twenty that failed are kept, and earlier ones forgotten of which nothing is left.
         """
         columns = STREAM_SNAPSHOTS.c
         with self._database.write() as connection:
@@ -230,23 +230,29 @@ class StreamSnapshots:
         actor: str,
         discard_staged: bool = False,
         why: str | None = None,
-        expected_version: int | None = None,
+        versions: Collection[int] | None = None,
+        idempotency: Idempotency | None = None,
     ) -> RestoreRecord:
-        """Have a living stream put back to a COMPLETED snapshot of a stream of its kind.
+        """Have a living stream put back to a COMPLETED snapshot of a stream of its kind; it is a new version.
 
-        With ``discard_staged`` what it staged since then goes too.
+        With ``discard_staged`` what it staged since then goes too. The same key with the same fingerprint gives
+        back the first restore.
 
         Raises:
             StreamStateError: it has ended or is to end, or is being put back already.
             UpdateInProgressError, RolloutInProgressError: an update or a rollout of it has not ended.
             SnapshotRefusedError: the snapshot is not COMPLETED, or of another kind of stream.
-            StreamChangedError: the stream is no longer at ``expected_version``.
+            StreamChangedError: the stream is at none of ``versions``, and the key has made nothing before.
+            IdempotencyKeyReusedError: the key was used with another fingerprint.
         """
         with self._database.write("create restore") as connection:
+            before = _RESTORES.find_made(connection, idempotency, actor=actor, detail="rollback")
+            if before is not None:
+                return before
             now = self._database.now(connection)
             record = get_record(connection, stream, now, for_update=True)
             check_living(record, ": launch it first.")
-            check_version(record, expected_version)
+            check_versions(record, versions)
             if record.wanted is not Wanted.RUNNING:
                 raise StreamStateError(f"{stream} is to end: launch it from {snapshot_id} after that.")
             check_snapshot(connection, snapshot_id, record.kind)
@@ -266,7 +272,9 @@ class StreamSnapshots:
                 actor=actor,
                 now=now,
                 discard_staged=discard_staged,
+                **key_columns(idempotency, actor),
             )
+            update_stream(connection, stream, version=record.version + 1, changed_at=now)
             append_event(
                 connection,
                 stream,
@@ -349,6 +357,7 @@ def insert_restore(
     actor: str,
     now: datetime,
     discard_staged: bool = False,
+    **columns: str | None,
 ) -> RestoreRecord:
     """Have an agent put the stream to the snapshot before it starts the stream."""
     return _RESTORES.insert(
@@ -363,6 +372,7 @@ def insert_restore(
         discard_staged=discard_staged,
         created_by=actor,
         created_at=now,
+        **columns,
     )
 
 

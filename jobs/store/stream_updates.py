@@ -1,6 +1,6 @@
 """Updates of streams as records: each step is written down before it begins."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import datetime
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from jobs.store.database import Database
 from jobs.store.records import Idempotency
 from jobs.store.rows import Records, key_columns
-from jobs.store.stream_rows import append_event, check_living, check_version, get_record, update_stream
+from jobs.store.stream_rows import append_event, check_living, check_versions, get_record, update_stream
 from jobs.store.tables import MANAGED_STREAMS, ROLLOUTS, STREAM_RESTORES, STREAM_UPDATES
 from model.errors import RolloutInProgressError, StreamStateError, UpdateInProgressError, UpdateNotFoundError
 from model.job import new_job_id
@@ -43,7 +43,7 @@ class StreamUpdates:
         why: str | None = None,
         guard: Callable[[], None] = lambda: None,
         idempotency: Idempotency | None = None,
-        expected_version: int | None = None,
+        versions: Collection[int] | None = None,
     ) -> StreamUpdate:
         """Have a living stream updated; the same key with the same fingerprint gives back the first update.
 
@@ -55,7 +55,7 @@ class StreamUpdates:
             UpdateInProgressError: another update of it has not ended; ``details["update"]`` names it.
             RolloutInProgressError: a rollout of it has not ended.
             IdempotencyKeyReusedError: the key was used with another fingerprint.
-            StreamChangedError: the stream is no longer at ``expected_version``.
+            StreamChangedError: the stream is at none of ``versions``, and the key has made nothing before.
         """
         with self._database.write("create update") as connection:
             before = _UPDATES.find_made(connection, idempotency, actor=actor, detail="update")
@@ -65,7 +65,7 @@ class StreamUpdates:
             # First: a rollout may be draining the stream, which is no reason to launch it by hand.
             check_not_rolling_out(connection, stream)
             now = self._database.now(connection)
-            check_version(_runnable_stream(connection, stream, now), expected_version)
+            check_versions(_runnable_stream(connection, stream, now), versions)
             key = key_columns(idempotency, actor)
             return begin(connection, now, stream, request, actor=actor, why=why, **key)
 
@@ -105,6 +105,8 @@ class StreamUpdates:
         """
         with self._database.write("advance update") as connection:
             now = self._database.now(connection)
+            # First the stream and then its update, as whoever ends the stream does: else two wait for each other.
+            get_record(connection, seen.stream, now, for_update=True)
             _check_seen(connection, seen)
             if error is not None:
                 changes["error"] = error

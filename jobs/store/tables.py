@@ -27,7 +27,7 @@ from model.stream_snapshot import RestoreRecord, SnapshotRecord
 from model.stream_update import StreamUpdate
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0020"
+SCHEMA_REVISION: Final = "0021"
 
 METADATA: Final = sa.MetaData()
 
@@ -250,6 +250,8 @@ STREAM_RESTORES: Final = _table(
     sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
     sa.Column("state", TEXT, nullable=False, index=True),
     sa.Column("discard_staged", sa.Boolean, nullable=False, server_default=sa.false()),
+    sa.Column("idempotency_key", TEXT, unique=True, index=True),
+    sa.Column("fingerprint", TEXT),
 )
 
 # Updates of streams, and the step that each is at.

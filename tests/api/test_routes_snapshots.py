@@ -203,6 +203,39 @@ def test_a_snapshot_is_deleted_by_an_agent(api: Any) -> None:
     assert (gone.status_code, gone.json()["code"]) == (404, "stream_snapshot_not_found")
 
 
+def test_a_rollback_is_for_the_stream_as_it_was_read_and_is_a_new_version(api: Any) -> None:
+    made = ask(api)
+    complete(api, made["id"])
+    body = {"snapshot": made["id"]}
+    with api.client() as client:
+        read = {"If-Match": client.get("/streams/backup").headers["ETag"]}
+        gone = client.post("/streams/backup:rollback", json=body, headers={"If-Match": '"77"'})
+        assert (gone.status_code, gone.json()["code"]) == (412, "stream_changed")
+        asked = client.post("/streams/backup:rollback", json=body, headers=read)
+        assert asked.status_code == 202
+        api.store.end_restore(asked.json()["id"])
+        again = client.post("/streams/backup:rollback", json=body, headers=read)
+        assert (again.status_code, again.json()["code"]) == (412, "stream_changed")
+    assert [each.id for each in api.store.list_restores("backup")] == [asked.json()["id"]]
+
+
+def test_a_rollback_that_is_asked_for_again_with_its_key_is_the_first_one(api: Any) -> None:
+    made, other = ask(api), ask(api)
+    complete(api, made["id"])
+    complete(api, other["id"])
+    with api.client() as client:
+        read = client.get("/streams/backup").headers["ETag"]
+        headers = {"Idempotency-Key": "k", "If-Match": read}
+        body = {"snapshot": made["id"]}
+        first = client.post("/streams/backup:rollback", json=body, headers=headers).json()
+        api.store.end_restore(first["id"])
+        again = client.post("/streams/backup:rollback", json=body, headers=headers)
+        assert (again.status_code, again.json()["id"], again.json()["state"]) == (202, first["id"], "SUCCEEDED")
+        reused = client.post("/streams/backup:rollback", json={"snapshot": other["id"]}, headers=headers)
+        assert (reused.status_code, reused.json()["code"]) == (422, "idempotency_key_reused")
+    assert len(api.store.list_restores("backup")) == 1
+
+
 def test_a_stream_is_put_back_and_says_what_could_not_go_back(api: Any) -> None:
     made = ask(api, with_source=True)
     complete(api, made["id"])

@@ -68,6 +68,19 @@ def test_an_update_is_asked_for_and_shown_at_its_step(api: Any) -> None:
     assert (shown["state"], shown["checked"], shown["has_way_back"]) == ("STARTING", CHECKED, True)
 
 
+def test_an_update_is_for_the_stream_as_it_was_read_unless_its_key_has_made_one(api: Any) -> None:
+    body = {"options": {"slots": 8}}
+    with api.client() as client:
+        headers = {"If-Match": client.get("/streams/backup").headers["ETag"], "Idempotency-Key": "k"}
+        made = client.post("/streams/backup:update", json=body, headers=headers).json()
+        advance(api, made["id"], UpdateState.ROLLED_BACK)
+        assert client.patch("/streams/backup", json={"options": {"batch_seconds": 2}}).status_code == 200
+        assert client.post("/streams/backup:update", json=body, headers=headers).json()["id"] == made["id"]
+        stale = client.post("/streams/backup:update", json=body, headers={"If-Match": headers["If-Match"]})
+        assert (stale.status_code, stale.json()["code"]) == (412, "stream_changed")
+    assert len(api.store.list_updates("backup")) == 1
+
+
 def test_a_pipeline_s_update_may_ask_for_a_shadow_and_shows_its_report(api: Any) -> None:
     api.store.launch_stream("orders", StreamKind.PIPELINE, actor="ann", options={"group": "default"})
     body = {"release": "1.3", "shadow": {"may_differ": ["staging.orders.total"]}}

@@ -261,7 +261,7 @@ def test_a_stream_that_is_to_end_is_put_back_to_nothing(store: JobStore) -> None
 def test_of_snapshots_that_fail_for_years_the_last_twenty_are_kept(store: JobStore) -> None:
     whole = complete(store)
     error = FaultRecord("pubsub_error", "Pub/Sub refused it.")
-    failed = [store.fail_snapshot(create(store, with_source=False).id, error).id for _ in range(30)]
+    failed = [store.fail_snapshot(create(store, with_source=False).id, None, error).id for _ in range(30)]
     pending = create(store)
     found = [each.id for each in store.list_snapshots()]
     assert found == [pending.id, *failed[:-21:-1], whole.id]

@@ -1,9 +1,11 @@
 """Updates of streams as records in every job store."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from jobs.store import Idempotency, JobStore
 from model.errors import (
@@ -17,6 +19,7 @@ from model.stream_options import StreamKind
 from model.stream_record import StreamEventType, StreamState, Wanted
 from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateRequest, UpdateState
 from tests.contract.test_job_store_snapshots import complete
+from tests.waiting import wait_until
 
 AGENT = "agent-1"
 REQUEST = UpdateRequest("1.3", {"slots": 8, "batch_bytes": None}, {"old": "new", "gone": None}, 30.0, 5, "faster")
@@ -184,3 +187,23 @@ def test_a_hand_over_that_has_begun_is_not_cut_off_by_a_drain(store: JobStore) -
     update = advance(store, UpdateState.HANDING_OVER)
     store.end_stream("backup", Wanted.DRAINED, actor="ann")
     assert store.get_update(update.id).state is UpdateState.HANDING_OVER
+
+
+def test_a_drain_and_a_hand_over_at_once_do_not_wait_for_each_other(store: JobStore) -> None:
+    found = store.note_update(create(store), instance_id="in_2", outgoing_id="in_1")
+    waits = sa.text(
+        "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
+    )
+    with ThreadPoolExecutor(1) as pool:
+        with store.together():
+            # The drain has the stream; the hand-over comes before the drain has got to the update.
+            store.note_stream("backup", actor="ann", what="noted")
+            handing = pool.submit(store.advance_update, found, UpdateState.HANDING_OVER)
+            if store._database.is_shared:
+                with store._database.read() as connection:
+                    wait_until(lambda: connection.scalar(waits), "the hand-over waits")
+            store.end_stream("backup", Wanted.DRAINED, actor="ann")
+        with pytest.raises(StreamStateError, match="FAILED"):
+            handing.result(20)
+    assert store.get_update(found.id).state is UpdateState.FAILED
+    assert store.get_stream("backup").wanted is Wanted.DRAINED

@@ -191,6 +191,21 @@ def test_a_rollback_is_carried_out_as_it_was_asked_for(
     assert (line.what, line.why) == (f"rollback to {snapshot.id} asked for", done.why)
 
 
+def test_of_two_rollbacks_that_wait_for_one_version_of_a_stream_one_is_carried_out(
+    store: JobStore, approvals: ApprovalService, streams: StreamApprovals
+) -> None:
+    first, second = (
+        hold(streams, "rollback", {"snapshot": complete(store).id, "discard_staged": False}) for _ in range(2)
+    )
+    done = approvals.approve(first.id, principal=BOB)
+    assert done.outcome is not None
+    store.end_restore(done.outcome["rollback"])
+    with pytest.raises(StreamChangedError):
+        approvals.approve(second.id, principal=BOB)
+    assert approvals.get(second.id, principal=BOB).state is ApprovalState.EXPIRED
+    assert len(store.list_restores("backup")) == 1
+
+
 def test_an_update_says_what_it_changes(streams: StreamApprovals) -> None:
     request = update_request(options={"slots": 8, "batch_seconds": None})
     said = hold(streams, "update", request).asked.what
