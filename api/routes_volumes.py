@@ -24,6 +24,13 @@ _LEVEL: Final = 1
 _MAX_TOPICS: Final = 100
 
 
+class SurgeOut(BaseModel):
+    """A step with far more messages than usual."""
+
+    start: datetime
+    usual: int = Field(description="Messages: the median that it is compared with.")
+
+
 class TopicSeriesOut(BaseModel):
     """A topic's messages and payload bytes, a number for each of `starts`. Null is unknown, never 0."""
 
@@ -37,6 +44,7 @@ class TopicSeriesOut(BaseModel):
                     "messages": [18_000, 200, 18_000],
                     "bytes": [3_700_000, 40_000, 3_760_000],
                     "gaps": ["2026-01-03T03:00:00.000000Z"],
+                    "surges": [],
                 }
             ]
         }
@@ -50,6 +58,10 @@ class TopicSeriesOut(BaseModel):
     gaps: list[datetime] = Field(
         description="Starts of steps that are over and have less than a tenth of the median of the same hour on "
         "the other days, where that is 10 messages at least; the 13 days before the window are looked at too."
+    )
+    surges: list[SurgeOut] = Field(
+        description="Steps with at least twice the median of the same hour on the other days since the archive's "
+        "first message, and 10 messages more than it; with fewer than three such days, of all other steps."
     )
 
 

@@ -63,8 +63,14 @@ def render_volumes(found: Mapping[str, Any]) -> Iterator[str]:
     gaps = sorted((gap, each["topic"]) for each in found["topics"] for gap in each["gaps"])
     if gaps:
         yield ""
+    places = {start: place for place, start in enumerate(found["starts"])}
     for gap, topic in gaps[:_MOST_GAPS]:
         yield f"GAP  {render_minute(gap)}  {topic}"
+        for each in found["topics"]:
+            # An API of an earlier release names none.
+            for surge in (one for one in each.get("surges", ()) if one["start"] == gap):
+                had = each["messages"][places[gap]]
+                yield f"       more than usual: {each['topic']} had {had:,}, usually {surge['usual']:,}"
     if len(gaps) > _MOST_GAPS:
         yield f"and {len(gaps) - _MOST_GAPS} more: --json has all"
     if any(each["total_messages"] is None for each in found["topics"]):

@@ -7,10 +7,12 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
+from console.elsewhere import read_elsewhere
 from console.forms import form_fault, parse_number
 from console.payloads import compare_sides
 from console.recipes import read_recipes
 from console.topic import draw_histogram, preview
+from console.view import find_time
 from console.visit import PagePart, Visit, read_part
 from model.errors import RequestRefusedError
 from model.principal import MESSAGES
@@ -40,6 +42,7 @@ def describe_new_backfill(visit: Visit, given: Mapping[str, str]) -> dict[str, A
             plan = read_part(lambda: visit.api.plan_backfill(request, originals=compare))
     return {
         "form": form,
+        "elsewhere": _find_elsewhere(visit, form, plan),
         "compare": compare,
         "plan": plan,
         "chart": _draw(plan),
@@ -143,6 +146,27 @@ def _parameters(query: str, form: Mapping[str, str]) -> dict[str, dict[str, str]
             raise form_fault(f"The parameter {line[:40]!r} is not NAME:TYPE:VALUE.")
         found[name.strip()] = {"type": kind.strip(), "value": value.strip()}
     return found
+
+
+def _find_elsewhere(visit: Visit, form: Mapping[str, str], plan: PagePart | None) -> list[dict[str, Any]]:
+    """Return the topics that may have got what the plan does not find, each with the same query for it."""
+    start, end = (find_time(form[name], visit.zone) for name in ("from", "to"))
+    topic = form["source"] or form["topic"].strip()
+    if plan is None or plan.data is None or start is None or end is None or not start < end:
+        return []
+    found = read_elsewhere(visit, topic, start, end, excluded=plan.data["rows_by_topic"])
+    return [{**each, "query": _query_of(each["topic"], topic, form["query"])} for each in found]
+
+
+def _query_of(other: str, topic: str, query: str) -> str:
+    """Return the query for another topic: the same one where it names ``topic``, else the one to begin with.
+
+    Example:
+        >>> _query_of("b", "a", "SELECT data FROM backup.messages WHERE topic = 'a'")
+        "SELECT data FROM backup.messages WHERE topic = 'b'"
+    """
+    written = _literal(topic)
+    return query.replace(written, _literal(other)) if written in query else render_query(other)
 
 
 def _draw(plan: PagePart | None) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
+from console.elsewhere import read_elsewhere
 from console.messages import FILTERS, read_messages
 from console.view import find_time, make_url, parse_time, render_utc
 from console.visit import PagePart, Visit
@@ -50,6 +51,7 @@ def read_topic(visit: Visit) -> dict[str, Any]:
         "here": {"step": step, **bounds, **filters},
         "found": found,
         "chart": chart,
+        "elsewhere": [{**each, "query": None} for each in read_elsewhere(visit, topic, start, end)],
         "topics": topics,
         "known": known[0] if known else None,
         "messages": _read_messages(visit, topic, text),

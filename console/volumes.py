@@ -12,7 +12,7 @@ LEVELS: Final = 6
 # A page of more rows is neither read nor quick; the largest come first.
 _MOST_TOPICS: Final = 100
 _MOST_GAPS: Final = 20
-_WIDTHS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
+WIDTHS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ def draw_heat(found: PagePart, measure: str) -> dict[str, Any] | None:
     """
     if found.problem is not None or not found.data["topics"]:
         return None
-    starts, width = found.data["starts"], _WIDTHS[found.data["step"]]
+    starts, width = found.data["starts"], WIDTHS[found.data["step"]]
     topics = sorted(found.data["topics"], key=lambda each: -(each[f"total_{measure}"] or 0))
     places = {start: number for number, start in enumerate(starts)}
     rows = [_draw_row(each, measure, places) for each in topics[:_MOST_TOPICS]]

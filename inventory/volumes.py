@@ -23,6 +23,9 @@ USUAL_DAYS: Final = 14
 GAP_SHARE: Final = 0.1
 GAP_MEDIAN_MESSAGES: Final = 10
 GAP_DAYS: Final = 3
+# A step is a surge with twice the median of the same hour on the other days, and this many messages more.
+SURGE_TIMES: Final = 2
+SURGE_MESSAGES: Final = 10
 _DAY: Final = timedelta(days=1)
 _NOTHING: Final = Volume(0, 0)
 
@@ -32,7 +35,8 @@ class TopicSeries:
     """A topic's messages and payload bytes, a number for each step; None where it is not known.
 
     ``total_messages`` and ``total_bytes`` are None when one of the steps is. ``gaps`` are the starts of steps with
-    less than a tenth of the median of the same hour on the other days.
+    less than a tenth of the median of the same hour on the other days, ``surges`` those with twice of it, each
+    with what is ``usual``: that median.
     """
 
     topic: str
@@ -41,6 +45,7 @@ class TopicSeries:
     messages: list[int | None]
     bytes: list[int | None]
     gaps: list[str]
+    surges: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,8 @@ class _Grid:
                 self._add(self.tables[place], topics)
             else:
                 self.tables[place] = dict(topics)
+        # The archive's first message in it; what lies before that was not archived.
+        self.begins = next((place for place, table in enumerate(self.tables) if table), len(self.tables))
         self.is_known = [True] * len(self.starts)
         for unknown in found.unknown:
             self._forget(unknown, window)
@@ -181,7 +188,51 @@ def _series(grid: _Grid, topic: str, first: int, now: datetime) -> TopicSeries:
         messages=messages,
         bytes=sizes,
         gaps=[_render(grid.starts[place]) for place in _find_gaps(grid, column, now) if place >= first],
+        surges=[
+            {"start": _render(grid.starts[place]), "usual": usual}
+            for place, usual in _find_surges(grid, column)
+            if place >= first
+        ],
     )
+
+
+def _find_surges(grid: _Grid, column: Sequence[Volume | None]) -> list[tuple[int, int]]:
+    """Return the places of steps with twice of what is usual, and that.
+
+    Usual is the median of the same hour on the other days since the archive's first message: a topic that had none
+    then is new, and its messages may be another one's. While there are too few days, it is the median of all other
+    steps.
+    """
+    known = [(place, one.messages) for place, one in enumerate(column) if place >= grid.begins and one is not None]
+    in_a_day = _DAY // grid.width
+    by_hour: dict[int, list[tuple[int, int]]] = {}
+    for place, messages in known:
+        by_hour.setdefault(place % in_a_day, []).append((place, messages))
+    surges: list[tuple[int, int]] = []
+    for same in by_hour.values():
+        surges += _high_places(same, same if len(same) > GAP_DAYS else known)
+    return sorted(surges)
+
+
+def _high_places(same: Sequence[tuple[int, int]], compared: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    if len(compared) == 1:
+        return []
+    ordered = sorted(messages for _, messages in compared)
+    # Without one of its larger numbers the median is this at least, which rules a surge out for nearly every step.
+    least = ordered[(len(ordered) - 2) // 2]
+    found: list[tuple[int, int]] = []
+    for place, messages in same:
+        if _is_high(messages, least):
+            others = list(ordered)
+            others.remove(messages)
+            usual = round(median(others))
+            if _is_high(messages, usual):
+                found.append((place, usual))
+    return found
+
+
+def _is_high(messages: int, usual: int) -> bool:
+    return messages >= max(SURGE_TIMES * usual, usual + SURGE_MESSAGES)
 
 
 def _find_gaps(grid: _Grid, column: Sequence[Volume | None], now: datetime) -> list[int]:

@@ -55,6 +55,7 @@ def find(tab: Tab) -> None:
     gap = tab.page.locator("rect.gap")
     assert (gap.count(), moment_of(gap.get_attribute("data-start"))) == (1, HOLE)
     assert "1 hour between others without a message" in tab.text()
+    assert tab.page.inner_text("#elsewhere tbody td >> nth=0") == "orders-next"
 
     tab.open(f"/topics/orders-next?{DAYTIME}")
     assert f"{STRAYED} messages, by hour" in tab.text()
@@ -67,23 +68,39 @@ def find(tab: Tab) -> None:
 
 
 def brush(tab: Tab) -> None:
-    """Drag over the bar of the hour, which the range's fields then name."""
-    tab.open(f"/topics/orders-next?{DAYTIME}")
-    bar = tab.page.locator("rect.count[data-start]").nth((HOLE - FIRST).seconds // 3600).bounding_box()
+    """Drag over the empty hour, which the range's fields then name."""
+    tab.open(f"/topics/orders?{DAYTIME}")
+    bar = tab.page.locator("rect.gap").bounding_box()
     tab.page.mouse.move(bar["x"] + 0.3 * bar["width"], bar["y"] + 5)
     tab.page.mouse.down()
     tab.page.mouse.move(bar["x"] + 0.7 * bar["width"], bar["y"] + 5)
     tab.page.mouse.up()
-    assert [moment_of(tab.page.input_value(f"[data-{name}]")) for name in ("from", "to")] == [
-        HOLE,
-        HOLE.replace(hour=HOLE.hour + 1),
-    ]
+    assert brushed(tab, "[data-from]", "[data-to]") == [HOLE, HOLE.replace(hour=HOLE.hour + 1)]
+
+
+def brushed(tab: Tab, *fields: str) -> list[Any]:
+    return [moment_of(tab.page.input_value(field)) for field in fields]
+
+
+def plan_nothing(tab: Tab) -> None:
+    """A replay of the empty hour can't be launched, and names the topic that has its messages."""
+    tab.page.click("text=Replay this range ...")
+    with tab.page.expect_navigation():
+        tab.page.click("text=Plan: what would it do?")
+    tab.page.wait_for_selector("#plan")
+    assert "It would publish 0 messages to orders" in tab.text()
+    assert tab.page.is_disabled("button:text-is('Launch: publish 0 messages')")
+    named = tab.page.locator("#elsewhere tbody tr").all_inner_texts()
+    assert [row.split("\t")[:3] for row in named] == [["orders-next", str(STRAYED), "0"]]
+    with tab.page.expect_navigation():
+        tab.page.click("text=orders-next to orders ...")
+    assert "topic = 'orders-next'" in tab.page.input_value("#query")
+    assert tab.page.input_value("#topic") == "orders"
+    assert brushed(tab, "#from", "#to") == [HOLE, HOLE.replace(hour=HOLE.hour + 1)]
 
 
 def plan(tab: Tab) -> None:
-    tab.page.click("text=Replay this range ...")
     # As it stands, the query already selects the hour and nothing else.
-    tab.page.fill("#topic", "orders")
     with tab.page.expect_navigation():
         tab.page.click("text=Plan: what would it do?")
     tab.page.wait_for_selector("#plan")
@@ -129,6 +146,7 @@ def test_a_hole_in_one_hour_is_found_brushed_tried_paused_repaired_and_verified(
     with calm(tab):
         find(tab)
         brush(tab)
+        plan_nothing(tab)
         plan(tab)
 
         # Tried: ten go out, and it waits.

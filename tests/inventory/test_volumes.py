@@ -135,6 +135,60 @@ def test_bounds_that_are_no_window_are_refused(options: dict[str, Any], code: st
     assert [error["code"] for error in refused.value.details["errors"]] == [code]
 
 
+def strayed(counts: dict[datetime, dict[str, Volume]], hour: datetime, messages: int = 60) -> None:
+    counts[hour] = {**counts[hour], "orders-next": Volume(messages, messages)}
+
+
+def surges(found: Volumes) -> dict[str, list[dict[str, Any]]]:
+    return {each.topic: each.surges for each in found.topics}
+
+
+def test_an_hour_with_twice_what_is_usual_is_a_surge() -> None:
+    counts = steady()
+    hour = MIDNIGHT - 30 * HOUR
+    strayed(counts, hour)
+    counts[hour] |= {"orders": Volume(200, 1)}
+    counts[hour + HOUR] = {"orders": Volume(199, 1)}
+    wanted = {
+        # A topic that had nothing on the other days is compared with these zeros.
+        "orders-next": [{"start": text(hour), "usual": 0}],
+        "orders": [{"start": text(hour), "usual": 100}],
+    }
+    assert surges(ask(Fixed(counts))) == wanted
+    # A window of this hour alone is compared with the days before it.
+    assert surges(ask(Fixed(counts), start=hour, end=hour + HOUR)) == wanted
+
+
+def test_few_messages_and_steady_topics_are_no_surge() -> None:
+    counts = steady()
+    strayed(counts, MIDNIGHT, 9)
+    assert surges(ask(Fixed(counts))) == {"orders": [], "orders-next": []}
+    strayed(counts, MIDNIGHT, 10)
+    assert len(surges(ask(Fixed(counts)))["orders-next"]) == 1
+
+
+def test_a_young_archive_compares_an_hour_with_its_other_hours() -> None:
+    counts = {hour: topics for hour, topics in steady(days=1).items() if hour >= MIDNIGHT}
+    strayed(counts, MIDNIGHT + 4 * HOUR)
+    wanted = {"orders": [], "orders-next": [{"start": text(MIDNIGHT + 4 * HOUR), "usual": 0}]}
+    assert surges(ask(Fixed(counts))) == wanted
+    hour = {"start": MIDNIGHT + 4 * HOUR, "end": MIDNIGHT + 5 * HOUR}
+    assert surges(ask(Fixed(counts), **hour)) == wanted
+    # Its first hour has nothing to be compared with.
+    first = ask(Fixed(counts), start=MIDNIGHT, end=MIDNIGHT + HOUR)
+    assert surges(first) == {"orders": []}
+
+
+def test_what_nobody_has_counted_is_neither_a_surge_nor_usual() -> None:
+    counts = steady()
+    strayed(counts, MIDNIGHT)
+    assert surges(ask(Fixed(counts, (Window(MIDNIGHT, MIDNIGHT + HOUR),))))["orders-next"] == []
+    strayed(counts, MIDNIGHT + HOUR)
+    days = tuple(Window(MIDNIGHT - day * DAY, MIDNIGHT - day * DAY + 12 * HOUR) for day in range(1, 27))
+    found = surges(ask(Fixed(counts, days)))["orders-next"]
+    assert [each["start"] for each in found] == [text(MIDNIGHT), text(MIDNIGHT + HOUR)]
+
+
 def test_300_topics_of_14_days_take_less_than_a_second() -> None:
     volume = Volume(1_000, 100_000)
     topics = {f"topic-{number:03d}": volume for number in range(300)}
