@@ -1,15 +1,22 @@
 // Keeps #live as the server has it, over server-sent events, and says so when it can't.
 const RETRY_MILLISECONDS = 3000;
+// An API that hangs answers nothing, not even an error: from this age on, beyond the page's own interval, it is said.
+const LATE_SECONDS = 15;
+let freshAt = Date.now();
 
 export function followPage() {
   const asOf = document.querySelector("[data-live]");
-  if (asOf) connect(asOf);
+  if (asOf) {
+    connect(asOf);
+    setInterval(() => age(asOf), 1000);
+  }
   for (const log of document.querySelectorAll("[data-follow]")) toEnd(log);
 }
 
 function connect(asOf) {
   const source = new EventSource(asOf.dataset.live + location.search);
   const fresh = (found) => {
+    freshAt = Date.now();
     asOf.innerHTML = "as of " + found.as_of;
     asOf.parentElement.classList.remove("late");
     say("");
@@ -34,6 +41,14 @@ function connect(asOf) {
     if (source.readyState === EventSource.CLOSED) setTimeout(() => connect(asOf), RETRY_MILLISECONDS);
   });
   window.addEventListener("pagehide", () => source.close(), { once: true });
+}
+
+// By the page's own clock, which goes on whatever the API and the console do.
+function age(asOf) {
+  const seconds = Math.floor((Date.now() - freshAt) / 1000);
+  if (seconds < Number(asOf.dataset.every) + LATE_SECONDS) return;
+  asOf.parentElement.classList.add("late");
+  say(`The figures are ${seconds} s old: no newer ones have come since. The API or the console does not answer.`);
 }
 
 // A form under way leads on by itself: a sign-out goes on to the provider's page, and must not be cut short.

@@ -62,6 +62,25 @@ def test_figures_change_without_a_reload_and_the_focus_stays(yard: Yard, open_ta
         assert tab.page.evaluate("document.activeElement.textContent") == "Resume ..."
 
 
+def test_a_page_ages_by_its_own_clock_while_the_api_is_frozen(yard: Yard, open_tab: Callable[..., Tab]) -> None:
+    tab = open_tab()
+    tab.sign_in(yard.key)
+    tab.page.clock.install()
+    # Connected, and never answered: what a process that hangs does.
+    tab.page.route("**/console/live/**", lambda route: None)
+    tab.open("/streams")
+    tab.page.clock.run_for(17_000)
+    assert tab.page.is_hidden("#away")
+    tab.page.clock.run_for(2_000)
+    assert "The figures are 1" in tab.page.inner_text("#away")
+    assert "s old: no newer ones have come since." in tab.page.inner_text("#away")
+    assert tab.page.locator(".as-of.late").count() == 1
+    # A topic's page is read once, and says so nowhere.
+    tab.open("/topics/orders")
+    tab.page.clock.run_for(60_000)
+    assert tab.page.is_hidden("#away")
+
+
 def test_a_revoked_key_takes_an_open_page_to_the_sign_in(yard: Yard, open_tab: Callable[..., Tab]) -> None:
     keyring = Keyring(yard.api.store)
     made, key = keyring.create("leaver", ["backfills.admin"])
