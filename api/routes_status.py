@@ -41,6 +41,7 @@ class InboxItemOut(BaseModel):
     created_by: str | None
     since: datetime | None = Field(description="When it began to wait.")
     message: str
+    code: str | None = Field(description="Of a backfill's failure.")
 
 
 class InboxOut(BaseModel):

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from cli.api import open_api, print_answer
+from cli.backfill_view import next_command
 from cli.inventory import render_streams
 from cli.moments import UNKNOWN, parse_moment, render_count, render_minute, render_seconds
 from cli.options import JsonOption, PageSizeOption
@@ -28,9 +29,6 @@ _MENDS: Final = {
 }
 _DOES: Final[Mapping[tuple[str, str], str]] = {
     ("approval", "backfill"): "refeed backfill approve {id}",
-    ("canary", "backfill"): "refeed backfill resume {id}",
-    ("paused", "backfill"): "refeed backfill resume {id}",
-    ("failure", "backfill"): "refeed backfill retry {id}",
     ("incomplete", "backfill"): "refeed backfill missing {id}",
     ("failure", "merge"): "refeed merge retry {id}",
     ("failure", "compaction"): "refeed compaction retry {id}",
@@ -143,4 +141,14 @@ def _inbox_lines(items: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         by = "" if item["resource"] == "topic" else f", by {item['created_by'] or UNKNOWN}"
         yield f"  since {render_minute(item['since'])} UTC{by}"
         yield f"  {item['message']}"
-        yield f"  {_DOES[item['kind'], item['resource']].format(id=item['id'])}"
+        yield f"  {_command_of(item)}"
+
+
+def _command_of(item: Mapping[str, Any]) -> str:
+    """Return the command that answers an item; of a backfill the one that its own ``show`` names."""
+    if (item["kind"], item["resource"]) in _DOES:
+        return _DOES[item["kind"], item["resource"]].format(id=item["id"])
+    # An API of an earlier release gives no code.
+    state = "FAILED" if item["kind"] == "failure" else "PAUSED"
+    job = {"id": item["id"], "state": state, "error": {"code": item.get("code")}}
+    return next_command(job) or f"refeed backfill show {item['id']}"

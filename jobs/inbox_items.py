@@ -22,6 +22,7 @@ class InboxItem:
     """One thing that waits: ``kind`` says for what, ``resource`` whether it is a job, a stream or another thing.
 
     ``since`` is when it began to wait, None where nobody knows; ``state`` is None of a topic, which has none.
+    ``code`` is that of a job's failure.
     """
 
     kind: InboxKind
@@ -32,6 +33,7 @@ class InboxItem:
     created_by: str | None
     since: datetime | None
     message: str
+    code: str | None = None
 
 
 def list_ended(store: JobStore, kind: str, states: tuple[JobState, ...], *, now: datetime) -> list[Job]:

@@ -1,6 +1,7 @@
 """Backfills that wait for a person: canaries, approvals, pauses, failures, and what did not land."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from backfill.run.progress import Progress
@@ -22,7 +23,8 @@ def list_inbox(store: JobStore, folder_of: Callable[[str], JobFolder]) -> list[I
     for job in list_ended(store, BACKFILL.name, (JobState.FAILED, JobState.SUCCEEDED), now=datetime.now(UTC)):
         verification = job.findings or {}
         if job.state is JobState.FAILED:
-            items.append(_item(job, "failure", job.finished_at, error_message(job)))
+            code = None if job.error is None else job.error.code
+            items.append(replace(_item(job, "failure", job.finished_at, error_message(job)), code=code))
         elif verification.get("state") == "incomplete":
             missing = verification.get("missing")
             said = "an unknown number of" if missing is None else f"{missing:,}"

@@ -5,10 +5,12 @@ import pytest
 
 from backfill.steer import inbox_items
 from backfill.steer.kind import BACKFILL
-from cli.status import _DOES
+from cli.backfill_view import next_command
+from cli.status import _DOES, _command_of
 from jobs import inbox_items as jobs_inbox
 from jobs.inbox_items import InboxItem
 from jobs.store import JobStore
+from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 
 
@@ -39,3 +41,31 @@ def test_a_failure_waits_for_seven_days(store: JobStore, tmp_path: Path, monkeyp
     assert (item.kind, item.id, item.since) == ("failure", job_id, store.get(job_id).finished_at)
     later = datetime.now(UTC) + timedelta(days=7, minutes=1)
     assert jobs_inbox.list_ended(store, "backfill", (JobState.FAILED,), now=later) == []
+
+
+@pytest.mark.parametrize(
+    ("code", "command"),
+    [
+        ("driver_died", "refeed backfill retry {id}"),
+        ("messages_failed", "refeed backfill dead-letters {id}"),
+        ("query_failed", "refeed backfill show {id}"),
+        (None, "refeed backfill retry {id}"),
+    ],
+)
+def test_a_failure_names_the_command_that_its_own_page_names(
+    store: JobStore, tmp_path: Path, code: str | None, command: str
+) -> None:
+    job_id = store.insert(new_job_id("bf"), "backfill", {"topic": "orders"}, actor="ann", state=JobState.PAUSED).id
+    error = None if code is None else FaultRecord(code, "It failed.")
+    store.move(job_id, JobState.FAILED, actor="ann", error=error)
+    (item,) = items(store, tmp_path)
+    named = _command_of({"kind": item.kind, "resource": item.resource, "id": item.id, "code": item.code})
+    assert named == command.format(id=job_id)
+    shown = next_command({"id": job_id, "state": "FAILED", "error": error and {"code": error.code}})
+    assert shown in {named, None}
+
+
+@pytest.mark.parametrize("kind", ["canary", "paused"])
+def test_what_is_paused_names_a_resume(kind: str) -> None:
+    item = {"kind": kind, "resource": "backfill", "id": "bf_1", "state": "PAUSED", "code": None}
+    assert _command_of(item) == "refeed backfill resume bf_1"
