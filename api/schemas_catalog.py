@@ -60,7 +60,7 @@ class TopicOut(BaseModel):
     freshness_seconds: float | None = Field(description="Age of the newest archived message.")
     messages: int | None
     stored_bytes: int | None = Field(
-        description="As compressed; shared out by rows where a file has several topics."
+        description="As compressed; an estimate where a file has several topics: its bytes are shared out by rows."
     )
     messages_per_second: float | None = Field(
         description="Archived, on average since the hour before this one began; null where nobody counts them."
