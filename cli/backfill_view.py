@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from client.reverting import find_revert_obstacle
 from model.job import JobState
 
 # A retry runs on the same selection, which these failures are about.
@@ -244,16 +245,7 @@ def _render_revert(backfill: Mapping[str, Any]) -> str:
     if reverted := backfill.get("revert"):
         at = _whole_seconds(reverted["at"])
         return f"by {reverted['by']} at {at}, {reverted['rows']:,} rows deleted from staging"
-    verification = backfill.get("verification") or {}
-    if not JobState(backfill["state"]).is_final or verification.get("state", "pending") == "pending":
-        return "once it has ended and is verified"
-    if not verification.get("published") or verification.get("landed") == 0:
-        return "nothing to revert"
-    if verification.get("landed") is None:
-        return "not possible: no staging table of the topic is known"
-    if verification.get("merged"):
-        return f"not possible: {verification['merged']:,} rows are merged"
-    return f"refeed backfill revert {backfill['id']}"
+    return find_revert_obstacle(backfill) or f"refeed backfill revert {backfill['id']}"
 
 
 def _render_limits(backfill: Mapping[str, Any]) -> str:

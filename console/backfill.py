@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from client.reverting import find_revert_obstacle
 from console.messages import PREVIEW_BYTES
 from console.rates import draw_rates
 from console.visit import Visit
@@ -33,6 +34,7 @@ def read_backfill(visit: Visit) -> dict[str, Any]:
         "rate_chart": None if rates.problem else draw_rates(rates.data),
         "verdict": compare_steps(found.data["verification"]),
         "is_over": found.data["state"] in _ENDED,
+        "revert_obstacle": find_revert_obstacle(found.data),
         "awaits_approval": _awaits_approval(found.data),
     }
     return context
@@ -67,6 +69,7 @@ def _read_list(visit: Visit, part: str, name: str, size: int, **wanted: str) -> 
     return {
         "title": f"{part.replace('-', ' ').capitalize()}: {job}",
         "id": job,
+        "found": found,
         "job": found.data,
         "listed": listed,
         "rows": () if listed.problem else listed.data[name],
