@@ -48,6 +48,7 @@ from model.errors import ApiUnavailableError, ForbiddenError, RequestRefusedErro
 
 _MAX_THREADS: Final = 16
 _SEE_OTHER: Final = 303
+_NOT_FOUND: Final = 404
 _UNAVAILABLE: Final = 503
 _KEY_REFUSED: Final = "The API does not know this key: it is wrong, has expired, or was revoked."
 _A_YEAR_SECONDS: Final = 365 * 86400
@@ -121,7 +122,10 @@ class Console:
         async def answer(request: Request) -> Response:
             visit = await self._visit(request)
             context = await self._run(lambda: page.read(visit))
-            return _html(request, visit.form_token, page.template, {**context, "visit": visit, "page": page})
+            if (missing := _find_missing(context)) is not None:
+                return _error_page(request, missing["detail"], missing["code"], _NOT_FOUND)
+            whole = {**context, "visit": visit, "page": page}
+            return _html(request, visit.form_token, page.template, whole, context.get("http_status", 200))
 
         return answer
 
@@ -355,6 +359,13 @@ def _signed_in(request: Request, opened: Mapping[str, Any], back: str) -> Respon
     response = RedirectResponse(back, _SEE_OTHER)
     _set_cookie(request, response, SESSION_COOKIE, opened["token"], seconds=None)
     return response
+
+
+def _find_missing(context: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the problem of a page about something that does not exist, of which ``found`` is the main part."""
+    found = context.get("found")
+    problem: Mapping[str, Any] | None = None if found is None else found.problem
+    return problem if problem is not None and problem.get("status") == _NOT_FOUND else None
 
 
 def _file_name(message_id: str) -> str:

@@ -25,8 +25,7 @@ _LIST: Final = "/approvals"
 
 def read_approvals(visit: Visit) -> dict[str, Any]:
     """Return what the list of approvals shows: everything that waits, or approvals in another state."""
-    state = visit.params.get("state", _WAITS)
-    state = state if state in _STATES else _WAITS
+    state = visit.choose("state", _STATES, _WAITS)
     found = visit.read(f"approvals {state}", lambda: visit.api.list_approvals(state=state, page_size=_PAGE_SIZE))
     context: dict[str, Any] = {"title": "Approvals", "state": state, "states": _STATES, "found": found}
     if found.problem is None:

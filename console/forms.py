@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
+from console.view import find_time
 from console.visit import Visit
 from model.errors import RequestRefusedError
 
@@ -57,6 +59,19 @@ def path_after(fields: Mapping[str, str], path: str) -> str:
 def form_fault(fault: str, *, status: int = 422, **details: str) -> RequestRefusedError:
     """Return the error of a form that can't be sent, in the form of a refusal by the API."""
     return RequestRefusedError(fault, detail=fault, status=status, **details)
+
+
+def read_time(params: Mapping[str, str], name: str, zone: tzinfo = UTC) -> datetime | None:
+    """Return the time that is written under ``name``, None where nothing is; without an offset it is of ``zone``.
+
+    Raises:
+        RequestRefusedError: something else is written there.
+    """
+    text = params.get(name, "").strip()
+    found = find_time(text, zone)
+    if text and found is None:
+        raise form_fault(f"{name} is no time: {text[:40]!r}. Write it as 2026-01-31T22:00:00Z.")
+    return found
 
 
 def parse_number(text: str, name: str, kind: Callable[[str], float] = float) -> float:

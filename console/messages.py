@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 
-from console.forms import form_fault
+from console.forms import form_fault, read_time
 from console.live import SIGNED_OUT, render_event
 from console.payloads import lay_out_json, render_hex
 from console.view import find_time, make_url, render, render_utc, show_time
@@ -73,9 +73,9 @@ def find_scan_range(visit: Visit) -> tuple[datetime, datetime]:
     Raises:
         RequestRefusedError: it has none.
     """
-    start, end = (find_time(visit.params.get(name)) for name in ("from", "to"))
-    if start is None or end is None:
-        raise form_fault("A search takes the times from and to.")
+    start, end = (read_time(visit.params, name) for name in ("from", "to"))
+    if start is None or end is None or start >= end:
+        raise form_fault("A search takes the times from and to, from before to.")
     return start, end
 
 

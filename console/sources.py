@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from uuid import uuid4
 
-from console.forms import Action, ActionPage, FormField, form_fault, parse_number
+from console.forms import Action, ActionPage, FormField, form_fault, parse_number, read_time
 from console.messages import PREVIEW_BYTES
-from console.view import find_time, plain_time, render_utc
+from console.view import plain_time, render_utc
 from console.visit import PagePart, Visit
 from model.principal import RUN
 
@@ -88,8 +88,12 @@ def _read_versions(visit: Visit, name: str) -> dict[str, Any]:
 
 
 def find_since(visit: Visit) -> datetime:
-    """Return from when on dead letters are counted: the URL's time, else 30 days ago."""
-    return find_time(visit.params.get("since")) or datetime.now(UTC).replace(microsecond=0) - _SINCE
+    """Return from when on dead letters are counted: the URL's time, else 30 days ago.
+
+    Raises:
+        RequestRefusedError: the URL has something else there.
+    """
+    return read_time(visit.params, "since") or datetime.now(UTC).replace(microsecond=0) - _SINCE
 
 
 def _read_letters(visit: Visit, name: str, since: datetime) -> PagePart:

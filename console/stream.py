@@ -18,12 +18,12 @@ def read_stream(visit: Visit) -> dict[str, Any]:
     if listed.problem is None:
         found = next((each for each in listed.data["streams"] if each["name"] == name), None)
         if found is None:
-            problem = {"code": "stream_not_found", "detail": f"There is no stream {name!r}.", "errors": []}
-            listed = PagePart(problem=problem)
-    context: dict[str, Any] = {"title": name, "name": name, "listed": listed, "stream": found, "is_managed": False}
+            detail = f"There is no stream {name!r}."
+            listed = PagePart(problem={"code": "stream_not_found", "detail": detail, "errors": [], "status": 404})
+    context: dict[str, Any] = {"title": name, "name": name, "found": listed, "stream": found, "is_managed": False}
     if found is None:
         return context
-    over = "day" if visit.params.get("over") == "day" else "hour"
+    over = visit.choose("over", ("hour", "day"), "hour")
     rates = visit.read(f"stream {name} rates {over}", lambda: _read_points(visit, name, over))
     context |= {"over": over, "rates": rates, "rate_chart": None if rates.problem else draw_rates(rates.data)}
     if found["generation"] is None:

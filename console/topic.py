@@ -7,10 +7,12 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from console.elsewhere import read_elsewhere
+from console.forms import form_fault, read_time
 from console.messages import FILTERS, read_messages
-from console.view import find_time, make_url, parse_time, render_utc
+from console.view import make_url, parse_time, render_utc
 from console.visit import PagePart, Visit
 from console.volumes import read_heat
+from model.errors import RequestRefusedError
 from model.principal import MESSAGES
 
 _STEPS: Final = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1), "day": timedelta(days=1)}
@@ -27,9 +29,11 @@ def read_topics(visit: Visit) -> dict[str, Any]:
 def read_topic(visit: Visit) -> dict[str, Any]:
     """Return what a topic's page shows: its histogram and, where the caller may, its messages."""
     topic = visit.path_params["topic"]
-    step = visit.params.get("step", "hour")
-    step = step if step in _STEPS else "hour"
-    start, end = find_range(visit.params, step, datetime.now(visit.zone))
+    step = visit.choose("step", tuple(_STEPS), "hour")
+    try:
+        start, end = find_range(visit.params, step, datetime.now(visit.zone))
+    except RequestRefusedError as refused:
+        return _refuse_range(visit, topic, step, refused)
     text = {"start": render_utc(start), "end": render_utc(end)}
     found = visit.read(
         f"histogram {topic} {step} {text}", lambda: visit.api.read_histogram(topic, step=step, **text)
@@ -56,6 +60,28 @@ def read_topic(visit: Visit) -> dict[str, Any]:
         "known": known[0] if known else None,
         "messages": _read_messages(visit, topic, text),
         "scan": _scan_address(visit, topic, text),
+        "filters": filters,
+    }
+
+
+def _refuse_range(visit: Visit, topic: str, step: str, refused: RequestRefusedError) -> dict[str, Any]:
+    """Return the page with what was written, and why it is no range: nothing is read."""
+    problem = {"code": "range_invalid", "errors": [], **refused.details}
+    written = {name: visit.params.get(name, "") for name in ("from", "to")}
+    filters = {name: visit.params.get(name, "") for name in FILTERS}
+    return {
+        "title": topic,
+        "http_status": problem["status"],
+        "topic": topic,
+        "step": step,
+        "steps": tuple(_STEPS),
+        "start_text": written["from"],
+        "end_text": written["to"],
+        "here": {"step": step, **written, **filters},
+        "found": PagePart(problem=problem),
+        "topics": None,
+        "messages": None,
+        "scan": None,
         "filters": filters,
     }
 
@@ -96,15 +122,20 @@ def find_range(params: Mapping[str, str], step: str, now: datetime) -> tuple[dat
 
     A time without an offset is of the zone of ``now``.
 
+    Raises:
+        RequestRefusedError: a time is none, or the range is empty.
+
     Example:
         >>> find_range({"from": "2026-01-01T00:00", "to": ""}, "hour", datetime(2026, 1, 1, 9, 30, tzinfo=UTC))[1]
         datetime.datetime(2026, 1, 1, 10, 0, tzinfo=datetime.timezone.utc)
     """
     width = _STEPS[step]
     zone = now.tzinfo or UTC
-    end = find_time(params.get("to"), zone) or _ceiling(now, width)
-    start = find_time(params.get("from"), zone) or end - _SPANS[step]
-    return (start, end) if start < end else (end - _SPANS[step], end)
+    end = read_time(params, "to", zone) or _ceiling(now, width)
+    start = read_time(params, "from", zone) or end - _SPANS[step]
+    if start >= end:
+        raise form_fault(f"from ({start.isoformat()}) does not lie before to ({end.isoformat()}).")
+    return start, end
 
 
 def draw_histogram(buckets: Sequence[Mapping[str, Any]], width: timedelta) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 from zoneinfo import ZoneInfo
@@ -91,6 +91,18 @@ class Visit:
     def may(self, scope: str) -> bool:
         """Whether the caller holds the scope."""
         return scope in self.caller["scopes"]
+
+    def choose(self, name: str, options: Sequence[str], default: str) -> str:
+        """Return which of the options the URL has under ``name``, the default where it has none.
+
+        Raises:
+            RequestRefusedError: it has something else: what a link says is never replaced by another thing.
+        """
+        chosen = self.params.get(name) or default
+        if chosen not in options:
+            detail = f"{name} is one of {', '.join(options)}, and not {chosen[:40]!r}."
+            raise RequestRefusedError(detail, detail=detail, status=422, code="parameter_invalid")
+        return chosen
 
     def read(self, what: str, call: Callable[[], Any], *, for_seconds: float = _RECENT_SECONDS) -> PagePart:
         """Return a part of the page; ``what`` names the call among those of callers with the same rights.

@@ -28,8 +28,8 @@ class HeatRow:
 
 def read_heat(visit: Visit) -> dict[str, Any]:
     """Return the heat map of all topics over the last 14 days."""
-    measure = "bytes" if visit.params.get("of") == "bytes" else "messages"
-    step = "day" if visit.params.get("by") == "day" else "hour"
+    measure = visit.choose("of", ("messages", "bytes"), "messages")
+    step = visit.choose("by", ("hour", "day"), "hour")
     found = visit.read(f"volumes {step}", lambda: visit.api.read_volumes(step=step))
     return {"volumes": found, "heat": draw_heat(found, measure), "of": measure, "by": step}
 
