@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
-from connectors.lake.lenient_json import AS_WRITTEN, Number, Pairs, looked_up
+from connectors.lake.lenient_json import AS_WRITTEN, Number, Pairs, looked_up, without_halves
 
 # (name, function, types of its parameters with blanks between, type of its result), in the engine's words
 Function = tuple[str, Callable[..., Any], str, str]
@@ -322,9 +322,18 @@ _LONG: Final = 1e15
 
 
 def json_of(text: str) -> str:
-    """Return JSON as Google keeps it: members in order of their names, of two of a name the first."""
+    """Return JSON as Google keeps it: members in order of their names, of two of a name the first.
+
+    As there, a byte order mark may stand before it, and it ends at a NUL.
+    """
+    bare = text.removeprefix("\ufeff").lstrip(" \t\n\r")
+    if without_halves(bare) != bare:
+        raise ValueError("half a surrogate pair in JSON")
     try:
-        return _canonical(AS_WRITTEN.decode(text))
+        value, end = AS_WRITTEN.raw_decode(bare)
+        if bare[end:].lstrip(" \t\n\r")[:1] not in {"", "\0"}:
+            raise ValueError("more than one value of JSON")
+        return _canonical(value)
     except RecursionError as exc:
         raise ValueError("JSON nests too deep") from exc
 
@@ -389,7 +398,7 @@ def _written(value: Any) -> str:
 
 def json_again(text: str, is_text: bool) -> str:
     """Return JSON that the engine wrote as Google writes it, a STRING of it where ``is_text``."""
-    return _rewritten(AS_WRITTEN.decode(text), quote_json_text if is_text else quote_json)
+    return _rewritten(AS_WRITTEN.decode(without_halves(text)), quote_json_text if is_text else quote_json)
 
 
 def _rewritten(value: Any, quote: Callable[[str], str]) -> str:

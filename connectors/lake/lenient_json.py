@@ -5,6 +5,7 @@ What stands behind the value at the path is never read, so a payload that was cu
 
 import json
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 
@@ -28,12 +29,27 @@ AS_WRITTEN: Final = json.JSONDecoder(
 )
 
 
-_BLANKS: Final = " \t\n\r"
+_BLANKS: Final = " \t\n\r\v\f"
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?", re.ASCII)
 _WORDS: Final = {"true": True, "false": False, "null": None}
 _PLAIN: Final = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*")}
 _ESCAPES: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _HEX: Final = {"x": re.compile("[0-9a-fA-F]{2}"), "u": re.compile("[0-9a-fA-F]{4}")}
+
+
+# An escape, both halves of a surrogate pair as one.
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL
+)
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_HALF_LENGTH: Final = len(r"\ud800")
+
+
+def without_halves(text: str) -> str:
+    """Return JSON in which an escape of half a surrogate pair is that of U+FFFD."""
+    if not _HALF.search(text):
+        return text
+    return _ESCAPE.sub(lambda match: r"\ufffd" if len(match[0]) == _HALF_LENGTH else match[0], text)
 
 
 class _FoundError(Exception):
@@ -47,9 +63,9 @@ class _Reader:
         self.found: Any = None
 
     def _peek(self) -> str:
-        while self._text[self._at : self._at + 1] in {*_BLANKS}:
+        while (char := self._text[self._at : self._at + 1]) and char in _BLANKS:
             self._at += 1
-        return self._text[self._at : self._at + 1]
+        return char
 
     def _take(self, char: str) -> bool:
         is_next = self._peek() == char
@@ -59,7 +75,7 @@ class _Reader:
     def read(self, steps: tuple[str, ...] | None) -> Any:
         """Return the next value; ``steps`` lead from it to what is sought, None where nothing is."""
         value = self._value(steps)
-        if steps == () and value is not None:
+        if steps == ():
             self.found = value
             raise _FoundError
         return value
@@ -157,13 +173,23 @@ def sought(text: str, steps: tuple[str, ...]) -> Any:
 
 def looked_up(text: str, path: str) -> Any:
     """Return what stands at ``path`` (JSON, names and numbers) of a text, which may go on after it."""
-    steps = tuple(map(str, json.loads(path)))
+    steps, text = _steps(path), without_halves(text)
     try:
-        return _below(AS_WRITTEN.raw_decode(text.lstrip(" \t\n\r"))[0], steps)
+        value = AS_WRITTEN.raw_decode(text.lstrip(_BLANKS))[0]
     except RecursionError:
         return None
     except ValueError:
         return sought(text, steps)
+    found = _below(value, steps)
+    return None if found is _MISSING else found
+
+
+@lru_cache(256)
+def _steps(path: str) -> tuple[str, ...]:
+    return tuple(map(str, json.loads(path)))
+
+
+_MISSING: Final = object()
 
 
 def _below(value: Any, steps: tuple[str, ...]) -> Any:
@@ -171,7 +197,7 @@ def _below(value: Any, steps: tuple[str, ...]) -> Any:
         return value
     if isinstance(value, Pairs):
         below = (_below(member, steps[1:]) for name, member in value if name == steps[0])
-        return next((member for member in below if member is not None), None)
+        return next((member for member in below if member is not _MISSING), _MISSING)
     if isinstance(value, list) and steps[0].isdigit() and int(steps[0]) < len(value):
         return _below(value[int(steps[0])], steps[1:])
-    return None
+    return _MISSING

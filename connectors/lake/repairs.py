@@ -281,7 +281,7 @@ def initcap(text: str, delimiters: str | None) -> str:
 
 # Python takes these for blanks, Unicode does not.
 _SEPARATORS: Final = "\x1c\x1d\x1e\x1f"
-_DELIMITERS: Final = frozenset('[](){}/|<>!?@"^#$&~_,.:;*%+-')
+_DELIMITERS: Final = frozenset('[](){}/|\\<>!?@"^#$&~_,.:;*%+-')
 
 
 def text_of_points(points: Sequence[int | None]) -> str | None:

@@ -45,13 +45,37 @@ def parse_json_path(text: str) -> tuple[str | int, ...]:
     return tuple(steps)
 
 
-# What the engine takes for numbers and Google does not, or writes in another way: NaN, Infinity, -0.
-_ODD: Final = r"(?:^|[:,\[\s])(?:-0|-?[nN][aA]|-?[iI][nN])"
+# What the engine takes for numbers and Google does not, or writes in another way: NaN, Infinity, -0. It fails for
+# half a surrogate pair, which is an escape of a surrogate that is left when the pairs are taken out.
+_ODD: Final = r"(?:^|[:,\[\s])(?:-0|-?[nN][aA]|-?[iI][nN])|\\u[dD][89a-fA-F]"
+_PAIRS: Final = r"(?:^|[^\\])(?:\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})+"
+# A letter, a digit, - or _ that is written as an escape.
+_ESCAPED_NAME: Final = r"\\u00(?:[4-7]|3[0-9]|2[dD])"
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z0-9_\-]+")
 
 
 def _valid(text: str) -> str:
     """Return a text where it is JSON that both engines read alike, else NULL."""
-    return f"CASE WHEN json_valid({text}) AND NOT regexp_matches({text}, '{_ODD}') THEN {text} END"
+    without_pairs = f"regexp_replace({text}, '{_PAIRS}', '.', 'g')"
+    odd = (
+        f"CASE WHEN regexp_matches({text}, '{_ODD}') THEN regexp_matches({without_pairs}, '{_ODD}') ELSE FALSE END"
+    )
+    return f"CASE WHEN json_valid({text}) AND NOT ({odd}) THEN {text} END"
+
+
+def _again_by_name(text: str, args: Sequence[Value]) -> str | None:
+    """Return whether a text may have two members of a name on the path, of which a later one may lead on.
+
+    None where no such name is on the path.
+    """
+    path = args[1].constant if len(args) > 1 else "$"
+    names = [step for step in parse_json_path(str(path))[:-1] if isinstance(step, str)]
+    if not names:
+        return None
+    plain = all(map(_PLAIN_NAME.fullmatch, names))
+    escaped = f"regexp_matches({text}, '{_ESCAPED_NAME}')" if plain else f"contains({text}, '\\u')"
+    twice = [f'{text} LIKE \'%"{name}"%"{name}"%\'' for name in names if "%" not in name and "'" not in name]
+    return f"({' OR '.join([*twice, escaped if len(twice) == len(names) else 'TRUE'])})"
 
 
 # What the engine writes in another way than Google: numbers with a fraction or an exponent, control characters,
@@ -116,8 +140,10 @@ def _value(*, is_legacy: bool = False) -> Render:
         is_json = args[0].type.name == "JSON"
         ours = f"refeed_json_value({f'CAST({text} AS VARCHAR)' if is_json else text}, {steps})"
         valid = text if is_json else _valid(text)
-        missing = f"WHEN json_type({valid}, {path}) IS NULL THEN {ours} " if _counts(args) else ""
         kind = f"json_type({valid}, {path})"
+        again = None if is_json else _again_by_name(text, args)
+        missing = f"WHEN {kind} IS NULL AND {again} THEN {ours} " if again else ""
+        missing = f"WHEN {kind} IS NULL THEN {ours} " if _counts(args) else missing
         native = f"CASE {missing}WHEN {kind} IN ('OBJECT', 'ARRAY') THEN NULL "
         native += f"WHEN {kind} = 'DOUBLE' THEN {ours} ELSE json_extract_string({valid}, {path}) END"
         return native if is_json else f"CASE WHEN {valid} IS NOT NULL THEN {native} ELSE {ours} END"
@@ -135,7 +161,9 @@ def _query(*, is_legacy: bool = False) -> Render:
             return inside(found)
         valid = _valid(text)
         found = f"CAST(json_extract({valid}, {path}) AS VARCHAR)"
-        is_missing = f"{found} IS NOT NULL AND " if _counts(args) else ""
+        again = _again_by_name(text, args)
+        is_missing = f"({found} IS NOT NULL OR NOT {again}) AND " if again else ""
+        is_missing = f"{found} IS NOT NULL AND " if _counts(args) else is_missing
         odd = f"coalesce(regexp_matches({found}, '{_OTHERWISE}'), FALSE)"
         plain = f"{is_missing}{valid} IS NOT NULL AND NOT {odd}"
         # JSON null is SQL's NULL for strings, and stays JSON null for JSON.

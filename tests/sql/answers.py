@@ -143,6 +143,16 @@ class Lake:
                 yield from zip(together, (row[0] for row in found), strict=True)
             yield from ((case, self._rows(query, [case], kinds)) for case in alone)
 
+    def column(self, body: str, kind: str, literals: Sequence[str]) -> list[str]:
+        """Return the answers to an expression over a column ``c0``, in one query; "error" alone where it fails."""
+        cases = [grid.Case(body, text, body, (text,), (kind,)) for text in literals]
+        policy = replace(FREE, extra_tables=("ops.grid",), schemas=(TableSchema("ops.grid", (("c0", kind),)),))
+        query = self._judged(f"SELECT {body} FROM ops.grid", policy)
+        if isinstance(query, str):
+            return [query]
+        found = self._table(query, cases, (kind,))
+        return ["error"] if found is None else [row[0] for row in found]
+
     def _values(self, cases: list[grid.Case], kinds: tuple[str, ...]) -> str:
         """Return the table of the cases' values for the lake."""
         rows = ", ".join(f"({', '.join(map(self._value, case.columns))})" for case in cases)
