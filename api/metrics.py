@@ -1,6 +1,7 @@
 """Figures for Prometheus: jobs by state, what backfills have published, streams, and what was answered."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, generate_latest
@@ -31,6 +32,7 @@ class Metrics:
             registry=self._registry,
         )
         self._registry.register(_Jobs(lambda: store().count_jobs(("published", "failed"))))
+        self._registry.register(_Failures(lambda: store().find_last_failures()))
         self._registry.register(StreamFigures(streams))
 
     def count(self, operation: str, status: int) -> None:
@@ -86,3 +88,18 @@ class _Jobs(ScrapedCollector[Sequence[JobCount]]):
             published.add_metric([kind], sum(count.sums["published"] for count in of_kind.values()))
             failed.add_metric([kind], sum(count.sums["failed"] for count in of_kind.values()))
         yield from (jobs, published, failed)
+
+
+class _Failures(ScrapedCollector[Mapping[str, datetime]]):
+    """When jobs failed: a count of the failed ones falls with each that is tried again, and hides the next one."""
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the figure."""
+        found = GaugeMetricFamily(
+            "refeed_job_last_failure_timestamp_seconds",
+            "When the newest job that is FAILED ended, by kind.",
+            labels=["kind"],
+        )
+        for kind, at in sorted(self.read().items()):
+            found.add_metric([kind], at.timestamp())
+        yield found

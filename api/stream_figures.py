@@ -17,6 +17,7 @@ from model.stream_record import StreamState
 # and asks Pub/Sub about every stream.
 _KEEP_SECONDS: Final = 5.0
 _DOWN: Final = ENDED | {StreamState.NOT_REPORTING}
+_ENDED_ON_PURPOSE: Final = ENDED - {StreamState.FAILED}
 Read = TypeVar("Read")
 
 
@@ -50,6 +51,11 @@ FIGURES: Final = (
         "refeed_stream_up",
         "1 while the stream reports and has not ended, else 0.",
         lambda stream: float(stream.state not in _DOWN),
+    ),
+    _Figure(
+        "refeed_stream_wanted",
+        "0 once somebody has drained or cancelled the stream, else 1.",
+        lambda stream: float(stream.state not in _ENDED_ON_PURPOSE),
     ),
     _Figure(
         "refeed_stream_report_age_seconds",

@@ -137,3 +137,12 @@ def test_every_price_names_its_source() -> None:
     rows = [row for row in section.splitlines() if row.startswith("| ") and re.search(r"\| [\d.]+ ", row)]
     assert len(rows) == len(PRICES)
     assert all("https://cloud.google.com/" in row for row in rows)
+
+
+def test_what_pubsub_keeps_is_as_large_and_as_dear_as_the_page_says() -> None:
+    day = ASSUMED["messages a second"] * DAY * ASSUMED["bytes of a message in Pub/Sub"] / GIB
+    # It grows from nothing to seven days' messages.
+    usd = 7 * day / 2 * PRICES["Pub/Sub storage"] * 7 / ASSUMED["days of a month"]
+    said = re.search(r"example are ([\d,]+) GiB.*?ends with ([\d,]+) GiB and costs about\s+([\d,]+) USD", PAGE)
+    assert said is not None
+    assert [int(number.replace(",", "")) for number in said.groups()] == [round(day), round(7 * day), round(usd)]

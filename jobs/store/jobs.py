@@ -175,6 +175,13 @@ class Jobs:
                 for row in connection.execute(query.group_by(JOBS.c.kind, JOBS.c.state))
             ]
 
+    def find_last_failures(self) -> dict[str, datetime]:
+        """Return when the newest FAILED job of each kind ended; a kind without one is left out."""
+        newest = sa.func.max(JOBS.c.finished_at, type_=JOBS.c.finished_at.type).label("newest")
+        query = sa.select(JOBS.c.kind, newest).where(JOBS.c.state == JobState.FAILED).group_by(JOBS.c.kind)
+        with self._database.read() as connection:
+            return {row.kind: row.newest for row in connection.execute(query) if row.newest is not None}
+
     def list_active(self, kind: str | None = None) -> list[Job]:
         """Return every job of a kind, or of all kinds, that is not at its end, oldest first."""
         with self._database.read() as connection:

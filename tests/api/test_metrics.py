@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from api.metrics import Metrics
 from backfill.run.progress import Progress
 from jobs.store import open_store
+from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 from model.principal import ADMIN
 
@@ -63,4 +64,25 @@ def test_jobs_are_counted_by_kind_and_state_and_not_with_every_call(tmp_path: Pa
     # Whoever asks again at once costs the store nothing.
     store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
     assert parse(metrics.render())["refeed_jobs", "backfill", "PENDING"] == 1
+    store.close()
+
+
+def test_the_newest_failure_of_each_kind_has_its_time_until_it_is_tried_again(tmp_path: Path) -> None:
+    store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}")
+    store.insert(new_job_id("mg"), "merge", {}, actor="ann")
+    times = []
+    for _ in range(2):
+        job = store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
+        failed = store.move(job.id, JobState.FAILED, actor="refeed", error=FaultRecord("x", "X."))
+        assert failed.finished_at is not None
+        times.append(failed.finished_at)
+
+    def newest() -> dict[tuple[str, ...], float]:
+        figures = parse(Metrics(lambda: store, list).render())
+        return {key: value for key, value in figures.items() if key[0].startswith("refeed_job_last_failure")}
+
+    name = "refeed_job_last_failure_timestamp_seconds"
+    assert newest() == {(name, "backfill"): times[1].timestamp()}
+    store.move(job.id, JobState.PENDING, actor="ann")
+    assert newest() == {(name, "backfill"): times[0].timestamp()}
     store.close()

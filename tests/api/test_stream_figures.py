@@ -66,6 +66,8 @@ def test_what_nobody_knows_is_absent_and_what_was_counted_is_0() -> None:
     assert figures == {
         ("refeed_stream_up", "silent"): 0,
         ("refeed_stream_up", "new"): 1,
+        ("refeed_stream_wanted", "silent"): 1,
+        ("refeed_stream_wanted", "new"): 1,
         ("refeed_stream_messages_total", "new"): 0,
     }
 
@@ -75,13 +77,24 @@ def test_streams_that_ended_or_are_silent_are_down() -> None:
         assert parse(render(stream("backup", state=state)))["refeed_stream_up", "backup"] == is_up
 
 
+def test_streams_that_somebody_ended_are_not_wanted() -> None:
+    for state, is_wanted in {"RUNNING": 1, "DRAINING": 1, "DRAINED": 0, "CANCELLED": 0, "FAILED": 1}.items():
+        assert parse(render(stream("backup", state=state)))["refeed_stream_wanted", "backup"] == is_wanted
+
+
 @pytest.mark.parametrize("state", ["DRAINED", "FAILED", "NOT_REPORTING"])
 def test_a_group_that_left_the_registry_keeps_no_alarm_ringing(state: str) -> None:
     gone = stream("pipeline-a", state=state, is_retired=True, totals={"messages": 5}, seconds_since_report=1e6)
     unknown = stream("pipeline-b", state=state, is_retired=None)
-    assert parse(render(gone, unknown)) == {("refeed_stream_up", "pipeline-b"): 0}
+    assert parse(render(gone, unknown)) == {
+        ("refeed_stream_up", "pipeline-b"): 0,
+        ("refeed_stream_wanted", "pipeline-b"): 0 if state == "DRAINED" else 1,
+    }
     still = stream("pipeline-a", state="DRAINING", is_retired=True)
-    assert parse(render(still)) == {("refeed_stream_up", "pipeline-a"): 1}
+    assert parse(render(still)) == {
+        ("refeed_stream_up", "pipeline-a"): 1,
+        ("refeed_stream_wanted", "pipeline-a"): 1,
+    }
 
 
 def test_the_api_has_the_figures_and_the_problems_of_streams_in_other_pods(start_api: Callable[..., Any]) -> None:

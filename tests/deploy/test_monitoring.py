@@ -16,6 +16,7 @@ from api.metrics import Metrics
 from api.stream_figures import FIGURES
 from inventory.streams import StreamInfo
 from jobs.store import JobStore
+from model.fault import FaultRecord
 from model.job import JobState, new_job_id
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,7 +45,8 @@ def expressions() -> Iterator[str]:
 def catalogue(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The labels of every series that /metrics can have, as it renders them."""
     store = JobStore(tmp_path_factory.mktemp("store") / "jobs.db")
-    store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
+    job = store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
+    store.move(job.id, JobState.FAILED, actor="refeed", error=FaultRecord("x", "X."))
     names = [figure.name.removeprefix("refeed_stream_") for figure in FIGURES]
     fields: dict[str, Any] = dict.fromkeys(StreamInfo.__dataclass_fields__)
     numbers = ("seconds_since_report", "over_seconds", "lag_seconds", "backlog_messages", "batch_seconds")
@@ -120,5 +122,15 @@ def test_panels_have_places_and_numbers_of_their_own() -> None:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
 def test_promtool_reads_the_rules() -> None:
     command = ["promtool", "check", "rules", str(FOLDER / "alerts.yaml")]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+def test_the_rules_ring_when_they_should_and_only_then(tmp_path: Path) -> None:
+    situations = (Path(__file__).parent / "alerts_test.yaml").read_text()
+    path = tmp_path / "alerts_test.yaml"
+    path.write_text(situations.replace("ALERTS]", f"{FOLDER / 'alerts.yaml'}]", 1))
+    command = ["promtool", "test", "rules", str(path)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
