@@ -35,6 +35,7 @@ _log = structlog.get_logger(__name__)
 _REQUESTS: Final = 8
 # A scheduled snapshot that failed is tried again after this time.
 _RETRY_FAILED: Final = timedelta(minutes=10)
+_AHEAD: Final = timedelta(hours=1)
 
 # Lets no commit begin while the block runs. It raises SnapshotRefusedError when the stream does not pause in time.
 Pause = Callable[[], AbstractContextManager[object]]
@@ -251,13 +252,17 @@ def find_overdue(snapshots: Sequence[SnapshotRecord], *, every: timedelta, now: 
     """Whether a stream's newest snapshot is older than ``every``; one that failed counts for some minutes."""
     for each in snapshots:
         waits = min(every, _RETRY_FAILED) if each.state is SnapshotState.FAILED else every
-        if each.state is not SnapshotState.DELETING and now - each.created_at < waits:
+        if each.state is not SnapshotState.DELETING and not _is_ahead(each, now) and now - each.created_at < waits:
             return False
     return True
 
 
-def find_surplus(snapshots: Sequence[SnapshotRecord], *, keep: int) -> list[SnapshotRecord]:
+def find_surplus(
+    snapshots: Sequence[SnapshotRecord], *, keep: int, now: datetime | None = None
+) -> list[SnapshotRecord]:
     """Return which of a stream's ``snapshots`` retention deletes: scheduled ones, but for the ``keep`` newest.
+
+    Those of the future, which a clock that was ahead has made, are older than all others ``now``.
 
     What people asked for is never among them, and neither is the newest COMPLETED one of all.
 
@@ -267,8 +272,13 @@ def find_surplus(snapshots: Sequence[SnapshotRecord], *, keep: int) -> list[Snap
     """
     whole = sorted(
         (each for each in snapshots if each.state is SnapshotState.COMPLETED),
-        key=lambda each: each.id,
+        key=lambda each: (now is None or not _is_ahead(each, now), each.id),
         reverse=True,
     )
     scheduled = [each for each in whole if each.reason is SnapshotReason.SCHEDULED]
     return [each for each in scheduled[max(keep, 1) :] if each is not whole[0]]
+
+
+def _is_ahead(snapshot: SnapshotRecord, now: datetime) -> bool:
+    """Whether a clock that was ahead has made it: machines' clocks differ by less."""
+    return snapshot.created_at - now > _AHEAD

@@ -120,13 +120,14 @@ class SnapshotWork:
             return
         stream = record.name
         made = self._store.list_snapshots(stream=stream)
-        if find_overdue(made, every=self._every, now=datetime.now(UTC)):
+        now = datetime.now(UTC)
+        if find_overdue(made, every=self._every, now=now):
             # A stream that is to end has none.
             with suppress(StreamStateError):
                 self._store.create_snapshot(
                     stream, with_source=True, actor=_ACTOR, reason=SnapshotReason.SCHEDULED
                 )
-        for each in find_surplus(made, keep=self._keep):
+        for each in find_surplus(made, keep=self._keep, now=now):
             # One that a stream is put back to stays, and another may be gone by now.
             with suppress(StreamStateError, StreamSnapshotNotFoundError):
                 self._store.delete_snapshot(each.id)

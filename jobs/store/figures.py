@@ -13,6 +13,8 @@ from jobs.store.tables import FIGURES
 
 KEEP_MINUTES: Final = timedelta(hours=24)
 KEEP_HOURS: Final = timedelta(days=30)
+# Figures of a later time are of a clock that was ahead.
+_AHEAD: Final = timedelta(hours=2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +57,10 @@ class FigureHistory:
             if rows:
                 connection.execute(FIGURES.insert(), rows)
             is_old = sa.and_(FIGURES.c.at < minute - KEEP_MINUTES, FIGURES.c.is_hourly.is_(False))
-            connection.execute(FIGURES.delete().where(sa.or_(is_old, FIGURES.c.at < minute - KEEP_HOURS)))
+            is_ahead = FIGURES.c.at > minute + _AHEAD
+            connection.execute(
+                FIGURES.delete().where(sa.or_(is_old, FIGURES.c.at < minute - KEEP_HOURS, is_ahead))
+            )
 
     def list_figures(self, subjects: Collection[str], since: datetime) -> dict[str, list[FigurePoint]]:
         """Return the points of each subject from ``since`` on, oldest first; no key for a subject without any."""

@@ -15,6 +15,7 @@ from jobs.store.lists import behind, complete_order, matches, order_by
 from jobs.store.records import EVERY_JOB, Idempotency, Job, JobCount, JobFilter, SortOrder
 from jobs.store.rows import key_columns, read_row, scoped_key
 from jobs.store.tables import CREATES, EVENTS, JOBS
+from jobs.store.waits import is_over
 from model.errors import (
     IdempotencyInProgressError,
     IdempotencyKeyReusedError,
@@ -383,7 +384,7 @@ def _find_created(
         return made
     key = scoped_key(idempotency, actor)
     held = connection.execute(sa.select(CREATES).where(CREATES.c.key == key)).first()
-    if held is not None and held.attempt != idempotency.attempt and held.held_until > now:
+    if held is not None and held.attempt != idempotency.attempt and not is_over(held.held_until, now):
         if held.fingerprint != idempotency.fingerprint:
             raise IdempotencyKeyReusedError
         raise IdempotencyInProgressError

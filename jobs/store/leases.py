@@ -12,6 +12,7 @@ from jobs.store.database import Database
 from jobs.store.job_rows import JOB_RECORDS, append_move, check_owner, check_state, check_version
 from jobs.store.records import Job
 from jobs.store.tables import JOBS
+from jobs.store.waits import has_passed
 from model.job import ACTIVE_STATES, JobState
 
 # Named one by one, so that the index by state is used: most jobs in a store have ended.
@@ -143,7 +144,7 @@ def count_busy(connection: Connection, kind: str, now: datetime) -> int:
 
 
 def _is_free(now: datetime) -> ColumnElement[bool]:
-    return sa.or_(JOBS.c.lease_owner.is_(None), JOBS.c.lease_until < now)
+    return sa.or_(JOBS.c.lease_owner.is_(None), has_passed(JOBS.c.lease_until, now))
 
 
 def _claimable(kind: str, now: datetime) -> list[ColumnElement[bool]]:
@@ -152,13 +153,13 @@ def _claimable(kind: str, now: datetime) -> list[ColumnElement[bool]]:
         JOBS.c.state == JobState.PENDING.value,
         _is_free(now),
         JOBS.c.awaits_approval.is_(False),
-        sa.or_(JOBS.c.not_before.is_(None), JOBS.c.not_before <= now),
+        sa.or_(JOBS.c.not_before.is_(None), has_passed(JOBS.c.not_before, now)),
     ]
 
 
 def _busy_by_caller(connection: Connection, kind: str, now: datetime) -> dict[str, int]:
     """Return how many jobs of each caller run, or start because somebody holds them."""
-    starting = sa.and_(JOBS.c.lease_owner.is_not(None), JOBS.c.lease_until >= now)
+    starting = sa.not_(_is_free(now))
     query = sa.select(JOBS.c.created_by).where(
         JOBS.c.kind == kind,
         JOBS.c.state.in_([*_BUSY, JobState.PENDING.value]),

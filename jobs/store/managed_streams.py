@@ -23,6 +23,7 @@ from jobs.store.stream_rows import (
 from jobs.store.stream_snapshots import check_snapshot, end_restores, insert_restore
 from jobs.store.stream_updates import abandon_update, check_not_rolling_out, check_not_updating
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
+from jobs.store.waits import has_passed
 from model.errors import (
     IdempotencyKeyReusedError,
     LeaseLostError,
@@ -258,7 +259,7 @@ class ManagedStreams:
             room = limit - connection.execute(held).scalar_one()
             if room <= 0:
                 return []
-            is_free = sa.or_(columns.agent.is_(None), columns.agent_until < now)
+            is_free = sa.or_(columns.agent.is_(None), has_passed(columns.agent_until, now))
             query = (
                 sa.select(columns.name)
                 .where(columns.state.not_in(_ENDED), is_free, columns.agent.is_distinct_from(agent))

@@ -12,11 +12,14 @@ from jobs.store.events import JobEventType
 from jobs.store.job_rows import JOB_RECORDS, append_event
 from jobs.store.records import Job
 from jobs.store.tables import JOBS, WEBHOOKS
+from jobs.store.waits import has_passed
 
 # What could not be told within a day is not told any more.
 _TELL_SECONDS: Final = 86_400
 _FIRST_WAIT_SECONDS: Final = 10.0
 _LONGEST_WAIT_SECONDS: Final = 3600.0
+# What was published is verified again until two days after its end, and waits for less than that.
+_LONGEST_VERIFY: Final = timedelta(days=2)
 
 
 class WebhookOutbox:
@@ -30,9 +33,10 @@ class WebhookOutbox:
             found: datetime | None = connection.scalar(
                 sa.select(WEBHOOKS.c.since).where(WEBHOOKS.c.digest == digest)
             )
-            if found is not None:
-                return found
             now = datetime.now(UTC)
+            if found is not None:
+                # A clock that was ahead would have nothing told for years.
+                return min(found, now)
             connection.execute(WEBHOOKS.insert().values(digest=digest, since=now))
             return now
 
@@ -49,7 +53,7 @@ class WebhookOutbox:
             conditions = [
                 JOBS.c.notified_at.is_(None),
                 JOBS.c.news_at > (earliest if since is None else max(earliest, since)),
-                sa.or_(JOBS.c.notify_after.is_(None), JOBS.c.notify_after <= now),
+                sa.or_(JOBS.c.notify_after.is_(None), has_passed(JOBS.c.notify_after, now)),
             ]
             held = {"notify_after": now + timedelta(seconds=hold_seconds)}
             return _hold(connection, kind, limit, JOBS.c.news_at, conditions, held)
@@ -80,7 +84,8 @@ class WebhookOutbox:
         with self._database.write() as connection:
             now = self._database.now(connection)
             held = {"verify_after": now + timedelta(seconds=hold_seconds)}
-            return _hold(connection, kind, limit, JOBS.c.verify_after, [JOBS.c.verify_after <= now], held)
+            is_due = has_passed(JOBS.c.verify_after, now, _LONGEST_VERIFY)
+            return _hold(connection, kind, limit, JOBS.c.verify_after, [is_due], held)
 
     def set_verification(
         self, job_id: str, verdict: dict[str, Any], *, actor: str, epoch: int, again_seconds: float | None

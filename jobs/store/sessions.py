@@ -9,6 +9,7 @@ from jobs.store.database import Database
 from jobs.store.records import ApiKey, KeySession, UserSession
 from jobs.store.rows import read_row
 from jobs.store.tables import KEYS, SESSIONS, USED_SIGN_INS, USER_SESSIONS
+from jobs.store.waits import has_passed
 
 
 class Sessions:
@@ -60,7 +61,7 @@ class UserSessions:
     def claim_renewal(self, session: UserSession, *, now: datetime, until: datetime) -> bool:
         """Return whether the caller alone may renew this revision, until then."""
         columns = USER_SESSIONS.c
-        is_free = sa.or_(columns.renewing_until.is_(None), columns.renewing_until < now)
+        is_free = sa.or_(columns.renewing_until.is_(None), has_passed(columns.renewing_until, now))
         wanted = sa.and_(columns.digest == session.digest, columns.revision == session.revision, is_free)
         with self._database.write() as connection:
             return (

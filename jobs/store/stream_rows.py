@@ -9,6 +9,7 @@ from sqlalchemy.engine import Connection, Row
 
 from jobs.store.rows import read_row
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
+from jobs.store.waits import is_over
 from model.errors import StreamChangedError, StreamNotFoundError, StreamStateError
 from model.stream_record import StreamEventType, StreamRecord
 
@@ -50,7 +51,7 @@ def record_of(row: Row[Any], now: datetime) -> StreamRecord:
     return read_row(
         StreamRecord,
         row,
-        is_held=row.agent_until is not None and row.agent_until >= now,
+        is_held=row.agent_until is not None and not is_over(row.agent_until, now),
         launched_by=row.launched_by or row.created_by,
         launched_at=row.launched_at or row.created_at,
     )

@@ -10,6 +10,7 @@ from sqlalchemy.engine import Connection, Row
 from jobs.store.database import Database
 from jobs.store.rows import read_row
 from jobs.store.tables import AUDIT, MANIFEST_UPLOADS, MANIFESTS, UPLOAD_SOURCES
+from jobs.store.waits import is_over
 from model.errors import LeaseLostError
 from model.manifest_upload import ManifestUpload, UploadSource
 from model.principal import Principal
@@ -42,7 +43,7 @@ class Uploads:
                 connection.execute(UPLOAD_SOURCES.insert().values(source=source, **values))
                 return True
             other = None if row.lease_owner == holder else row.lease_owner
-            if other is not None and row.lease_until > now and not is_dead(other):
+            if other is not None and not is_over(row.lease_until, now) and not is_dead(other):
                 return False
             connection.execute(UPLOAD_SOURCES.update().where(UPLOAD_SOURCES.c.source == source).values(**values))
             return True

@@ -346,3 +346,13 @@ def test_a_snapshot_is_failed_before_anything_of_it_is_deleted_and_the_rest_goes
     assert taker.clear(failed)
     assert (names(open_pubsub), folders(tmp_path), store.list_unfinished_snapshots()) == ([], [], [])
     assert store.get_snapshot(asked.id) == replace(failed, place=None)
+
+
+def test_snapshots_that_a_clock_that_was_ahead_has_made_keep_no_others_from_being_made_or_kept() -> None:
+    now, ahead = NOW + timedelta(hours=9), 24 * 3652
+    future = [record(ahead + number, SnapshotReason.SCHEDULED) for number in range(3)]
+    young = [record(number, SnapshotReason.SCHEDULED) for number in (8, 9)]
+    assert find_overdue(future, every=timedelta(days=1), now=now)
+    assert not find_overdue([*future, *young], every=timedelta(days=1), now=now)
+    # Their ids have the time of that clock too.
+    assert find_surplus([*future, *young], keep=2, now=now) == sorted(future, key=lambda each: each.id)[::-1]
