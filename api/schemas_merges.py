@@ -16,6 +16,7 @@ _EXAMPLE_SOURCE: Final[dict[str, Any]] = {
     "until": "2026-01-03T00:15:02Z",
     "changed": 12_000,
     "newer": 11_998,
+    "without_key": 3,
     "partitions": ["2026-01-01", "2026-01-02", None],
     "rows_before": 80_000,
     "rows_after": 91_000,
@@ -32,7 +33,7 @@ _EXAMPLE_MERGE: Final[dict[str, Any]] = {
     "created_at": "2026-01-03T00:15:00Z",
     "started_at": "2026-01-03T00:15:01Z",
     "finished_at": "2026-01-03T00:15:09Z",
-    "progress": {"sources": 1, "merged": 1, "failed": 0, "changed": 12_000, "newer": 11_998},
+    "progress": {"sources": 1, "merged": 1, "failed": 0, "changed": 12_000, "newer": 11_998, "without_key": 3},
     "sources": [_EXAMPLE_SOURCE],
     "restarts": 0,
     "error": None,
@@ -63,6 +64,7 @@ class MergedSource(BaseModel):
     until: datetime | None = Field(description="Up to when staging is in reporting.")
     changed: int = Field(description="Keys that staging had.")
     newer: int = Field(description="Those of them that changed reporting.")
+    without_key: int = Field(description="Keys staged that are null as a whole: each row is kept, by its message.")
     partitions: list[str | None] = Field(description="Days that changed; null is that of entities without one.")
     rows_before: int = Field(description="In these partitions.")
     rows_after: int = Field(description="In these partitions.")
@@ -78,6 +80,7 @@ class MergeProgress(BaseModel):
     failed: int
     changed: int
     newer: int
+    without_key: int
 
 
 class MergeOut(BaseModel):

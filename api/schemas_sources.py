@@ -51,6 +51,7 @@ class SourceMerged(BaseModel):
     until: datetime | None = Field(description="Up to when staging is in reporting.")
     changed: int = Field(description="Keys that staging had.")
     newer: int = Field(description="Those of them that changed reporting.")
+    without_key: int = Field(description="Keys staged that are null as a whole: each row is kept, by its message.")
     rows_before: int = Field(description="In the partitions that changed.")
     rows_after: int
     error: MergeError | None

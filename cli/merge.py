@@ -48,6 +48,9 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
     ]
     yield from render_table([_COLUMNS[0], "state", *_COLUMNS[1:]], rows)
     for each in found["sources"]:
+        # A merge of an earlier Refeed did not count them.
+        if each.get("without_key"):
+            yield f"  {_rows_without_key(each['source'], each['without_key'])}"
         if each["error"]:
             yield f"  {each['source']}  {each['error']['code']}: {each['error']['message']}"
     if found["error"] and not any(each["error"] for each in found["sources"]):
@@ -102,7 +105,8 @@ def merge(
             except RefeedError as exc:
                 failed[found.name] = exc
     rows = [[r.source, str(r.changed), str(r.newer), str(len(r.partitions))] for r in reports]
-    note = ["nothing was changed"] if wanted.is_dry_run else []
+    note = [_rows_without_key(r.source, r.without_key) for r in reports if r.without_key]
+    note += ["nothing was changed"] if wanted.is_dry_run else []
     print_found(
         [_to_json(report) for report in reports], lambda _: render_table(_COLUMNS, rows) + note, as_json=as_json
     )
@@ -174,6 +178,10 @@ def _audit_lines(found: Mapping[str, Any]) -> list[str]:
         for night in found["nights"]
     ]
     return render_table(["ended (UTC)", "source", "state", "keys", "newer", "rows", "failed audits"], rows)
+
+
+def _rows_without_key(source: str, count: int) -> str:
+    return f"{source}: {count:,} without a key, each kept by its message"
 
 
 def _together(failed: Mapping[str, RefeedError], count: int) -> RefeedError:

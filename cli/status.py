@@ -118,7 +118,8 @@ def _backfill_cells(found: Mapping[str, Any]) -> list[str]:
 
 
 def _merge_cells(found: Mapping[str, Any]) -> list[str]:
-    return [str(found["progress"]["merged"]), str(found["progress"]["sources"])]
+    progress = found["progress"]
+    return [str(progress["merged"]), str(progress["sources"]), render_count(progress.get("without_key", 0))]
 
 
 def _compaction_cells(found: Mapping[str, Any]) -> list[str]:
@@ -127,7 +128,7 @@ def _compaction_cells(found: Mapping[str, Any]) -> list[str]:
 
 _JOBS: Final = (
     ("backfill", ("published", "of", "messages/s", "left"), _backfill_cells),
-    ("merge", ("merged", "of sources"), _merge_cells),
+    ("merge", ("merged", "of sources", "rows without key"), _merge_cells),
     ("compaction", ("compacted", "of tables"), _compaction_cells),
 )
 

@@ -236,7 +236,8 @@ def _render_findings(counts: Mapping[str, int], most: int | None) -> dict[str, A
 
 
 def _render_merged(line: Mapping[str, Any]) -> dict[str, Any]:
-    names = ("merge_id", "state", "until", "changed", "newer", "rows_before", "rows_after", "error")
+    counts = ("changed", "newer", "without_key", "rows_before", "rows_after")
+    names = ("merge_id", "state", "until", *counts, "error")
     finished_at = line["finished_at"]
     return {"finished_at": render_moment(finished_at), **{name: line[name] for name in names}}
 

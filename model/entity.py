@@ -23,6 +23,9 @@ _NESTED_TYPES: Final = ("RECORD", "JSON")
 # Which message a row is of, which replay of it, and when it was written: by these a replay finds what it repairs.
 REPLAY_COLUMNS: Final = ("_topic", "_message_id", "_backfill_id", "_backfill_row", "ingest_time")
 
+# What tells rows without a key apart: their message, and which part of one that a replay has split.
+MESSAGE_COLUMNS: Final = ("_topic", "_message_id", "_backfill_row")
+
 # After dedup_order and the event time: a message's own time and id, whenever it was replayed, then when its row
 # was written, so that a row that repaired code made again wins over the row that it repairs.
 LAST_ORDER: Final = ("_publish_time", "_message_id", "ingest_time")
@@ -32,7 +35,8 @@ LAST_ORDER: Final = ("_publish_time", "_message_id", "ingest_time")
 class EntityRules:
     """How versions of one kind of entity are told apart and kept.
 
-    ``key`` names the columns that tell entities apart; ``order`` those that decide which version is newer, the
+    ``key`` names the columns that tell entities apart; a row in which all of them are null is of no entity, and
+    stands for itself by :data:`MESSAGE_COLUMNS`. ``order`` those that decide which version is newer, the
     first one first, null being oldest. ``partition_field`` is the DATE, DATETIME or TIMESTAMP column whose day is
     the entity's partition (None: one partition). With ``is_soft_delete`` a removed entity keeps its last values.
     """

@@ -50,7 +50,8 @@ def _figures(source: Mapping[str, Any]) -> str:
         counts = (
             f"{source['changed']} keys staged, {source['newer']} newer, {len(source['partitions'])} partitions"
         )
-        return f"{source['source']}: {counts}"
+        keyless = f", {source['without_key']} rows without a key" if source.get("without_key") else ""
+        return f"{source['source']}: {counts}{keyless}"
     return ""
 
 

@@ -60,6 +60,7 @@ class Merge:
                 "failed": states.count("failed"),
                 "changed": sum(source["changed"] for source in sources),
                 "newer": sum(source["newer"] for source in sources),
+                "without_key": sum(source["without_key"] for source in sources),
             },
             sources=sources,
             restarts=job.restarts,
@@ -88,6 +89,7 @@ class SourceProgress:
     rows_after: int = 0
     audits: Sequence[Mapping[str, Any]] = ()
     error: Mapping[str, str] | None = None
+    without_key: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return it as JSON has it."""
@@ -107,6 +109,7 @@ def describe_report(report: MergeReport) -> dict[str, Any]:
         report.rows_before,
         report.rows_after,
         [audit.to_json() for audit in report.audits],
+        without_key=report.without_key,
     ).to_json()
 
 

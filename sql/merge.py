@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from sqlglot import exp
 
-from model.entity import DELETED, OPERATION, REMOVE, REPLAY_COLUMNS, EntityRules
+from model.entity import DELETED, MESSAGE_COLUMNS, OPERATION, REMOVE, REPLAY_COLUMNS, EntityRules
 from sql.template import Part, fill
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -40,7 +40,7 @@ class MergeQueries:
     ``partition_type`` is the type of the rules' partition field, None where reporting has one partition. Days
     are given as dates, None among them standing for entities without one. ``staged`` has the GoogleSQL that reads
     a column of the staging table ``s``, for those that it does not have as they are. ``floats`` are the columns of
-    type FLOAT64.
+    type FLOAT64. ``may_lack_key`` is False once it is known that no change is a row without a key.
     """
 
     tables: MergeTables
@@ -49,6 +49,7 @@ class MergeQueries:
     partition_type: PartitionType | None
     staged: Mapping[str, str] = field(default_factory=dict)
     floats: frozenset[str] = frozenset()
+    may_lack_key: bool = True
 
     @property
     def has_replays(self) -> bool:
@@ -80,7 +81,14 @@ class MergeQueries:
 
     def days(self) -> str:
         """Return the query for the days that a merge of the changes may touch, a row each."""
-        return self._fill("days")
+        # It reads all of reporting: not what tells rows without a key apart, where none is looked for.
+        if self.may_lack_key or self.tables.displaced is not None:
+            return self._fill("days")
+        return self._fill("days", {"reporting_key": self._entity_key("r")})
+
+    def without_key(self) -> str:
+        """Return the query that counts the changes that are rows of no entity; one row."""
+        return self._fill("without_key", {"is_without_key": self._is_without_key("c")})
 
     def compare(self, days: Sequence[date | None]) -> str:
         """Return the query that counts what a merge within ``days`` would do; one row."""
@@ -144,9 +152,20 @@ class MergeQueries:
         return exp.Coalesce(this=is_removal, expressions=[exp.false()])
 
     def _key(self, alias: str) -> exp.Expr:
-        """Return an expression that is the same text for the same key and for no other, nulls being a key too."""
-        struct = exp.Struct(expressions=[_column(alias, column) for column in self.rules.key])
-        return exp.Anonymous(this="TO_JSON_STRING", expressions=[struct])
+        """Return an expression that is the same text for rows of one entity and for no others.
+
+        A row without a key is one of its own, by its message.
+        """
+        if not self.has_replays:
+            return self._entity_key(alias)
+        message = _json_of(alias, MESSAGE_COLUMNS)
+        return exp.If(this=self._is_without_key(alias), true=message, false=self._entity_key(alias))
+
+    def _entity_key(self, alias: str) -> exp.Expr:
+        return _json_of(alias, self.rules.key)
+
+    def _is_without_key(self, alias: str) -> exp.Expr:
+        return exp.and_(*(_is_null(_column(alias, column)) for column in self.rules.key))
 
     def _newest_first(self, alias: str) -> list[exp.Expr]:
         return [
@@ -215,6 +234,11 @@ class MergeQueries:
 
 def _column(table: str, name: str) -> exp.Column:
     return exp.column(exp.to_identifier(name, quoted=True), table=table)
+
+
+def _json_of(alias: str, columns: Sequence[str]) -> exp.Expr:
+    struct = exp.Struct(expressions=[_column(alias, column) for column in columns])
+    return exp.Anonymous(this="TO_JSON_STRING", expressions=[struct])
 
 
 def _is_null(value: exp.Expr) -> exp.Expr:

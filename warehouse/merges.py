@@ -40,7 +40,8 @@ class MergeReport:
     at ``until``: times by the clock of the process that looked, to be shown. ``changed`` counts the keys of
     that, ``newer`` those of them that changed reporting. ``partitions`` are the days that changed, None being
     that of entities without a day; rows are counted in these. A dry run, and a merge of what was never staged,
-    has no ``audits``.
+    has no ``audits``. ``without_key`` counts those of ``changed`` that are rows of no entity, because all columns
+    of their key are null: each is kept.
     """
 
     source: str
@@ -53,6 +54,7 @@ class MergeReport:
     rows_after: int = 0
     is_dry_run: bool = False
     audits: tuple[Audit, ...] = ()
+    without_key: int = 0
 
 
 class Merger(Protocol):

@@ -174,8 +174,8 @@ class KeyIndex:
                 manifest = json.loads(source.read())
             runs = list(manifest["runs"])
             found = self._files.get_file_info([f"{self._folder}/{name}" for name in runs])
-        # An earlier Refeed did not write the key down.
-        is_ours = manifest.get("key", self._key) == self._key
+        # An early Refeed did not write the key down.
+        is_ours = manifest.get("key") == self._key
         # Without one of the files each merge would take another for quicker, for ever.
         return runs if is_ours and all(each.type is pafs.FileType.File for each in found) else None
 

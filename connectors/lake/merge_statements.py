@@ -7,7 +7,15 @@ from typing import Final
 
 from connectors.lake.engine import quote_name, quote_text
 from connectors.lake.merged_files import StagedRows
-from model.entity import DELETED, OPERATION, PARTITION_DATE, REMOVE, REPLAY_COLUMNS, EntityRules
+from model.entity import (
+    DELETED,
+    MESSAGE_COLUMNS,
+    OPERATION,
+    PARTITION_DATE,
+    REMOVE,
+    REPLAY_COLUMNS,
+    EntityRules,
+)
 from model.schema import Field, FieldType, RowSchema
 
 # Names that no column has: staging's own begin with a letter or one underscore.
@@ -42,6 +50,11 @@ class MergeStatements:
     def has_replays(self) -> bool:
         """Whether rows have the message that they are of: without these columns no replay takes a row away."""
         return set(REPLAY_COLUMNS) <= set(self.schema.names())
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """The columns that :meth:`key_hashes` are made of."""
+        return (*self.rules.key, *(MESSAGE_COLUMNS if self.has_replays else ()))
 
     def replays(self, paths: Sequence[str]) -> str:
         """Return a query for the rows of files that are replays, and their ``__file``."""
@@ -114,6 +127,10 @@ class MergeStatements:
         return (
             f"SELECT md5_number_upper({self._key_text('r')}) AS {HASH}, r.{FILE} FROM ({self._rows(reporting)}) r"
         )
+
+    def without_key(self, rows: str) -> str:
+        """Return a query for the number of rows that are of no entity among those of a table."""
+        return f"SELECT count(*) FROM {rows} x WHERE {self._is_without_key('x')}"
 
     def counted(self, paths: Sequence[str]) -> str:
         """Return a query for the rows, the keys and the newest ``ingest_time`` of files that a merge wrote."""
@@ -199,8 +216,19 @@ class MergeStatements:
         field = self.rules.partition_field
         return "CAST(NULL AS DATE)" if field is None else f"CAST({alias}.{quote_name(field)} AS DATE)"
 
+    def _is_without_key(self, alias: str) -> str:
+        return " AND ".join(f"{alias}.{quote_name(key)} IS NULL" for key in self.rules.key)
+
+    def _identity(self, alias: str) -> list[str]:
+        """Return the expressions that are the same for rows of one entity: its key, or which message has none."""
+        keys = [f"{alias}.{quote_name(key)}" for key in self.rules.key]
+        if not self.has_replays:
+            return keys
+        message = _joined([f"CAST({alias}.{quote_name(name)} AS VARCHAR)" for name in MESSAGE_COLUMNS])
+        return [*keys, f"CASE WHEN {self._is_without_key(alias)} THEN {message} END"]
+
     def _keys(self, alias: str) -> str:
-        return ", ".join(f"{alias}.{quote_name(key)}" for key in self.rules.key)
+        return ", ".join(self._identity(alias))
 
     def _newest_first(self, alias: str) -> str:
         ranks = []
@@ -215,14 +243,12 @@ class MergeStatements:
         return any(field.name == name and field.type == "FLOAT64" for field in self.schema.fields)
 
     def _same_key(self, one: str, other: str) -> str:
-        return " AND ".join(
-            f"{one}.{quote_name(key)} IS NOT DISTINCT FROM {other}.{quote_name(key)}" for key in self.rules.key
-        )
+        pairs = zip(self._identity(one), self._identity(other), strict=True)
+        return " AND ".join(f"{mine} IS NOT DISTINCT FROM {theirs}" for mine, theirs in pairs)
 
     def _key_text(self, alias: str) -> str:
         """Return an expression whose text is the same for the same key and for no other."""
-        texts = [f"CAST({alias}.{quote_name(key)} AS VARCHAR)" for key in self.rules.key]
-        return " || ".join(f"coalesce(length({text}) || ':' || {text}, '-')" for text in texts)
+        return _joined([f"CAST({part} AS VARCHAR)" for part in self._identity(alias)])
 
     def _is_newer(self, new: str, old: str, place: int) -> str:
         if place == len(self.rules.order):
@@ -236,6 +262,11 @@ class MergeStatements:
             f"CASE WHEN {mine} IS NOT DISTINCT FROM {theirs} THEN {self._is_newer(new, old, place + 1)} "
             f"WHEN {theirs} IS NULL THEN TRUE WHEN {mine} IS NULL THEN FALSE ELSE {is_greater} END"
         )
+
+
+def _joined(texts: Sequence[str]) -> str:
+    """Return an expression whose text is the same for the same texts, or nulls, and for no others."""
+    return " || ".join(f"coalesce(length({text}) || ':' || {text}, '-')" for text in texts)
 
 
 def _repairs(replay: str, row: str) -> str:

@@ -32,7 +32,10 @@ _DEAL_BYTES: Final = 64 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """How many changes there are, newer ones and others, how many rows go, and which partitions change."""
+    """How many changes there are, newer ones and others, how many rows go, and which partitions change.
+
+    ``without_key`` counts the changes that are rows of no entity.
+    """
 
     changed: int
     newer: int
@@ -40,6 +43,7 @@ class Compared:
     replaced: int
     newest_us: int
     partitions: frozenset[date | None]
+    without_key: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +167,7 @@ class MergeChanges:
             replaced=int(self._value("SELECT count(*) FROM replaced")),
             newest_us=0 if newest is None else microseconds(newest),
             partitions=frozenset(days) | {reporting[place].partition for place in files},
+            without_key=int(self._value(self._statements.without_key("changes"))),
         )
 
     def deal(self, folder: Path) -> Dealt:

@@ -1,6 +1,7 @@
 -- The days in which changed keys and rows that go lie, and those in which the keys come to lie: the partitions that a
 -- merge may touch.
--- Of reporting it reads the key and the partitioning column; what follows names these days as constants.
+-- Of reporting it reads the key and the partitioning column, and where a row without a key is looked for the columns of
+-- its message; what follows names these days as constants.
 SELECT DISTINCT found.day
 FROM (
   SELECT __reporting_day__ AS day

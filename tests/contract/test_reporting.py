@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from connectors.lake.merge_statements import MergeStatements
 from model import failpoint
 from model.entity import EntityRules
 from model.errors import EvolutionRefusedError, MergeOvertakenError, RulesUnfitError, WarehouseError
 from model.schema import Field, RowSchema
+from sql.merge import MergeQueries
 from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, LakeShop, Shop, order, repaired
 from warehouse.bigquery import changes
 
@@ -145,6 +147,59 @@ def test_a_key_or_a_day_that_is_null_is_a_key_and_a_partition(shop: Shop) -> Non
     shop.stage([order(1, shop=None, day=3, minute=2)], START + 2 * DAY)
     assert shop.merge(START + 2 * DAY + HOUR).partitions == (None, "2026-03-03")
     assert shop.reporting() == shop.oracle() == shop.view(START + 2 * DAY)
+
+
+def unkeyed(message: int, minute: int = 0, **more: Any) -> dict[str, Any]:
+    return order(None, shop=None, message=message, minute=minute, **more)
+
+
+def test_rows_without_a_key_are_kept_each_and_counted(shop: Shop) -> None:
+    shop.stage(
+        [unkeyed(1), unkeyed(2, minute=5), unkeyed(3, day=2), order(None, day=2, message=9), order(8)], START
+    )
+    report = shop.merge(START + HOUR)
+    assert (report.changed, report.newer, report.without_key) == (5, 5, 3)
+    assert shop.reporting() == shop.oracle() == shop.view(START + HOUR)
+    # One comes again, one is repaired and has a key now, and a key is repaired into none.
+    again = [
+        unkeyed(1),
+        repaired(unkeyed(2, minute=5), shop="se", number=7),
+        repaired(order(8), shop=None, number=None),
+    ]
+    shop.stage(again, START + 2 * DAY)
+    assert shop.view(START + 2 * DAY) == shop.visible()
+    shop.merge(START + 2 * DAY + HOUR)
+    assert shop.reporting() == shop.oracle() == shop.view(START + 2 * DAY + HOUR)
+    assert len(shop.reporting()) == 5
+    assert shop.merge(START + 2 * DAY + 2 * HOUR, since=START).newer == 0
+    assert shop.reporting() == shop.oracle()
+
+
+def test_the_parts_of_a_message_that_a_replay_splits_are_kept_without_a_key_too(shop: Shop) -> None:
+    shop.stage([unkeyed(1)], START)
+    shop.merge(START + HOUR)
+    shop.stage([repaired(unkeyed(1), note=str(n), _backfill_row=n) for n in (0, 1)], START + 2 * DAY)
+    shop.merge(START + 2 * DAY + HOUR)
+    assert sorted(row["note"] for row in shop.reporting().values()) == [0, 1]
+    assert shop.reporting() == shop.oracle()
+
+
+def test_rows_that_were_merged_as_one_entity_without_a_key_are_not_doubled(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a Refeed did that took null for a key."""
+    shop.stage([unkeyed(1), unkeyed(2, minute=5), order(8)], START)
+    with monkeypatch.context() as earlier:
+        for statements in (MergeStatements, MergeQueries):
+            earlier.setattr(statements, "has_replays", property(lambda _: False))
+        assert shop.merge(START + HOUR).newer == 2
+    assert {row["_message_id"] for row in shop.reporting().values()} == {"2", "8"}
+    shop.stage([repaired(unkeyed(2, minute=5), ordered_on=date(2026, 3, 4))], START + 2 * DAY)
+    shop.merge(START + 2 * DAY + HOUR)
+    # BigQuery's merge has read the first one again.
+    assert [row["_message_id"] for row in shop.read()].count("2") == 1
+    shop.merge(START + 2 * DAY + 2 * HOUR, since=START - HOUR)
+    assert shop.reporting() == shop.oracle()
 
 
 def test_columns_that_staging_gains_come_to_reporting_and_none_goes(shop: Shop) -> None:

@@ -138,11 +138,12 @@ def test_what_is_counted_of_a_source_is_that_of_the_newest_stream(world: World) 
 
 
 def test_the_newest_merge_of_a_source_is_shown(world: World) -> None:
-    line = {"source": "orders", "state": "merged", "until": None, "changed": 5, "newer": 4}
+    line = {"source": "orders", "state": "merged", "until": None, "changed": 5, "newer": 4, "without_key": 2}
     line |= {"rows_before": 1, "rows_after": 5, "error": None, "finished_at": datetime(2026, 1, 2, tzinfo=UTC)}
     world.merged = [{**line, "merge_id": "mg_2"}, {**line, "merge_id": "mg_1", "newer": 9}]
     merged = world.find("orders")["merged"]
     assert (merged["merge_id"], merged["newer"], merged["finished_at"][:10]) == ("mg_2", 4, "2026-01-02")
+    assert merged["without_key"] == 2
     assert world.find("hooks")["merged"] is None
 
 

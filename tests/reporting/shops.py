@@ -20,7 +20,7 @@ from connectors.lake.entities import EntityTable
 from connectors.lake.files import WrittenFile
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
-from model.entity import EntityRules, version_order
+from model.entity import MESSAGE_COLUMNS, EntityRules, version_order
 from model.schema import Field, RowSchema
 from model.settings import BigQuerySettings
 from tests.standin.fixture import PROJECT, StandIn
@@ -61,7 +61,7 @@ Key = tuple[Any, ...]
 Row = dict[str, Any]
 
 
-def order(number: int, day: int = 1, **more: Any) -> Row:
+def order(number: int | None, day: int = 1, **more: Any) -> Row:
     """One version of an order; what is not said is the same for all."""
     moment = START + timedelta(minutes=more.pop("minute", 0))
     return {
@@ -153,7 +153,7 @@ class Shop:
     def by_key(self, rows: Sequence[Row]) -> dict[Key, Row]:
         found: dict[Key, Row] = {}
         for row in rows:
-            key = tuple(row[name] for name in self.rules.key)
+            key = self.key_of(row)
             assert key not in found, f"{key} is there twice"
             found[key] = plain(row)
         return found
@@ -168,7 +168,7 @@ class Shop:
         for row in self.staged:
             if any(is_void(row, replay) for replay in replays.get((row["_topic"], row["_message_id"]), ())):
                 continue
-            key = tuple(row[name] for name in self.rules.key)
+            key = self.key_of(row)
             if key not in newest or self.rank(row) > self.rank(newest[key]):
                 newest[key] = row
         return {key: self.expected(row) for key, row in newest.items()}
@@ -176,6 +176,11 @@ class Shop:
     def visible(self) -> dict[Key, Row]:
         """What the view has to show."""
         return {k: row for k, row in self.oracle().items() if self.rules.is_soft_delete or not row["_deleted"]}
+
+    def key_of(self, row: Row) -> Key:
+        """What tells the row's entity from others; a row whose key is null as a whole is known by its message."""
+        key = tuple(row[name] for name in self.rules.key)
+        return key if any(part is not None for part in key) else tuple(row[name] for name in MESSAGE_COLUMNS)
 
     def rank(self, row: Row) -> tuple[tuple[bool, Any], ...]:
         return tuple((row[name] is not None, row[name]) for name in self.rules.order)

@@ -134,7 +134,7 @@ def test_what_its_driver_found_is_shown_and_in_the_history(yard: Yard, reach: An
     folder.write_findings({"orders": describe_report(MERGED)})
     yard.supervisor.tick()
     half = yard.service.get(made.id, principal=ANN)
-    assert half.progress == {"sources": 2, "merged": 1, "failed": 0, "changed": 3, "newer": 2}
+    assert half.progress == {"sources": 2, "merged": 1, "failed": 0, "changed": 3, "newer": 2, "without_key": 0}
 
     failure = describe_failure("returns", "audit_failed", "a key is there twice", [])
     folder.write_findings({"orders": describe_report(MERGED), "returns": failure})

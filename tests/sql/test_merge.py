@@ -49,7 +49,8 @@ DAYS = (None, date(2026, 2, 28), date(2026, 3, 1), date(2026, 3, 9))
             queries.view(None),
         )
     ]
-    + [REPLAYED.replays(), REPLAYED.displaced(), REPLAYED.orphans(), REPLAYED.heirs()],
+    + [replace(queries, may_lack_key=False).days() for queries in (QUERIES, REPLAYED)]
+    + [REPLAYED.without_key(), REPLAYED.replays(), REPLAYED.displaced(), REPLAYED.orphans(), REPLAYED.heirs()],
 )
 def test_every_text_is_filled_and_is_googlesql(text: str) -> None:
     assert "__" not in text
@@ -79,6 +80,14 @@ def test_a_merge_reads_and_writes_reporting_under_that_condition_alone() -> None
     text = QUERIES.merge((date(2026, 3, 1),))
     condition = "r.`ordered_on` >= CAST('2026-03-01' AS DATE) AND r.`ordered_on` < CAST('2026-03-02' AS DATE)"
     assert text.count("`reporting`") == text.count(condition) == 3
+
+
+def test_what_tells_rows_without_a_key_apart_is_read_where_there_are_some_alone() -> None:
+    plain = replace(REPLAYED, tables=TABLES)
+    assert "r.`_message_id`" in plain.days()
+    assert "_message_id" not in replace(plain, may_lack_key=False).days()
+    # A row that a replay takes away may be one.
+    assert "r.`_message_id`" in replace(REPLAYED, may_lack_key=False).days()
 
 
 def test_names_are_names_whatever_is_in_them() -> None:

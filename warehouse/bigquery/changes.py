@@ -53,7 +53,8 @@ class PassingTags:
 class ChangeSearch:
     """Finds the changes that a merge takes, into tables that a merge finds again when it takes up one that died.
 
-    ``queries`` name the tables that were made, ``passing`` are all of them; ``changes`` is the number of changes.
+    ``queries`` name the tables that were made, ``passing`` are all of them; ``changes`` is the number of changes,
+    ``without_key`` that of those which are rows of no entity.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class ChangeSearch:
         self.passing: list[TableId] = []
         self.until = state.now
         self.changes = 0
+        self.without_key = 0
         self._state = state
         self._reporting = reporting
 
@@ -87,6 +89,13 @@ class ChangeSearch:
         failpoint.hit("bigquery.merge.changes")
         if self.queries.tables.replays is not None:
             self._displace()
+        if self.changes:
+            self._count_without_key()
+
+    def _count_without_key(self) -> None:
+        step = MergeStep("without_key", self.queries.without_key(), {})
+        self.without_key = self.jobs.read(step, self.jobs.run(step))[0]["without_key"]
+        self.queries = replace(self.queries, may_lack_key=self.without_key > 0)
 
     def _displace(self) -> None:
         """Find the rows of reporting that replays repair, and what is newest of their keys without them."""

@@ -131,6 +131,7 @@ class BigQueryMerge:
             changed=counts["changed"],
             newer=counts["newer"],
             partitions=tuple(None if day is None else day.isoformat() for day in changed_days),
+            without_key=search.without_key,
         )
         return MergeFindings(report, search.queries, tuple(search.passing), days, counts)
 

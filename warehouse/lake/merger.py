@@ -65,7 +65,8 @@ class LakeMerger:
             limits = replace(self._limits, temp_folder=folder / "spill")
             statements = MergeStatements(wanted, source.rules)
             with open_changes(statements, limits) as changes:
-                merge = _Merge(source, staging, reporting, snapshot, changes)
+                index = KeyIndex(reporting.uri, snapshot.index_number, statements.identity)
+                merge = _Merge(source, staging, reporting, snapshot, changes=changes, index=index)
                 report = merge.compare(now, since)
                 if is_dry_run:
                     return replace(report, is_dry_run=True)
@@ -93,7 +94,9 @@ class _Merge:
         staging: LakeRowTable,
         reporting: EntityTable,
         snapshot: EntitySnapshot,
+        *,
         changes: MergeChanges,
+        index: KeyIndex,
     ) -> None:
         self._source = source
         self._staging = staging
@@ -101,7 +104,7 @@ class _Merge:
         self._snapshot = snapshot
         self._changes = changes
         self._staged = tuple(staging.data_files())
-        self._index = KeyIndex(reporting.uri, snapshot.index_number, source.rules.key)
+        self._index = index
         self._compared = Compared(0, 0, 0, 0, 0, frozenset())
         self.partitions: tuple[date | None, ...] = ()
 
@@ -124,6 +127,7 @@ class _Merge:
             changed=self._compared.changed,
             newer=self._compared.newer,
             partitions=tuple(None if p is None else p.isoformat() for p in self.partitions),
+            without_key=self._compared.without_key,
         )
 
     def work(self, statements: MergeStatements, folder: Path, limits: EngineLimits) -> MergeWork:
