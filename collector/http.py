@@ -180,10 +180,11 @@ class Collector:
             return Answer(200, render_document(has_sns=self._sns is not None), (_JSON,))
         is_operator = self._door.admit_operator(request)
         if route == "readyz":
-            found = await self._problems()
+            found, unread = await self._problems()
             shown: dict[str, Any] = {"status": "not_ready" if found else "ok"}
             if is_operator:
                 shown["problems"] = found
+                shown["unread"] = unread
                 if self._sns is not None:
                     shown["unsubscribed"] = dict(self._sns.unsubscribed.by_arn)
             return Answer(503 if found else 200, json.dumps(shown).encode(), (_JSON,))
@@ -191,18 +192,22 @@ class Collector:
             return Answer(200, self._figures.render(self._delivery.waiting_events()), (_TEXT,))
         return problem(404, "not_found", "There is nothing here.", request.path)
 
-    async def _problems(self) -> dict[str, str]:
-        found = dict(self._delivery.problems())
+    async def _problems(self) -> tuple[dict[str, str], list[str]]:
+        """Return why listed topics take no events, and which of them nothing subscribes to.
+
+        These are refused one by one: without its readiness the collector would take nothing for the others.
+        """
+        found, unread = dict(self._delivery.problems()), []
         for topic in self._settings.exact_topics:
             try:
                 state = await self._directory.find(topic)
                 if state is TopicState.MISSING:
                     found[topic] = "The topic does not exist."
-                elif state is TopicState.UNREAD and not self._settings.allow_unread:
-                    found[topic] = _unread(topic).message
+                elif state is TopicState.UNREAD:
+                    unread.append(topic)
             except RefeedError as error:
                 found[topic] = error.message
-        return found
+        return found, unread
 
     async def _collect(self, request: CollectorRequest, topic: str, section: TopicSection) -> Answer:
         """Take what a request holds for ``topic``."""

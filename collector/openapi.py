@@ -53,6 +53,7 @@ _SCHEMAS: Final[dict[str, Any]] = {
         status={"enum": ["ok", "not_ready"]},
         problems={"type": "object", "additionalProperties": _TEXT},
         unsubscribed={"type": "object", "additionalProperties": _TEXT},
+        unread={"type": "array", "items": _TEXT},
     ),
 }
 _TOPIC: Final = {
