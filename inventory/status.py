@@ -82,7 +82,8 @@ def judge_snapshots(
 ) -> list[StatusProblem]:
     """Return which living streams have a gap in their snapshots, of which one is made after each ``every``.
 
-    A gap is a stream without a whole snapshot as young as twice that time; ``every`` of nothing wants none.
+    A gap is a stream without a whole snapshot, with its source, as young as twice that time; ``every`` of nothing
+    wants none.
     """
     found = []
     for record in records if every else ():
@@ -91,7 +92,10 @@ def judge_snapshots(
         taken = [
             each.taken_at
             for each in snapshots
-            if each.stream == record.name and each.state is SnapshotState.COMPLETED and each.taken_at is not None
+            if each.stream == record.name
+            and each.with_source
+            and each.state is SnapshotState.COMPLETED
+            and each.taken_at is not None
         ]
         covered = max([record.created_at, *taken])
         if record.is_living and now - covered > 2 * every:

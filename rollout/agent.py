@@ -24,7 +24,7 @@ from model.stream_record import (
     Wanted,
     new_instance_id,
 )
-from rollout.child import STOP_SECONDS
+from rollout.child import STOP_SECONDS, stop_all
 from rollout.process import HeldStream, StreamProcess
 from rollout.releases import Releases
 from rollout.snapshot_work import SnapshotWork
@@ -146,7 +146,10 @@ class Agent:
         return died
 
     def stop(self, *, seconds: float = STOP_SECONDS) -> None:
-        """Drain all at the same time, kill what takes longer, and let go of the streams, which stay wanted."""
+        """Drain all at the same time, kill those that take longer, and let go of the streams, which stay wanted.
+
+        All of them have ``seconds`` together.
+        """
         with ExitStack() as stack:
             stack.callback(self._store.remove_agent_report, self.owner)
             stack.callback(self._store.release_streams, self.owner)
@@ -154,11 +157,10 @@ class Agent:
                 stack.callback(self._snapshots.stop)
             if self._updates is not None:
                 stack.callback(self._updates.stop)
-            for process in self:
+            processes = list(self)
+            for process in processes:
                 stack.callback(self._report_stopped, process.name)
-                stack.callback(process.stop, seconds=seconds)
-            for process in self:
-                process.ask_to_stop()
+            stack.callback(stop_all, processes, seconds=seconds)
 
     def _renew_when_due(self) -> None:
         now = self._now()

@@ -4,10 +4,10 @@ import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from model.errors import ProcessEndedError
 from model.process import Process, signal_name
@@ -18,6 +18,44 @@ _TAIL_LINES: Final = 15
 _TAIL_BYTES: Final = 16_000
 # What a child has to end by itself; the API takes up to 25 seconds of it (api/server.py).
 STOP_SECONDS: Final = 30.0
+# A process that SIGKILL ends is gone within milliseconds. One that the kernel holds in uninterruptible sleep, for
+# example for a disk that does not answer, ends when that lets go of it: nobody waits for it.
+KILL_SECONDS: Final = 2.0
+
+
+class Running(Protocol):
+    """A process that can be asked to stop, and killed."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended."""
+        ...
+
+    def ask_to_stop(self) -> None:
+        """Send SIGTERM."""
+        ...
+
+    def kill(self, *, seconds: float = KILL_SECONDS) -> None:
+        """Send SIGKILL to its group, and wait ``seconds`` at most for its end."""
+        ...
+
+
+def stop_all(processes: Iterable[Running], *, seconds: float) -> None:
+    """Ask all to stop, wait ``seconds`` for all of them together, and kill those that are left."""
+    found = list(processes)
+    for each in found:
+        each.ask_to_stop()
+    _wait_for_all(found, seconds)
+    for each in found:
+        # Processes that it started end too.
+        each.kill(seconds=0.0)
+    _wait_for_all(found, KILL_SECONDS)
+
+
+def _wait_for_all(processes: Sequence[Running], seconds: float) -> None:
+    ends_at = time.monotonic() + seconds
+    while any(each.is_running for each in processes) and time.monotonic() < ends_at:
+        time.sleep(_POLL_SECONDS)
 
 
 class Child:
@@ -33,11 +71,13 @@ class Child:
         self._command = list(command)
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
+        self._was_killed = False
 
     def start(self) -> Self:
         """Start it; one that runs already is left alone."""
         if not self.is_running:
             self.log.parent.mkdir(parents=True, exist_ok=True)
+            self._was_killed = False
             with self.log.open("ab") as output:
                 self._process = subprocess.Popen(  # noqa: S603  our own commands
                     self._command,
@@ -119,11 +159,16 @@ class Child:
         self._signal(os.killpg, signal.SIGKILL)
         return self.exit_code
 
-    def kill(self) -> None:
-        """End it and everything it started with SIGKILL, now."""
+    def kill(self, *, seconds: float = KILL_SECONDS) -> None:
+        """Send SIGKILL to it and everything it started, and wait ``seconds`` at most for its end, the first time.
+
+        One that the kernel holds ends later: :attr:`is_running` says when.
+        """
         self._signal(os.killpg, signal.SIGKILL)
         if self._process is not None:
-            self._process.wait()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.0 if self._was_killed else seconds)
+            self._was_killed = True
 
     def _signal(self, send: Callable[[int, int], None], number: int) -> None:
         if self._process is None or (send is os.kill and self._process.poll() is not None):
@@ -140,6 +185,7 @@ class FoundProcess:
     def __init__(self, name: str, process: Process) -> None:
         self.name = name
         self._process = process
+        self._was_killed = False
 
     @property
     def is_running(self) -> bool:
@@ -169,9 +215,12 @@ class FoundProcess:
             time.sleep(_POLL_SECONDS)
         self.kill()
 
-    def kill(self) -> None:
-        """Send SIGKILL to it and everything it started; it may take a moment to end."""
+    def kill(self, *, seconds: float = KILL_SECONDS) -> None:
+        """Send SIGKILL to it and everything it started; the first time, wait ``seconds`` at most for its end."""
         self._process.signal_group(signal.SIGKILL)
+        if not self._was_killed:
+            _wait_for_all([self], seconds)
+        self._was_killed = True
 
 
 class Children:

@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 
 from model.errors import ProcessEndedError
 from model.process import Process
-from rollout.child import Child, FoundProcess
+from rollout.child import KILL_SECONDS, Child, FoundProcess
 from streams.control import BatchPace, ControlFile, Order, StreamControl
 from streams.folder import StreamFolder
 from streams.status import StatusFile
@@ -113,9 +113,9 @@ class StreamProcess:
         """Send SIGTERM, which drains it without a bound."""
         self._runs.ask_to_stop()
 
-    def kill(self) -> None:
-        """End it and everything it started with SIGKILL, now."""
-        self._runs.kill()
+    def kill(self, *, seconds: float = KILL_SECONDS) -> None:
+        """Send SIGKILL to it and everything it started; the first time, wait ``seconds`` at most for its end."""
+        self._runs.kill(seconds=seconds)
 
     def stop(self, *, seconds: float) -> None:
         """Drain it, and kill it when ``seconds`` pass."""

@@ -1,10 +1,8 @@
 """Shadows of pipelines as processes of their agent: started or found again, looked at, ended without a trace."""
 
 import shutil
-import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Final
 
 from model.errors import ProcessEndedError
 from model.settings import read_settings
@@ -14,9 +12,6 @@ from pipeline.shadow_report import ShadowFolder, ShadowReport, ShadowState
 from rollout.child import Child, FoundProcess
 from rollout.process import INSTANCE_OPTION, find_instance
 from rollout.releases import Releases
-
-_END_SECONDS: Final = 10.0
-_POLL_SECONDS: Final = 0.05
 
 
 class ShadowRun:
@@ -47,13 +42,15 @@ class ShadowRun:
             report.fail(ended if self._runs is None else self._runs.ended_error())
         return report
 
+    def kill(self) -> None:
+        """Send SIGKILL to the process, and wait for nothing."""
+        if self._runs is not None:
+            self._runs.kill(seconds=0.0)
+
     def end(self) -> None:
-        """End the process and remove its folder: nothing of the shadow is left."""
+        """End the process and remove its folder: nothing of the shadow is left, unless the kernel holds it."""
         if self._runs is not None:
             self._runs.kill()
-        ends_at = time.monotonic() + _END_SECONDS
-        while self.is_running and time.monotonic() < ends_at:
-            time.sleep(_POLL_SECONDS)
         shutil.rmtree(self._folder.path, ignore_errors=True)
 
 

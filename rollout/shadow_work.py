@@ -87,6 +87,9 @@ class ShadowWork:
 
     def stop(self) -> None:
         """End every shadow; the next agent starts it from the beginning."""
+        # All at once, so that none waits for the end of another.
+        for run in self._runs.values():
+            run.kill()
         for update_id in list(self._runs):
             self._end(update_id)
 

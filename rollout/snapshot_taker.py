@@ -249,8 +249,11 @@ def find_subscriptions(pubsub: PubSub, kind: str, state: Path) -> list[str]:
 
 
 def find_overdue(snapshots: Sequence[SnapshotRecord], *, every: timedelta, now: datetime) -> bool:
-    """Whether a stream's newest snapshot is older than ``every``; one that failed counts for some minutes."""
-    for each in snapshots:
+    """Whether a stream's newest snapshot with its source is older than ``every``; a failed one counts for minutes.
+
+    Those without their source, such as each update makes one, bring no message back and take no schedule's place.
+    """
+    for each in (each for each in snapshots if each.with_source):
         waits = min(every, _RETRY_FAILED) if each.state is SnapshotState.FAILED else every
         if each.state is not SnapshotState.DELETING and not _is_ahead(each, now) and now - each.created_at < waits:
             return False

@@ -16,6 +16,7 @@ from jobs.store import JobStore
 from model.errors import StreamNotFoundError
 from model.stream_record import StreamRecord
 from model.stream_update import StreamUpdate, UpdateState
+from rollout.child import stop_all
 from rollout.process import HeldStream, StreamProcess
 from rollout.starter import PreparedStart, StreamStarter
 from streams.control import ControlFile
@@ -163,12 +164,10 @@ class Standbys:
 
     def stop(self) -> None:
         """End the standbys; the next agent starts its own."""
-        for standby in self._running.values():
-            standby.ask_to_stop()
-        for standby in self._running.values():
-            standby.stop(seconds=_STOP_SECONDS)
+        ends_at = time.monotonic() + _STOP_SECONDS
+        stop_all(self._running.values(), seconds=_STOP_SECONDS)
         for thread in self._leaving:
-            thread.join(_STOP_SECONDS)
+            thread.join(max(0.0, ends_at - time.monotonic()))
 
 
 def _end_orphan(process: StreamProcess) -> None:

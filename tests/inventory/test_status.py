@@ -90,6 +90,7 @@ def snapshot(hours: float, state: SnapshotState = SnapshotState.COMPLETED) -> Sn
         (record(), [snapshot(2.1)], 1),
         (record(), [snapshot(9), snapshot(0.5)], 0),
         (record(), [snapshot(0.5, SnapshotState.FAILED), snapshot(2.1)], 1),
+        (record(), [replace(snapshot(0.5), with_source=False), snapshot(2.1)], 1),
         (record(), [], 1),
         (record(hours=1.9), [], 0),
         (record(StreamState.DRAINED), [], 0),

@@ -471,3 +471,16 @@ def test_a_process_whose_order_a_full_disk_does_not_take_is_killed_after_the_sam
     yard.time += 15.1
     yard.look_until(lambda: yard.record().state is StreamState.CANCELLED, "it was killed")
     assert not process.is_running
+
+
+def test_an_agent_stops_all_its_streams_within_one_deadline(yard: Yard) -> None:
+    names = [f"backup-{number}" for number in range(4)]
+    for name in names:
+        yard.moods[name] = "deaf"
+        yard.start(name)
+    processes = list(yard.agent)
+    began = time.monotonic()
+    yard.agent.stop(seconds=2)
+    assert time.monotonic() - began < 7.5
+    assert not any(process.is_running for process in processes)
+    assert {yard.record(name).agent for name in names} == {None}

@@ -1,6 +1,7 @@
 import os
 import signal
 import sys
+import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from model.errors import ProcessEndedError
-from rollout.child import Child, Children
+from rollout.child import Child, Children, stop_all
 from tests.waiting import wait_until
 
 SLEEPER = "import time; print('ready', flush=True); time.sleep(60)"
@@ -150,3 +151,29 @@ def test_the_end_of_a_long_log_is_read_without_the_rest(
         tracemalloc.stop()
     assert tail.endswith("last words")
     assert peak < 1 << 20
+
+
+def test_one_that_the_kernel_holds_is_waited_for_once_and_not_for_long(
+    make_child: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = make_child("import time; time.sleep(20)").start()
+    with monkeypatch.context() as context:
+        # What SIGKILL does to a process in uninterruptible sleep.
+        context.setattr(os, "killpg", lambda *_: None)
+        began = time.monotonic()
+        child.kill(seconds=0.2)
+        for _ in range(1_000):
+            child.kill()
+        assert child.is_running
+    assert time.monotonic() - began < 15
+    child.kill()
+    wait_until(lambda: not child.is_running, "it ends")
+
+
+def test_all_that_are_to_stop_have_their_time_together(make_child: Callable[[str], Child]) -> None:
+    children = [make_child(DEAF).start() for _ in range(5)]
+    wait_until(lambda: children[0].log_tail().count("ready") == 5, "all have begun")
+    began = time.monotonic()
+    stop_all(children, seconds=2)
+    assert 2 <= time.monotonic() - began < 9
+    assert [child.exit_code for child in children] == [-signal.SIGKILL] * 5

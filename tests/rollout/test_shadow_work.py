@@ -39,6 +39,9 @@ class Run:
         reports = self._shadows.reports
         return reports.pop(0) if len(reports) > 1 else reports[0]
 
+    def kill(self) -> None:
+        pass
+
     def end(self) -> None:
         self._shadows.ended += 1
 

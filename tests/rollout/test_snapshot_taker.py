@@ -253,6 +253,14 @@ def test_a_scheduled_snapshot_is_due_when_the_newest_is_old_and_none_is_under_wa
     assert find_overdue([failed, old], every=every, now=NOW + timedelta(hours=5, minutes=10))
 
 
+def test_a_snapshot_without_its_source_takes_no_scheduled_one_s_place() -> None:
+    every = timedelta(hours=1)
+    old = record(0, SnapshotReason.SCHEDULED)
+    update = replace(record(5, SnapshotReason.UPDATE), with_source=False)
+    assert find_overdue([update, old], every=every, now=NOW + timedelta(hours=5, minutes=1))
+    assert not find_overdue([replace(update, with_source=True), old], every=every, now=NOW + timedelta(hours=5))
+
+
 def test_nothing_is_left_of_a_snapshot_that_another_agent_deleted_while_it_was_made(
     store: JobStore, state: Path, taker: SnapshotTaker, open_pubsub: Callable[[], PubSub], tmp_path: Path
 ) -> None:
