@@ -44,6 +44,7 @@ from console.sign_in import (
 from console.sources import read_source_letter_payload
 from console.view import MEDIA_TYPES, asset_url, find_zone, make_url, read_asset, render
 from console.visit import SESSION_COOKIE, RecentReads, SignedOutError, Visit, problem_of, read_part
+from console.volumes import read_cells
 from model.errors import ApiUnavailableError, ForbiddenError, RequestRefusedError, RequestTimeoutError
 
 _MAX_THREADS: Final = 16
@@ -87,6 +88,7 @@ class Console:
         ]
         routes.append(Route("/console/queries/check", self._answered(self._check_query), methods=["POST"]))
         routes.append(Route("/console/scan/{topic}", self._answered(self._scan)))
+        routes.append(Route("/console/heat/{topic}", self._answered(self._read_cells)))
         for path, read_data in (
             ("/topics/{topic}/message/data", read_payload),
             ("/backfills/{id}/dead-letters/{row}/data", read_letter_payload),
@@ -218,6 +220,11 @@ class Console:
         visit = await self._visit(request)
         fields = await read_form(request, visit.session)
         return JSONResponse(await self._run(lambda: check_query(visit, fields)))
+
+    async def _read_cells(self, request: Request) -> Response:
+        check_own_page(request)
+        visit = await self._visit(request)
+        return JSONResponse(await self._run(lambda: read_cells(visit)))
 
     async def _scan(self, request: Request) -> Response:
         check_own_page(request)

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from console.view import parse_time, render_utc
+from console.forms import read_time
+from console.view import parse_time, plain_time, render_bytes, render_utc
 from console.visit import PagePart, Visit
 
 LEVELS: Final = 6
 # A page of more rows is neither read nor quick; the largest come first.
 _MOST_TOPICS: Final = 100
 _MOST_GAPS: Final = 20
+_DATES: Final = 7
 WIDTHS: Final = {"hour": timedelta(hours=1), "day": timedelta(days=1)}
 
 
@@ -24,6 +26,8 @@ class HeatRow:
     levels: Mapping[int, str]
     unknown: str
     gaps: str
+    # The middles of the gaps: lines of a width that does not shrink with the cells.
+    gap_lines: str
 
 
 def read_heat(visit: Visit) -> dict[str, Any]:
@@ -32,6 +36,32 @@ def read_heat(visit: Visit) -> dict[str, Any]:
     step = visit.choose("by", ("hour", "day"), "hour")
     found = visit.read(f"volumes {step}", lambda: visit.api.read_volumes(step=step))
     return {"volumes": found, "heat": draw_heat(found, measure), "of": measure, "by": step}
+
+
+def read_cells(visit: Visit) -> dict[str, list[str]]:
+    """Return a sentence for each cell of one topic's row: when it was, and how much came in."""
+    topic = visit.path_params["topic"]
+    measure = visit.choose("of", ("messages", "bytes"), "messages")
+    step = visit.choose("by", ("hour", "day"), "hour")
+    bounds = [read_time(visit.params, name) for name in ("from", "to")]
+    start, end = (None if moment is None else render_utc(moment) for moment in bounds)
+    found = visit.api.read_volumes(step=step, topics=(topic,), start=start, end=end)
+    (series,) = found["topics"]
+    counts = series[measure]
+    return {
+        "cells": [
+            f"{topic}, {step} from {plain_time(at, visit.zone)}: {_say(count, measure)}"
+            for at, count in zip(found["starts"], counts, strict=True)
+        ]
+    }
+
+
+def _say(count: int | None, measure: str) -> str:
+    if count is None:
+        return "unknown"
+    return (
+        str(render_bytes(count)) if measure == "bytes" else f"{count:,} {'message' if count == 1 else 'messages'}"
+    )
 
 
 def draw_heat(found: PagePart, measure: str) -> dict[str, Any] | None:
@@ -51,7 +81,14 @@ def draw_heat(found: PagePart, measure: str) -> dict[str, Any] | None:
         for start in each["gaps"]
     ]
     gaps.sort(key=lambda gap: gap["start"], reverse=True)
-    more = {"hidden": max(0, len(topics) - _MOST_TOPICS), "more_gaps": max(0, len(gaps) - _MOST_GAPS)}
+    # Each stands at the begin of its share of the width.
+    days = [starts[len(starts) * number // _DATES] for number in range(_DATES)] if len(starts) >= _DATES else []
+    more = {
+        "days": days,
+        "seconds": int(width.total_seconds()),
+        "hidden": max(0, len(topics) - _MOST_TOPICS),
+        "more_gaps": max(0, len(gaps) - _MOST_GAPS),
+    }
     return {"rows": rows, "columns": len(starts), "starts": starts, "gaps": gaps[:_MOST_GAPS], **more}
 
 
@@ -95,4 +132,5 @@ def _draw_row(series: Mapping[str, Any], measure: str, places: Mapping[str, int]
         levels={level: draw_cells(numbers) for level, numbers in sorted(by_level.items())},
         unknown=draw_cells([number for number, count in enumerate(counts) if count is None]),
         gaps=draw_cells(gaps),
+        gap_lines="".join(f"M{place}.5 0v1" for place in gaps),
     )

@@ -4,6 +4,7 @@ import { brushCharts } from "./brush.js";
 import { watchQuery } from "./editor.js";
 import { offerCopies } from "./copy.js";
 import { followScans } from "./scan.js";
+import { nameCells } from "./heat.js";
 
 const zones = document.querySelector("[data-zones]");
 if (zones) {
@@ -48,4 +49,5 @@ brushCharts();
 watchQuery();
 offerCopies();
 followScans();
+nameCells();
 followPage();

@@ -24,6 +24,7 @@ function connect(asOf) {
   source.addEventListener("page", (event) => {
     const found = JSON.parse(event.data);
     replace(document.getElementById("live"), found.html);
+    document.dispatchEvent(new Event("refreshed"));
     fresh(found);
   });
   source.addEventListener("tick", (event) => fresh(JSON.parse(event.data)));

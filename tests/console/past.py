@@ -1,14 +1,21 @@
 """A backfill that has run: slices, rates, a log and dead letters, two of which anybody could misread as markup."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from backfill.run.dead_letters import DeadLetterWriter
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, Progress, SliceCheckpoint
 from backfill.run.selection import read_slice, write_selection
+from connectors.lake import files
+from connectors.lake.archive import LakeArchive
+from connectors.pubsub.pull import PULLED_SCHEMA
 from jobs.store.tables import JOBS
+from model.archive import Attempt
 from model.job import JobState
 from tests.console.yard import BIG, EVIL, Yard
 
@@ -55,3 +62,33 @@ def run_backfill(yard: Yard) -> str:
         ended = {"created_at": started, "started_at": started, "finished_at": started + timedelta(minutes=10)}
         connection.execute(JOBS.update().where(JOBS.c.id == job).values(**ended))
     return job
+
+
+def archive_past(yard: Yard, hours: Iterable[tuple[str, datetime, int]]) -> None:
+    """Archive messages of earlier hours: a commit of each topic, hour and number of messages."""
+    archive = LakeArchive(str(yard.api.home / "lake"), "backup.messages")
+    lease = archive.take_lease("past")
+    with pytest.MonkeyPatch.context() as patch:
+        for number, (topic, hour, count) in enumerate(hours, 1):
+            at = hour + timedelta(minutes=20)
+
+            class Then(datetime):
+                @classmethod
+                def now(cls, tz: Any = None, at: datetime = at) -> datetime:
+                    return at
+
+            patch.setattr(files, "datetime", Then)
+            rows = [
+                {
+                    "data": b"{}",
+                    "attributes": [],
+                    "message_id": f"past-{number}-{n}",
+                    "publish_time": at,
+                    "ordering_key": "",
+                    "ack_id": "",
+                }
+                for n in range(count)
+            ]
+            batch = pa.RecordBatch.from_pylist(rows, schema=PULLED_SCHEMA)
+            part = archive.writer().write([(topic, f"refeed-backup.{topic}", batch)])
+            archive.commit([part], Attempt("past", number, "past", lease))

@@ -7,19 +7,15 @@ from html import unescape
 from typing import Any
 
 import httpx
-import pyarrow as pa
 import pytest
 
-from connectors.lake import files
-from connectors.lake.archive import LakeArchive
-from connectors.pubsub.pull import PULLED_SCHEMA
 from console.elsewhere import find_elsewhere
-from model.archive import Attempt
+from tests.console.past import archive_past
 from tests.console.yard import Yard, make_yard
 
 DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 HOLE = DAY.replace(hour=14)
-HOURS = {12: 30, 13: 40, 15: 50, 16: 20}
+HOURS = {12: 30, 13: 40, 14: 60, 15: 50, 16: 20}
 DAYTIME = {"from": DAY.replace(hour=12).isoformat(), "to": DAY.replace(hour=17).isoformat()}
 HOUR = {"from": HOLE.isoformat(), "to": (HOLE + timedelta(hours=1)).isoformat()}
 
@@ -28,32 +24,10 @@ HOUR = {"from": HOLE.isoformat(), "to": (HOLE + timedelta(hours=1)).isoformat()}
 def yard(start_api: Callable[..., Any]) -> Yard:
     """A deployment with an hour of sales that came in as sales-next."""
     yard = make_yard(start_api, with_key=False)
-    archive = LakeArchive(str(yard.api.home / "lake"), "backup.messages")
-    lease = archive.take_lease("sales")
-    with pytest.MonkeyPatch.context() as patch:
-        for number, (hour, count) in enumerate({**HOURS, 14: 60}.items(), 1):
-            at = DAY.replace(hour=hour, minute=20)
-
-            class Then(datetime):
-                @classmethod
-                def now(cls, tz: Any = None, at: datetime = at) -> datetime:
-                    return at
-
-            patch.setattr(files, "datetime", Then)
-            rows = [
-                {
-                    "data": b"{}",
-                    "attributes": [],
-                    "message_id": f"s{hour}-{n}",
-                    "publish_time": at,
-                    "ordering_key": "",
-                    "ack_id": "",
-                }
-                for n in range(count)
-            ]
-            batch = pa.RecordBatch.from_pylist(rows, schema=PULLED_SCHEMA)
-            part = archive.writer().write([("sales-next" if hour == 14 else "sales", "s", batch)])
-            archive.commit([part], Attempt("sales", number, "sales", lease))
+    archived = [
+        ("sales-next" if hour == 14 else "sales", DAY.replace(hour=hour), count) for hour, count in HOURS.items()
+    ]
+    archive_past(yard, archived)
     return yard
 
 
