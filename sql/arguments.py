@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sql import literals
-from sql.datatypes import DATE, INTERVAL, STRING, TIMESTAMP, SqlType, common_type, fits
+from sql.datatypes import DATE, DATETIME, INTERVAL, STRING, TIMESTAMP, SqlType, common_type, fits
 from sql.functions.registry import PARTS, Function
 from sql.names import Scope
 from sql.syntax import Call, Expression, Lambda, NamedArgument, Path
@@ -95,6 +95,10 @@ class ArgumentBinding:
     def _is_taken_together(self, function: Function, values: list[Value]) -> bool:
         """Say whether some meaning of a function takes all of ``values``."""
         signatures = [text.split() for text in _SIGNATURES.get(function.name, ())]
+        kinds_given = {value.type for value in values}
+        if function.name == "DATE_DIFF" and DATETIME in kinds_given and any(v.is_literal for v in values[:2]):
+            # A literal of STRING is read as a DATE, which stands beside no DATETIME.
+            return False
         return not signatures or any(
             len(kinds) == len(values)
             and all(
@@ -192,7 +196,9 @@ class ArgumentBinding:
         texts = [n for n in range(len(values)) if function.parameters and function.parameter(n) == "STR"]
         if BYTES in {values[n].type for n in texts}:
             for n in texts:
-                if values[n].type == STRING and not isinstance(values[n].constant, str):
+                text = values[n].constant
+                if values[n].type == STRING and not (isinstance(text, str) and text.isascii()):
+                    # Beside BYTES, Google takes a literal of ASCII alone for one of them.
                     self._fault("type_mismatch", f"{function.name} takes STRING or BYTES, not both.")
                 elif values[n].type != BYTES:
                     values[n] = literals.as_bytes(values[n])

@@ -62,7 +62,7 @@ MAX_GROWTH: Final = 10_000
 _DAYS: Final = frozenset({"DAY", "WEEK", "ISOWEEK", "MONTH", "QUARTER", "YEAR", "ISOYEAR"})
 _CLOCK: Final = frozenset({"NANOSECOND", "MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR"})
 # The date parts that EXTRACT alone takes.
-_ONLY_EXTRACTED: Final = frozenset({"DATE", "DATETIME", "TIME", "DAYOFWEEK", "DAYOFYEAR"})
+_ONLY_EXTRACTED: Final = frozenset({"DATE", "DATETIME", "TIME", "DAYOFWEEK", "DAYOFYEAR", "NANOSECOND"})
 # The date parts of functions that do not take all: https://cloud.google.com/bigquery/docs/reference/standard-sql/
 _UNITS: Final[dict[str, frozenset[str]]] = {
     **dict.fromkeys(("DATE_ADD", "DATE_SUB"), _DAYS),

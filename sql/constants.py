@@ -16,6 +16,10 @@ _TIMESTAMP = re.compile(
     r"(?(clock)\s?(?P<zone>[Zz]|UTC|[+-]\d{1,2}(?::?\d{2})?|[A-Z][A-Za-z]+(?:/[A-Za-z_+\-0-9]+)*)?)"
 )
 MAX_ARRAY: Final = 20_000
+# The parts of a day.
+BELOW_DAY: Final = frozenset({"MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR"})
+# Before it, tables of zones differ: some know of each place, Google's and the engine's of each region.
+_FIRST_SURE_YEAR: Final = 1970
 
 
 class ConstantError(ValueError):
@@ -41,6 +45,18 @@ def parse_zone(text: str) -> tzinfo:
         return ZoneInfo(text)
     except (ValueError, OSError, KeyError) as exc:
         raise ConstantError(f"no time zone {text!r}") from exc
+
+
+def _zone_of(text: str | None, value: date | datetime) -> tzinfo:
+    """Return the zone in which ``value`` is to be read or shown.
+
+    Raises:
+        ConstantError: there is none, or the engine's table may know another offset for that time.
+    """
+    place = parse_zone(text) if text else UTC
+    if isinstance(place, ZoneInfo) and value.year <= _FIRST_SURE_YEAR:
+        raise ConstantError(f"an offset of {text} before {_FIRST_SURE_YEAR}")
+    return place
 
 
 def parse_date(text: str) -> date:
@@ -75,6 +91,14 @@ def parse_timestamp(text: str, zone: tzinfo = UTC) -> datetime:
         raise ConstantError(f"no timestamp {text!r}") from exc
 
 
+def parse_datetime(text: str) -> datetime:
+    """Return the time of a DATETIME's literal, which names no zone."""
+    match = _TIMESTAMP.fullmatch(text)
+    if match is not None and match["zone"]:
+        raise ConstantError(f"no datetime {text!r}")
+    return parse_timestamp(text).replace(tzinfo=None)
+
+
 def truncate(moment: datetime, unit: str) -> datetime:
     """Return the start of the ``unit`` that ``moment`` lies in.
 
@@ -82,7 +106,7 @@ def truncate(moment: datetime, unit: str) -> datetime:
         >>> truncate(datetime(2024, 5, 17, 13, tzinfo=UTC), "MONTH").isoformat()
         '2024-05-01T00:00:00+00:00'
     """
-    if unit in {"MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR"}:
+    if unit in BELOW_DAY:
         step = {
             "MICROSECOND": 1,
             "MILLISECOND": 1000,
@@ -162,18 +186,20 @@ def _date(*args: Any) -> Any:
     if isinstance(value, str):
         return parse_timestamp(value).date() if not zone else NOT_CONSTANT
     if isinstance(value, datetime):
-        return value.astimezone(parse_zone(zone[0])).date() if zone and value.tzinfo else value.date()
+        return value.astimezone(_zone_of(zone[0], value)).date() if zone and value.tzinfo else value.date()
     return value if isinstance(value, date) else NOT_CONSTANT
 
 
 def _timestamp(value: Any, zone: str | None = None) -> Any:
-    place = parse_zone(zone) if zone else UTC
     if isinstance(value, str):
-        return parse_timestamp(value, place)
-    if isinstance(value, datetime):
-        return value if value.tzinfo else value.replace(tzinfo=place).astimezone(UTC)
+        if zone is None:
+            return parse_timestamp(value)
+        value = parse_datetime(value)
     if not isinstance(value, date):
         return NOT_CONSTANT
+    place = _zone_of(zone, value)
+    if isinstance(value, datetime):
+        return value if value.tzinfo else value.replace(tzinfo=place).astimezone(UTC)
     return datetime(value.year, value.month, value.day, tzinfo=place).astimezone(UTC)
 
 
@@ -182,9 +208,9 @@ def _datetime(*args: Any) -> Any:
         return datetime(*args)  # noqa: DTZ001 - DATETIME has no zone
     value, *rest = args
     if isinstance(value, datetime) and value.tzinfo:
-        return value.astimezone(parse_zone(rest[0]) if rest else UTC).replace(tzinfo=None)
+        return value.astimezone(_zone_of(rest[0] if rest else None, value)).replace(tzinfo=None)
     if isinstance(value, str) and not rest:
-        return parse_timestamp(value).replace(tzinfo=None)
+        return parse_datetime(value)
     if isinstance(value, date) and not rest:
         return as_moment(value).replace(tzinfo=None)
     return NOT_CONSTANT
@@ -202,7 +228,7 @@ def _parse(kind: str) -> Callable[..., Any]:
             return NOT_CONSTANT
         if kind == "DATE":
             return found.date()
-        return found.replace(tzinfo=parse_zone(zone) if zone else UTC).astimezone(UTC)
+        return found.replace(tzinfo=_zone_of(zone, found)).astimezone(UTC)
 
     return parse
 
@@ -223,9 +249,16 @@ def _add(value: Any, interval: tuple[int, str], sign: int = 1) -> Any:
 
 
 def _trunc(value: Any, unit: str, zone: str | None = None) -> Any:
-    if zone is not None:
-        return truncate(value.astimezone(parse_zone(zone)), unit).astimezone(UTC)
-    return _like(value, truncate(as_moment(value), unit))
+    if zone is None:
+        return _like(value, truncate(as_moment(value), unit))
+    place = _zone_of(zone, value)
+    shown = value.astimezone(place).replace(tzinfo=UTC)
+    cut = truncate(shown, unit)
+    if unit in BELOW_DAY:
+        # The moment's own offset stays.
+        return value - (shown - cut)
+    # Of a midnight that the clock shows twice, the first.
+    return cut.replace(tzinfo=place, fold=0).astimezone(UTC)
 
 
 def _last_day(value: Any, unit: str = "MONTH") -> date:

@@ -7,11 +7,11 @@ from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
-from sql.constants import ConstantError, fold, parse_date, parse_timestamp
+from sql.constants import ConstantError, fold, parse_date, parse_datetime, parse_timestamp
 from sql.datatypes import DATE, DATETIME, INT64, INTERVAL, SCALARS, STRING, TIMESTAMP, SqlType, array_of, lake_type
 from sql.parameters import Parameter
 from sql.syntax import Constant
-from sql.values import NOT_CONSTANT, LakeGapError, Value, quote_bytes, quote_name, quote_text
+from sql.values import NOT_CONSTANT, LakeGapError, Value, checked, quote_bytes, quote_name, quote_text
 
 MAX_DIGITS: Final = 25
 _READ: Final = {"JSON", "TIME"}
@@ -65,7 +65,7 @@ def typed(kind: SqlType, text: str) -> Value:
     if kind == TIMESTAMP:
         return moment(parse_timestamp(text))
     if kind == DATETIME:
-        return moment(parse_timestamp(text).replace(tzinfo=None))
+        return moment(parse_datetime(text))
     if kind.name in _LARGEST and not _is_number(text, _LARGEST[kind.name]):
         raise ConstantError(f"no {kind} {text[:40]!r}")
     lake = lake_type(kind)
@@ -310,18 +310,36 @@ def _read(text: str, kind: SqlType, *, is_safe: bool) -> str:
         wrong = "NULL" if is_safe else f"CASE WHEN {text} IS NOT NULL THEN error('Bad bool value') END"
         return f"CASE lower({text}) WHEN 'true' THEN TRUE WHEN 'false' THEN FALSE ELSE {wrong} END"
     native = f"{'TRY_CAST' if is_safe else 'CAST'}({text} AS {lake_type(kind)})"
-    zone = ", 'UTC'" if kind == TIMESTAMP else ""
-    other = f"refeed_{safe}{kind.name.lower()}({text}{zone})"
+    other = f"refeed_{safe}{kind.name.lower()}({text})"
     if kind == DATE:
         other = "NULL" if is_safe else f"CASE WHEN {text} IS NOT NULL THEN error('Invalid date') END"
     return f"CASE WHEN regexp_full_match({text}, '{_WRITTEN[kind.name]}') THEN {native} ELSE {other} END"
 
 
-def read_timestamp(text: str, zone: str) -> str:
-    """Return the lake's text for a STRING read as TIMESTAMP, with the zone of texts that name none."""
+def in_zone(local: str, zone: str) -> str:
+    """Return the moment of a local time: the first of one that the clock shows twice.
+
+    One that it skips has the offset from before, as Google has it.
+    """
     if zone == "'UTC'":
+        return f"timezone('UTC', {local})"
+    # The engine chooses the second. The first has the offset of the day before; where a transition lies between,
+    # that one is none of the clock's.
+    day_before = "(one - INTERVAL 24 HOUR)"
+    offset = f"(timezone({zone}, {day_before}) - timezone('UTC', {day_before}))"
+    first = f"timezone('UTC', shown - {offset})"
+    is_one = f"timezone({zone}, first) <> shown AND timezone({zone}, one) = shown"
+    chosen = f"list_transform([{first}], lambda first: CASE WHEN {is_one} THEN one ELSE first END)[1]"
+    # Each name is computed once.
+    found = f"list_transform([timezone({zone}, shown)], lambda one: {chosen})[1]"
+    return f"list_transform([{local}], lambda shown: {found})[1]"
+
+
+def read_timestamp(text: str, zone: str | None) -> str:
+    """Return the lake's text for a STRING read as TIMESTAMP; one that is read in a ``zone`` names none itself."""
+    if zone is None:
         return _read(text, TIMESTAMP, is_safe=False)
-    return f"refeed_timestamp({text}, {zone})"
+    return checked(in_zone(_read(text, DATETIME, is_safe=False), zone), TIMESTAMP)
 
 
 def extract(part: str, value: Value, zone: Value | None) -> Value:
@@ -332,7 +350,7 @@ def extract(part: str, value: Value, zone: Value | None) -> Value:
         else value.lake
     )
     if part == "DATE":
-        return Value(DATE, f"CAST({text} AS DATE)")
+        return Value(DATE, checked(f"CAST({text} AS DATE)", DATE) if zone else f"CAST({text} AS DATE)")
     plain = {
         "YEAR": "year",
         "QUARTER": "quarter",

@@ -214,8 +214,8 @@ def datetime_of(text: str) -> datetime:
     return _naive(match.groups()[:7])
 
 
-def timestamp_of(text: str, zone: str) -> datetime:
-    """Return the TIMESTAMP that a text writes; ``zone`` is for a text without one."""
+def timestamp_of(text: str) -> datetime:
+    """Return the TIMESTAMP that a text writes, in UTC where it names no zone."""
     match = _MOMENT.fullmatch(text)
     if match is None:
         raise ValueError(f"Invalid timestamp: {text[:40]!r}")
@@ -224,7 +224,7 @@ def timestamp_of(text: str, zone: str) -> datetime:
     # A name stands after a blank, an offset and Z do not.
     if suffix and (suffix[0] == " ") == bool(_OFFSET.fullmatch(named) or named in {"Z", "z"}):
         raise ValueError(f"Invalid timestamp: {text[:40]!r}")
-    place = _zone(zone if not named else "UTC" if named in {"Z", "z"} else named)
+    place = _zone("UTC" if named in {"", "Z", "z"} else named)
     return _utc(_naive(match.groups()[:7]), place)
 
 
@@ -469,7 +469,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
     ("refeed_from_base64", bytes_of_base64, "VARCHAR", "BLOB"),
     ("refeed_normalize", lambda text, form: unicodedata.normalize(form, text), "VARCHAR VARCHAR", "VARCHAR"),
     ("refeed_datetime", datetime_of, "VARCHAR", "TIMESTAMP"),
-    ("refeed_timestamp", timestamp_of, "VARCHAR VARCHAR", "TIMESTAMPTZ"),
+    ("refeed_timestamp", timestamp_of, "VARCHAR", "TIMESTAMPTZ"),
     ("refeed_time", time_of, "VARCHAR", "TIME"),
     ("refeed_parsed", parsed, "VARCHAR VARCHAR", "TIMESTAMP"),
     ("refeed_json", json_of, "VARCHAR", "VARCHAR"),

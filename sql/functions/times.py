@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sql import literals
+from sql.constants import BELOW_DAY
 from sql.datatypes import DATE, DATETIME, STRING, TIMESTAMP, SqlType
 from sql.functions.registry import Render, Table, fill
-from sql.literals import read_timestamp
+from sql.literals import in_zone, read_timestamp
 from sql.values import LakeGapError, Value, checked, quote_text
 
 TABLE = Table()
@@ -56,13 +57,19 @@ def _moved(sign: str, kind: str) -> Render:
 def _truncated(kind: str) -> Render:
     def render(args: Sequence[Value]) -> str:
         unit = part_of(args[1]) if len(args) > 1 else "DAY"
-        if len(args) > 2:
-            zone = args[2].lake
-            cut = f"timezone({zone}, {truncation(f'timezone({zone}, {args[0].lake})', unit)})"
-        else:
+        zone = args[2].lake if len(args) > 2 else "'UTC'"
+        if zone == "'UTC'":
             cut = f"CAST({truncation(args[0].lake, unit)} AS {kind})"
-        # Only a week may begin before the year 1.
-        return checked(cut, args[0].type) if "WEEK" in unit else cut
+            # Only a week may begin before the year 1.
+            return checked(cut, args[0].type) if "WEEK" in unit else cut
+        if unit in BELOW_DAY:
+            # The row's own offset stays.
+            shown = f"timezone({zone}, moment)"
+            past = f"({shown} - {truncation(shown, unit)})"
+            cut = f"list_transform([{args[0].lake}], lambda moment: moment - {past})[1]"
+        else:
+            cut = in_zone(truncation(f"timezone({zone}, {args[0].lake})", unit), zone)
+        return checked(cut, args[0].type)
 
     return render
 
@@ -77,19 +84,10 @@ def _date(args: Sequence[Value]) -> str:
 
 def _timestamp(args: Sequence[Value]) -> str:
     if args[0].type.name == "STRING":
-        return read_timestamp(args[0].lake, args[1].lake if len(args) > 1 else "'UTC'")
+        return read_timestamp(args[0].lake, args[1].lake if len(args) > 1 else None)
     if len(args) == 1:
         return f"CAST({args[0].lake} AS TIMESTAMPTZ)"
-    return checked(_in_zone(f"CAST({args[0].lake} AS TIMESTAMP)", args[1].lake), TIMESTAMP)
-
-
-def _in_zone(local: str, zone: str) -> str:
-    """Return the moment of a local time; of one that the clock shows twice, the first."""
-    moment = f"timezone({zone}, {local})"
-    if zone == "'UTC'":
-        return moment
-    first = f"({moment} - INTERVAL 1 HOUR)"
-    return f"CASE WHEN timezone({zone}, {first}) = {local} THEN {first} ELSE {moment} END"
+    return checked(in_zone(f"CAST({args[0].lake} AS TIMESTAMP)", args[1].lake), TIMESTAMP)
 
 
 _FORMATS = {
@@ -131,8 +129,13 @@ def _plain_time(args: Sequence[Value]) -> str:
     """Return the first argument without a zone: what a format or a part is read from."""
     if args[0].type.name != "TIMESTAMP":
         return f"CAST({args[0].lake} AS TIMESTAMP)"
-    zone = args[1].lake if len(args) > 1 else "'UTC'"
-    return f"timezone({zone}, {args[0].lake})"
+    if len(args) == 1 or args[1].constant == "UTC":
+        return f"timezone('UTC', {args[0].lake})"
+    # A format knows offsets in whole minutes: zones had seconds until 1972.
+    plain = "timezone('UTC', moment)"
+    offset = f"epoch(timezone({args[1].lake}, moment) - {plain})"
+    shown = f"{plain} + to_minutes(CAST(trunc({offset} / 60) AS BIGINT))"
+    return f"list_transform([{args[0].lake}], lambda moment: {shown})[1]"
 
 
 def _formatted(args: Sequence[Value]) -> str:
@@ -165,7 +168,7 @@ def _parsed(kind: str) -> Render:
         if elements - _READ or (kind == "DATE" and elements & set("HMST")):
             raise LakeGapError(f"the format {text[:40]!r}")
         moment = f"refeed_parsed({args[1].lake}, {quote_text(text)})"
-        return checked(_in_zone(moment, zone), TIMESTAMP) if kind == "TIMESTAMPTZ" else f"CAST({moment} AS {kind})"
+        return checked(in_zone(moment, zone), TIMESTAMP) if kind == "TIMESTAMPTZ" else f"CAST({moment} AS {kind})"
 
     return render
 
@@ -194,11 +197,14 @@ def _datetime(args: Sequence[Value]) -> str:
     if len(args) == 6:
         made = checked(f"make_timestamp({', '.join(arg.lake for arg in args)})", DATETIME)
         # The engine takes 24 for the next day's 0.
-        return f"CASE WHEN {args[3].lake} = 24 THEN error('Hour 24 of a DATETIME') ELSE {made} END"
+        is_late = f"{args[3].lake} = 24 AND {made} IS NOT NULL"
+        return f"CASE WHEN {is_late} THEN error('Hour 24 of a DATETIME') ELSE {made} END"
     if len(args) == 2 and args[0].type.name == "TIMESTAMP":
         return checked(f"timezone({args[1].lake}, {args[0].lake})", DATETIME)
     if len(args) == 2 and args[0].type.name == "DATE":
         return f"({args[0].lake} + {args[1].lake})"
+    if len(args) == 1 and args[0].type == STRING:
+        return literals.cast(args[0], DATETIME, is_safe=False).lake
     if len(args) == 1:
         return (
             f"timezone('UTC', {args[0].lake})"
@@ -214,7 +220,8 @@ def _time(args: Sequence[Value]) -> str:
     made = f"make_time({', '.join(arg.lake for arg in args)})"
     # The engine knows a 24th hour, and the second after 23:59:59 is in it.
     last = f"WHEN {made} = TIME '24:00:00' THEN TIME '00:00:00'"
-    return f"CASE WHEN {args[0].lake} = 24 THEN error('Hour 24 of a TIME') {last} ELSE {made} END"
+    is_late = f"{args[0].lake} = 24 AND {made} IS NOT NULL"
+    return f"CASE WHEN {is_late} THEN error('Hour 24 of a TIME') {last} ELSE {made} END"
 
 
 def _text(args: Sequence[Value]) -> str:

@@ -35,6 +35,7 @@ GOOGLES_ANSWERS = [
     ("SAFE.DATE(2024, 13, 1), SAFE.DATE(2024, 13, 1), SAFE.DATETIME(2024, 1, 1, 24, 0, 0), SAFE.TIME(24, 0, 0)", "NULL,NULL,NULL,NULL"),
     ("TIME(23, 59, 60), TIME(7, 7, 60)", "00:00:00.000000,07:08:00.000000"),
     ("TIME(24, 0, 0)", "error"),
+    ("TIME(24, 0, NULL), DATETIME(10000, 2, 30, 24, NULL, NULL)", "NULL,NULL"),
     ("DATETIME(2024, 1, 1, 24, 0, 0)", "error"),
     ("TIME(7, 7, 9223372036854775807)", "error"),
     # Moments that are moved.
