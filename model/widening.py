@@ -1,6 +1,8 @@
 """Columns that become wider: which type may become which, and what a cell is then."""
 
 import json
+import math
+import re
 from dataclasses import replace
 from typing import Any, Final
 
@@ -9,6 +11,9 @@ from model.schema import Evolution, Field, RowSchema, evolution_error
 # Integers up to here are the same number as a FLOAT64.
 EXACT_FLOAT: Final = 1 << 53
 _SCALARS: Final = ("INT64", "FLOAT64", "BOOL")
+_INT64: Final = 1 << 63
+_WHOLE: Final = re.compile(r"-?[0-9]{1,19}")
+_FRACTION: Final = re.compile(r"-?[0-9](?:[0-9]{0,20}\.[0-9]{1,20}|(?:\.[0-9]{1,20})?e[+-][0-9]{2,3})")
 
 _encode: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
@@ -65,8 +70,8 @@ def widen_value(value: Any, old: Field, new: Field) -> Any:
     """Return what the cell ``value`` of a column that was ``old`` is in the wider ``new``.
 
     It is what the same message makes of a column that was that wide from the beginning: a number has one text
-    whether it stood as an integer or as a FLOAT64, and an array without elements, which is the lack of one in a
-    REPEATED column, is null.
+    whether it stood as an integer or as a FLOAT64, and is a number again where its text becomes JSON
+    (:func:`json_value`); an array without elements, the lack of one in a REPEATED column, is null.
     """
     if value is None or (old.type, old.mode, old.fields) == (new.type, new.mode, new.fields):
         return value
@@ -95,6 +100,40 @@ def scalar_text(value: Any) -> str:
 def plain_number(value: Any) -> Any:
     """Return a number that is an integer as one, so that it has one text; anything else as it is."""
     return int(value) if type(value) is float and value.is_integer() and abs(value) <= EXACT_FLOAT else value
+
+
+def json_value(value: Any) -> Any:
+    """Return a value as a JSON column has it, which is the same whatever its column was before.
+
+    As texts a number and its own text were one, so they are here: "1" is 1, and "true" is true. An integer that
+    INT64 can't hold is its text. A field that is null or an empty list is the lack of one.
+
+    Example:
+        >>> json_value({"a": "1", "b": "1.10", "c": [1.0, None], "d": None, "e": [], "f": 1 << 64})
+        {'a': 1, 'b': '1.10', 'c': [1, None], 'f': '18446744073709551616'}
+    """
+    if isinstance(value, dict):
+        return {name: json_value(child) for name, child in value.items() if child is not None and child != []}
+    if isinstance(value, list):
+        return [json_value(child) for child in value]
+    if isinstance(value, str):
+        return _scalar_of(value)
+    return str(value) if type(value) is int and not -_INT64 <= value < _INT64 else plain_number(value)
+
+
+def _scalar_of(text: str) -> Any:
+    """Return the number or the boolean whose text this is, else the text."""
+    if text in ("true", "false"):
+        return text == "true"
+    number: float
+    if _WHOLE.fullmatch(text):
+        number = int(text)
+    elif _FRACTION.fullmatch(text):
+        number = float(text)
+    else:
+        return text
+    is_cell = -_INT64 <= number < _INT64 if type(number) is int else math.isfinite(number)
+    return number if is_cell and scalar_text(number) == text else text
 
 
 def describe_name(name: str, column: str) -> str:
@@ -129,4 +168,4 @@ def _unnamed(value: Any, old: Field) -> Any:
     if old.type == "RECORD" and value is not None:
         found = {json_name(child): _unnamed(value.get(child.name), child) for child in old.fields}
         return {name: cell for name, cell in found.items() if cell is not None}
-    return plain_number(value)
+    return json_value(value)

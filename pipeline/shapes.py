@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Self
 
 from model.schema import Field, FieldType
-from model.widening import EXACT_FLOAT, describe_name, plain_number, scalar_text, to_json
+from model.widening import EXACT_FLOAT, describe_name, json_value, scalar_text, to_json
 from pipeline.mapping import REFUSED_PREFIXES
 from pipeline.paths import field_name
 
@@ -321,7 +321,7 @@ def _column(name: str, shape: Shape) -> Field:
 
 def _fit(shape: Shape, *, is_closed: bool) -> Callable[[Any, str, dict[str, Any]], Any]:
     if shape.kind == "JSON":
-        return lambda value, _path, _beside: _json_text(value)
+        return lambda value, _path, _beside: None if value == [] else to_json(json_value(value))
     if not shape.is_repeated:
         return _fit_one(shape, is_closed=is_closed)
     one = _fit_one(shape, is_closed=is_closed)
@@ -371,16 +371,3 @@ def _fit_text(value: Any, path: str, beside: dict[str, Any]) -> Any:  # noqa: AR
     if found in (dict, list):
         raise UnfitError(path)
     return scalar_text(value)
-
-
-def _json_text(value: Any) -> str:
-    """Return the JSON text of a value in which each number has one text."""
-    text = to_json(value)
-    # Every FLOAT64 that is an integer, and small enough to be one exactly, has ".0" in its text.
-    return to_json(_plain(value)) if ".0" in text else text
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _plain(child) for name, child in value.items()}
-    return [_plain(child) for child in value] if isinstance(value, list) else plain_number(value)

@@ -40,6 +40,10 @@ def test_a_description_keeps_every_name(name: str) -> None:
         (-0.5, "FLOAT64", "JSON", "-0.5"),
         (True, "BOOL", "STRING", "true"),
         (None, "INT64", "JSON", None),
+        ("7", "STRING", "JSON", "7"),
+        ("true", "STRING", "JSON", "true"),
+        ("1e+300", "STRING", "JSON", "1e+300"),
+        *((text, "STRING", "JSON", f'"{text}"') for text in ("", "x", "1.10", "07", "-0", "1e5", "NaN", "9" * 25)),
     ],
 )
 def test_a_cell_has_one_text(value: Any, old: Any, new: Any, expected: Any) -> None:

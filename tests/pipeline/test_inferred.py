@@ -172,8 +172,8 @@ def test_a_field_within_records_becomes_wider_again_and_again_and_keeps_every_me
     rows = {row["id"]: row for row in either.rows("staging.hooks_a")}
     found = [{name: value(row[name]) for name in ("r", "s")} for _, row in sorted(rows.items())]
     assert [without_nulls(row) for row in found] == [
-        {"r": {"a": "1", "b": ["1", "2"], "c": {"x": "true"}}, "s": [{"k": "1"}, {"k": "2"}]},
-        {"r": {"a": "0.5", "b": ["x"], "c": {"x": "7"}}, "s": [{"k": "y"}]},
+        {"r": {"a": 1, "b": [1, 2], "c": {"x": True}}, "s": [{"k": 1}, {"k": 2}]},
+        {"r": {"a": 0.5, "b": ["x"], "c": {"x": 7}}, "s": [{"k": "y"}]},
         {"r": {"a": "z", "b": 5, "c": {"x": {"y": 1}}}, "s": [{"k": [1]}, {"new": 1}]},
         {"r": {"a": {"q": 1}, "d": 1}, "s": {"k": 1}},
         {"s": 3},
@@ -204,6 +204,28 @@ def test_a_number_has_one_text_in_whatever_order_messages_came(stream, last, tex
         stream.drain(batches=2)
     for number in range(len(orders)):
         assert {row["n"] for row in stream.rows(f"staging.hooks_t{number}")} == {"1", "0.5", text}
+
+
+# Kinds of value of one field, of which two are texts together and all are JSON; "7" is the text of a number.
+KINDS = ((7, "x", {"y": "7"}), (0.5, True, [1, "b"]))
+
+
+def test_the_order_of_the_kinds_of_a_field_s_values_does_not_matter(either):
+    """Each order is a field, so that a message has the next value of every order."""
+    orders = [order for kinds in KINDS for order in itertools.permutations(kinds)]
+    for place in range(3):
+        either.send("a", {"id": place, **{f"f{number}": order[place] for number, order in enumerate(orders)}})
+        either.drain(batches=2)
+    types = either.types("staging.hooks_a")
+    rows = sorted(either.rows("staging.hooks_a"), key=lambda row: row["id"])
+    found = {
+        (repr(kind), json.dumps(without_nulls(value(row[f"f{number}"]))))
+        for number, order in enumerate(orders)
+        for kind, row in zip(order, rows, strict=True)
+    }
+    assert {types[f"f{number}"] for number in range(len(orders))} == {"JSON"}
+    sent = itertools.chain(*KINDS)
+    assert found == {(repr(kind), json.dumps(kind).replace('"7"', "7")) for kind in sent}
 
 
 def test_a_message_without_an_array_has_none_when_the_column_becomes_wider(either):

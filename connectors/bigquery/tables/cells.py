@@ -81,9 +81,24 @@ def _json(sql: str, old: Field, depth: int) -> str:
             cell, newest = _read(f"{sql}.", place, depth)
             cells.append(f"{_literal(json_name(place.field))}, {_json(cell, newest, depth)}")
         return f"IF({sql} IS NULL, NULL, JSON_OBJECT({', '.join(cells)}))"
+    if old.type == "STRING":
+        return _scalar_of(sql, f"t{depth}")
     if old.type == "FLOAT64":
         return f"IF({sql} IS NULL, NULL, IF({_is_whole(sql)}, TO_JSON(CAST({sql} AS INT64)), TO_JSON({sql})))"
     return f"IF({sql} IS NULL, NULL, TO_JSON({sql}))"
+
+
+def _scalar_of(sql: str, name: str) -> str:
+    """Return a text as JSON: the number or the boolean whose text it is, else a string."""
+    whole, real = f"SAFE_CAST({name} AS INT64)", f"SAFE_CAST({name} AS FLOAT64)"
+    cases = (
+        f"{name} IS NULL THEN NULL",
+        f"{name} IN ('true', 'false') THEN TO_JSON({name} = 'true')",
+        f"{_text(whole, Field(name, 'INT64'))} = {name} THEN TO_JSON({whole})",
+        f"{_text(real, Field(name, 'FLOAT64'))} = {name} THEN TO_JSON({real})",
+    )
+    # A subquery has the text once: it may itself be long.
+    return f"(SELECT CASE WHEN {' WHEN '.join(cases)} ELSE TO_JSON({name}) END FROM UNNEST([{sql}]) AS {name})"  # noqa: S608
 
 
 def _is_whole(sql: str) -> str:

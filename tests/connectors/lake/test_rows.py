@@ -278,12 +278,15 @@ WIDE = RowSchema(
 
 def test_a_rewrite_keeps_every_row_and_attempt_and_gives_columns_wider_types(table):
     table.evolve(NARROW)
-    write(table, NARROW, {"n": 5, "items": [{"sku": "a"}], "free": "5"}, {"n": None, "items": [], "free": None})
+    first = {"n": 5, "items": [{"sku": "a"}], "free": "05"}
+    write(table, NARROW, first, {"n": 0, "items": [], "free": "5"}, {"n": None, "items": [], "free": None})
     table.widen(WIDE)
     assert table.schema() == WIDE
     rows = DeltaTable(table.uri).to_pyarrow_table(columns=["n", "items", "free", "x"]).to_pylist()
     assert rows == [
-        {"n": "5", "items": '[{"sku":"a"}]', "free": '"5"', "x": None},
+        {"n": "5", "items": '[{"sku":"a"}]', "free": '"05"', "x": None},
+        # A text that a number would have is that number: a text it may have been before.
+        {"n": "0", "items": None, "free": "5", "x": None},
         {"n": None, "items": None, "free": None, "x": None},
     ]
     assert table.committed_attempt("s") == 1
