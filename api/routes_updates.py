@@ -92,9 +92,7 @@ def approve_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any
     "/updates/{update_id}:roll_back",
     operation_id="rollBackUpdate",
     response_model=UpdateOut,
-    responses=problems(
-        s404=_UNKNOWN, s409="It has ended, hands over at this moment, or has no way back.", s422=_INVALID
-    ),
+    responses=problems(s404=_UNKNOWN, s409="It has ended, goes back already, or has no way back.", s422=_INVALID),
 )
 def roll_back_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
     """Take an update back: the old release takes the stream over again, or never stopped."""

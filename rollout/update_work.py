@@ -19,12 +19,13 @@ from model.stream_snapshot import SnapshotReason, SnapshotState
 from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateState
 from pipeline.plan import PlanFacts
 from rollout.checking import UpdateChecker
-from rollout.handover import KILL_GRACE_SECONDS, HandOver, HandOverState, Pause, is_ready
+from rollout.handover import HUNG_SECONDS, KILL_GRACE_SECONDS, HandOver, HandOverState, Pause, is_ready
 from rollout.process import HeldStream, StreamProcess
 from rollout.shadow_work import SHADOW_FIGURES, ShadowWork
 from rollout.standbys import MOVING, Standbys, UpdatedStream
 from rollout.starter import StreamStarter
 from rollout.stream_threads import StreamThreads
+from rollout.updates import UNWANTED
 from rollout.watch import WatchFigures, WatchVerdict, judge
 from streams.snapshot import PLAN_FILE
 
@@ -288,6 +289,10 @@ class UpdateWork:
         if incoming is not None and step.hand_over is None:
             step.hand_over = HandOver(outgoing, incoming, timeout_seconds=_DRAIN_SECONDS)
         stands = HandOverState.NEW_ENDED if step.hand_over is None else step.hand_over.look()
+        if stands is HandOverState.UNDER_WAY and incoming is not None and _is_unwanted(update, place):
+            incoming.kill()
+            if outgoing is not None and place.record.wanted is Wanted.CANCELLED:
+                outgoing.kill()
         if not step.is_ordered:
             step.is_ordered = True
             failpoint.hit("update.ordered")
@@ -317,7 +322,9 @@ class UpdateWork:
         self._standbys.forget(update.stream)
         # One that had the stream and ended by no fault of its own is started again by the agent.
         status = place.status_of(update.instance_id)
-        has_taken_over = status.get("epoch") is not None and status.get("state") != "failed"
+        hand_over = self._step(update).hand_over
+        has_hung = hand_over is not None and hand_over.has_hung
+        has_taken_over = status.get("epoch") is not None and status.get("state") != "failed" and not has_hung
         self._settle_hand_over(update, place, has_taken_over=has_taken_over)
 
     def _settle_hand_over(self, update: StreamUpdate, place: UpdatedStream, *, has_taken_over: bool) -> None:
@@ -327,11 +334,13 @@ class UpdateWork:
         elif update.state is UpdateState.HANDING_BACK:
             fault = update.error or UpdateFault("update_unwanted", "The update was taken back.")
             self._end(update, place, UpdateState.ROLLED_BACK, error=fault, replay=self._replay_of(update, place))
+        elif update.error is not None:
+            self._fail(update, place, update.error.code, update.error.message)
         elif has_taken_over:
             self._advance(update, UpdateState.WATCHING)
             failpoint.hit("update.watching")
         else:
-            self._fail(update, place, "stream_died", "The new release ended in the hand-over.")
+            self._fail(update, place, "stream_died", _why_lost(self._step(update).hand_over))
 
     def _watch(self, update: StreamUpdate, place: UpdatedStream) -> None:
         record, process = place.record, place.held.process
@@ -386,7 +395,9 @@ class UpdateWork:
         """Go back because of the new release's fault; without a way back, or to halt, go on with it."""
         last_lines = partial(place.starter.logs.last_lines, update.stream)
         logs = {"old": last_lines(update.outgoing_id), "new": last_lines(update.instance_id)}
-        is_written, is_halting = self._has_written(update, place), update.request.is_halting
+        is_written = self._has_written(update, place)
+        # Who takes it back wants it back whatever a failure is to do.
+        is_halting = update.request.is_halting and code != UNWANTED
         if not is_written or (update.has_way_back and not is_halting):
             fault = UpdateFault(code, why, logs)
             self._advance(update, UpdateState.ROLLING_BACK, error=fault)
@@ -444,3 +455,15 @@ class UpdateWork:
         lag = ((update.figures or {}).get("before") or {}).get("lag_seconds")
         since = None if lag is None else update.handed_over_at - timedelta(seconds=lag)
         return UpdateReplay(since, datetime.now(UTC), PlanFacts.read(place.state / PLAN_FILE).topics)
+
+
+def _is_unwanted(update: StreamUpdate, place: UpdatedStream) -> bool:
+    """Whether nobody wants the process that takes the stream over: it is cancelled, or the update taken back."""
+    is_taken_back = update.state is UpdateState.HANDING_OVER and update.error is not None
+    return is_taken_back or place.record.wanted is Wanted.CANCELLED
+
+
+def _why_lost(hand_over: HandOver | None) -> str:
+    if hand_over is not None and hand_over.has_hung:
+        return f"The new release hung in the hand-over: it gave no sign of life for {HUNG_SECONDS:.0f} s."
+    return "The new release ended in the hand-over."

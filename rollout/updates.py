@@ -121,14 +121,17 @@ class UpdateService:
     def roll_back(self, update_id: str, *, principal: Principal) -> StreamUpdate:
         """Take an update back; before its hand-over it ends with this, and the old release never stopped.
 
+        In the hand-over the agent ends the new release, unless that has the stream: then it hands it back.
+
         Raises:
             UpdateNotFoundError: there is none.
-            StreamStateError: it has ended, is in the middle of a hand-over, or has no way back.
+            StreamStateError: it has ended, goes back already, or has no way back.
         """
         principal.require(STREAMS_OPERATE)
         found = self._store.get_update(update_id)
-        if not found.state.is_before_hand_over and found.state not in _WATCHED:
-            raise _not_now(found, "taken back", "before its hand-over, and while it is WATCHING or INCONCLUSIVE")
+        is_handing = found.state is UpdateState.HANDING_OVER
+        if not found.state.is_before_hand_over and found.state not in _WATCHED and not is_handing:
+            raise _not_now(found, "taken back", "until it is STABLE, and while it is INCONCLUSIVE")
         if found.state in _WATCHED and not found.has_way_back:
             raise StreamStateError(
                 f"{found.id} has no way back, as its check said before: {_no_way_back(found)}.",
@@ -137,7 +140,14 @@ class UpdateService:
             )
         state = UpdateState.ROLLED_BACK if found.state.is_before_hand_over else UpdateState.ROLLING_BACK
         fault = UpdateFault(UNWANTED, f"{principal.name} took the update back while it was {found.state}.")
-        decided = self._store.advance_update(found, state, actor=principal.name, error=fault)
+        if is_handing and found.error is not None:
+            return _shown_to(found, principal)
+        if is_handing:
+            decided = self._store.note_update(found, error=fault)
+            what = f"update {found.id} to be taken back"
+            self._store.note_stream(found.stream, actor=principal.name, what=what, update=found.id)
+        else:
+            decided = self._store.advance_update(found, state, actor=principal.name, error=fault)
         _LOG.info("update_unwanted", stream=found.stream, update=found.id, by=principal.name)
         return _shown_to(decided, principal)
 

@@ -49,6 +49,8 @@ def take_over(
 ) -> Owned | None:
     """Own the stream by ``own`` as soon as no other process does; None when the orders say to end before.
 
+    The status is written every second meanwhile: an agent kills a process that gives no sign of life.
+
     What ``own`` enters is put on ``owned`` when all of it is there.
 
     Raises:
@@ -57,8 +59,12 @@ def take_over(
     """
     bound = orders.newest.timeout_seconds
     ends_at = time.monotonic() + (TAKE_OVER_SECONDS if bound is None else bound)
+    told_at = 0.0
     try:
         while not orders.is_ending:
+            if time.monotonic() - told_at >= _TELL_SECONDS:
+                status.write()
+                told_at = time.monotonic()
             try:
                 with ExitStack() as attempt:
                     found = own(attempt)

@@ -33,7 +33,7 @@ from streams.folder import StreamFolder
 
 # Commits ten messages every 20 ms while it holds the home's lock; the mood says what goes wrong.
 STREAM = """
-import sys, time
+import os, signal, sys, time
 from contextlib import ExitStack
 from pathlib import Path
 from model.errors import LeaseHeldError
@@ -55,9 +55,12 @@ def end(text, code, **fields):
 
 if mood == "never ready":
     end("failed", 1, error={"code": "broken", "message": "It does not start."})
+was_standby = orders.read().order == "stand_by"
 while orders.read().order == "stand_by":
     status.write(state="standby")
     time.sleep(0.01)
+if mood == "hangs" and was_standby:
+    os.kill(os.getpid(), signal.SIGSTOP)
 if mood == "not over":
     end("failed", 1, error={"code": "broken", "message": "It does not take over."})
 with ExitStack() as owned:
