@@ -184,7 +184,8 @@ class Collector:
             shown: dict[str, Any] = {"status": "not_ready" if found else "ok"}
             if is_operator:
                 shown["problems"] = found
-                shown["unread"] = unread
+                if unread:
+                    shown["unread"] = unread
                 if self._sns is not None:
                     shown["unsubscribed"] = dict(self._sns.unsubscribed.by_arn)
             return Answer(503 if found else 200, json.dumps(shown).encode(), (_JSON,))
