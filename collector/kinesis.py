@@ -7,7 +7,7 @@ from typing import Final
 
 import structlog
 
-from collector.records import ChunkPublisher, RecordReader
+from collector.records import ChunkPublisher, ReadTopic, RecordReader
 from collector.refused import RefusedFile
 from collector.relay import Relay
 from connectors.kinesis.client import AwsKey, KinesisStream
@@ -45,8 +45,8 @@ def run_kinesis(
 
     Each record is published at least once, in the order of its partition key, and once unless the stream is killed
     or Pub/Sub fails: then up to 1,000 messages of each shard that was being read come again, with the same uuids.
-    While Kinesis or Pub/Sub is away the stream waits and goes on by itself; Kinesis keeps records for its
-    retention, so that is how long it may be away. Returns the exit code.
+    While Kinesis or Pub/Sub is away, or nothing subscribes to the topic, the stream waits and goes on by itself;
+    Kinesis keeps records for its retention, so that is how long it may be away. Returns the exit code.
 
     Raises:
         SettingsError: the stream, its region or the topic is not named, or its positions are elsewhere.
@@ -83,7 +83,12 @@ def run_kinesis(
             relay = Relay(
                 kinesis,
                 positions,
-                ChunkPublisher(publisher, topic=topic, refused=refused),
+                ChunkPublisher(
+                    publisher,
+                    topic=topic,
+                    refused=refused,
+                    read=None if settings.collector_allow_unread else ReadTopic(pubsub, topic),
+                ),
                 RecordReader(stream_name, topic=topic, source=chosen.source),
                 status=status,
                 held=held,

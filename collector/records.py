@@ -1,7 +1,9 @@
 """Records of Kinesis become messages: taken out of their aggregates, with our attributes, published in order."""
 
+import threading
+import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import structlog
@@ -10,8 +12,9 @@ from collector.event import KINESIS_PREFIX, Identity, own_attributes
 from collector.refused import RefusedFile
 from connectors.kinesis.aggregation import split_aggregate
 from connectors.kinesis.client import ShardRecord
+from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import GAVE_UP, KEY_STOPPED, Publisher, Room, make_batch
-from model.errors import PubSubUnavailableError, StorageFullError
+from model.errors import PubSubError, PubSubUnavailableError, StorageFullError, TopicUnreadError
 from model.message import Message
 from model.moment import render_time
 from streams.positions import ShardPosition
@@ -19,6 +22,7 @@ from streams.positions import ShardPosition
 _LOG: Final = structlog.get_logger()
 # What a kill may have published without a note of it, for each shard that is read at the moment.
 CHUNK_MESSAGES: Final = 1_000
+_READ_SECONDS: Final = 10.0
 
 
 class Part(NamedTuple):
@@ -88,15 +92,50 @@ def cut_chunks(parts: Iterator[Part], *, max_bytes: int) -> Iterator[list[Part]]
         yield chunk
 
 
+class ReadTopic:
+    """A topic that something has to subscribe to, since Pub/Sub would keep its messages for nobody.
+
+    It is looked for every ten seconds at most; safe to use from many threads.
+    """
+
+    def __init__(self, pubsub: PubSub, topic: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._pubsub = pubsub
+        self._topic = topic
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._until = clock()
+
+    def check(self) -> None:
+        """Return unless Pub/Sub says that nothing subscribes to the topic.
+
+        Raises:
+            TopicUnreadError: it does.
+        """
+        with self._lock:
+            if self._clock() < self._until:
+                return
+            try:
+                is_read = self._pubsub.is_topic_read(self._topic)
+            except PubSubError:
+                # The publish says so.
+                return
+            if not is_read:
+                raise TopicUnreadError(f"Nothing subscribes to {self._topic}: what is published would be gone.")
+            self._until = self._clock() + _READ_SECONDS
+
+
 class ChunkPublisher:
     """Publishes chunks of messages in the order of their keys, for several threads.
 
     A message that Pub/Sub refuses for good is kept in ``refused`` with its reason, and those after it that have
-    its key go on.
+    its key go on. With ``read`` nothing is published while nothing subscribes to the topic.
     """
 
-    def __init__(self, publisher: Publisher, *, topic: str, refused: RefusedFile) -> None:
+    def __init__(
+        self, publisher: Publisher, *, topic: str, refused: RefusedFile, read: ReadTopic | None = None
+    ) -> None:
         self._publisher = publisher
+        self._read = read
         self._topic = topic
         self._refused = refused
 
@@ -105,9 +144,12 @@ class ChunkPublisher:
 
         Raises:
             AbandonedError: ``room`` said that nothing more is to go out; some may be published.
+            TopicUnreadError: nothing subscribes to the topic; none is published.
             PubSubError: Pub/Sub does not take them now; some may be published.
             StorageFullError, QueueFullError: what it refuses can't be kept.
         """
+        if self._read is not None:
+            self._read.check()
         # Keys side by side, so that a request can hold many messages of one; each key's order stays.
         left = sorted(chunk, key=lambda message: message.ordering_key)
         refused = 0

@@ -17,6 +17,7 @@ from model.errors import (
     QuotaExceededError,
     RefeedError,
     StorageFullError,
+    TopicUnreadError,
     WarehouseUnavailableError,
 )
 from model.failure import safe_message
@@ -39,6 +40,7 @@ _ENDED: Final = frozenset({"failed", "stopped", "cancelled"})
 PASSING: Final = (
     StorageFullError,
     PubSubUnavailableError,
+    TopicUnreadError,
     KinesisUnavailableError,
     WarehouseUnavailableError,
     QuotaExceededError,

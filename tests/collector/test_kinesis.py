@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from collector.kinesis import run_kinesis, usual_name
-from collector.records import ChunkPublisher, RecordReader
+from collector.records import ChunkPublisher, ReadTopic, RecordReader
 from collector.refused import RefusedFile
 from collector.relay import Relay, RelayQuery, find_ready
 from connectors.kinesis.client import AwsKey, KinesisStream, Shard
@@ -26,12 +26,14 @@ from model.errors import (
     PubSubUnavailableError,
     RefeedError,
     SettingsError,
+    TopicUnreadError,
 )
 from model.settings import read_settings
 from model.stream_options import BEGIN
 from streams.folder import StreamFolder
 from streams.lease import HeldLease
 from streams.positions import POSITIONS_FILE, Positions, ShardPosition
+from streams.run import PASSING
 from streams.status import StatusFile
 from tests.collector.conftest import Yard
 from tests.connectors.kinesis.test_aggregation import packed
@@ -90,6 +92,7 @@ class Site:
         slots: int = 3,
         armed: bool = False,
         recreated: str = "refuse",
+        read: ReadTopic | None = None,
     ) -> Iterator[Relay]:
         """Read and publish while the block runs; at its end, drain, or raise what ended it."""
         positions = CrashingPositions(self.folder / "positions.json", self.stream)
@@ -102,7 +105,9 @@ class Site:
             relay = Relay(
                 kinesis,
                 positions,
-                ChunkPublisher(publisher, topic=topic, refused=RefusedFile(self.folder / "refused.ndjson")),
+                ChunkPublisher(
+                    publisher, topic=topic, refused=RefusedFile(self.folder / "refused.ndjson"), read=read
+                ),
                 RecordReader(self.stream, topic=topic, source="kinesis"),
                 status=StatusFile(self.folder / "status.json"),
                 held=HeldLease(None, "lease", "stream", 1, None),  # type: ignore[arg-type]
@@ -418,3 +423,22 @@ def test_latest_is_the_first_start_also_while_pubsub_is_away(
     state = StreamFolder.of(tmp_path / "home", usual_name("orders")).state
     positions = Positions(state / POSITIONS_FILE, "eu-west-1/orders")
     assert (positions.is_new, positions.origin) == (False, first_start)
+
+
+def test_records_wait_while_nothing_subscribes_to_the_topic(site: Site) -> None:
+    """A position that is noted after a publish to nobody would pass its records over for good."""
+    yard = site.yard
+    site.put(10)
+    yard.pubsub.delete_subscription(f"sub-{yard.topic}")
+    read = ReadTopic(yard.pubsub, yard.topic)
+    with (
+        pytest.raises(TopicUnreadError, match="Nothing subscribes"),
+        site.relay(read=read) as relay,
+    ):
+        wait_until(lambda: relay.failure is not None, "the relay ends")
+    assert totals(relay)["messages"] == 0
+    yard.add_topic(yard.topic)
+    with site.relay(read=read) as relay:
+        site.is_done(relay, 10)
+    site.check()
+    assert TopicUnreadError in PASSING

@@ -9,7 +9,9 @@ import pytest
 from collector import delivery, queue
 from collector.delivery import TopicDirectory
 from collector.queue import QueueDelivery
+from collector.records import ReadTopic
 from connectors.pubsub.client import PubSub
+from model.errors import TopicUnreadError
 from tests.collector.conftest import Yard, problem_of
 from tests.collector.test_queue import away, message, numbers, run, wait_for
 
@@ -65,6 +67,26 @@ def test_events_that_nobody_reads_are_taken_where_that_is_allowed(yard: Yard) ->
     assert yard.call(lambda client: client.get("/readyz"), app).status_code == 200
     metrics = yard.call(lambda client: client.get("/metrics"), app).text
     assert f'refeed_collector_unread_requests_total{{topic="{topic}"}} 1.0' in metrics
+
+
+def test_a_topic_is_looked_for_every_ten_seconds_at_most(yard: Yard) -> None:
+    topic = yard.add_unread()
+    now = [0.0]
+    read = ReadTopic(yard.pubsub, topic, clock=lambda: now[0])
+    for _ in range(2):
+        with pytest.raises(TopicUnreadError):
+            read.check()
+    yard.add_topic(topic)
+    read.check()
+    yard.pubsub.delete_subscription(f"sub-{topic}")
+    now[0] = 9.9
+    read.check()
+    now[0] = 10.0
+    with pytest.raises(TopicUnreadError):
+        read.check()
+    yard.pubsub.delete_topic(topic)
+    # That is for the publish to say.
+    read.check()
 
 
 def test_the_queue_keeps_events_until_something_subscribes(yard: Yard, away: PubSub, tmp_path: Path) -> None:
