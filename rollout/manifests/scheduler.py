@@ -186,7 +186,7 @@ def _why_pause(run: ScheduleRun, record: ManifestRecord, why: str | None) -> str
 def settle_slots(
     spec: ScheduleManifest, settled_until: datetime, now: datetime, living: Sequence[ScheduleRun]
 ) -> Settlement | None:
-    """Return the runs of the slots that are due and not settled yet; None while there are none.
+    """Return the runs of the slots that are due and not settled yet; None while nothing is to be settled.
 
     Without a catch-up only the newest slot gets a run, and only where it is at most a minute late. With one, the
     newest slots within its window do, one after another. While ``living`` runs go on the schedule's overlap
@@ -197,8 +197,11 @@ def settle_slots(
     timing = spec.timing()
     since = max(settled_until, now - timedelta(seconds=window))
     due = list(takewhile(lambda each: each <= now, timing.after(since)))
+    request = {"job": spec.job.model_dump(mode="json", by_alias=True), "time_zone": spec.time_zone}
     if not due:
-        return None
+        # Else each look until the next slot would ask again whether one of those before is due, as a writer.
+        has_missed = next(timing.after(settled_until), now) < since
+        return Settlement(since, (), request) if has_missed else None
     chosen = due[-most:]
     if len(chosen) < len(due):
         _LOG.warning("slots were missed", schedule=spec.name, slots=len(due) - len(chosen))
@@ -209,7 +212,6 @@ def settle_slots(
     runs = [
         NewRun(slot, timing.before(slot), state, why) for slot, (state, why) in zip(chosen, states, strict=True)
     ]
-    request = {"job": spec.job.model_dump(mode="json", by_alias=True), "time_zone": spec.time_zone}
     return Settlement(due[-1], tuple(runs), request, ends_others=bool(living) and spec.overlap == "replace")
 
 

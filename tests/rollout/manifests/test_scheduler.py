@@ -26,6 +26,7 @@ from rollout.manifests.scheduled_jobs import StartedJob
 from rollout.manifests.scheduler import Scheduler
 from rollout.manifests.service import ManifestService
 from tests.chaos.processes import find_faketime, skewed
+from tests.work import counted
 
 ANN = Principal("ann", frozenset(SCOPES), ("orders",))
 HOURLY = "kind: Schedule\nname: hourly\ncron: 0 * * * *\njob: {kind: merge}\n"
@@ -148,6 +149,18 @@ def test_missed_slots_are_not_made_up_for_without_a_catch_up(yard: Yard) -> None
     yard.be_away(hours(5.25))
     assert yard.go(hours(0.2)) == []
     assert yard.go(hours(0.25)) == ["02 06:00"]
+
+
+def test_slots_that_were_missed_are_decided_once_and_not_at_each_look(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    before = yard.go()
+    with counted(yard.store) as idle:
+        yard.schedulers[0].tick()
+    yard.be_away(hours(5.25))
+    assert yard.go() == before
+    with counted(yard.store) as work:
+        yard.schedulers[0].tick()
+    assert (work.statements, yard.runs()) == (idle.statements, [])
 
 
 @pytest.mark.parametrize(
