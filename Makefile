@@ -14,7 +14,7 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak census rooms mutants lock clean
+.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak years census rooms mutants lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -83,6 +83,9 @@ chaos: $(STAMPS)/dev  ## Kill, stop and starve the whole system under load, then
 
 soak: $(STAMPS)/dev  ## Run the whole system under steady load and watch its memory (MINUTES=30)
 	@$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30)
+
+years: $(STAMPS)/dev  ## Run everything in the background for years by a clock that jumps (YEARS=2)
+	@$(BIN)/python -m tests.years.run --years $(or $(YEARS),2)
 
 census: $(STAMPS)/dev  ## Count code, tests, commands and HTTP operations beside earlier counts (ARGS="--json")
 	@$(BIN)/python -m tests.guards.census --against tests/guards/before.json $(ARGS)
