@@ -23,6 +23,7 @@ _EXAMPLE_BACKFILL: Final[dict[str, Any]] = {
     "started_at": "2026-01-03T03:00:02Z",
     "finished_at": None,
     "window": {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
+    "replays": {"column": "_PARTITIONTIME", "from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"},
     "canary": {"messages": 10, "state": "ahead"},
     "progress": {
         "selected": 120_000,
@@ -88,6 +89,14 @@ class TimeWindow(BaseModel):
 
     start: datetime = Field(alias="from")
     end: datetime = Field(alias="to")
+
+
+class ReplayedTimes(TimeWindow):
+    """The times between which all messages lie that the query lets through."""
+
+    column: Literal["ingest_time", "publish_time", "_PARTITIONTIME"] = Field(
+        description="Which time of a message; _PARTITIONTIME where the query bounds no other from both sides."
+    )
 
 
 class BackfillProgress(BaseModel):
@@ -167,7 +176,8 @@ class BackfillOut(BackfillRequest):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    window: TimeWindow | None
+    window: Annotated[TimeWindow | None, Field(description="The partitions that are read.")]
+    replays: Annotated[ReplayedTimes | None, Field(description="Null of one that an earlier Refeed made.")]
     canary_messages: Annotated[int | None, Field(description="Null once a resume has ended the canary.")]
     canary: Annotated[BackfillCanary | None, Field(description="Null when none was asked for.")]
     progress: BackfillProgress
@@ -280,7 +290,8 @@ class PlanOut(BaseModel):
     plan_id: str
     expires_at: datetime
     topic: str
-    window: TimeWindow | None
+    window: TimeWindow | None = Field(description="The partitions that are read.")
+    replays: ReplayedTimes
     rows: int | None = Field(description="Exact; null on BigQuery without exact=true.")
     bytes: int | None = Field(description="Of the messages' data.")
     bytes_scanned: int | None = Field(description="What the query reads.")

@@ -214,13 +214,24 @@ def _details(backfill: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         value = parameter["value"]
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         yield "parameter", f"{name}:{parameter['type']}:{text}"
-    if backfill.get("window"):
-        yield "window", " to ".join(_whole_seconds(backfill["window"][end]) for end in ("from", "to"))
+    yield from _windows(backfill)
     if backfill.get("plan_id"):
         yield "plan", backfill["plan_id"]
     yield "canary", _render_canary(backfill)
     yield "approval", _render_approval(backfill)
     yield "revert", _render_revert(backfill)
+
+
+def _windows(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield what a plan or a backfill replays, and the partitions that it reads, as far as the API gives them."""
+    replays, read = found.get("replays"), found.get("window")
+    if replays:
+        yield (
+            "window",
+            f"{_whole_seconds(replays['from'])} to {_whole_seconds(replays['to'])} by {replays['column']}",
+        )
+    if read:
+        yield "partitions", f"{_whole_seconds(read['from'])} to {_whole_seconds(read['to'])}"
 
 
 def _render_canary(backfill: Mapping[str, Any]) -> str:
@@ -279,8 +290,8 @@ def _render_reach(subscription: Mapping[str, Any]) -> str:
 
 
 def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    if plan.get("window"):
-        yield f"ingested   {plan['window']['from']} to {plan['window']['to']}"
+    for name, text in _windows(plan):
+        yield f"{name:<10} {text}"
     if plan.get("first_publish_time"):
         yield f"published  {plan['first_publish_time']} to {plan['last_publish_time']}"
     price = "price unknown" if plan.get("price_usd") is None else f"about {plan['price_usd']:.2f} USD"

@@ -96,6 +96,40 @@ def leaves(filters: Iterable[Expression], scan: Collection[int], values: Mapping
             yield leaf
 
 
+def prove_times(
+    filters: Iterable[Expression], scan: Collection[int], values: Mapping[int, Value], column: str
+) -> tuple[Span, ...]:
+    """Return the times of a scan's ``column`` at which a row can pass all ``filters``, the oldest span first.
+
+    ``column`` is a TIMESTAMP of the archive that the query compares as it is. As with :func:`prove`, the answer
+    may be too wide, never too narrow.
+    """
+    return reduce(_both, (_times(item, scan, values, column) for item in filters), EVERYTHING)
+
+
+def _times(node: Expression, scan: Collection[int], values: Mapping[int, Value], column: str) -> tuple[Span, ...]:
+    def is_column(operand: Expression) -> bool:
+        value = values.get(id(operand))
+        origin = None if value is None else value.origin
+        return origin is not None and origin.column == column and origin.scan in scan
+
+    def bound(operator: str, other: Expression) -> tuple[Span, ...]:
+        return _bound(Bound(operator, other, _constant(other, values)), "MICROSECOND")
+
+    if isinstance(node, Chain) and node.operators[0] == "AND":
+        return prove_times(node.operands, scan, values, column)
+    if isinstance(node, Chain) and node.operators[0] == "OR":
+        return _merged([span for item in node.operands for span in _times(item, scan, values, column)])
+    if isinstance(node, Comparison) and node.operator in _FLIPPED:
+        if is_column(node.left):
+            return bound(node.operator, node.right)
+        if is_column(node.right):
+            return bound(_FLIPPED[node.operator], node.left)
+    if isinstance(node, Between) and not node.is_negated and is_column(node.operand):
+        return _both(bound(">=", node.low), bound("<=", node.high))
+    return EVERYTHING
+
+
 def _both(left: tuple[Span, ...], right: tuple[Span, ...]) -> tuple[Span, ...]:
     if len(left) * len(right) > MAX_SPANS * 10:
         return left if len(left) < len(right) else right

@@ -8,7 +8,7 @@ from typing import Final
 from model.table import REPLAY_COLUMNS
 from model.window import Window
 from sql.binder import Policy
-from sql.bounds import BEGINNING, END, NOTHING, Reach, Span, prove
+from sql.bounds import BEGINNING, END, NOTHING, Reach, Span, prove, prove_times
 from sql.datatypes import ATTRIBUTES, BYTES, NULL, STRING, TIMESTAMP, SqlType
 from sql.query_binder import QueryBinder
 from sql.relation import Relation
@@ -96,6 +96,24 @@ def replay_window(bound: Bound, windows: Mapping[str, Window]) -> Window:
     if set(windows) == set(bound.binder.tables):
         return Window.hull(windows.values())
     return Window(_EPOCH, max(bound.policy.now, _EPOCH))
+
+
+def replayed_times(bound: Bound) -> tuple[str, Window] | None:
+    """Return the column and the times between which every message of the archive lies that the query lets through.
+
+    None where it bounds neither the ingestion nor the publication from both sides; of both the narrower one.
+    """
+    scans = [scan for scan in bound.binder.scans if scan.table == bound.policy.archive_table]
+    found = []
+    for column in ("ingest_time", "publish_time"):
+        spans = [
+            span
+            for scan in scans
+            for span in prove_times(scan.filters, scan.numbers, bound.binder.values, column) or (Span(END, END),)
+        ]
+        if spans and all(span.start > BEGINNING and span.end < END for span in spans):
+            found.append((column, Window.hull([Window(span.start, span.end) for span in spans])))
+    return min(found, key=lambda one: one[1].width, default=None)
 
 
 def _window(spans: Iterable[Span], policy: Policy) -> Window:

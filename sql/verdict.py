@@ -57,6 +57,9 @@ class ValidatedQuery:
     BigQuery's write buffer, None where it leaves out none. ``buffered_text`` is then the same query with them, or
     None where it can't be written.
 
+    ``replayed_times`` are the column and the times between which all messages lie that the query lets through,
+    None where it bounds no column but the partitions.
+
     ``warnings`` are what it may not have been meant to say, with edits that were tried together.
     """
 
@@ -76,6 +79,7 @@ class ValidatedQuery:
     lake_violations: tuple[Violation, ...]
     unbuffered_until: datetime | None = None
     buffered_text: str | None = None
+    replayed_times: tuple[str, Window] | None = None
     warnings: tuple[PlacedViolation, ...] = ()
 
     @property
@@ -197,6 +201,7 @@ def _judge(
         lake_parameters=used,
         lake_violations=tuple(source.violation(fault) for fault in dict.fromkeys(binder.gaps)),
         unbuffered_until=unbuffered_until,
+        replayed_times=rules.replayed_times(bound) if policy.replay else None,
         buffered_text=with_buffer(source.text, lacking, binder.values, policy.partitioning) if lacking else None,
         warnings=tuple(find_cut_partitions(source, tokens, binder.scans, binder.values, policy)),
     )

@@ -49,6 +49,7 @@ class PlanTarget:
 class Plan:
     """What a backfill would publish, in the API's shape; None is unknown, never 0.
 
+    ``window`` has the partitions that are read, ``replays`` the times of the messages that the query lets through.
     ``bytes`` are those of the payloads; ``bytes_scanned`` is the size of the files of the window that are read;
     ``rows_by_hour`` counts by publish_time. ``messages_without_room`` have no room for the tags: they would become
     dead letters, and so would ``messages_with_refused_attributes``. ``messages_with_rewritten_attributes`` have
@@ -57,6 +58,7 @@ class Plan:
     """
 
     window: dict[str, str | None]
+    replays: dict[str, str | None]
     topic: str
     rows: int | None
     bytes: int | None
@@ -99,6 +101,7 @@ def make_plan(
     ]
     return Plan(
         window={"from": render_time(valid.window.start), "to": render_time(valid.window.end)},
+        replays=render_replays(valid),
         topic=target.topic,
         rows=figures.rows,
         bytes=figures.bytes,
@@ -120,6 +123,12 @@ def make_plan(
         subscriptions=target.render_subscriptions(),
         warnings=warnings,
     )
+
+
+def render_replays(valid: ValidRequest) -> dict[str, str | None]:
+    """Return by which time a query chooses messages, and which ones: by their partitions where by no other."""
+    column, times = valid.query.replayed_times or ("_PARTITIONTIME", valid.window)
+    return {"column": column, "from": render_time(times.start), "to": render_time(times.end)}
 
 
 def render_sample(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from backfill.plan.creation import (
     render_specification,
     render_window,
 )
-from backfill.plan.plan import render_nothing_warning
+from backfill.plan.plan import render_nothing_warning, render_replays
 from backfill.plan.planner import Planner
 from backfill.plan.redrive import LetterCounter
 from backfill.plan.request import LIVE, BackfillRequest
@@ -378,6 +378,7 @@ class BackfillService(BackfillReader):
             {
                 **request.to_json(),
                 "window": render_window(valid.window),
+                "replays": render_replays(valid),
                 "source_topics": sources,
                 "warnings": warnings,
             },

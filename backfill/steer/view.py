@@ -21,8 +21,9 @@ _TIMES: Final = ("created_at", "started_at", "finished_at")
 class Backfill(BackfillRequest):
     """One backfill: its request as changes have left it, and what became of it.
 
-    Times are aware UTC, ``window`` is the ingestion times its query may read. ``canary_messages`` is None once a
-    resume has ended the canary, which ``canary`` still shows.
+    Times are aware UTC, ``window`` is the ingestion times its query may read, ``replays`` those of the messages
+    that it lets through, None of one that an earlier Refeed made. ``canary_messages`` is None once a resume has
+    ended the canary, which ``canary`` still shows.
     ``in_flight_at_most`` are messages that may still go out of one that is paused or cancelled, None else.
     ``revert`` is who reverted it, when, and how many rows that deleted; None when nobody did, or it was retried
     later.
@@ -36,6 +37,7 @@ class Backfill(BackfillRequest):
     started_at: datetime | None
     finished_at: datetime | None
     window: dict[str, str]
+    replays: dict[str, str] | None
     canary: dict[str, Any] | None
     progress: Progress
     restarts: int
@@ -61,6 +63,7 @@ class Backfill(BackfillRequest):
             started_at=job.started_at,
             finished_at=job.finished_at,
             window=job.request["window"],
+            replays=job.request.get("replays"),
             canary=_canary(job),
             # What stands still has no rate and no time left, whatever was measured last.
             progress=progress

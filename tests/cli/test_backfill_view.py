@@ -19,6 +19,11 @@ ASKED: dict[str, Any] = {
     "query": "SELECT data, attributes, message_id\nFROM backup.messages\nWHERE _PARTITIONDATE = @day",
     "parameters": {"day": {"type": "DATE", "value": "2026-01-01"}, "n": {"type": "ARRAY<INT64>", "value": [1]}},
     "window": {"from": "2026-01-01T00:00:00.000000Z", "to": "2026-01-02T00:00:00.000000Z"},
+    "replays": {
+        "column": "ingest_time",
+        "from": "2026-01-01T02:00:00.000000Z",
+        "to": "2026-01-01T03:00:00.000000Z",
+    },
     "plan_id": "pl_01M7Z1H20HKNZ6PGKRYCX6J210",
     "canary": {"messages": 10, "state": "over"},
 }
@@ -40,7 +45,8 @@ bf_01M7Z1H20HKNZ6PGKRYCX6J210  FAILED  -> orders
              WHERE _PARTITIONDATE = @day
   parameter  day:DATE:2026-01-01
   parameter  n:ARRAY<INT64>:[1]
-  window     2026-01-01T00:00:00Z to 2026-01-02T00:00:00Z
+  window     2026-01-01T02:00:00Z to 2026-01-01T03:00:00Z by ingest_time
+  partitions 2026-01-01T00:00:00Z to 2026-01-02T00:00:00Z
   plan       pl_01M7Z1H20HKNZ6PGKRYCX6J210
   canary     10 messages, over
   approval   by key:bob at 2026-01-03T03:00:01Z, for 120,000 rows

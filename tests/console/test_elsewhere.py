@@ -78,6 +78,13 @@ def test_a_plan_that_finds_nothing_names_it_with_the_same_query(browser: httpx.C
     planned = browser.post(path, data={**fields, "query": query}).text
     assert "It would publish 0 messages to replay" in planned
     assert elsewhere(planned) == ["sales-next", "60", "0"]
+    # The partitions that are read are no window.
+    window = re.search(r'Window <span class="over">ingest_time</span></dt><dd>(.*?)</dd>', planned)[1]
+    assert re.findall(r"> *(\d{4}-\d\d-\d\d \d\d:\d\d)", window) == [
+        f"{DAY:%Y-%m-%d} 14:00",
+        f"{DAY:%Y-%m-%d} 15:00",
+    ]
+    assert "<dt>Partitions read</dt>" in planned
     link = unescape(re.search(r'href="(/console/backfills/new[^"]+)">sales-next', planned)[1])
     editor = browser.get(link).text
     asked = unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", editor, re.DOTALL)[1]).strip()

@@ -80,3 +80,66 @@ def test_windows_are_as_narrow_as_what_is_written(condition: str, start: str, en
     assert query.window is not None
     assert query.window.start == datetime.fromisoformat(start).replace(tzinfo=UTC)
     assert query.window.end == datetime.fromisoformat(end).replace(tzinfo=UTC)
+
+
+HOUR = "ingest_time >= '2024-01-05 02:00:00' AND ingest_time < '2024-01-05 03:00:00'"
+DAY = "_PARTITIONTIME >= '2024-01-05' AND _PARTITIONTIME < '2024-01-07'"
+COLUMNS = "data, attributes, message_id"
+
+
+@pytest.mark.parametrize(
+    ("query", "column", "start", "end"),
+    [
+        (f"SELECT * FROM backup.messages WHERE {DAY} AND {HOUR}", "ingest_time", "02:00", "03:00"),
+        (
+            (
+                f"SELECT * FROM backup.messages WHERE {DAY} AND '2024-01-05 04:00:00' > publish_time "
+                "AND publish_time BETWEEN '2024-01-05 01:00:00' AND '2024-01-06'"
+            ),
+            *("publish_time", "01:00", "04:00"),
+        ),
+        # The narrower of two; both of an OR, and of two readings.
+        (
+            (
+                f"SELECT * FROM backup.messages WHERE {DAY} AND {HOUR} AND publish_time > '2024-01-01' "
+                "AND publish_time < '2024-01-06'"
+            ),
+            *("ingest_time", "02:00", "03:00"),
+        ),
+        (
+            f"SELECT * FROM backup.messages WHERE {DAY} AND (({HOUR}) OR ingest_time = '2024-01-05 05:00:00')",
+            *("ingest_time", "02:00", "05:00:00.000001"),
+        ),
+        (
+            (
+                f"SELECT {COLUMNS} FROM (SELECT * FROM backup.messages WHERE {DAY} "
+                "AND ingest_time < '2024-01-05 03:00:00') "
+                "WHERE ingest_time >= '2024-01-05 02:00:00' UNION ALL "
+                f"SELECT {COLUMNS} FROM backup.messages WHERE {DAY} AND ingest_time >= '2024-01-05 06:00:00' "
+                "AND ingest_time < '2024-01-05 07:00:00'"
+            ),
+            *("ingest_time", "02:00", "07:00"),
+        ),
+        # What bounds one side, or not every row, bounds nothing.
+        (f"SELECT * FROM backup.messages WHERE {DAY} AND ingest_time >= '2024-01-05'", "", "", ""),
+        (f"SELECT * FROM backup.messages WHERE {DAY} AND NOT ({HOUR})", "", "", ""),
+        (f"SELECT * FROM backup.messages WHERE {DAY} AND ({HOUR} OR topic = 'orders')", "", "", ""),
+        (
+            (
+                f"SELECT {COLUMNS} FROM backup.messages WHERE {DAY} AND {HOUR} UNION ALL "
+                f"SELECT {COLUMNS} FROM backup.messages WHERE {DAY}"
+            ),
+            *("", "", ""),
+        ),
+    ],
+)
+def test_the_times_that_a_query_lets_through_are_no_narrower_than_it_says(
+    query: str, column: str, start: str, end: str
+) -> None:
+    found = judge_query(query, {}, POLICY).replayed_times
+    if not column:
+        assert found is None
+        return
+    assert found is not None
+    wanted = [datetime.fromisoformat(f"2024-01-05T{moment}+00:00") for moment in (start, end)]
+    assert (found[0], [found[1].start, found[1].end]) == (column, wanted)
