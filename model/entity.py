@@ -1,6 +1,6 @@
 """What an entity is to a merge: its key, what makes one version of it newer, and where it lies in reporting."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,6 +39,7 @@ class EntityRules:
     stands for itself by :data:`MESSAGE_COLUMNS`. ``order`` those that decide which version is newer, the
     first one first, null being oldest. ``partition_field`` is the DATE, DATETIME or TIMESTAMP column whose day is
     the entity's partition (None: one partition). With ``is_soft_delete`` a removed entity keeps its last values.
+    ``event_time`` is the one of ``order`` that has a time: a text in it that is none can't be ordered.
     """
 
     key: tuple[str, ...]
@@ -46,6 +47,12 @@ class EntityRules:
     partition_field: str | None = None
     has_operation: bool = False
     is_soft_delete: bool = False
+    event_time: str | None = None
+
+    def text_order(self, schema: RowSchema) -> tuple[str, ...]:
+        """Return the columns of ``order`` whose texts are read as times or numbers: those that a source chose."""
+        texts = {field.name for field in schema.fields if field.type == "STRING"}
+        return tuple(name for name in self.order if name in texts and name not in LAST_ORDER)
 
 
 def check_rules(source: str, rules: EntityRules, schema: RowSchema) -> None:
@@ -57,6 +64,18 @@ def check_rules(source: str, rules: EntityRules, schema: RowSchema) -> None:
     faults = list(_rule_faults(rules, schema))
     if faults:
         raise RulesUnfitError(f"{source}: {'; '.join(faults)}.", source=source, faults=faults)
+
+
+def unordered_error(source: str, columns: Iterable[str], keys: int) -> RulesUnfitError:
+    """Return what a merge ends with that finds versions of one key, and no way to say which is newer."""
+    which, count = " or ".join(map(repr, columns)), f"{keys} {'key' if keys == 1 else 'keys'}"
+    kinds = "a time with an offset, one without, a number, another text"
+    return RulesUnfitError(
+        f"{source}: of {count} it can't be told which version is newest: their texts in {which} are "
+        f"of several kinds ({kinds}).",
+        source=source,
+        keys=keys,
+    )
 
 
 def _rule_faults(rules: EntityRules, schema: RowSchema) -> Iterator[str]:

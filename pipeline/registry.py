@@ -30,6 +30,8 @@ _log = structlog.get_logger(__name__)
 DESCRIPTOR_SUFFIXES: Final = (".desc", ".pb", ".binpb", ".protoset", ".fds")
 SUBSCRIPTION_PREFIX: Final = "refeed-pipeline."
 
+# A text is one where it is RFC 3339, which a merge finds out.
+_EVENT_TIME_TYPES: Final = (*MOMENT_TYPES, "STRING")
 _TABLE: Final = re.compile(r"(?:[a-z][a-z0-9.:\-]*[.:])?\w+\.\w+")
 # What file systems call the things that change with a file.
 _STAMPS: Final = ("size", "mtime", "etag", "ETag", "generation", "updated", "LastModified", "created")
@@ -90,6 +92,7 @@ class Source:
             partition_field=self.partition,
             has_operation=self.variant == "change_data",
             is_soft_delete=self.is_soft_delete,
+            event_time=self.event_time,
         )
         return MergeSource(self.name, self.staging, self.reporting, rules)
 
@@ -362,8 +365,10 @@ def _check_columns(entry: SourceEntry, schema: RowSchema, faults: FaultList) -> 
             faults.add(what, f"{name!r} is no column with one value")
         elif what == "key" and field.type not in KEY_TYPES:
             faults.add("key", f"{name!r} is {field.type}, which tells no entities apart")
-        elif what in ("event_time", "partition") and field.type not in MOMENT_TYPES:
+        elif what == "partition" and field.type not in MOMENT_TYPES:
             faults.add(what, f"{name!r} is {field.type}, not {', '.join(MOMENT_TYPES)}")
+        elif what == "event_time" and field.type not in _EVENT_TIME_TYPES:
+            faults.add(what, f"{name!r} is {field.type}, not {', '.join(_EVENT_TIME_TYPES)}")
     for name in {name for _, name in named if named.count(("key", name)) > 1}:
         faults.add("key", f"{name!r} is named twice")
     if entry.variant == "change_data" and not keys:

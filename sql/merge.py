@@ -9,6 +9,7 @@ from sqlglot import exp
 
 from model.entity import DELETED, MESSAGE_COLUMNS, OPERATION, REMOVE, REPLAY_COLUMNS, EntityRules
 from sql.template import Part, fill
+from sql.text_order import kind_of, sort_parts
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -40,7 +41,8 @@ class MergeQueries:
     ``partition_type`` is the type of the rules' partition field, None where reporting has one partition. Days
     are given as dates, None among them standing for entities without one. ``staged`` has the GoogleSQL that reads
     a column of the staging table ``s``, for those that it does not have as they are. ``floats`` are the columns of
-    type FLOAT64. ``may_lack_key`` is False once it is known that no change is a row without a key.
+    type FLOAT64, ``texts`` those of the order that are of type STRING and are ordered by what they say.
+    ``may_lack_key`` is False once it is known that no change is a row without a key.
     """
 
     tables: MergeTables
@@ -49,6 +51,7 @@ class MergeQueries:
     partition_type: PartitionType | None
     staged: Mapping[str, str] = field(default_factory=dict)
     floats: frozenset[str] = frozenset()
+    texts: frozenset[str] = frozenset()
     may_lack_key: bool = True
 
     @property
@@ -120,8 +123,11 @@ class MergeQueries:
             "key_of_both": self._key("b"),
             "newest_first": self._newest_first("s"),
             "newest_of_both_first": self._newest_first("b"),
-            "is_newer": self._is_newer("c", "r", self.rules.order),
-            "is_newer_than_held": self._is_newer("c", "h", self.rules.order),
+            "is_newer": self._is_newer("c", "r"),
+            "is_newer_than_held": self._is_newer("c", "h"),
+            "is_unordered": self._is_unordered("c", "r"),
+            "is_unordered_with_held": self._is_unordered("c", "h"),
+            "has_unordered": self._has_unordered("s"),
             "repairs_staged": self._repairs("y", "s"),
             "repairs_reporting": self._repairs("y", "r"),
             "reporting_day": self._day("r"),
@@ -167,27 +173,72 @@ class MergeQueries:
     def _is_without_key(self, alias: str) -> exp.Expr:
         return exp.and_(*(_is_null(_column(alias, column)) for column in self.rules.key))
 
-    def _newest_first(self, alias: str) -> list[exp.Expr]:
-        return [
-            exp.Ordered(this=_column(alias, column), desc=True, nulls_first=False) for column in self.rules.order
-        ]
+    def _sorted_by(self, alias: str, order: Sequence[str]) -> list[tuple[exp.Expr, bool]]:
+        """Return the expressions that order versions, the first one first, and whether NaN may be among them."""
+        return [part for name in order for part in self._sort_parts(alias, name)]
 
-    def _is_newer(self, new: str, old: str, order: Sequence[str]) -> exp.Expr:
-        """Compare column by column as ORDER BY does, null being oldest and then NaN; a tie is not newer."""
-        if not order:
-            return exp.false()
-        mine, theirs = _column(new, order[0]), _column(old, order[0])
-        is_greater: exp.Expr = exp.GT(this=mine.copy(), expression=theirs.copy())
-        if order[0] in self.floats:
-            # No comparison with NaN holds, not even that a number is greater.
-            is_greater = exp.or_(exp.Anonymous(this="IS_NAN", expressions=[theirs.copy()]), is_greater)
-        return (
-            exp.Case()
-            .when(exp.NullSafeEQ(this=mine, expression=theirs), self._is_newer(new, old, order[1:]))
-            .when(_is_null(theirs), exp.true())
-            .when(_is_null(mine), exp.false())
-            .else_(is_greater)
-        )
+    def _sort_parts(self, alias: str, name: str) -> list[tuple[exp.Expr, bool]]:
+        column = _column(alias, name)
+        if name in self.texts:
+            return [(part, False) for part in sort_parts(column)]
+        return [(column, name in self.floats)]
+
+    def _newest_first(self, alias: str) -> list[exp.Expr]:
+        parts = self._sorted_by(alias, self.rules.order)
+        return [exp.Ordered(this=part, desc=True, nulls_first=False) for part, _ in parts]
+
+    def _is_newer(self, new: str, old: str) -> exp.Expr:
+        """Compare part by part as ORDER BY does, null being oldest and then NaN; a tie is not newer."""
+        found: exp.Expr = exp.false()
+        pairs = zip(self._sorted_by(new, self.rules.order), self._sorted_by(old, self.rules.order), strict=True)
+        for (mine, is_float), (theirs, _) in reversed(list(pairs)):
+            is_greater: exp.Expr = exp.GT(this=mine.copy(), expression=theirs.copy())
+            if is_float:
+                # No comparison with NaN holds, not even that a number is greater.
+                is_greater = exp.or_(exp.Anonymous(this="IS_NAN", expressions=[theirs.copy()]), is_greater)
+            found = (
+                exp.Case()
+                .when(exp.NullSafeEQ(this=mine.copy(), expression=theirs.copy()), found)
+                .when(_is_null(theirs), exp.true())
+                .when(_is_null(mine), exp.false())
+                .else_(is_greater)
+            )
+        return found
+
+    def _kind(self, alias: str, name: str) -> exp.Expr:
+        return kind_of(_column(alias, name), is_moment=name == self.rules.event_time)
+
+    def _is_unordered(self, one: str, other: str) -> exp.Expr:
+        """Whether the first column that tells two versions apart has texts of two kinds."""
+        found: exp.Expr = exp.false()
+        for name in reversed(self.rules.order if self.texts else ()):
+            pairs = zip(self._sort_parts(one, name), self._sort_parts(other, name), strict=True)
+            if not isinstance(found, exp.Boolean):
+                is_same = exp.and_(
+                    *(exp.NullSafeEQ(this=mine, expression=theirs) for (mine, _), (theirs, _) in pairs)
+                )
+                found = exp.Case().when(is_same, found).else_(exp.false())
+            if name in self.texts:
+                differ = exp.NEQ(this=self._kind(one, name), expression=self._kind(other, name))
+                found = exp.Case().when(differ, exp.true()).else_(found)
+        return found
+
+    def _has_unordered(self, alias: str) -> exp.Expr:
+        """Whether the versions that are as new as a row by its earlier columns have texts of several kinds."""
+        found: list[exp.Expr] = [exp.false()]
+        for place, name in enumerate(self.rules.order):
+            if name not in self.texts:
+                continue
+            same = [self._key(alias)]
+            # NaN can't be partitioned by: as text it can.
+            for part, is_float in self._sorted_by(alias, self.rules.order[:place]):
+                same.append(exp.cast(part, "TEXT") if is_float else part)
+            least, most = (
+                exp.Window(this=kind(this=self._kind(alias, name)), partition_by=[each.copy() for each in same])
+                for kind in (exp.Min, exp.Max)
+            )
+            found.append(exp.Coalesce(this=exp.NEQ(this=least, expression=most), expressions=[exp.false()]))
+        return exp.paren(exp.or_(*found))
 
     def _repairs(self, replay: str, row: str) -> exp.Expr:
         """Whether a replay was written after a row of its message, and is no other part of the same replay."""

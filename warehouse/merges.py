@@ -73,7 +73,8 @@ class Merger(Protocol):
         Raises:
             MergeOvertakenError: another merge of the source was first; nothing was changed.
             AuditFailedError: the counts do not add up; nothing was changed.
-            RulesUnfitError: staging lacks what the source's rules name; nothing was changed.
+            RulesUnfitError: staging lacks what the source's rules name, or it can't be told which version of
+                a key is newest; nothing was changed.
             EvolutionRefusedError: reporting can't be widened to what staging has become; nothing was changed.
             WarehouseError: the warehouse failed; the next merge does what this one did not.
         """

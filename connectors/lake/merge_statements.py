@@ -7,6 +7,7 @@ from typing import Final
 
 from connectors.lake.engine import quote_name, quote_text
 from connectors.lake.merged_files import StagedRows
+from connectors.lake.text_order import kind_of, sort_parts
 from model.entity import (
     DELETED,
     MESSAGE_COLUMNS,
@@ -22,6 +23,7 @@ from model.schema import Field, FieldType, RowSchema
 HASH: Final = "__hash"
 FILE: Final = "__file"
 ROW: Final = "__row"
+UNORDERED: Final = "__unordered"
 _RANK: Final = "__rank"
 
 
@@ -52,6 +54,11 @@ class MergeStatements:
         return set(REPLAY_COLUMNS) <= set(self.schema.names())
 
     @property
+    def text_order(self) -> tuple[str, ...]:
+        """The columns whose texts are ordered by what they say."""
+        return self.rules.text_order(self.schema)
+
+    @property
     def identity(self) -> tuple[str, ...]:
         """The columns that :meth:`key_hashes` are made of."""
         return (*self.rules.key, *(MESSAGE_COLUMNS if self.has_replays else ()))
@@ -78,7 +85,8 @@ class MergeStatements:
 
         Whatever else has their key may be newest then: all of staging has to be asked.
         """
-        is_heir = f"{self._same_key('d', 'c')} AND {self._is_newer('c', 'd', 0)}"
+        is_newer = f"{self._is_newer('c', 'd')} AND NOT {self._is_unordered('c', 'd')}"
+        is_heir = f"{self._same_key('d', 'c')} AND {is_newer}"
         return f"SELECT d.* FROM {displaced} d ANTI JOIN {versions} c ON {is_heir}"
 
     def of_keys(self, rows: str, keys: str) -> str:
@@ -90,9 +98,9 @@ class MergeStatements:
         return f"SELECT x.* FROM ({rows}) x ANTI JOIN {keys} k ON {self._same_key('x', 'k')}"
 
     def newest(self, versions: str) -> str:
-        """Return the newest version of each key among the rows of a query."""
+        """Return the newest version of each key among the rows of a query, and whether it can't be told which."""
         rank = f"row_number() OVER (PARTITION BY {self._keys('v')} ORDER BY {self._newest_first('v')})"
-        return f"SELECT * FROM ({versions}) v QUALIFY {rank} = 1"
+        return f"SELECT *, {self._has_unordered('v')} AS {UNORDERED} FROM ({versions}) v QUALIFY {rank} = 1"
 
     def compared(self, changes: str, reporting: Sequence[str]) -> str:
         """Return a query for each row of ``reporting`` that a row of the table ``changes`` has the key of.
@@ -100,7 +108,8 @@ class MergeStatements:
         ``place`` is the change's ``rowid``; a tie is not newer.
         """
         return (
-            f"SELECT c.rowid AS place, r.{FILE}, r.{ROW}, {self._is_newer('c', 'r', 0)} AS is_newer "
+            f"SELECT c.rowid AS place, r.{FILE}, r.{ROW}, {self._is_newer('c', 'r')} AS is_newer, "
+            f"{self._is_unordered('c', 'r')} AS {UNORDERED} "
             f"FROM ({self._rows(reporting)}) r JOIN {changes} c ON {self._same_key('r', 'c')}"
         )
 
@@ -230,14 +239,19 @@ class MergeStatements:
     def _keys(self, alias: str) -> str:
         return ", ".join(self._identity(alias))
 
+    def _sorted_by(self, alias: str) -> list[str]:
+        """Return the expressions that order versions, the first one first; null is the oldest of each."""
+        return [part for name in self.rules.order for part in self._sort_parts(alias, name)]
+
+    def _sort_parts(self, alias: str, name: str) -> list[str]:
+        column = f"{alias}.{quote_name(name)}"
+        if name in self.text_order:
+            return sort_parts(column)
+        # DuckDB sorts NaN above every number; GoogleSQL below, and null below that.
+        return [f"(NOT isnan({column}))", column] if self._is_float(name) else [column]
+
     def _newest_first(self, alias: str) -> str:
-        ranks = []
-        for name in self.rules.order:
-            column = f"{alias}.{quote_name(name)}"
-            # DuckDB sorts NaN above every number; GoogleSQL below, and null below that.
-            ranks += [f"isnan({column}) ASC NULLS LAST"] if self._is_float(name) else []
-            ranks.append(f"{column} DESC NULLS LAST")
-        return ", ".join(ranks)
+        return ", ".join(f"{part} DESC NULLS LAST" for part in self._sorted_by(alias))
 
     def _is_float(self, name: str) -> bool:
         return any(field.name == name and field.type == "FLOAT64" for field in self.schema.fields)
@@ -250,18 +264,40 @@ class MergeStatements:
         """Return an expression whose text is the same for the same key and for no other."""
         return _joined([f"CAST({part} AS VARCHAR)" for part in self._identity(alias)])
 
-    def _is_newer(self, new: str, old: str, place: int) -> str:
-        if place == len(self.rules.order):
-            return "FALSE"
-        name = self.rules.order[place]
-        mine, theirs = (f"{alias}.{quote_name(name)}" for alias in (new, old))
-        is_greater = f"{mine} > {theirs}"
-        if self._is_float(name):
-            is_greater = f"isnan({theirs}) OR ({is_greater} AND NOT isnan({mine}))"
-        return (
-            f"CASE WHEN {mine} IS NOT DISTINCT FROM {theirs} THEN {self._is_newer(new, old, place + 1)} "
-            f"WHEN {theirs} IS NULL THEN TRUE WHEN {mine} IS NULL THEN FALSE ELSE {is_greater} END"
-        )
+    def _is_newer(self, new: str, old: str) -> str:
+        found = "FALSE"
+        pairs = zip(self._sorted_by(new), self._sorted_by(old), strict=True)
+        for mine, theirs in reversed(list(pairs)):
+            found = (
+                f"CASE WHEN {mine} IS NOT DISTINCT FROM {theirs} THEN {found} "
+                f"WHEN {theirs} IS NULL THEN TRUE WHEN {mine} IS NULL THEN FALSE ELSE {mine} > {theirs} END"
+            )
+        return found
+
+    def _kind(self, alias: str, name: str) -> str:
+        return kind_of(f"{alias}.{quote_name(name)}", is_moment=name == self.rules.event_time)
+
+    def _is_unordered(self, one: str, other: str) -> str:
+        """Whether the first column that tells two versions apart has texts of two kinds."""
+        found = "FALSE"
+        for name in reversed(self.rules.order if self.text_order else ()):
+            pairs = zip(self._sort_parts(one, name), self._sort_parts(other, name), strict=True)
+            is_same = " AND ".join(f"{mine} IS NOT DISTINCT FROM {theirs}" for mine, theirs in pairs)
+            found = f"CASE WHEN {is_same} THEN {found} ELSE FALSE END" if found != "FALSE" else found
+            if name in self.text_order:
+                differ = f"{self._kind(one, name)} <> {self._kind(other, name)}"
+                found = f"CASE WHEN {differ} THEN TRUE ELSE {found} END"
+        return found
+
+    def _has_unordered(self, alias: str) -> str:
+        """Whether the versions that are as new as a row by its earlier columns have texts of several kinds."""
+        same, found = self._identity(alias), ["FALSE"]
+        for name in self.rules.order:
+            if name in self.text_order:
+                kind, window = self._kind(alias, name), f"OVER (PARTITION BY {', '.join(same)})"
+                found.append(f"coalesce(min({kind}) {window} <> max({kind}) {window}, FALSE)")
+            same = [*same, *self._sort_parts(alias, name)]
+        return " OR ".join(found)
 
 
 def _joined(texts: Sequence[str]) -> str:

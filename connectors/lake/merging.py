@@ -17,7 +17,7 @@ from connectors.lake.buckets import Batches, BucketWriter
 from connectors.lake.engine import EngineLimits, open_engine
 from connectors.lake.entities import EntityFile
 from connectors.lake.key_index import NO_DAY, Hashes, KeyDays
-from connectors.lake.merge_statements import FILE, HASH, ROW, MergeStatements
+from connectors.lake.merge_statements import FILE, HASH, ROW, UNORDERED, MergeStatements
 from connectors.lake.merged_files import StagedRows
 from model.entity import PARTITION_DATE
 from model.errors import QueryTooLargeError, WarehouseError
@@ -34,7 +34,8 @@ _DEAL_BYTES: Final = 64 * 1024 * 1024
 class Compared:
     """How many changes there are, newer ones and others, how many rows go, and which partitions change.
 
-    ``without_key`` counts the changes that are rows of no entity.
+    ``without_key`` counts the changes that are rows of no entity, ``unordered`` those of which it can't be told
+    whether they are the newest version of their key.
     """
 
     changed: int
@@ -44,6 +45,7 @@ class Compared:
     newest_us: int
     partitions: frozenset[date | None]
     without_key: int = 0
+    unordered: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,11 @@ class MergeChanges:
         self._reporting: tuple[str, ...] = ()
         self._displaced: tuple[str, ...] = ()
         self._has_replays = False
+
+    @property
+    def text_order(self) -> tuple[str, ...]:
+        """The columns whose texts are ordered by what they say."""
+        return self._statements.text_order
 
     def find(self, staging: StagedRows, reporting: Sequence[EntityFile]) -> list[EntityFile]:
         """Find the changes among rows of staging; return the files with rows that their replays take away."""
@@ -147,7 +154,7 @@ class MergeChanges:
             )
         run(
             f"CREATE TABLE met AS SELECT m.place, m.{FILE}, m.{ROW}, "
-            f"m.is_newer OR l.{ROW} IS NOT NULL AS is_newer "
+            f"m.is_newer OR l.{ROW} IS NOT NULL AS is_newer, m.{UNORDERED} AND l.{ROW} IS NULL AS {UNORDERED} "
             f"FROM ({self._statements.compared('changes', self._reporting)}) m "
             f"LEFT JOIN leaving l ON m.{FILE} = l.{FILE} AND m.{ROW} = l.{ROW}"
         )
@@ -167,6 +174,12 @@ class MergeChanges:
             replaced=int(self._value("SELECT count(*) FROM replaced")),
             newest_us=0 if newest is None else microseconds(newest),
             partitions=frozenset(days) | {reporting[place].partition for place in files},
+            unordered=int(
+                self._value(
+                    f"SELECT count(*) FROM changes c WHERE c.{UNORDERED} "
+                    f"OR c.rowid IN (SELECT place FROM met WHERE {UNORDERED})"
+                )
+            ),
             without_key=int(self._value(self._statements.without_key("changes"))),
         )
 

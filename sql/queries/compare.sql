@@ -14,6 +14,7 @@ WITH held AS (
     h.day AS old_day,
     NOT h._refeed_key IS NULL AS is_held,
     h._refeed_key IS NULL OR __is_newer_than_held__ AS is_newer,
+    c._refeed_unordered OR __is_unordered_with_held__ AS is_unordered,
     c.ingest_time AS ingest_time
   FROM __changes__ AS c
   LEFT JOIN held AS h ON h._refeed_key = c._refeed_key AND NOT h.is_displaced
@@ -22,6 +23,7 @@ SELECT
   COUNT(*) AS changed,
   COUNTIF(m.is_newer) AS newer,
   COUNTIF(NOT m.is_newer) AS older,
+  COUNTIF(m.is_unordered) AS unordered,
   COUNTIF(m.is_newer AND m.is_held) + (SELECT COUNT(*) FROM held AS h WHERE h.is_displaced) AS replaced,
   COALESCE(MAX(IF(m.is_newer, UNIX_MICROS(m.ingest_time), 0)), 0) AS newest_staged_us,
   STRING_AGG(DISTINCT IF(m.is_newer, COALESCE(CAST(m.new_day AS STRING), 'none'), NULL), ',') AS new_days,

@@ -4,16 +4,17 @@ WITH staged AS (
   FROM __staging__ AS s FOR SYSTEM_TIME AS OF @until
   WHERE s._PARTITIONTIME >= @partitions_from OR s._PARTITIONTIME IS NULL
 )
-SELECT __values__, c._refeed_key
+SELECT __values__, c._refeed_key, c._refeed_unordered
 FROM __changes__ AS c
 WHERE NOT c._refeed_key IN (SELECT d._refeed_key FROM __displaced__ AS d WHERE NOT d.has_heir)
 UNION ALL
-SELECT __values__, c._refeed_key
+SELECT __values__, c._refeed_key, c._refeed_unordered
 FROM (
   SELECT
     __changed_columns__,
     __is_removed__ AS _deleted,
-    __staged_key__ AS _refeed_key
+    __staged_key__ AS _refeed_key,
+    __has_unordered__ AS _refeed_unordered
   FROM staged AS s
   WHERE
     __staged_key__ IN (SELECT d._refeed_key FROM __displaced__ AS d WHERE NOT d.has_heir)

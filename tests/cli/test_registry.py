@@ -65,6 +65,24 @@ def test_what_can_never_be_merged_is_a_finding_and_no_fault(refeed, files, setti
     assert [source.name for source in snapshot.sources] == ["orders", "visits", "hooks", "calls"]
 
 
+def test_an_order_that_is_text_is_a_finding(refeed, files):
+    text = """
+sources:
+  orders: {topic: orders, message: shop.Order, key: id, event_time: at, dedup_order: [n, code, _message_id]}
+  visits: {topic: visits, schema: inferred, key: id, event_time: at, dedup_order: [n]}
+  hooks: {topic: hooks, schema: inferred, event_time: at}
+"""
+    given = files("int64 id = 1; string at = 2; int64 n = 3; string code = 4;", text)
+    found = json.loads(refeed("registry", "check", "--json", *given).out)["findings"]
+    assert [(each["source"], each["field"], each["message"].split(" is ")[0][:13]) for each in found] == [
+        ("orders", "event_time", "'at'"),
+        ("orders", "dedup_order", "'code'"),
+        ("visits", "event_time", "'at'"),
+        ("visits", "dedup_order", "'n' may becom"),
+    ]
+    assert all("rules_unfit" in each["message"] for each in found)
+
+
 def test_every_fault_is_printed_with_its_place(refeed, files):
     result = refeed("registry", "check", *files(sources="sources:\n  orders: {topic: x, message: shop.Nope}"))
     assert result.code == 1

@@ -260,7 +260,8 @@ def test_what_is_told_of_a_merge_has_its_sources_and_nothing_of_a_topic(
         {"source": "orders", "state": "waiting"},
         {"source": "members", "state": "waiting"},
     ]
-    assert said["data"]["progress"] == {"sources": 2, "merged": 0, "failed": 0, "changed": 0, "newer": 0}
+    counts = {"merged": 0, "failed": 0, "changed": 0, "newer": 0, "without_key": 0}
+    assert said["data"]["progress"] == {"sources": 2, **counts}
     assert b"secret" not in listener.calls[0][2]
 
 

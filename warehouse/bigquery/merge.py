@@ -16,7 +16,7 @@ from connectors.bigquery.tables.cells import read_columns
 from connectors.bigquery.tables.entity_table import BigQueryEntityTable, MergeState
 from model import failpoint
 from model.audit import Audit, check_audits
-from model.entity import DELETED
+from model.entity import DELETED, unordered_error
 from model.errors import AuditFailedError
 from model.schema import RowSchema
 from sql.merge import MergeQueries, MergeTables, PartitionType
@@ -82,7 +82,8 @@ class BigQueryMerge:
         cells = read_columns(self.staging, "s").items()
         staged = {name: sql for name, sql in cells if sql != f"s.`{name}`"}
         floats = frozenset(name for name, type_ in types.items() if type_ == "FLOAT64")
-        return MergeQueries(tables, columns, source.rules, kind, staged, floats)
+        texts = frozenset(source.rules.text_order(self.schema))
+        return MergeQueries(tables, columns, source.rules, kind, staged, floats, texts)
 
     def run(self, state: MergeState, since: datetime | None) -> MergeReport:
         """Merge all or nothing.
@@ -164,7 +165,11 @@ class BigQueryMerge:
         )
 
     def _count(self, search: ChangeSearch) -> tuple[tuple[date | None, ...], dict[str, int], list[date | None]]:
-        """Return the days to look at, the counts of what changes in them, and the days that change."""
+        """Return the days to look at, the counts of what changes in them, and the days that change.
+
+        Raises:
+            RulesUnfitError: of some keys it can't be told which version is newest.
+        """
         if not search.changes:
             return (), dict.fromkeys(_COUNTS, 0), []
         jobs, queries = search.jobs, search.queries
@@ -174,6 +179,13 @@ class BigQueryMerge:
             days = tuple(sorted((row["day"] for row in jobs.read(look, jobs.run(look))), key=_day_order))
         compare = MergeStep("compare", queries.compare(days), {})
         (row,) = jobs.read(compare, jobs.run(compare))
+        if row["unordered"]:
+            # What is staged to mend it is to be seen by the next merge, and not what this one saw.
+            for table in search.passing:
+                self.reporting.drop(table)
+            raise unordered_error(
+                self.source.name, self.source.rules.text_order(self.schema), int(row["unordered"])
+            )
         listed = (row["new_days"], row["old_days"], row["left_days"])
         names = {name for days in listed for name in (days or "").split(",") if name}
         changed = [None if name == _NO_DAY else date.fromisoformat(name) for name in names]

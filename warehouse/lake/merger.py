@@ -24,7 +24,7 @@ from connectors.lake.rewriting import Rewritten
 from connectors.lake.rows import LakeRowTable
 from model import failpoint
 from model.audit import MergeCounts, check_audits
-from model.entity import check_rules
+from model.entity import check_rules, unordered_error
 from warehouse.lake.tasks import MergeWork, Tasks
 from warehouse.merges import MergeReport, MergeSource, earlier, reporting_schema
 
@@ -119,6 +119,8 @@ class _Merge:
         may_lie = _days(self._index.find(self._changes.hashes()))
         held = {file.path: file for file in (*self._snapshot.of(may_lie), *leaving)}
         self._compared = self._changes.compare(list(held.values()))
+        if self._compared.unordered:
+            raise unordered_error(self._source.name, self._changes.text_order, self._compared.unordered)
         self.partitions = tuple(sorted(self._compared.partitions, key=_partition_order))
         return MergeReport(
             self._source.name,

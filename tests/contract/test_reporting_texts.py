@@ -1,0 +1,214 @@
+"""Versions that are ordered by text: times as times, numbers as numbers, by one suite on both warehouses."""
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from model.entity import version_order
+from model.errors import RulesUnfitError
+from model.schema import Field, RowSchema
+from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, LakeShop, Row, Shop, order, repaired
+
+# A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
+pytestmark = pytest.mark.timeout(600)
+HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+_DATASETS = itertools.count()
+TEXT = RowSchema(
+    tuple(replace(f, type="STRING") if f.name in {"changed_at", "revision"} else f for f in SCHEMA.fields),
+    "orders",
+)
+
+
+@pytest.fixture(params=["lake", pytest.param("bigquery", marks=pytest.mark.cloud)])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
+    shop: Shop
+    if request.param == "lake":
+        shop = LakeShop(lake=tmp_path / "lake")
+    else:
+        shop = BigQueryShop(dataset=f"texts_{next(_DATASETS)}", standin=request.getfixturevalue("shared_standin"))
+    shop.rules = replace(RULES, event_time="changed_at")
+    shop.schema = TEXT
+    yield shop
+    shop.warehouse.close()
+
+
+def notes(rows: dict[Any, Row]) -> dict[int, Any]:
+    return {key[1]: row["note"] for key, row in rows.items()}
+
+
+# Each list from the oldest to the newest.
+TIMES = (
+    ["0001-01-01T00:00:00+01:00", "0001-01-01T00:00:00Z", "1969-12-31T23:59:59.9Z", "1970-01-01T00:00:00Z"],
+    ["2026-01-01T00:00:00Z", "2026-01-01T00:00:00.45Z", "2026-01-01T00:00:00.500Z", "2026-01-01T00:00:01z"],
+    ["2026-01-01T10:00:00+02:00", "2026-01-01t09:30:00Z", "2026-01-01 08:31:00-01:00", "2026-01-01T10:00:00Z"],
+    ["2026-01-01T00:00:00.123456788Z", "2026-01-01T00:00:00.123456789Z", "2026-01-01T00:00:00.1234567890001Z"],
+    ["2026-01-01", "2026-01-01T00:00:01", "2026-01-01 00:00:01.5", "2026-01-02"],
+    [None, "9", "10", "10.5", "1e3"],
+)
+NUMBERS = (
+    [None, "-1e3", "-10", "-9", "0", "9", "10", "1e2"],
+    ["9007199254740992", "9007199254740993", "9007199254740994"],
+    ["0.1", "0.25", "007", "7.5"],
+    # As wide as each other, so texts: ULIDs, and padded positions of a log.
+    ["01ARZ3NDEKTSV4RRFFQ69G5FAV", "01BX5ZZKBKACTAV9WEVGEMMVRZ", "01BX5ZZKBKACTAV9WEVGEMMVS0"],
+)
+
+
+def test_the_later_time_and_the_greater_number_win_wherever_two_versions_meet(shop: Shop) -> None:
+    pairs = [
+        (column, pair)
+        for column, lists in (("changed_at", TIMES), ("revision", NUMBERS))
+        for texts in lists
+        for pair in itertools.permutations(enumerate(texts), 2)
+    ]
+    wanted = {number: max(one, other) for number, (_, ((one, _), (other, _))) in enumerate(pairs)}
+
+    def versions(which: int, first: int) -> list[Row]:
+        # The message that came later is the older version in half of the pairs.
+        return [
+            order(
+                first + n,
+                minute=which,
+                message=2 * n + which,
+                note=str(pair[which][0]),
+                **_texts(column, pair[which][1]),
+            )
+            for n, (column, pair) in enumerate(pairs)
+        ]
+
+    # The versions of the first keys meet in one merge, those of the others in two.
+    shop.stage([*versions(0, 0), *versions(1, 0), *versions(0, 1000)], START)
+    shop.merge(START + HOUR)
+    shop.stage(versions(1, 1000), START + 2 * HOUR)
+    seen = notes(shop.view(START + 2 * HOUR))
+    shop.merge(START + 3 * HOUR)
+    for found in (seen, notes(shop.reporting())):
+        assert {n: found[n] for n in wanted} == {n: found[1000 + n] for n in wanted} == wanted
+
+
+def _texts(column: str, text: str | None) -> Row:
+    return {"changed_at": None, "revision": None, column: text}
+
+
+MIXED = [
+    ("changed_at", "2026-01-01T00:00:00Z", "2026-01-01T00:00:00"),
+    ("changed_at", "2026-01-01T00:00:00Z", "1767225600"),
+    ("changed_at", "Jan 1 2026", "Feb 1 2026"),
+    ("changed_at", "2026-02-29T00:00:00Z", "2026-02-28T00:00:00Z"),
+    ("revision", "10", "ten"),
+    ("revision", "v9", "v10"),
+]
+
+
+def test_versions_that_can_not_be_ordered_end_the_merge_and_change_nothing(shop: Shop) -> None:
+    firsts: list[Row] = []
+    seconds: list[Row] = []
+    alone: list[Row] = []
+    for n, (column, one, other) in enumerate(MIXED):
+        firsts.append(order(n, message=n, **_texts(column, one)))
+        seconds.append(order(n, message=100 + n, minute=1, note="2", **_texts(column, other)))
+        alone.append(order(200 + n, message=200 + n, note="2", **_texts(column, other)))
+    # Half of the versions meet in reporting, half in staging; an odd one alone under a key can be merged.
+    shop.stage([*firsts[::2], *alone], START)
+    shop.merge(START + HOUR)
+    before = shop.reporting()
+    shop.stage([*firsts[1::2], *seconds], START + 2 * HOUR)
+    for options in ({"is_dry_run": True}, {}):
+        with pytest.raises(RulesUnfitError, match=r"of 6 keys it can't be told .* 'revision' or 'changed_at'"):
+            shop.merge(START + 3 * HOUR, **options)
+    assert shop.reporting() == before
+    # The messages through repaired code have a time, or a number, as the others have.
+    mended = [repaired(row, **_texts(column, one)) for row, (column, one, _) in zip(seconds, MIXED, strict=True)]
+    shop.stage(mended, START + 4 * HOUR)
+    shop.merge(START + 5 * HOUR)
+    found = notes(shop.reporting())
+    assert [found[first + n] for first in (0, 200) for n in range(len(MIXED))] == [2] * 2 * len(MIXED)
+
+
+def test_an_earlier_column_decides_before_texts_are_looked_at(tmp_path: Path) -> None:
+    fields = tuple(replace(f, type="INT64") if f.name == "revision" else f for f in TEXT.fields)
+    shop = LakeShop(
+        lake=tmp_path, rules=replace(RULES, event_time="changed_at"), schema=RowSchema(fields, "orders")
+    )
+    soon = order(1, revision=1, changed_at="soon", note="1")
+    shop.stage([soon, order(1, revision=2, changed_at="2026-01-01T00:00:00Z", note="2")], START)
+    shop.merge(START + HOUR)
+    shop.stage([order(1, revision=3, changed_at="7", note="3")], START + 2 * HOUR)
+    shop.merge(START + 3 * HOUR)
+    assert notes(shop.reporting()) == {1: 3}
+
+
+def test_one_odd_message_of_another_entity_turns_no_order_of_numbers_around(shop: Shop) -> None:
+    """INT64 becomes STRING by it: as text "9" is beyond "10"."""
+    shop.rules = replace(RULES, key=("number",), order=version_order(("revision",), None))
+    shop.schema = SCHEMA
+    shop.stage([order(10, revision=r, note=f'"{r}"', message=r, minute=20 - r) for r in (9, 10)], START)
+    shop.merge(START + HOUR)
+    shop.schema = RowSchema(
+        tuple(replace(f, type="STRING") if f.name == "revision" else f for f in SCHEMA.fields), "orders"
+    )
+    shop.widen_staging()
+    late = [order(10, revision="9", note='"9"', message=7, minute=30)]
+    more = [order(11, revision=str(r), note=f'"{r}"', message=110 + r, minute=20 - r) for r in (9, 10)]
+    shop.stage([*late, *more, order(12, revision="2026-01-01", note='"odd"')], START + 2 * DAY)
+    seen = shop.view(START + 2 * DAY)
+    shop.merge(START + 2 * DAY + HOUR)
+    for rows in (seen, shop.reporting()):
+        assert {row["number"]: row["note"] for row in rows.values()} == {10: "10", 11: "10", 12: "odd"}
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.integers(0, 3), st.integers(-12, 12)), min_size=1, max_size=6),
+        # What the column becomes with this step, and whether it is merged after it.
+        st.sampled_from(["INT64", "FLOAT64", "STRING"]),
+        st.booleans(),
+    ),
+    min_size=2,
+    max_size=4,
+)
+_WIDTH = {"INT64": 0, "FLOAT64": 1, "STRING": 2}
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=5)
+@given(steps=STEPS)
+def test_reporting_that_was_right_stays_right_through_any_widening(
+    tmp_path_factory: pytest.TempPathFactory, steps: Any
+) -> None:
+    shop = LakeShop(lake=tmp_path_factory.mktemp("lake"))
+    shop.rules = replace(RULES, key=("number",), order=version_order(("revision",), None))
+    newest: dict[int, tuple[int, int]] = {}
+    kind, moment = "INT64", START
+    messages = itertools.count(1)
+    for versions, wanted, is_merged in steps:
+        kind = max(kind, wanted, key=_WIDTH.__getitem__)
+        fields = tuple(Field("revision", kind) if f.name == "revision" else f for f in SCHEMA.fields)
+        if shop.staged:
+            shop.schema = RowSchema(fields, "orders")
+            shop.widen_staging()
+        shop.schema = RowSchema(fields, "orders")
+        cell = {"INT64": int, "FLOAT64": float, "STRING": str}[kind]
+        rows = []
+        for number, revision in versions:
+            message = next(messages)
+            rows.append(order(number, revision=cell(revision), message=f"{message:05}", minute=0))
+            newest[number] = max(newest.get(number, (-99, 0)), (revision, message))
+        if kind == "STRING":
+            # Another entity each time: it can be ordered, as it is alone.
+            rows.append(order(100 + next(messages), revision="2026-01-01", message="odd"))
+        shop.stage(rows, moment)
+        expected = {number: f"{message:05}" for number, (_, message) in newest.items()}
+        seen = shop.view(moment)
+        if is_merged:
+            shop.merge(moment + HOUR)
+            seen = shop.reporting()
+        assert {row["number"]: row["_message_id"] for row in seen.values() if row["number"] < 100} == expected
+        moment += 3 * HOUR
