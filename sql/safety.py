@@ -37,10 +37,11 @@ def tried(name: str, call: Callable[[Sequence[Value]], str], args: Sequence[Valu
             # The amount may fail by itself; that it is too much is the call's own failure.
             amount, unit = arg.amount
             return replace(arg, lake=literals.interval(moved(amount), unit).lake)
-        if arg.is_literal or arg.lake == "NULL":
+        # A constant pattern is read when the query is planned: one that is none has to fail later.
+        if arg.lake == "NULL" or (arg.is_literal and not name.startswith("REGEXP_")):
             return arg
         fields.append(f"'a{len(fields)}': {arg.lake}")
-        return replace(arg, lake=f"given['a{len(fields) - 1}']")
+        return replace(arg, lake=f"given['a{len(fields) - 1}']", is_literal=False)
 
     text = without_errors(call([moved(arg) for arg in args]))
     if _VOLATILE.search(without_quotes(text)):

@@ -57,7 +57,7 @@ def pattern(value: Value, *, groups: int | None = None) -> str:
         raise LakeGapError("a regular expression of that length")
     if groups is not None and count_groups(value.constant) > groups:
         raise LakeGapError("a regular expression with more than one group")
-    return quote_text(value.constant)
+    return quote_text(value.constant) if value.is_literal else value.lake
 
 
 def count_groups(text: str) -> int:

@@ -55,6 +55,11 @@ GOOGLES_ANSWERS = [
     ("SAFE.TIMESTAMP(s) FROM UNNEST(['x', '2024-01-01']) AS s", "NULL;1704067200000000us"),
     ("SAFE.TIMESTAMP(s, 'Europe/Stockholm') FROM UNNEST(['x', '2024-01-01']) AS s", "NULL;1704063600000000us"),
     ('SAFE.PARSE_JSON(s) FROM UNNEST([\'{"a":1}\', \'{\']) AS s', 'json {"a":1};NULL'),
+    # Regular expressions that are none.
+    ("SAFE.REGEXP_CONTAINS('', '(')", "NULL"),
+    ("SAFE.REGEXP_CONTAINS(s, '*'), SAFE.REGEXP_CONTAINS(s, 'a*') FROM UNNEST(['a', NULL]) AS s", "NULL,true;NULL,NULL"),
+    ("SAFE.REGEXP_EXTRACT(s, '('), SAFE.REGEXP_EXTRACT(s, '(a)') FROM UNNEST(['a', 'b']) AS s", 'NULL,"a";NULL,NULL'),
+    ("SAFE.REGEXP_REPLACE(s, '[', 'b'), SAFE.REGEXP_REPLACE(s, 'a', 'b') FROM UNNEST(['a']) AS s", 'NULL,"b"'),
     # The same call more than once, as what it is and as what it fails with.
     ("IF(SAFE.TIMESTAMP_SECONDS(n) IS NULL, NULL, TIMESTAMP_SECONDS(n)), UNIX_DATE(DATE(SAFE.TIMESTAMP_SECONDS(n))) FROM UNNEST([1, 9223372036854775807]) AS n", "1000000us,0;NULL,NULL"),
     ("n FROM UNNEST([1, 9223372036854775807]) AS n WHERE SAFE.TIMESTAMP_SECONDS(n) IS NULL AND SAFE.TIMESTAMP_MILLIS(n) IS NULL", "9223372036854775807"),
