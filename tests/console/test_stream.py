@@ -1,7 +1,9 @@
 """One stream's page: its rate over time, its log, and how often its process began."""
 
+import re
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 
 import httpx
@@ -10,8 +12,9 @@ import pytest
 from jobs.store.figures import stream_subject
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
-from tests.console.test_app import _client, sign_in
+from tests.console.test_app import _client, sign_in, token_of
 from tests.console.yard import Yard, make_yard
+from tests.contract.test_job_store_snapshots import complete
 
 
 @pytest.fixture(scope="module")
@@ -70,3 +73,18 @@ def test_the_starts_of_its_process_are_counted(yard: Yard, browser: httpx.Client
     listed = page.split('<details id="starts">')[1].split("</details>")[0]
     assert listed.index("in_2") < listed.index("in_1")
     assert listed.count('<td data-label="Generation" class="figure">1</td>') == 2
+
+
+@pytest.mark.parametrize("action", ["rollback", "update"])
+def test_a_rollback_and_an_update_are_for_the_stream_as_their_page_showed_it(
+    yard: Yard, browser: httpx.Client, action: str
+) -> None:
+    snapshot = complete(yard.api.store).id
+    page = browser.get(f"/console/streams/backup/{action}")
+    etag = unescape(re.search(r'name="etag" value="([^"]+)"', page.text)[1])
+    yard.api.store.change_stream("backup", actor="key:bob", options={"batch_seconds": 2.0})
+    fields = {"form_token": token_of(page), "do": "perform", "typed": "backup", "snapshot": snapshot, "etag": etag}
+    answer = browser.post(f"/console/streams/backup/{action}", data=fields)
+    assert (answer.status_code, "stream_changed" in answer.text) == (412, True)
+    assert yard.api.store.list_restores("backup") == []
+    assert yard.api.store.list_updates("backup") == []
