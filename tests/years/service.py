@@ -248,6 +248,11 @@ class Service:
                         turn()
             # What waits for some seconds is begun in the next round.
             self.clock.go(timedelta(seconds=6))
+        for replica in self.replicas:
+            # A call that was not heard is made again after ten seconds, and in a day no more.
+            self.clock.go(timedelta(seconds=15))
+            with self._as(replica):
+                replica.notifier._tell_all()
 
     def use(self) -> None:
         """Do what people do every few days: sign in, plan, ask for approvals and updates, upload, and kill."""
