@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request, Response, status
+from fastapi import APIRouter, Path, Query, Request, Response, status
 from fastapi.responses import JSONResponse
 
 from api.answers import (
@@ -30,6 +30,7 @@ from api.schemas_backfills import (
     BackfillOut,
     BackfillRetry,
     PlanOut,
+    StoredPlanOut,
 )
 from backfill.plan.request import BackfillRequest
 from backfill.steer.kind import BACKFILL
@@ -147,6 +148,21 @@ def plan_backfill(
     if originals:
         call.state.read = _render_read(plan)
     return plan
+
+
+@router.get(
+    "/plans/{plan_id}",
+    operation_id="getPlan",
+    response_model=StoredPlanOut,
+    responses=problems(s409="The plan has expired, or there is none.", s422=INVALID),
+)
+def get_plan(
+    plan_id: Annotated[str, Path(max_length=64, description="A plan's id, pl_...")],
+    service: Service,
+    caller: Caller,
+) -> Any:
+    """Show a plan that was made, with its request, until it expires; nothing is run."""
+    return service.read_plan(plan_id, principal=caller)
 
 
 @router.post(

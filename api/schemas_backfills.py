@@ -317,6 +317,12 @@ class PlanOut(BaseModel):
     warnings: list[PlanWarning]
 
 
+class StoredPlanOut(PlanOut):
+    """A plan that was made."""
+
+    request: BackfillRequest = Field(description="What it is of; a create that quotes the plan sends the same.")
+
+
 class BackfillEvent(BaseModel):
     """One line of a backfill's history."""
 

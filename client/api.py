@@ -62,6 +62,10 @@ class RefeedApi(ApiConnection):
         params = {"exact": "true" if exact else None, "originals": "true" if originals else None}
         return self.call("POST", "/backfills:plan", json=request, params=params)
 
+    def read_plan(self, plan_id: str) -> dict[str, Any]:
+        """Return a plan that was made, with its request, until it expires."""
+        return self.call("GET", path_of("plans", plan_id))
+
     def list_topics(self) -> dict[str, Any]:
         """Return every topic, with whether and how well it is backed up."""
         return self.call("GET", "/topics")

@@ -29,10 +29,14 @@ def describe_new_backfill(visit: Visit, given: Mapping[str, str]) -> dict[str, A
     form = {name: given.get(name, "") for name in _FIELDS}
     # What a message was before the query's change is for those who may read messages; it costs one more query.
     compare = visit.may(MESSAGES) and (given.get("do") != "plan" or "compare" in given)
+    plan = None
+    if given.get("do") != "plan" and given.get("plan"):
+        plan, compare = read_part(lambda: visit.api.read_plan(given["plan"])), False
+        if plan.data is not None:
+            form |= _form_of(plan.data["request"])
     source = form["source"] or form["topic"]
     if not form["query"] and source:
         form["query"] = render_query(source, given.get("message_id", ""))
-    plan = None
     if given.get("do") == "plan":
         try:
             request = read_request(form)
@@ -95,6 +99,23 @@ def read_request(form: Mapping[str, str]) -> dict[str, Any]:
     if form["labels"].strip():
         request["labels"] = _labels(form["labels"])
     return request
+
+
+def _form_of(request: Mapping[str, Any]) -> dict[str, str]:
+    """Return the fields of the form that :func:`read_request` makes the request of."""
+    parameters = dict(request["parameters"])
+    bounds = {name: parameters.pop(name)["value"] for name in ("from", "to") if name in parameters}
+    rate, canary = request["rate_limit_messages_per_second"], request["canary_messages"]
+    return {
+        "topic": request["topic"],
+        "query": request["query"],
+        **bounds,
+        "parameters": "\n".join(f"{name}:{each['type']}:{each['value']}" for name, each in parameters.items()),
+        "rate": "" if rate is None else str(rate).removesuffix(".0"),
+        "canary": "" if canary is None else str(canary),
+        "description": request["description"],
+        "labels": ", ".join(f"{name}={value}" for name, value in request["labels"].items()),
+    }
 
 
 def check_query(visit: Visit, fields: Mapping[str, str]) -> dict[str, Any]:

@@ -107,6 +107,17 @@ def check_backups(subscriptions: Sequence[SubscriptionInfo], token: str) -> None
             )
 
 
+def check_lives(plan: StoredPlan | None, plan_id: str) -> StoredPlan:
+    """Return the plan while it counts.
+
+    Raises:
+        PlanExpiredError: it has expired, or there is none.
+    """
+    if plan is None or plan.expires_at <= datetime.now(UTC):
+        raise PlanExpiredError(f"There is no plan {plan_id[:80]!r} any more; plan again.", plan_id=plan_id[:80])
+    return plan
+
+
 def check_plan(plan: StoredPlan | None, fingerprint: str, request: BackfillRequest) -> StoredPlan:
     """Return the plan that the request quotes when it is of what it asks for, and still counts.
 
@@ -114,10 +125,7 @@ def check_plan(plan: StoredPlan | None, fingerprint: str, request: BackfillReque
         PlanExpiredError: it has expired, or there is none.
         PlanMismatchError: it is of another query, other parameters or another topic.
     """
-    if plan is None or plan.expires_at <= datetime.now(UTC):
-        raise PlanExpiredError(
-            f"There is no plan {request.plan_id!r} any more; plan again.", plan_id=str(request.plan_id)[:80]
-        )
+    plan = check_lives(plan, str(request.plan_id))
     if plan.fingerprint != fingerprint:
         raise PlanMismatchError(plan_id=plan.id)
     return plan

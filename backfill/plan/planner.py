@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from backfill.plan.checking import check_replay_query
-from backfill.plan.creation import check_backups, check_bytes, check_plan, target_of
+from backfill.plan.creation import check_backups, check_bytes, check_lives, check_plan, target_of
 from backfill.plan.originals import MAX_BYTES, compare_samples
 from backfill.plan.plan import make_plan
 from backfill.plan.request import BackfillRequest
@@ -145,7 +145,9 @@ class Planner:
         expires_at = now + timedelta(seconds=settings.plan_seconds)
         document = {"plan_id": plan_id, "expires_at": render_moment(expires_at), **plan.to_json()}
         self._store.purge_plans(now)
-        kept = {**document, "materialised": plan_id if figures.is_kept else None}
+        # Whoever opens the plan sees what it is of; a create quotes it.
+        own = {"request": request.to_json(), "materialised": plan_id if figures.is_kept else None}
+        kept = {**document, **own}
         self._store.put_plan(plan_id, fingerprint_of(request), kept, expires_at)
         if reader is None:
             return document
@@ -177,6 +179,15 @@ class Planner:
             return _without_originals(document, exc.message)
         both = zip(document["samples"], compared, strict=True)
         return {"samples": [{**sample, "comparison": comparison} for sample, comparison in both]}
+
+    def read(self, plan_id: str) -> dict[str, Any]:
+        """Return a plan that was made, with its ``request``.
+
+        Raises:
+            PlanExpiredError: it has expired, or there is none.
+        """
+        kept = check_lives(self._store.get_plan(plan_id), plan_id).document
+        return {name: value for name, value in kept.items() if name != "materialised"}
 
     def quoted(self, request: BackfillRequest) -> QuotedPlan | None:
         """Return the plan that the request quotes, if it quotes one.

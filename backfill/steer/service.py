@@ -128,6 +128,17 @@ class BackfillService(BackfillReader):
         plan = self._planner.plan(request, valid, overlapping=overlapping, exact=exact, reader=reader)
         return hide_samples(plan, reader=principal)
 
+    def read_plan(self, plan_id: str, *, principal: Principal) -> dict[str, Any]:
+        """Return a plan that was made, with its request; samples have the payloads that the caller may read.
+
+        Raises:
+            PlanExpiredError: it has expired, or there is none.
+        """
+        principal.require(PLAN)
+        plan = self._planner.read(plan_id)
+        principal.require_topic(plan["request"]["topic"])
+        return hide_samples(plan, reader=principal)
+
     def create(
         self, request: BackfillRequest, *, principal: Principal, idempotency_key: str | None = None
     ) -> Backfill:

@@ -45,6 +45,16 @@ for (const input of document.querySelectorAll("[data-typed]")) {
 const insecure = document.getElementById("insecure");
 if (insecure) insecure.hidden = window.isSecureContext;
 
+// A plan has an address of its own: it can be opened again and sent to somebody, and nothing is posted twice.
+const plan = document.querySelector("[data-plan]");
+if (plan) {
+  const here = new URLSearchParams(location.search);
+  const source = document.querySelector("[name=source]").value || here.get("source") || "";
+  const wanted = { plan: plan.dataset.plan, source, zone: here.get("zone") ?? "" };
+  const kept = Object.entries(wanted).filter(([, value]) => value);
+  history.replaceState(null, "", `${location.pathname}?${new URLSearchParams(kept)}`);
+}
+
 brushCharts();
 watchQuery();
 offerCopies();

@@ -287,6 +287,40 @@ def test_a_brushed_range_becomes_a_plan_and_a_plan_a_backfill(yard: Yard, signed
     assert (job.request["topic"], job.plan_id) == ("replay", plan)
 
 
+def test_a_plan_has_an_address_and_shows_what_it_is_of(yard: Yard, signed_in: httpx.Client) -> None:
+    path = "/console/backfills/new"
+    day = timedelta(days=1)
+    bounds = {"from": (datetime.now(UTC) - day).isoformat(), "to": (datetime.now(UTC) + day).isoformat()}
+    page = signed_in.get(path, params={"source": "orders", **bounds})
+    query = unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", page.text, re.DOTALL)[1]).strip()
+    written = {
+        "topic": "replay",
+        "query": f"{query} AND message_id != @not",
+        "parameters": "not:STRING:m0",
+        **bounds,
+    }
+    written |= {"rate": "7.5", "canary": "5", "description": "why", "labels": "a=b, c=d"}
+    planned = signed_in.post(path, data={"form_token": token_of(page), "do": "plan", **written}).text
+    plan = re.search(r'data-plan="([^"]+)"', planned)[1]
+    opened = signed_in.get(path, params={"plan": plan}).text
+    assert "It would publish 29 messages to replay" in opened
+    assert f'name="plan_id" value="{plan}"' in opened
+    found = {
+        name: unescape(value)
+        for name, value in re.findall(r'<input id="\w+" name="(\w+)" value="([^"]*)"', opened)
+    }
+    areas = re.findall(r'<textarea[^>]* name="(\w+)"[^>]*>(.*?)</textarea>', opened, re.DOTALL)
+    found |= {name: unescape(value).strip() for name, value in areas}
+    assert found == written
+    gone = signed_in.get(path, params={"plan": "pl_none"}).text
+    assert "plan_expired" in gone
+    assert 'id="plan"' not in gone
+    with yard.api.client(yard.api.make_key("backfills.read", name="reader")) as client:
+        assert client.get(f"/plans/{plan}").status_code == 403
+    with yard.api.client(yard.api.make_key("backfills.plan", name="other", topics=["else"])) as client:
+        assert client.get(f"/plans/{plan}").status_code == 403
+
+
 def test_a_plan_of_nothing_is_not_launched(yard: Yard, signed_in: httpx.Client) -> None:
     path = "/console/backfills/new"
     empty = {"from": "2026-01-01T02:00:00Z", "to": "2026-01-01T03:00:00Z"}

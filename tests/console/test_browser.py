@@ -150,6 +150,14 @@ def test_from_the_hole_to_the_launch_in_four_actions(yard: Yard, open_tab: Calla
         tab.page.click("text=Plan: what would it do?")
         tab.page.wait_for_selector("#plan")
         assert "It would publish 30 messages to replay" in tab.text()
+        # A plan can be opened again, and Back leads to the editor: nothing is posted twice.
+        tab.page.wait_for_url("**/console/backfills/new?plan=pl_*")
+        tab.page.reload()
+        assert "It would publish 30 messages to replay" in tab.text()
+        tab.page.go_back()
+        assert tab.page.input_value("#from") == begin
+        tab.page.go_forward()
+        tab.page.wait_for_selector("#plan")
         tab.page.click("text=Launch: publish 30 messages")
         tab.page.wait_for_url("**/console/backfills/bf_*")
     assert yard.api.store.get(tab.page.url.rpartition("/")[2]).request["topic"] == "replay"
