@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sql import literals
 from sql.arguments import ArgumentBinding
 from sql.constants import MAX_ARRAY, fold
-from sql.datatypes import INT64, NULL, STRING, UNKNOWN
+from sql.datatypes import DATE, INT64, NULL, STRING, UNKNOWN
 from sql.functions.catalog import FUNCTIONS
 from sql.functions.registry import DISTINCT, NULLS, ORDER, OVER, Function
 from sql.names import Scope
@@ -65,7 +65,7 @@ _CLOCK: Final = frozenset({"NANOSECOND", "MICROSECOND", "MILLISECOND", "SECOND",
 _ONLY_EXTRACTED: Final = frozenset({"DATE", "DATETIME", "TIME", "DAYOFWEEK", "DAYOFYEAR", "NANOSECOND"})
 # The date parts of functions that do not take all: https://cloud.google.com/bigquery/docs/reference/standard-sql/
 _UNITS: Final[dict[str, frozenset[str]]] = {
-    **dict.fromkeys(("DATE_ADD", "DATE_SUB"), _DAYS),
+    **dict.fromkeys(("DATE_ADD", "DATE_SUB", "LAST_DAY"), _DAYS),
     **dict.fromkeys(("TIME_ADD", "TIME_SUB", "TIME_DIFF", "TIME_TRUNC"), _CLOCK),
     **dict.fromkeys(
         ("TIMESTAMP_ADD", "TIMESTAMP_SUB", "TIMESTAMP_DIFF", "GENERATE_TIMESTAMP_ARRAY"), _CLOCK | {"DAY"}
@@ -221,6 +221,7 @@ class CallBinding:
         for value in args if "PART" in function.parameters else ():
             if value.lake == "NULL" and value.type == STRING and value.constant in _ONLY_EXTRACTED:
                 self._fault("date_part", f"{function.name} does not take {value.constant}.")
+        self._check_clock_of_a_date(function)
         units = _UNITS.get(function.name) or (_UNITS["DATE_ADD"] if kind == "DATE" else None)
         if function.name == "DATE_DIFF" and kind == "TIMESTAMP":
             units = _UNITS["TIMESTAMP_DIFF"]
@@ -228,10 +229,23 @@ class CallBinding:
             return
         for argument, value in zip(self._node.arguments, args, strict=False):
             unit = argument.unit if isinstance(argument, Interval) else None
-            if function.name.endswith(("_DIFF", "_TRUNC")) and value.lake == "NULL" and value.type == STRING:
+            if (
+                function.name.endswith(("_DIFF", "_TRUNC", "LAST_DAY"))
+                and value.lake == "NULL"
+                and value.type == STRING
+            ):
                 unit = value.constant
             if unit is not None and unit.partition("(")[0] not in units:
                 self._fault("date_part", f"{function.name} does not take {unit} of {args[0].type}.")
+
+    def _check_clock_of_a_date(self, function: Function) -> None:
+        """Refuse to move a DATE by parts of a day where a DATETIME is moved."""
+        if function.name not in {"DATETIME_ADD", "DATETIME_SUB"}:
+            return
+        moved = self._binder.values.get(id(self._node.arguments[0]))
+        by = self._node.arguments[1]
+        if moved is not None and moved.type == DATE and isinstance(by, Interval) and by.unit in _CLOCK:
+            self._fault("date_part", f"{function.name} does not take {by.unit} of DATE.")
 
     def _check_paths(self, function: Function, args: list[Value]) -> None:
         """Refuse a JSON path that is not constant."""

@@ -72,7 +72,9 @@ def typed(kind: SqlType, text: str) -> Value:
     if lake is None:
         raise LakeGapError(f"the type {kind}")
     if kind.name in _READ:
-        return Value(kind, f"CAST(refeed_{kind.name.lower()}({_text(text)}) AS {lake})")
+        # A literal of JSON rounds its numbers, where PARSE_JSON refuses those that FLOAT64 can't hold.
+        reader = "refeed_json_rounded" if kind.name == "JSON" else "refeed_time"
+        return Value(kind, f"CAST({reader}({_text(text)}) AS {lake})")
     return Value(kind, f"CAST({quote_text(text)} AS {lake})", is_literal=kind.name == "FLOAT64")
 
 

@@ -321,10 +321,11 @@ def _read_element(element: str, text: str, place: int, found: dict[str, int]) ->
 _LONG: Final = 1e15
 
 
-def json_of(text: str) -> str:
+def json_of(text: str, *, rounds: bool = False) -> str:
     """Return JSON as Google keeps it: members in order of their names, of two of a name the first.
 
-    As there, a byte order mark may stand before it, and it ends at a NUL.
+    As there, a byte order mark may stand before it, and it ends at a NUL. A number that FLOAT64 can't hold exactly
+    is none unless ``rounds``.
     """
     bare = text.removeprefix("\ufeff").lstrip(" \t\n\r")
     if without_halves(bare) != bare:
@@ -333,30 +334,39 @@ def json_of(text: str) -> str:
         value, end = AS_WRITTEN.raw_decode(bare)
         if bare[end:].lstrip(" \t\n\r")[:1] not in {"", "\0"}:
             raise ValueError("more than one value of JSON")
-        return _canonical(value)
+        return _canonical(value, rounds=rounds)
     except RecursionError as exc:
         raise ValueError("JSON nests too deep") from exc
 
 
-def _canonical(value: Any) -> str:
+def rounded_json_of(text: str) -> str:
+    """Return JSON as Google keeps that of a literal."""
+    return json_of(text, rounds=True)
+
+
+def _canonical(value: Any, *, rounds: bool) -> str:
     if isinstance(value, Pairs):
         members: dict[str, Any] = {}
         for name, member in value:
             members.setdefault(name, member)
         ordered = sorted(members.items(), key=lambda item: item[0].encode("utf-8", "surrogatepass"))
-        return "{" + ",".join(f"{quote_json(name)}:{_canonical(member)}" for name, member in ordered) + "}"
+        return (
+            "{"
+            + ",".join(f"{quote_json(name)}:{_canonical(member, rounds=rounds)}" for name, member in ordered)
+            + "}"
+        )
     if isinstance(value, list):
-        return "[" + ",".join(map(_canonical, value)) + "]"
+        return "[" + ",".join(_canonical(item, rounds=rounds) for item in value) + "]"
     if isinstance(value, Number):
-        return _canonical_number(value)
+        return _canonical_number(value, rounds=rounds)
     return quote_json(value) if isinstance(value, str) else json.dumps(value)
 
 
-def _canonical_number(text: str) -> str:
+def _canonical_number(text: str, *, rounds: bool) -> str:
     if text.lstrip("-").isdigit() and -(2**63) <= int(text) < 2**64:
         return str(int(text))
     number = float(text)
-    if math.isinf(number) or Decimal(repr(number)) != Decimal(text):
+    if math.isinf(number) or (not rounds and Decimal(repr(number)) != Decimal(text)):
         raise ValueError(f"Input number: {text[:40]} cannot round-trip through string representation")
     return json_float_text(number)
 
@@ -473,6 +483,7 @@ FUNCTIONS: Final[tuple[Function, ...]] = (
     ("refeed_time", time_of, "VARCHAR", "TIME"),
     ("refeed_parsed", parsed, "VARCHAR VARCHAR", "TIMESTAMP"),
     ("refeed_json", json_of, "VARCHAR", "VARCHAR"),
+    ("refeed_json_rounded", rounded_json_of, "VARCHAR", "VARCHAR"),
     ("refeed_json_again", json_again, "VARCHAR BOOLEAN", "VARCHAR"),
     ("refeed_json_value", json_text_value, "VARCHAR VARCHAR", "VARCHAR"),
     ("refeed_json_query", json_text_query, "VARCHAR VARCHAR", "VARCHAR"),

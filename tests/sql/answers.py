@@ -1,9 +1,9 @@
 """The answers of Google's engine to the grid: how they are recorded, and how the lake's are compared with them.
 
 ``python -m tests.sql.answers record`` asks what is not recorded yet and forgets what left the grid;
-``python -m tests.sql.answers ask SEED`` asks about calls made from the registry and about new combinations of the
-grid, and compares at once. Both need the
-dependency group ``oracle``.
+``python -m tests.sql.answers seeds 1 2 3`` records some calls made from the registry of functions;
+``python -m tests.sql.answers ask SEED`` asks about such calls and about new combinations of the grid, and compares
+at once. All need the dependency group ``oracle``.
 """
 
 import gzip
@@ -33,6 +33,10 @@ from tests.sql.judge import Judge, JudgeError, render_float, render_numeric
 from tests.sql.questions import FORMS, Questions, in_batches, kind_of
 
 RECORD: Final = Path(__file__).parent / "answers.jsonl.gz"
+SEEDS: Final = Path(__file__).parent / "seeds.jsonl.gz"
+# What is recorded of the calls of a seed, so that comparing takes seconds.
+MOST_OF_A_SEED: Final = 600
+MOST_OF_A_FUNCTION: Final = 12
 ACCEPTED: Final = Path(__file__).parent / "accepted_differences.txt"
 FREE: Final = Policy("backup.messages", None, datetime(2024, 1, 10, 12, tzinfo=UTC), replay=False)
 BATCH: Final = 40
@@ -345,6 +349,31 @@ def record() -> None:
     RECORD.write_bytes(gzip.compress("\n".join(lines).encode(), 9, mtime=0))
 
 
+def read_seeds() -> tuple[list[grid.Case], dict[str, list[str]]]:
+    """Return the recorded questions that were made from the registry, and their answers."""
+    lines = [json.loads(line) for line in gzip.decompress(SEEDS.read_bytes()).decode().split("\n")]
+    cases = [
+        grid.Case(f"{body} {tuple(kinds)}", literal, body, tuple(columns), tuple(kinds))
+        for literal, body, columns, kinds, _ in lines
+    ]
+    return cases, {line[0]: line[4] for line in lines}
+
+
+def record_seeds(seeds: Sequence[int]) -> None:
+    """Ask some questions of each of ``seeds``, and write the record: at most a few of each function."""
+    judge, lines, counts = Judge(), [], Counter[str]()
+    for seed in seeds:
+        cases = []
+        for case in Questions(seed).cases(MOST_OF_A_SEED):
+            counts[kind := case.literal.partition("(")[0]] += 1
+            if counts[kind] <= MOST_OF_A_FUNCTION:
+                cases.append(case)
+        answers = ask_cases(judge, cases)
+        lines += [[c.literal, c.body, c.columns, c.kinds, answers[c.literal]] for c in cases]
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    SEEDS.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
+
+
 def ask_cases(judge: Judge, cases: list[grid.Case]) -> dict[str, list[str]]:
     """Return the answers to cases as ``ask_case`` does, many expressions a query, alone where one fails."""
     texts = [f"SELECT {case.literal}" for case in cases]
@@ -378,6 +407,9 @@ def main() -> None:
     """Record, or ask about a seed's cases and print what differs, and of which functions how much."""
     if sys.argv[1:] == ["record"]:
         record()
+        return
+    if sys.argv[1] == "seeds":
+        record_seeds([int(text) for text in sys.argv[2:]])
         return
     seed, count = int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 20_000
     judge, lake = Judge(), Lake()

@@ -22,23 +22,41 @@ FORMS: Final = 4
 _LETTERS: Final = {kind: letter for letter, kind in grid.TYPES.items()}
 _MORE: Final = {
     "STRING": [
-        r"'\u2028'", r"'\u0000'", r"'\ufffd'", "'{\"a\":[1,{\"b\":\"x\"}],\"0\":1e16}'", "'{\"a\":\"\\\\ud800\"}'",
-        "'{\"a\":1,'", "'2024-10-27 02:30:00'", "'0001-01-01'", "'9999-12-31 23:59:59.999999'", "'NaN'", "'1e400'",
+        r"'\u2028'", r"'\u0000'", r"'\ufffd'", "'{\"a\":[1,{\"b\":\"x\"}],\"0\":1e16}'", "'{\"a\":\"\\\\ud800\"}'", "'{\"b\":\"\\\\udc00\",\"a\":{\"b\":1}}'",
+        "'{\"a\":1,'", "'2024-10-27 02:30:00'", "'0001-01-01'", "'9999-12-31 23:59:59.999999'", "'NaN'", "'1e400'", "'9007199254740993'",
+        "'{\"a\":{\"c\":1},\"a\":{\"b\":2}}'", "'{\"a\":9007199254740993.0}'", r"'\ufeff{\"a\":1}'", r"'{\"a\":1}\u0000x'", "'[1,,2]'", "'[]'", "'{}'",
+        "'null'", "'true'", "'2024-10-27T01:30:00+02:00'", "'2024-03-31 02:30:00 Europe/Stockholm'", "'\\u212a\\u0130'", "'ab\\nc'", "'0x1F'",
     ],
-    "INT64": ["9007199254740992", "9007199254740993", "-9007199254740993", "2147483648", "253402300799", "-62135596800"],
-    "FLOAT64": ["9007199254740992.0", "9007199254740994.0", "2.675", "1.15", "-0.5", "1e16", "1e-5", "0.5"],
-    "DATE": ["DATE '0001-12-31'", "DATE '2024-10-27'", "DATE '2026-11-01'"],
-    "DATETIME": ["DATETIME '2024-10-27 02:30:00'", "DATETIME '2024-03-31 02:30:00'"],
+    "BYTES": [r"b'\xed\xa0\x80'", r"b'\x00'", r"b'{\"a\":1}'", r"b'\xf0\x9f\x98\x80'"],
+    "INT64": [
+        "9007199254740992", "9007199254740993", "-9007199254740993", "2147483648", "253402300799", "-62135596800", "3", "10", "2024", "719163",
+    ],
+    "FLOAT64": ["9007199254740992.0", "9007199254740994.0", "2.675", "1.15", "-0.5", "1e16", "1e-5", "0.5", "-9.2233720368547758e18", "1e-320"],
+    "NUMERIC": ["NUMERIC '9007199254740993'", "NUMERIC '-0.5'", "NUMERIC '1e28'"],
+    "DATE": ["DATE '0001-12-31'", "DATE '2024-10-27'", "DATE '2026-11-01'", "DATE '9999-12-01'", "DATE '2024-03-31'"],
+    "DATETIME": [
+        "DATETIME '2024-10-27 02:30:00'", "DATETIME '2024-03-31 02:30:00'", "DATETIME '2026-11-01 00:30:00'", "DATETIME '0001-01-01 00:00:00.000001'",
+    ],
     "TIMESTAMP": [
         "TIMESTAMP '2024-10-27 00:30:00+00'", "TIMESTAMP '2024-10-27 01:30:00+00'", "TIMESTAMP '2026-11-01 04:30:00+00'",
-        "TIMESTAMP '2024-04-06 15:15:00+00'", "TIMESTAMP '1850-01-01 00:00:00+00'",
+        "TIMESTAMP '2026-11-01 05:30:00+00'", "TIMESTAMP '2024-04-06 15:15:00+00'", "TIMESTAMP '1850-01-01 00:00:00+00'",
+        "TIMESTAMP '0001-01-01 12:00:00+00'", "TIMESTAMP '9999-12-31 12:00:00+00'",
     ],
-    "JSON": [r"""JSON '{"a":"\u2028","b":[1e16,1e-7]}'""", "JSON '{\"0\":5}'", "JSON '9007199254740993'"],
+    "TIME": ["TIME '02:30:00'", "TIME '23:59:59'"],
+    "JSON": [
+        r"""JSON '{"a":"\u2028","b":[1e16,1e-7]}'""", "JSON '{\"0\":5}'", "JSON '9007199254740993'", "JSON '9007199254740993.0'", r"JSON '\"\\u0000\"'",
+        "JSON '{\"a\":{\"b\":[null,{\"c\":1.0}]},\"c d\":\"x\"}'", "JSON '[[1],[]]'", "JSON '\"\"'", "JSON '-0.0'", "JSON 'false'",
+    ],
+    "ARRAY<STRING>": [r"['\u2028','\u0000']", "['a','a','b']"],
+    "ARRAY<INT64>": ["[9007199254740993,-1]", "[97,98,8232]", "[NULL]"],
 }  # fmt: skip
 _ZONES: Final = (
-    "UTC", "Europe/Stockholm", "America/New_York", "America/Havana", "Australia/Lord_Howe", "Asia/Kathmandu", "+05:30", "Nowhere",
+    "UTC", "Europe/Stockholm", "America/New_York", "America/Havana", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia", "America/Sao_Paulo",
+    "+05:30", "-08:00", "Nowhere", "",
 )  # fmt: skip
-_PATHS: Final = ("$", "$.a", "$.a[0]", "$[0]", "$.0", "$.b[1]", "$.a.b", '$."c d"')
+_PATHS: Final = (
+    "$", "$.a", "$.a[0]", "$[0]", "$.0", "$.b[1]", "$.a.b", '$."c d"', "$.a.b.c", "$.a[1].b", "$[1]", "$.a.b[1].c", "$.a.0",
+)  # fmt: skip
 _FORMATS: Final = ("%Y-%m-%d", "%F %T", "%d/%m/%y", "%H:%M:%S", "%b %d %Y", "%j", "%%", "")
 _REGEXES: Final = ("a", "(a)", "", "^.", r"\\d+", "(a)|b", "[^a]", "(", "(?i)A")
 _CLASSES: Final = {
@@ -66,6 +84,26 @@ _ANY: Final = (
 )
 # What makes something else at each look, or what stands for no value.
 _LEFT_OUT: Final = frozenset({"ERROR", "GENERATE_UUID", "RAND", "COLLATE"})
+# The engine cuts years, hours and their like to 32 bits; BigQuery's documentation has no such thing.
+_OF_PARTS: Final = frozenset({"DATE", "DATETIME", "TIME"})
+_PARTS_OF_MOMENTS: Final = (
+    "1",
+    "0",
+    "-1",
+    "2",
+    "12",
+    "13",
+    "23",
+    "24",
+    "29",
+    "31",
+    "59",
+    "60",
+    "2024",
+    "9999",
+    "10000",
+    "CAST(NULL AS INT64)",
+)
 _ZONE_OF: Final = {
     "DATE": 1, "DATETIME": 1, "TIMESTAMP": 1, "DATE_TRUNC": 2, "TIMESTAMP_TRUNC": 2, "FORMAT_TIMESTAMP": 2, "PARSE_TIMESTAMP": 2,
 }  # fmt: skip
@@ -140,15 +178,17 @@ class Questions:
             shared if wanted in {"T", "ANY", "ORDERED", "ITEM"} else chance.choice(_CLASSES.get(wanted, (wanted,)))
         )
         inner = _by_result().get(kind, [])
-        if depth > 1 and inner and chance.random() < 0.4:
+        if depth > 1 and inner and name not in _OF_PARTS and chance.random() < 0.4:
             found = self._call(FUNCTIONS[chance.choice(inner)], depth - 1)
             if found is not None:
                 return found
+        if name in _OF_PARTS and kind == "INT64":
+            return self._value(kind, _PARTS_OF_MOMENTS)
         return self._value(kind)
 
-    def _value(self, kind: str) -> _Part:
+    def _value(self, kind: str, values: Sequence[str] = ()) -> _Part:
         letter = _LETTERS.get(kind)
-        values = [*grid.VALUES.get(letter or "", []), *_MORE.get(kind, []), f"CAST(NULL AS {kind})"]
+        values = values or [*grid.VALUES.get(letter or "", []), *_MORE.get(kind, []), f"CAST(NULL AS {kind})"]
         literal = self._chance.choice(values)
         return _Part(literal, "{0}", ((literal, kind),))
 
