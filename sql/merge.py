@@ -198,10 +198,10 @@ class MergeQueries:
                 is_greater = exp.or_(exp.Anonymous(this="IS_NAN", expressions=[theirs.copy()]), is_greater)
             found = (
                 exp.Case()
-                .when(exp.NullSafeEQ(this=mine.copy(), expression=theirs.copy()), found)
-                .when(_is_null(theirs), exp.true())
-                .when(_is_null(mine), exp.false())
-                .else_(is_greater)
+                .when(exp.NullSafeEQ(this=mine.copy(), expression=theirs.copy()), found, copy=False)
+                .when(_is_null(theirs), exp.true(), copy=False)
+                .when(_is_null(mine), exp.false(), copy=False)
+                .else_(is_greater, copy=False)
             )
         return found
 
@@ -217,10 +217,10 @@ class MergeQueries:
                 is_same = exp.and_(
                     *(exp.NullSafeEQ(this=mine, expression=theirs) for (mine, _), (theirs, _) in pairs)
                 )
-                found = exp.Case().when(is_same, found).else_(exp.false())
+                found = exp.Case().when(is_same, found, copy=False).else_(exp.false(), copy=False)
             if name in self.texts:
                 differ = exp.NEQ(this=self._kind(one, name), expression=self._kind(other, name))
-                found = exp.Case().when(differ, exp.true()).else_(found)
+                found = exp.Case().when(differ, exp.true(), copy=False).else_(found, copy=False)
         return found
 
     def _has_unordered(self, alias: str) -> exp.Expr:

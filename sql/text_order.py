@@ -51,7 +51,7 @@ def sort_parts(text: exp.Column) -> list[exp.Expr]:
 
     Texts that the last one alone tells apart are neither times nor numbers.
     """
-    return [_filled(part, text) for part in _PARTS]
+    return [_filled(part, text.table, text.name).copy() for part in _PARTS]
 
 
 def kind_of(text: exp.Column, *, is_moment: bool) -> exp.Expr:
@@ -60,18 +60,15 @@ def kind_of(text: exp.Column, *, is_moment: bool) -> exp.Expr:
     Texts that are neither times nor numbers are ordered where they have one length, as ULIDs have, and never as
     moments: there each is a kind of its own.
     """
-    return _filled(_KIND + (_OTHER_MOMENT if is_moment else _OTHER_KIND), text)
-
-
-def _filled(template: str, text: exp.Column) -> exp.Expr:
-    """Return an expression of this module with its column ``x`` replaced; names are never parsed."""
-
-    def put(node: exp.Expr) -> exp.Expr:
-        return text.copy() if isinstance(node, exp.Column) and node.name == "x" else node
-
-    return _parsed(template).copy().transform(put)
+    return _filled(_KIND + (_OTHER_MOMENT if is_moment else _OTHER_KIND), text.table, text.name).copy()
 
 
 @lru_cache
-def _parsed(template: str) -> exp.Expr:
-    return sqlglot.parse_one(template, read="bigquery")
+def _filled(template: str, table: str, name: str) -> exp.Expr:
+    """Return an expression of this module with its column ``x`` replaced; names are never parsed."""
+    column = exp.column(exp.to_identifier(name, quoted=True), table=table)
+
+    def put(node: exp.Expr) -> exp.Expr:
+        return column.copy() if isinstance(node, exp.Column) and node.name == "x" else node
+
+    return sqlglot.parse_one(template, read="bigquery").transform(put, copy=False)
