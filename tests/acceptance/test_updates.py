@@ -1,5 +1,7 @@
 """Updates with real processes and releases: forward, refused, back by itself, and over kills of the agent."""
 
+import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -182,6 +184,30 @@ def test_a_new_release_that_crashes_goes_back_by_itself(rollout: Rollout) -> Non
     rollout.wait_until_archived()
     rollout.drain()
     assert rollout.check_each_message_once() == {"old": 600}
+
+
+def test_a_new_release_that_hangs_when_it_is_told_to_run_is_killed_and_the_old_one_goes_on(
+    rollout: Rollout, tmp_path: Path
+) -> None:
+    rollout.launch(REFEED_FAILPOINTS=f"update.handing_over=0:{tmp_path / 'killed'}")
+    rollout.wait_until_archived()
+    rollout.update("changed")
+    killed = rollout.agent
+    wait_until(lambda: not killed.is_running, seconds=400, why=f"the agent is killed: {rollout.logs()}")
+    # Its standby is ready and has no order yet; the next agent gives that.
+    folder = StreamFolder.of(rollout.yard.home, "backup", rollout.living().instance_id)
+    standby = StreamProcess.find(folder)
+    assert standby is not None
+    os.killpg(standby.pid, signal.SIGSTOP)
+    rollout.start_agent()
+    rollout.wait_for_update(UpdateState.ROLLING_BACK, UpdateState.HANDING_BACK, UpdateState.ROLLED_BACK)
+    back = rollout.wait_for_update(UpdateState.ROLLED_BACK)
+    assert back.error is not None
+    assert "hung in the hand-over" in back.error.message
+    rollout.yard.publish("orders", 100, seed=1)
+    rollout.wait_until_archived()
+    rollout.drain()
+    assert rollout.check_each_message_once() == {"old": 300}
 
 
 @pytest.mark.parametrize("places", [PLACES[::2], PLACES[1::2]])
