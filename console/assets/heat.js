@@ -8,7 +8,7 @@ export function nameCells() {
   let here = null;
   for (const kind of ["pointermove", "pointerdown"]) {
     document.addEventListener(kind, (event) => {
-      const map = event.target.closest?.("svg[data-heat]");
+      const map = event.target.closest?.("table.heat svg");
       here = map && [map, event.clientX];
       if (here) point(...here);
     });
@@ -21,13 +21,20 @@ function point(map, x) {
   const box = map.getBoundingClientRect();
   const columns = map.viewBox.baseVal.width;
   const place = Math.max(0, Math.min(columns - 1, Math.floor(((x - box.left) / box.width) * columns)));
-  const milliseconds = Number(map.dataset.seconds) * 1000;
-  const start = Date.parse(map.dataset.start) + place * milliseconds;
+  const { start: first, seconds, to } = map.closest("table").dataset;
+  const milliseconds = Number(seconds) * 1000;
+  const start = Date.parse(first) + place * milliseconds;
   const range = { from: new Date(start).toISOString(), to: new Date(start + milliseconds).toISOString() };
   const cell = map.querySelector("a") ?? addCell(map);
-  cell.setAttribute("href", `${map.dataset.to}&${new URLSearchParams(range)}`);
+  cell.setAttribute("href", `${addressOf(map, to)}&${new URLSearchParams(range)}`);
   cell.firstChild.setAttribute("x", place);
   describe(map, place, cell);
+}
+
+// What all rows share stands at the table, and the topic is its link's: a page of a hundred rows stays small.
+function addressOf(map, shared) {
+  const [path, query] = shared.split("?");
+  return `${path}/${encodeURIComponent(map.closest("tr").querySelector("th a").textContent)}?${query}`;
 }
 
 function addCell(map) {
@@ -44,7 +51,7 @@ function addCell(map) {
 }
 
 async function describe(map, place, cell) {
-  const row = await read(map.dataset.heat);
+  const row = await read(addressOf(map, map.closest("table").dataset.counts));
   // The pointer may have gone on meanwhile.
   if (cell.firstChild.getAttribute("x") !== String(place)) return;
   const said = row?.[place] ?? "";

@@ -41,7 +41,7 @@ def test_a_hole_is_three_pixels_wide_at_least(
             row.locator(".hole-line").element_handle(),
         )
         assert width == "3px non-scaling-stroke"
-        first = datetime.fromisoformat(row.get_attribute("data-start"))
+        first = datetime.fromisoformat(tab.page.locator("table.heat").get_attribute("data-start"))
         assert f"M{(HOLE - first) // HOUR}.5 0v1" in row.locator(".hole-line").get_attribute("d")
         assert tab.find_overflow() == []
 
@@ -52,7 +52,7 @@ def test_each_cell_says_its_hour_and_leads_to_it(yard: Yard, open_tab: Callable[
     tab.page.route("**/console/live/**", lambda route: None)
     with calm(tab):
         tab.open("/topics?zone=Asia%2FTokyo")
-        first = datetime.fromisoformat(tab.page.locator("svg[data-heat]").first.get_attribute("data-start"))
+        first = datetime.fromisoformat(tab.page.locator("table.heat").get_attribute("data-start"))
         # The first day stands at the left, in the page's zone.
         assert tab.page.locator(".days span").first.inner_text() == f"{first + 9 * HOUR:%Y-%m-%d}"
         row = tab.page.locator("tr:has(a:text-is('sales')) svg")
