@@ -51,7 +51,7 @@ _WHOLE: Final = Reach(EVERYTHING, EVERYTHING)
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class TimeBound:
     """What a time is compared with: ``time operator operand``, and the operand's constant."""
 
     operator: str
@@ -70,7 +70,7 @@ class Leaf:
     column: Expression
     unit: str
     is_ingest_time: bool
-    bounds: tuple[Bound, ...]
+    bounds: tuple[TimeBound, ...]
     spans: tuple[Span, ...]
 
 
@@ -114,7 +114,7 @@ def _times(node: Expression, scan: Collection[int], values: Mapping[int, Value],
         return origin is not None and origin.column == column and origin.scan in scan
 
     def bound(operator: str, other: Expression) -> tuple[Span, ...]:
-        return _bound(Bound(operator, other, _constant(other, values)), "MICROSECOND")
+        return _bound(TimeBound(operator, other, _constant(other, values)), "MICROSECOND")
 
     if isinstance(node, Chain) and node.operators[0] == "AND":
         return prove_times(node.operands, scan, values, column)
@@ -178,7 +178,7 @@ def _comparison(node: Expression, scan: Collection[int], values: Mapping[int, Va
         time = _time(column, scan, values)
         if time is not None:
             unit = time.unit or "MICROSECOND"
-            bounds = [Bound(operator, other, _constant(other, values)) for operator, other in compared]
+            bounds = [TimeBound(operator, other, _constant(other, values)) for operator, other in compared]
             if isinstance(node, In):
                 found = _listed(node, bounds, values)
                 bounds = found or []
@@ -189,14 +189,14 @@ def _comparison(node: Expression, scan: Collection[int], values: Mapping[int, Va
     return None
 
 
-def _listed(node: In, items: list[Bound], values: Mapping[int, Value]) -> list[Bound] | None:
+def _listed(node: In, items: list[TimeBound], values: Mapping[int, Value]) -> list[TimeBound] | None:
     """Return what a list compares with; None where nobody knows it."""
     if node.query is not None:
         return None
     if node.array is None:
         return items
     array = _constant(node.array, values)
-    return [Bound("=", node.array, item) for item in array] if isinstance(array, list) else None
+    return [TimeBound("=", node.array, item) for item in array] if isinstance(array, list) else None
 
 
 def _time(node: Expression, scan: Collection[int], values: Mapping[int, Value]) -> Partition | None:
@@ -212,7 +212,7 @@ def _constant(node: Expression, values: Mapping[int, Value]) -> Any:
     return None if value is None else value.constant
 
 
-def _bound(bound: Bound, unit: str) -> tuple[Span, ...]:
+def _bound(bound: TimeBound, unit: str) -> tuple[Span, ...]:
     """Return where the partition time, cut to ``unit``, can be within the bound."""
     operator, constant = bound.operator, bound.constant
     if constant is None:

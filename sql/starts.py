@@ -7,7 +7,7 @@ from typing import Final
 
 from model.table import PARTITION_TIME
 from sql.binder import Policy, Scan
-from sql.bounds import Bound, Leaf, leaves
+from sql.bounds import Leaf, TimeBound, leaves
 from sql.constants import ConstantError, as_moment, truncate
 from sql.edits import Edit, PlacedViolation
 from sql.lexer import SourceText, Token
@@ -54,7 +54,7 @@ def find_cut_partitions(
     yield from (found[at] for at in sorted(found))
 
 
-def _is_within(bound: Bound, unit: str) -> bool:
+def _is_within(bound: TimeBound, unit: str) -> bool:
     """Return whether the bound is a moment, and not the start of a ``unit``."""
     if not isinstance(bound.constant, date | datetime):
         return False
@@ -65,7 +65,7 @@ def _is_within(bound: Bound, unit: str) -> bool:
         return False
 
 
-def _matters(bound: Bound, now: datetime, *, is_exact: bool) -> bool:
+def _matters(bound: TimeBound, now: datetime, *, is_exact: bool) -> bool:
     """Return whether the bound selects other rows than were meant.
 
     An upper end that is the plan's moment or later takes in nothing more. One of a scan that is also filtered by
@@ -74,7 +74,7 @@ def _matters(bound: Bound, now: datetime, *, is_exact: bool) -> bool:
     return bound.operator not in {"<", "<="} or not (is_exact or as_moment(bound.constant) >= now)
 
 
-def _effect(bound: Bound, unit: str) -> str:
+def _effect(bound: TimeBound, unit: str) -> str:
     if bound.operator == "=":
         return "is never true"
     if bound.operator in {"<", "<="}:
@@ -82,7 +82,7 @@ def _effect(bound: Bound, unit: str) -> str:
     return f"leaves out all of that {unit.lower()}"
 
 
-def _shown(bound: Bound) -> str:
+def _shown(bound: TimeBound) -> str:
     return as_moment(bound.constant).astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
