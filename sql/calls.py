@@ -65,7 +65,8 @@ _CLOCK: Final = frozenset({"NANOSECOND", "MICROSECOND", "MILLISECOND", "SECOND",
 _ONLY_EXTRACTED: Final = frozenset({"DATE", "DATETIME", "TIME", "DAYOFWEEK", "DAYOFYEAR", "NANOSECOND"})
 # The date parts of functions that do not take all: https://cloud.google.com/bigquery/docs/reference/standard-sql/
 _UNITS: Final[dict[str, frozenset[str]]] = {
-    **dict.fromkeys(("DATE_ADD", "DATE_SUB", "LAST_DAY"), _DAYS),
+    **dict.fromkeys(("DATE_ADD", "DATE_SUB", "GENERATE_DATE_ARRAY"), _DAYS),
+    "LAST_DAY": _DAYS - {"DAY"},
     **dict.fromkeys(("TIME_ADD", "TIME_SUB", "TIME_DIFF", "TIME_TRUNC"), _CLOCK),
     **dict.fromkeys(
         ("TIMESTAMP_ADD", "TIMESTAMP_SUB", "TIMESTAMP_DIFF", "GENERATE_TIMESTAMP_ARRAY"), _CLOCK | {"DAY"}

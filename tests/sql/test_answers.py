@@ -123,6 +123,8 @@ GOOGLES_ANSWERS = [
     ("STARTS_WITH(b'abc', 'a')", "true"), ("ENDS_WITH(b'abc', 'é')", "refused: type_mismatch"),
     ("DATE_DIFF('2024-01-01', '2024-01-02', DAY)", "-1"),
     ("LAST_DAY(DATE '2024-01-01', HOUR)", "refused: date_part"),
+    ("LAST_DAY(DATE '2024-01-01', DAY)", "refused: date_part"),
+    ("GENERATE_DATE_ARRAY(DATE '2024-01-01', DATE '2024-01-02', INTERVAL 1 HOUR)", "refused: date_part"),
     ("LAST_DAY(DATE '2024-01-01', WEEK(MONDAY))", "2024-01-07"),
     ("TIMESTAMP_TRUNC(TIMESTAMP '2024-01-01 00:00:00+00', NANOSECOND)", "refused: date_part"),
     ("DATETIME_SUB(DATE '2024-01-01', INTERVAL 1 HOUR)", "refused: date_part"),
