@@ -21,8 +21,6 @@ def is_over(until: datetime, now: datetime) -> bool:
     return not now < until <= now + _LONGEST
 
 
-def has_passed(
-    until: ColumnElement[datetime], now: datetime, longest: timedelta = _LONGEST
-) -> ColumnElement[bool]:
-    """Return :func:`is_over` of a column as a condition; ``longest`` is the longest time that it waits."""
-    return sa.or_(until <= now, until > now + longest)
+def has_passed(until: ColumnElement[datetime], now: datetime) -> ColumnElement[bool]:
+    """Return :func:`is_over` of a column as a condition."""
+    return sa.or_(until <= now, until > now + _LONGEST)

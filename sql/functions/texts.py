@@ -110,14 +110,6 @@ def _may_be_empty(text: str) -> bool:
         return True
 
 
-def is_plain_pattern(text: object) -> bool:
-    """Say whether a text is a regular expression for certain: some that the engine knows count as none."""
-    try:
-        return isinstance(text, str) and regex.compile(text) is not None
-    except regex.error:
-        return False
-
-
 def _only_text(template: str) -> Render:
     return _by_type(template, None)
 

@@ -5,12 +5,13 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connectors.lake.archive import LakeArchive
+from tests.archive import fill_archive
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 # Codes of a call that is written wrongly; a backfill in the wrong state is the example's own affair.
@@ -31,8 +32,8 @@ def test_every_command_of_the_page_is_one_that_the_api_takes(
     start_api: Callable[..., Any], tmp_path: Path
 ) -> None:
     api = start_api()
-    archive = LakeArchive(str(api.home / "lake"), "backup.messages")
-    archive.create()
+    fill_archive(api.home, {"orders": 3})
+    day = f"{datetime.now(UTC):%F}"
     (api.home / "registry").mkdir()
     (api.home / "registry" / "sources.yaml").write_text(
         "sources: {orders: {topic: orders, schema: inferred, key: number}}"
@@ -45,7 +46,9 @@ def test_every_command_of_the_page_is_one_that_the_api_takes(
         made = client.post("/backfills", json=body)
         assert made.status_code == 202, made.text
     environment = {**os.environ, "API": api.url, "ID": made.json()["id"]}
-    for script in scripts():
+    # What the page plans has messages.
+    dated = [each.replace('"DATE", "value": "2026-01-01"', f'"DATE", "value": "{day}"') for each in scripts()]
+    for script in dated:
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],
             env=environment,

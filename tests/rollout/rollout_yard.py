@@ -87,7 +87,7 @@ class Yard:
 
     def run(self, state: StreamState = StreamState.RUNNING, **given: Any) -> None:
         """Have the agent start the stream, or report it in another state."""
-        self.store.take_streams(AGENT, limit=1, lease_seconds=1e6)
+        self.store.take_streams(AGENT, limit=1, lease_seconds=7200)
         self.starts += 1
         self.store.report_stream("backup", AGENT, state, instance_id=f"in_{self.starts}", **given)
 

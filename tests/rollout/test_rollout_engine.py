@@ -155,7 +155,7 @@ def test_nothing_is_judged_while_no_agent_holds_the_stream(yard: Yard) -> None:
     yard.restart()
     yard.store.release_streams(AGENT)
     assert yard.tick(600) is RolloutState.WATCHING
-    yard.store.take_streams(AGENT, limit=1, lease_seconds=1e6)
+    yard.store.take_streams(AGENT, limit=1, lease_seconds=7200)
     assert yard.tick() is RolloutState.STABLE
 
 

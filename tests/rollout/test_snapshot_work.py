@@ -138,9 +138,7 @@ def test_a_stream_is_put_back_once_its_process_has_ended(bench: Bench) -> None:
 
 
 def take_scheduled(bench: Bench) -> str:
-    asked = bench.store.create_snapshot(
-        "backup", with_source=False, actor="agent", reason=SnapshotReason.SCHEDULED
-    )
+    asked = bench.store.create_snapshot("backup", with_source=True, actor="agent", reason=SnapshotReason.SCHEDULED)
     return bench.taker.take(asked, bench.folder.state, nullcontext).id
 
 

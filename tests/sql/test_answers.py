@@ -165,7 +165,6 @@ def test_bytes_beside_text_and_dates_as_moments_are_refused_with_a_sentence(lake
         "ARRAY_CONCAT(DATE '2024-01-01')",
         "CODE_POINTS_TO_STRING(['a'])",
         "GREATEST(JSON '1', JSON '2')",
-        "SAFE.REGEXP_CONTAINS('a', '(')",
     ],
 )
 def test_types_that_a_function_has_no_answer_for_are_refused(lake: Lake, expression: str) -> None:
