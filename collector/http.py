@@ -238,9 +238,9 @@ class Collector:
         """Return when events of the topic may be taken.
 
         Raises:
-            TopicUnknownError: only a pattern lets the topic in, and there is none of this name.
+            TopicUnknownError: the topic is allowed by a pattern alone, and it does not exist.
             TopicUnreadError: nothing subscribes to it, so what is published is gone.
-            PubSubError: only a pattern lets the topic in, and Pub/Sub does not say whether it is there.
+            PubSubError: the topic is allowed by a pattern alone, and Pub/Sub can't be asked whether it exists.
         """
         try:
             state = await self._directory.find(topic)

@@ -6,8 +6,8 @@ from typing import Final
 import sqlglot
 from sqlglot import exp
 
-# RFC 3339 5.6, date-time and full-date; a space for the T by its note ("for the sake of readability"). Without an
-# offset it is a time of its own kind: https://www.rfc-editor.org/rfc/rfc3339#section-5.6
+# RFC 3339 5.6, date-time and full-date; a space for the T by its note ("for the sake of readability"). A time
+# without an offset is another kind: https://www.rfc-editor.org/rfc/rfc3339#section-5.6
 _TIME: Final = (
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]+)?"
     "([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])?)?$"
@@ -30,7 +30,7 @@ _OFFSET: Final = (
 )
 _PARTS: Final = (
     f"IF({_IS_TIME}, UNIX_SECONDS({_LOCAL}) - {_OFFSET}, NULL)",
-    # Digits of a fraction sort as text once they have no zeros behind them.
+    # Without trailing zeros, the digits of a fraction sort correctly as text.
     f"IF({_IS_TIME}, COALESCE(REGEXP_EXTRACT(x, '[.]([0-9]*[1-9])'), ''), NULL)",
     # -0 is 0.
     f"IF({_IS_NUMBER}, SAFE_CAST(x AS FLOAT64) + 0, NULL)",

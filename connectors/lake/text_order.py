@@ -2,8 +2,8 @@
 
 from typing import Final
 
-# RFC 3339 5.6, date-time and full-date; a space for the T by its note ("for the sake of readability"). Without an
-# offset it is a time of its own kind: https://www.rfc-editor.org/rfc/rfc3339#section-5.6
+# RFC 3339 5.6, date-time and full-date; a space for the T by its note ("for the sake of readability"). A time
+# without an offset is another kind: https://www.rfc-editor.org/rfc/rfc3339#section-5.6
 _TIME: Final = (
     "^[0-9]{4}-[0-9]{2}-[0-9]{2}([Tt ]([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9]([.][0-9]+)?"
     "([Zz]|[+-]([01][0-9]|2[0-3]):[0-5][0-9])?)?$"
@@ -20,7 +20,7 @@ def sort_parts(text: str) -> list[str]:
     is_time, is_number = _is_time(text), _is_number(text)
     return [
         f"CASE WHEN {is_time} THEN {_seconds(text)} END",
-        # Digits of a fraction sort as text once they have no zeros behind them.
+        # Without trailing zeros, the digits of a fraction sort correctly as text.
         f"CASE WHEN {is_time} THEN rtrim(regexp_extract({text}, '[.]([0-9]+)', 1), '0') END",
         # -0 is 0.
         f"CASE WHEN {is_number} THEN TRY_CAST({text} AS DOUBLE) + 0 END",

@@ -105,7 +105,7 @@ class StreamUpdates:
         """
         with self._database.write("advance update") as connection:
             now = self._database.now(connection)
-            # First the stream and then its update, as whoever ends the stream does: else two wait for each other.
+            # Lock the stream before its update, as ending a stream does; another order could deadlock.
             get_record(connection, seen.stream, now, for_update=True)
             _check_seen(connection, seen)
             if error is not None:
