@@ -449,13 +449,29 @@ def _as_stored(fields: list[dict[str, Any]], analysis: Analysis) -> list[dict[st
     if len(entries) != 1 or not isinstance(query, exp.Select) or len(query.selects) != len(fields):
         return fields
     stored = {field["name"].lower(): field for field in entries[0].fields}
-    items = [item.unalias() for item in query.selects]
-    places = [stored.get(item.name.lower()) if isinstance(item, exp.Column) else None for item in items]
+    places = [stored.get(_column_behind(query, item) or "") for item in query.selects]
     kept = ("type", "fields")
     return [
         {**field, **{name: place[name] for name in kept if name in place}} if place else field
         for field, place in zip(fields, places, strict=True)
     ]
+
+
+def _column_behind(query: exp.Select, item: exp.Expr) -> str | None:
+    """Return the table's column that an item is, also through a WITH or a subquery; None for what is computed."""
+    column = item.unalias()
+    if not isinstance(column, exp.Column):
+        return None
+    source = query.args["from_"].this
+    named = {cte.alias.lower(): cte.this for cte in query.ctes}
+    inner = named.get(source.name.lower()) if isinstance(source, exp.Table) else source.this
+    name = column.name.lower()
+    if not isinstance(inner, exp.Select):
+        return name
+    behind = [each for each in inner.selects if each.alias_or_name.lower() == name]
+    if behind:
+        return _column_behind(inner, behind[0])
+    return name if inner.is_star else None
 
 
 def _renamed(schema: pa.Schema, names: list[str] | None) -> pa.Schema:
