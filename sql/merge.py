@@ -1,6 +1,6 @@
 """The merge of one source in GoogleSQL: its texts in sql/queries, and what they are filled with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, Literal
@@ -87,51 +87,51 @@ class MergeQueries:
         # It reads all of reporting: not what tells rows without a key apart, where none is looked for.
         if self.may_lack_key or self.tables.displaced is not None:
             return self._fill("days")
-        return self._fill("days", {"reporting_key": self._entity_key("r")})
+        return self._fill("days", {"reporting_key": lambda: self._entity_key("r")})
 
     def without_key(self) -> str:
         """Return the query that counts the changes that are rows of no entity; one row."""
-        return self._fill("without_key", {"is_without_key": self._is_without_key("c")})
+        return self._fill("without_key", {"is_without_key": lambda: self._is_without_key("c")})
 
     def compare(self, days: Sequence[date | None]) -> str:
         """Return the query that counts what a merge within ``days`` would do; one row."""
-        return self._fill("compare", {"in_days": self._in_days("r", days)})
+        return self._fill("compare", {"in_days": lambda: self._in_days("r", days)})
 
     def merge(self, days: Sequence[date | None]) -> str:
         """Return the script that merges within ``days``, audits, and moves the watermark, in one transaction."""
-        return self._fill("merge", {"in_days": self._in_days("r", days)})
+        return self._fill("merge", {"in_days": lambda: self._in_days("r", days)})
 
     def view(self, since: datetime | None) -> str:
         """Return the statement that makes the view of both tables, ``since`` being where the last merge ended."""
-        return self._fill("view", {"since": _timestamp(since or _EPOCH)})
+        return self._fill("view", {"since": lambda: _timestamp(since or _EPOCH)})
 
-    def _fill(self, name: str, more: Mapping[str, Part] | None = None) -> str:
+    def _fill(self, name: str, more: Mapping[str, Callable[[], Part]] | None = None) -> str:
         every = (*self.columns, DELETED)
-        parts: dict[str, Part] = {
-            "columns": [exp.to_identifier(column, quoted=True) for column in every],
-            "values": [_column("c", column) for column in every],
-            "columns_of_both": [_column("b", column) for column in every],
-            "reporting_columns": [_column("r", column) for column in every],
-            "staged_columns": [self._staged(column) for column in self.columns],
-            "replay_columns": [_column("s", column) for column in REPLAY_COLUMNS],
-            "changed_columns": [self._changed("s", column) for column in self.columns],
-            "order_columns": [_column("r", column) for column in self.rules.order],
-            "is_removed": self._is_removed("s"),
-            "is_shown": exp.true() if self.rules.is_soft_delete else exp.not_(_is_deleted("b")),
-            "staged_key": self._key("s"),
-            "reporting_key": self._key("r"),
-            "key_of_both": self._key("b"),
-            "newest_first": self._newest_first("s"),
-            "newest_of_both_first": self._newest_first("b"),
-            "is_newer": self._is_newer("c", "r"),
-            "is_newer_than_held": self._is_newer("c", "h"),
-            "is_unordered": self._is_unordered("c", "r"),
-            "is_unordered_with_held": self._is_unordered("c", "h"),
-            "has_unordered": self._has_unordered("s"),
-            "repairs_staged": self._repairs("y", "s"),
-            "repairs_reporting": self._repairs("y", "r"),
-            "reporting_day": self._day("r"),
-            "change_day": self._day("c"),
+        parts: dict[str, Callable[[], Part]] = {
+            "columns": lambda: [exp.to_identifier(column, quoted=True) for column in every],
+            "values": lambda: [_column("c", column) for column in every],
+            "columns_of_both": lambda: [_column("b", column) for column in every],
+            "reporting_columns": lambda: [_column("r", column) for column in every],
+            "staged_columns": lambda: [self._staged(column) for column in self.columns],
+            "replay_columns": lambda: [_column("s", column) for column in REPLAY_COLUMNS],
+            "changed_columns": lambda: [self._changed("s", column) for column in self.columns],
+            "order_columns": lambda: [_column("r", column) for column in self.rules.order],
+            "is_removed": lambda: self._is_removed("s"),
+            "is_shown": lambda: exp.true() if self.rules.is_soft_delete else exp.not_(_is_deleted("b")),
+            "staged_key": lambda: self._key("s"),
+            "reporting_key": lambda: self._key("r"),
+            "key_of_both": lambda: self._key("b"),
+            "newest_first": lambda: self._newest_first("s"),
+            "newest_of_both_first": lambda: self._newest_first("b"),
+            "is_newer": lambda: self._is_newer("c", "r"),
+            "is_newer_than_held": lambda: self._is_newer("c", "h"),
+            "is_unordered": lambda: self._is_unordered("c", "r"),
+            "is_unordered_with_held": lambda: self._is_unordered("c", "h"),
+            "has_unordered": lambda: self._has_unordered("s"),
+            "repairs_staged": lambda: self._repairs("y", "s"),
+            "repairs_reporting": lambda: self._repairs("y", "r"),
+            "reporting_day": lambda: self._day("r"),
+            "change_day": lambda: self._day("c"),
             **(more or {}),
         }
         return fill(name, asdict(self.tables), parts)

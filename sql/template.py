@@ -1,6 +1,6 @@
 """The texts of sql/queries, filled with expressions and never with text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -14,11 +14,12 @@ _DIALECT: Final = "bigquery"
 Part = exp.Expr | Sequence[exp.Expr]
 
 
-def fill(name: str, tables: Mapping[str, str | None], parts: Mapping[str, Part]) -> str:
+def fill(name: str, tables: Mapping[str, str | None], parts: Mapping[str, Callable[[], Part]]) -> str:
     """Return the statements of ``sql/queries/<name>.sql`` with ``__x__`` replaced by the table or part ``x``.
 
-    A part of several expressions takes the place of one in a list. Names that a text does not use are fine. A
-    table that is None has no rows: IN and EXISTS over it are FALSE, a DELETE under such a condition is left out.
+    A part is made anew wherever a text uses it; one of several expressions takes the place of one in a list.
+    Names that a text does not use are fine. A table that is None has no rows: IN and EXISTS over it are FALSE, a
+    DELETE under such a condition is left out.
 
     Raises:
         KeyError: the text has a name that is not given.
@@ -37,7 +38,7 @@ def _read(name: str) -> tuple[exp.Expr, ...]:
     return tuple(trees)
 
 
-def _fill(tree: exp.Expr, tables: Mapping[str, str | None], parts: Mapping[str, Part]) -> exp.Expr:
+def _fill(tree: exp.Expr, tables: Mapping[str, str | None], parts: Mapping[str, Callable[[], Part]]) -> exp.Expr:
     for table in list(tree.find_all(exp.Table)):
         name = _placeholder(table.this)
         if name is None:
@@ -56,17 +57,17 @@ def _fill(tree: exp.Expr, tables: Mapping[str, str | None], parts: Mapping[str, 
     for update in list(tree.find_all(exp.Update)):
         # SET has pairs where an INSERT has two lists.
         if update.expressions and _placeholder(update.expressions[0].this) == "columns":
-            pairs = zip(_listed(parts["columns"]), _listed(parts["values"]), strict=True)
+            pairs = zip(_listed(parts["columns"]()), _listed(parts["values"]()), strict=True)
             update.set("expressions", [exp.EQ(this=exp.Column(this=to), expression=value) for to, value in pairs])
     for column in list(tree.find_all(exp.Column)):
         name = _placeholder(column)
         if name is None:
             continue
-        found = parts[name]
+        found = parts[name]()
         # A direction belongs to each expression of an ORDER BY.
         node = column.parent if isinstance(column.parent, exp.Ordered) else column
         if isinstance(found, exp.Expr):
-            column.replace(found.copy())
+            column.replace(found)
         elif node is not None:
             node.replace(_listed(found))
     return tree
@@ -85,4 +86,4 @@ def _placeholder(node: exp.Expr) -> str | None:
 
 
 def _listed(part: Part) -> list[exp.Expr]:
-    return [part.copy()] if isinstance(part, exp.Expr) else [each.copy() for each in part]
+    return [part] if isinstance(part, exp.Expr) else list(part)
