@@ -108,25 +108,25 @@ MIXED = [
 
 @pytest.mark.parametrize("meets", ["a version", "reporting"])
 def test_versions_that_can_not_be_ordered_end_the_merge_and_change_nothing(shop: Shop, meets: str) -> None:
-    for number, (column, one, other) in enumerate(MIXED):
-        shop.rules = replace(shop.rules)
-        shop.dataset = f"{shop.dataset}_{number}"
-        shop.staged = []
-        first = order(1, message=1, **_texts(column, one))
-        second = order(1, message=2, minute=1, note="2", **_texts(column, other))
-        shop.stage([first, order(2, message=3, **_texts(column, other))], START)
-        if meets == "reporting":
-            shop.merge(START + HOUR)
-        before = shop.reporting() if meets == "reporting" else {}
-        shop.stage([second], START + 2 * HOUR)
-        for options in ({"is_dry_run": True}, {}):
+    for key, (column, one, other) in enumerate(MIXED):
+        alone = order(100 + key, message=100 + key, **_texts(column, other))
+        shop.stage([order(key, message=key, **_texts(column, one)), alone], START)
+    if meets == "reporting":
+        shop.merge(START + HOUR)
+    before = shop.reporting() if meets == "reporting" else {}
+    for key, (column, one, other) in enumerate(MIXED):
+        second = order(key, message=200 + key, minute=1, note="2", **_texts(column, other))
+        at = START + (2 + key) * HOUR
+        shop.stage([second], at)
+        for is_dry_run in (True, False) if key == 0 else (False,):
             with pytest.raises(RulesUnfitError, match=f"of 1 key it can't be told .* in .*'{column}'"):
-                shop.merge(START + 3 * HOUR, **options)
+                shop.merge(at, is_dry_run=is_dry_run)
         assert (shop.reporting() if before else {}) == before
         # The message through repaired code has a time, or a number, as the others have.
-        shop.stage([repaired(second, **_texts(column, one))], START + 4 * HOUR)
-        shop.merge(START + 5 * HOUR)
-        assert notes(shop.reporting()) == {1: 2, 2: {"a": 1}}
+        shop.stage([repaired(second, **_texts(column, one))], at)
+    shop.merge(START + 10 * HOUR)
+    found = notes(shop.reporting())
+    assert found == dict.fromkeys(range(len(MIXED)), 2) | {100 + key: {"a": 1} for key in range(len(MIXED))}
 
 
 def test_an_earlier_column_decides_before_texts_are_looked_at(shop: Shop) -> None:
