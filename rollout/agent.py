@@ -271,10 +271,7 @@ class Agent:
         """Give the order that brings the process in step, report where it stands, and kill it when it is late."""
         before = process.control.number
         if wanted is Wanted.RUNNING:
-            pace = self._pace(kept, record)
-            # A pause is somebody else's, who ends it.
-            if process.control.order == "run":
-                process.order("run", pace=pace)
+            process.keep_pace(self._pace(kept, record))
             status = process.status()
             state = _STATES.get(str(status.get("state")), record.state)
             if self._updates is not None and self._updates.is_shown(record.name):

@@ -97,6 +97,12 @@ class StreamProcess:
                 self._give(order, timeout_seconds, wanted)
             return self._control.number
 
+    def keep_pace(self, pace: BatchPace) -> None:
+        """Let a stream that runs do so at this pace; a pause is somebody else's, who ends it."""
+        with self._ordering:
+            if self._control.order == "run" and self._control.pace != pace:
+                self._give("run", None, pace)
+
     def pause(self, timeout_seconds: float) -> int:
         """Let no commit begin until :meth:`resume`, for ``timeout_seconds`` at most; return the order's number."""
         with self._ordering:
