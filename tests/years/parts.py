@@ -140,6 +140,9 @@ class StreamProcess:
         assert (order, pace is None, timeout_seconds) == ("run", False, None), "nobody ends it"
         return self.control.number
 
+    def keep_pace(self, pace: BatchPace) -> None:
+        self.order("run", pace=pace)
+
     def ended_error(self) -> ProcessEndedError:
         return ProcessEndedError(f"{self.name} ended with code 1.", name=self.name, exit_code=1)
 
