@@ -14,7 +14,7 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak years census rooms mutants lock clean
+.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak years census rooms reference mutants lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -92,6 +92,9 @@ census: $(STAMPS)/dev  ## Count code, tests, commands and HTTP operations beside
 
 rooms: $(VENV)/bin/python  ## Write the table of rooms in docs/overview.md from the import contracts
 	@$(BIN)/python -m tests.guards.rooms
+
+reference: $(STAMPS)/dev  ## Write the pages of docs/reference from what the code declares
+	@$(BIN)/python -m tests.guards.reference
 
 mutants: $(STAMPS)/dev  ## Break each mended fault again, one at a time; a test must fail each time (ONLY=a,b)
 	@$(BIN)/python -m tests.guards.mutants $(if $(ONLY),--only $(ONLY)) $(ARGS)

@@ -1,0 +1,15 @@
+"""Every page of docs/reference, and the function that writes it."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from tests.guards.reference.commands import render_commands
+from tests.guards.reference.markdown import ROOT
+from tests.guards.reference.settings import render_settings
+
+FOLDER: Final[Path] = ROOT / "docs" / "reference"
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "commands.md": render_commands,
+    "settings.md": render_settings,
+}
