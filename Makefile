@@ -14,7 +14,7 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint fmt types bench bench-sql bench-latency fuzz oracle chaos soak years census rooms reference mutants lock clean
+.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint docs fmt types bench bench-sql bench-latency fuzz oracle chaos soak years census rooms reference mutants lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,13 @@ lint: $(STAMPS)/dev  ## Check style, format, layers, types, security and known v
 	@$(BIN)/mypy
 	@$(BIN)/bandit --quiet --configfile pyproject.toml --recursive .
 	@$(BIN)/python .ci/audit.py
+
+# A page outside the navigation and a link or an anchor that leads nowhere are errors. Each build reads all pages, since
+# Sphinx does not repeat the warnings of a page that it has kept.
+docs: $(STAMPS)/docs  ## Build the documentation site into dist/site and check its links
+	@rm -rf dist/site dist/.doctrees
+	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going --jobs auto --conf-dir docs --doctree-dir dist/.doctrees . dist/site
+	@echo "$$(find dist/site -name '*.html' | wc -l) pages: dist/site/index.html"
 
 fmt: $(STAMPS)/dev  ## Format the code and fix what can be fixed
 	@$(BIN)/ruff format .
@@ -103,14 +110,16 @@ lock: $(VENV)/bin/python  ## Write the lock files anew from pyproject.toml (need
 	@$(BIN)/python -m venv $(VENV)/.lock && $(VENV)/.lock/bin/python -m pip install --quiet uv
 	@$(LOCK) --extra dataproc --extra gcs --extra kinesis --extra monitoring --output-file requirements.lock pyproject.toml
 	@$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
+	@$(LOCK_GROUP) docs --constraint requirements-dev.lock --output-file requirements-docs.lock
 
 clean:  ## Remove what make has made: the environment and the caches
 	@rm -rf $(VENV) dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 # One lock for every platform and Python. No header and no index: the files name packages and hashes only.
-LOCK = $(VENV)/.lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 --group build \
-	--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links
+LOCK_GROUP = $(VENV)/.lock/bin/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
+	--generate-hashes --no-header --no-annotate --no-emit-index-url --no-emit-find-links --group
+LOCK = $(LOCK_GROUP) build
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
@@ -129,6 +138,15 @@ $(STAMPS)/run: requirements.lock pyproject.toml | $(BIN)/python
 $(STAMPS)/dev: requirements-dev.lock $(STAMPS)/run
 	@echo "Setting up $(VENV): the tools of requirements-dev.lock ..." >&2
 	@$(PIP) --no-deps --require-hashes -r requirements-dev.lock
+	@touch $@
+
+# The site needs neither Spark nor the tests' tools. Its diagrams need one script of npm's, whose hash is locked too.
+$(STAMPS)/docs: requirements-docs.lock docs/site/package-lock.json | $(BIN)/python
+	@command -v npm >/dev/null || { echo "The site's diagrams need npm; on Debian and Ubuntu: apt-get install npm" >&2; exit 2; }
+	@echo "Setting up $(VENV): Sphinx of requirements-docs.lock, mermaid of docs/site/package-lock.json ..." >&2
+	@$(PIP) --no-deps --require-hashes -r requirements-docs.lock
+	@mkdir -p $(VENV)/docs $(STAMPS) && cp docs/site/package.json docs/site/package-lock.json $(VENV)/docs
+	@npm ci --prefix $(VENV)/docs --ignore-scripts --no-audit --no-fund --silent
 	@touch $@
 
 # Google's engine is in no lock file: no test needs it, only the comparison with new expressions.

@@ -47,6 +47,7 @@ CODE = (
     "warehouse",
 )
 LOCKS = ("requirements.lock", "requirements-dev.lock")
+SITE_LOCK = "requirements-docs.lock"
 # What Refeed reads and no person sets: tests arm failpoints; the others belong to the shell, Google or Spark.
 NOT_SETTINGS = {
     "HOME",
@@ -150,11 +151,11 @@ def test_the_example_s_values_are_the_defaults() -> None:
     assert read_settings({**given, **home}) == read_settings(home)
 
 
-@pytest.mark.parametrize("name", LOCKS)
-def test_a_lock_pins_every_package_with_hashes_and_names_no_index(name: str) -> None:
+@pytest.mark.parametrize(("name", "fewest"), [*((name, 50) for name in LOCKS), (SITE_LOCK, 30)])
+def test_a_lock_pins_every_package_with_hashes_and_names_no_index(name: str, fewest: int) -> None:
     lines = (ROOT / name).read_text().splitlines()
     packages = [line for line in lines if line and not line.startswith((" ", "#"))]
-    assert len(packages) > 50
+    assert len(packages) > fewest
     assert [line for line in packages if not re.match(r"[a-z0-9.\-]+==\S+ (; .* )?\\$", line)] == []
     assert [line for line in lines if "://" in line or line.startswith("-")] == []
     blocks = re.split(r"\n(?=\S)", (ROOT / name).read_text())
@@ -164,6 +165,17 @@ def test_a_lock_pins_every_package_with_hashes_and_names_no_index(name: str) -> 
 def test_what_runs_is_pinned_the_same_for_tests() -> None:
     pins = [set(re.findall(r"^(\S+==\S+)", (ROOT / name).read_text(), re.MULTILINE)) for name in LOCKS]
     assert pins[0] - pins[1] == set()
+
+
+def test_the_site_s_packages_fit_beside_those_of_the_tests() -> None:
+    # They share one environment, whichever is set up first.
+    tests, site = (
+        dict(re.findall(r"^(\S+)==(\S+)", (ROOT / name).read_text(), re.MULTILINE))
+        for name in (LOCKS[1], SITE_LOCK)
+    )
+    shared = tests.keys() & site.keys()
+    assert shared
+    assert {name: site[name] for name in shared} == {name: tests[name] for name in shared}
 
 
 def test_a_lock_has_all_that_its_packages_need() -> None:
