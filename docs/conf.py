@@ -69,18 +69,27 @@ def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
 
     source[0] = _FOLDER_LINK.sub(lead, source[0])
     for part in NAVIGATION.get(page, []):
-        source[0] += "\n\n" + _render_toctree(part)
+        source[0] += "\n\n" + _render_toctree(page, part)
 
 
-def _render_toctree(part: dict[str, Any]) -> str:
+def _render_toctree(page: str, part: dict[str, Any]) -> str:
     caption = f":caption: {part['caption']}\n" if "caption" in part else ""
     hidden = "" if part.get("shown") else ":hidden:\n"
-    pages = "\n".join(pattern for pattern in part["pages"] if "*" not in pattern or _is_matched(pattern))
+    pages = "\n".join(line for pattern in part["pages"] for line in _render_entries(page, pattern, part))
     return f"```{{toctree}}\n:glob:\n:maxdepth: 1\n{hidden}{caption}\n{pages}\n```\n"
 
 
-def _is_matched(pattern: str) -> bool:
-    return not pattern.startswith("/") or any(ROOT.glob(f"{pattern[1:]}.md"))
+def _render_entries(page: str, pattern: str, part: dict[str, Any]) -> list[str]:
+    """Return the list's lines for ``pattern``: none for a glob without a page, about which Sphinx would warn."""
+    folder = ROOT if pattern.startswith("/") else (ROOT / page).parent
+    found = sorted(folder.glob(f"{pattern.lstrip('/')}.md"))
+    if part.get("by_name"):
+        return [f"{file.stem}: {_read_title(file)} </{file.relative_to(ROOT).with_suffix('')}>" for file in found]
+    return [pattern] if found or "*" not in pattern else []
+
+
+def _read_title(file: Path) -> str:
+    return file.read_text().partition("\n")[0].removeprefix("# ")
 
 
 def add_diagrams(

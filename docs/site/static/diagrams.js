@@ -15,7 +15,15 @@ async function drawDiagrams() {
     diagram.textContent = sources.get(diagram);
     delete diagram.dataset.processed;
   }
-  mermaid.initialize({ startOnLoad: false, securityLevel: "strict", theme: isDark() ? "dark" : "neutral" });
+  const size = { useMaxWidth: false };
+  mermaid.initialize({
+    startOnLoad: false,
+    securityLevel: "strict",
+    theme: isDark() ? "dark" : "neutral",
+    flowchart: size,
+    sequence: size,
+    state: size,
+  });
   await mermaid.run({ nodes: diagrams });
 }
 
