@@ -9,6 +9,7 @@ from api.auth import is_public
 from api.errors import PROBLEM_TYPE
 from api.schemas import problem_schemas
 from api.schemas_streams import launch_schemas
+from api.scopes import describe_scopes, security_of
 
 _EVERYWHERE: Final = {
     "403": "The caller may not do this.",
@@ -74,7 +75,8 @@ def _complete(path: str, operation: dict[str, Any]) -> None:
     """Add the scheme and the problems that a route has because of where it stands, unless it names them."""
     meanings = dict(_EVERYWHERE)
     if not is_public(path):
-        operation["security"] = [{"bearer": []}]
+        operation["security"] = security_of(operation["operationId"])
+        describe_scopes(operation)
         meanings |= _WITH_A_CALLER | _LATE
     if "requestBody" in operation:
         meanings |= _WITH_A_BODY

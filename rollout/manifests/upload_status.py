@@ -6,7 +6,7 @@ from jobs.inbox_items import InboxItem
 from jobs.store import JobStore
 from model.job import JobState
 from model.manifest_upload import ManifestUpload, UploadSource
-from model.principal import READ, SCHEDULES_APPLY, Principal
+from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, Principal
 
 
 class UploadStatus:
@@ -22,14 +22,14 @@ class UploadStatus:
 
     def list_uploads(self, *, principal: Principal) -> list[ManifestUpload]:
         """Return the files whose manifests have not been removed, by name."""
-        principal.require_any(READ, SCHEDULES_APPLY)
+        principal.require_any(READ, SCHEDULES_APPLY, ROLLOUTS_APPLY)
         if self._source is None:
             return []
         return [each for each in self._store.list_uploads(self._source) if each.removed_at is None]
 
     def find_source(self, *, principal: Principal) -> UploadSource | None:
         """Return the source that is watched, None where there is none."""
-        principal.require_any(READ, SCHEDULES_APPLY)
+        principal.require_any(READ, SCHEDULES_APPLY, ROLLOUTS_APPLY)
         if self._source is None:
             return None
         found = {each.source: each for each in self._store.list_upload_sources()}

@@ -1,4 +1,4 @@
-"""The streams' figures for Prometheus: those that docs/api.md names, and none that nobody knows."""
+"""The streams' figures for Prometheus: those that docs/reference/metrics.md names, and none that nobody knows."""
 
 import json
 import re
@@ -17,8 +17,8 @@ from model.stream import StreamReport
 from streams.status import StatusFile
 from tests.api.test_metrics import parse
 
-PAGE = (Path(__file__).parents[2] / "docs" / "api.md").read_text()
-DOCUMENTED = set(re.findall(r"refeed_stream_\w+", PAGE))
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text()
+DOCUMENTED = set(re.findall(r"`(refeed_stream_\w+)`", PAGE))
 TOTALS = ("messages", "dead_letters", "replays", "forged_replays", "redelivered", "unknown_fields", "faults")
 
 

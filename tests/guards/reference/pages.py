@@ -5,11 +5,18 @@ from pathlib import Path
 from typing import Final
 
 from tests.guards.reference.commands import render_commands
+from tests.guards.reference.errors import render_error_codes
+from tests.guards.reference.http import render_http
 from tests.guards.reference.markdown import ROOT
+from tests.guards.reference.monitoring import render_alerts, render_metrics
 from tests.guards.reference.settings import render_settings
 
 FOLDER: Final[Path] = ROOT / "docs" / "reference"
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "commands.md": render_commands,
+    "alerts.md": render_alerts,
+    "error-codes.md": render_error_codes,
+    "http.md": render_http,
+    "metrics.md": render_metrics,
     "settings.md": render_settings,
 }

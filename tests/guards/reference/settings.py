@@ -14,8 +14,8 @@ INTRODUCTION: Final = """\
 Refeed reads its settings from the environment of each process. It does not read a file. To use
 [.env.example](../../.env.example) as one, run `set -a; . ./.env; set +a` before `refeed`.
 
-An empty variable counts as one that is not set, except `REFEED_MERGE_AT`. A wrong value stops the command with
-exit code 2, and the message names every wrong variable."""
+An empty variable counts as one that is not set, except `REFEED_MERGE_AT`. A wrong value stops the command
+with exit code 2, and the message names every wrong variable."""
 
 
 @dataclass

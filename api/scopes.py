@@ -1,0 +1,95 @@
+"""Which scopes each operation needs, for the OpenAPI document; the services themselves demand them."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from model.principal import (
+    ADMIN,
+    APPROVE,
+    MESSAGES,
+    PLAN,
+    READ,
+    ROLLOUTS_APPLY,
+    RUN,
+    SCHEDULES_APPLY,
+    STREAMS_OPERATE,
+    STREAMS_READ,
+)
+
+_SEE_APPROVALS: Final = (STREAMS_OPERATE, SCHEDULES_APPLY, STREAMS_READ, READ)
+_APPLY: Final = (SCHEDULES_APPLY, ROLLOUTS_APPLY)
+_SEE_MANIFESTS: Final = (READ, *_APPLY)
+_SEE_ROLLOUTS: Final = (READ, STREAMS_READ, ROLLOUTS_APPLY)
+
+# One of an operation's scopes is enough; a tuple within stands for all of its scopes together.
+_BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
+    (READ,): (
+        "listBackfillSlices listBackfillRates listBackfillDeadLetters countBackfillDeadLetters "
+        "listBackfillMissing "
+        "listBackfills watchBackfill readBackfillLogs listBackfillEvents getBackfill listMerges listMergeAudits "
+        "watchMerge readMergeLogs listMergeEvents getMerge watchCompaction readCompactionLogs "
+        "listCompactionEvents "
+        "listCompactions getCompaction listTopics getTopicHistogram countDeadLetters listDeadLetters listVolumes "
+        "getStatus getInbox listChanges listSources getSource listSourceVersions"
+    ),
+    ((READ, MESSAGES),): "downloadBackfillDeadLetter downloadDeadLetter",
+    (PLAN,): "planBackfill getPlan checkQuery",
+    (RUN,): (
+        "createBackfill changeBackfill pauseBackfill resumeBackfill retryBackfill revertBackfill cancelBackfill "
+        "cancelCompaction retryCompaction"
+    ),
+    (RUN, PLAN): "createMerge cancelMerge retryMerge",
+    (APPROVE,): "approveBackfill",
+    (MESSAGES,): "listMessages downloadMessage",
+    (READ, STREAMS_READ): "listStreams listStreamHistories listReleases listTemplates getTemplate",
+    (STREAMS_READ,): (
+        "getStream listStreamEvents readStreamLog checkStream listSnapshots getSnapshot listRollbacks listUpdates "
+        "getUpdate"
+    ),
+    (STREAMS_OPERATE,): (
+        "attachTopic detachTopic launchStream changeStream drainStream cancelStream createSnapshot deleteSnapshot "
+        "rollBackStream updateStream approveUpdate rollBackUpdate"
+    ),
+    (PLAN, STREAMS_OPERATE, RUN): "launchTemplate",
+    _SEE_APPROVALS: "listApprovals getApproval",
+    (STREAMS_OPERATE, SCHEDULES_APPLY): "approveApproval rejectApproval",
+    _SEE_MANIFESTS: "listManifests getManifest planManifest",
+    _APPLY: "applyManifest removeManifest",
+    (READ, SCHEDULES_APPLY): "listSchedules getSchedule",
+    (SCHEDULES_APPLY,): "pauseSchedule resumeSchedule",
+    _SEE_ROLLOUTS: "listRollouts getRollout",
+    (ROLLOUTS_APPLY,): "reverseRollout cancelRollout",
+    (ADMIN,): "listAudit",
+    # Every caller that is known.
+    (): "openSession getCurrentSession endCurrentSession",
+}
+_SCOPES: Final[Mapping[str, tuple[str | tuple[str, ...], ...]]] = {
+    operation: scopes for scopes, operations in _BY_SCOPES.items() for operation in operations.split()
+}
+# What decides between the scopes of an operation, or what it needs besides.
+_WHEN: Final[Mapping[str, str]] = {
+    "createMerge": "A merge needs `backfills.run`, a dry run `backfills.plan`.",
+    "cancelMerge": "A merge needs `backfills.run`, a dry run `backfills.plan`.",
+    "retryMerge": "A merge needs `backfills.run`, a dry run `backfills.plan`.",
+    "launchTemplate": "It needs the scopes of launching the same without a template.",
+    "approveApproval": "It needs the scope of the action that waits.",
+    "rejectApproval": "It needs the scope of the action that waits.",
+    "applyManifest": "A schedule needs `schedules.apply` and the scopes of its job, a rollout `rollouts.apply`.",
+    "removeManifest": "A schedule needs `schedules.apply`, a rollout `rollouts.apply`.",
+    "openSession": "The caller has to send a key.",
+}
+
+
+def security_of(operation_id: str) -> list[dict[str, list[str]]]:
+    """Return OpenAPI's security of an operation: alternatives, each with the scopes that it takes.
+
+    "For other security scheme types, the array MAY contain a list of role names which are required for the
+    execution": https://spec.openapis.org/oas/v3.1.0#security-requirement-object
+    """
+    return [{"bearer": [each] if isinstance(each, str) else list(each)} for each in _SCOPES[operation_id] or ((),)]
+
+
+def describe_scopes(operation: dict[str, Any]) -> None:
+    """Add to an operation's description what decides between its scopes."""
+    if when := _WHEN.get(operation["operationId"]):
+        operation["description"] = f"{operation['description'].removesuffix(when).rstrip()}\n\n{when}"

@@ -1,0 +1,56 @@
+"""The page of error codes: the classes of errors, and the pages of docs/problems."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Final
+
+from api.errors import STATUSES
+from model.errors import RefeedError
+from tests.guards.reference.markdown import ROOT, first_sentence, page, prose, table
+
+FOLDER: Final = ROOT / "docs" / "problems"
+INTRODUCTION: Final = """\
+A code is stable, so programs can rely on it. The same code stands in the API's problem JSON, in `--json` of
+the terminal, in the history of a job or stream, and after `error` on the terminal. Each code links to its
+page, which says what to do. `GET /problems/CODE` serves the same page.
+
+Answers with 429 and 503 have `Retry-After`: the same request may succeed after these seconds."""
+ELSEWHERE: Final = "Not an answer of the API"
+WITHOUT: Final = "On the terminal and in logs"
+COLUMNS: Final = ("code", "means", "also seen as")
+
+
+def render_error_codes() -> str:
+    """Return the page."""
+    meanings = dict(_meanings(RefeedError))
+    by_status: dict[str, list[list[str]]] = defaultdict(list)
+    for place in sorted(FOLDER.glob("*.md")):
+        title, seen_as = _read(place.read_text())
+        number = re.match(r"\d{3}", seen_as)
+        heading = f"{number[0]} {HTTPStatus(int(number[0])).phrase}" if number else ELSEWHERE
+        also = re.sub(r"^\d{3}\b|\bwith `[\w-]+`|^none; |^(none|of) ", "", seen_as).strip(" ,;")
+        meaning = meanings.pop(place.stem, title)
+        by_status[heading].append(
+            [f"[`{place.stem}`](../problems/{place.name})", prose(meaning), prose(also.removeprefix("or "))]
+        )
+    parts = [f"## {heading}\n\n{table(COLUMNS, by_status[heading])}" for heading in sorted(by_status)]
+    others = [[f"`{code}`", prose(meaning)] for code, meaning in sorted(meanings.items())]
+    parts.append(f"## {WITHOUT}\n\n{table(COLUMNS[:2], others)}")
+    return page("Error codes", "model/errors.py and docs/problems", INTRODUCTION, *parts)
+
+
+def _meanings(kind: type[RefeedError]) -> Iterator[tuple[str, str]]:
+    """Yield every code with the first sentence of the class that gives it; tests have classes of their own."""
+    if "code" in vars(kind) and (kind.__module__ == RefeedError.__module__ or kind in STATUSES):
+        yield kind.code, first_sentence(kind.__doc__ or "")
+    for each in kind.__subclasses__():
+        yield from _meanings(each)
+
+
+def _read(text: str) -> tuple[str, str]:
+    """Return a page's title, and what it says after its code: a status, or where else the code is seen."""
+    found = re.match(r"# (.+)\n\n`\w+`, (?:HTTP status: |from: )?(.+?)\.?\n", text)
+    assert found, text[:200]
+    return found[1], found[2]

@@ -1,0 +1,113 @@
+"""The page of the HTTP API: the OpenAPI document, by resource."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from app.service import create_app
+from model.principal import SCOPES
+from model.settings import read_settings
+from tests.guards.reference.markdown import anchor, first_sentence, link, page, prose, sentence, table
+from tests.guards.reference.shapes import kind_of, render_shape
+
+INTRODUCTION: Final = """\
+`GET /openapi.json` has the same for machines. [The HTTP API](../api.md) shows with examples how the calls
+work together.
+
+A call sends `Authorization: Bearer KEY` ([who may call](../security.md)). One of an operation's scopes is
+enough, unless they are joined by "and". A key with topics publishes only to those topics, and reads only
+their messages."""
+EVERYWHERE: Final = """\
+Each operation lists its own answers. Any operation can also give one of the answers below. Every error is a
+problem (RFC 9457), and its `code` is in [error codes](error-codes.md)."""
+_JSON: Final = "application/json"
+COMMON: Final = ("401", "403", "408", "413", "422", "429", "500", "503", "504")
+
+
+def render_http() -> str:
+    """Return the page."""
+    document = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()
+    by_resource: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
+    usual: dict[str, str] = {}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            by_resource[operation["tags"][0]].append((f"{method.upper()} {path}", operation))
+            if operation["operationId"] == "changeBackfill":
+                usual = {status: operation["responses"][status]["description"] for status in COMMON}
+    usual["422"] = "The request is not valid; `errors` has every violation."
+    resources = {name: sorted(found, key=_place) for name, found in sorted(by_resource.items())}
+    scopes = table(["scope", "lets its holder"], [[f"`{scope}`", prose(text)] for scope, text in SCOPES.items()])
+    answers = table(["status", "means"], [[status, prose(text)] for status, text in usual.items()])
+    overview = table(
+        ["resource", "operations"], [[link(name.capitalize()), str(len(each))] for name, each in resources.items()]
+    )
+    parts = [f"{INTRODUCTION}\n\n{overview}", f"## Scopes\n\n{scopes}", f"## Answers\n\n{EVERYWHERE}\n\n{answers}"]
+    for name, operations in resources.items():
+        rows = [
+            [f"[`{call}`](#{anchor(call)})", _scopes(each), prose(first_sentence(each["description"]))]
+            for call, each in operations
+        ]
+        parts.append(f"## {name.capitalize()}\n\n{table(['operation', 'scope', 'does'], rows)}")
+        parts += [_render(call, each, usual) for call, each in operations]
+    shapes = document["components"]["schemas"]
+    parts.append("## Shapes\n\nBodies of requests and answers. Requests with other fields are refused.\n")
+    parts += [render_shape(name, shapes[name]) for name in sorted(shapes)]
+    return page("HTTP operations", "the OpenAPI document of api/", *parts)
+
+
+def _place(operation: tuple[str, Any]) -> tuple[str, str]:
+    method, path = operation[0].split(" ")
+    return path, method
+
+
+def _scopes(operation: Mapping[str, Any]) -> str:
+    if not operation.get("security"):
+        return "none, and no key"
+    alternatives = [" and ".join(f"`{scope}`" for scope in each["bearer"]) for each in operation["security"]]
+    return ", ".join(alternatives).strip(", ") or "any"
+
+
+def _render(call: str, operation: Mapping[str, Any], usual: Mapping[str, str]) -> str:
+    text = "\n\n".join(prose(each) for each in operation["description"].split("\n\n"))
+    return "\n".join([f"### `{call}`\n", f"{text}\n", *_lines(operation, usual)])
+
+
+def _lines(operation: Mapping[str, Any], usual: Mapping[str, str]) -> Iterator[str]:
+    yield f"- Scope: {_scopes(operation)}. Operation: `{operation['operationId']}`."
+    if parameters := operation.get("parameters"):
+        yield "- Parameters:"
+        for each in parameters:
+            schema = each["schema"]
+            default = schema.get("default")
+            facts = [f"{each['in']}, {kind_of(schema).removesuffix(' or null')}"]
+            facts += ["required"] if each["required"] and each["in"] != "path" else []
+            facts += [f"default `{default}`"] if default not in (None, "", []) else []
+            meaning = prose(sentence(each.get("description", "")))
+            yield f"  - `{each['name']}` ({', '.join(facts)}). {meaning}".rstrip()
+    if body := operation.get("requestBody"):
+        kinds = [
+            kind_of(content["schema"]).removesuffix(" or null") + ("" if media == _JSON else f" (`{media}`)")
+            for media, content in body["content"].items()
+        ]
+        yield f"- Body: {', '.join(kinds)}{'' if body.get('required') else ', may be left out'}."
+    for status, response in operation["responses"].items():
+        if usual.get(status) == response["description"]:
+            continue
+        yield f"- {status}: {'; '.join(_answer(response))}"
+    yield ""
+
+
+def _answer(response: Mapping[str, Any]) -> Iterator[str]:
+    content = response.get("content", {})
+    kinds = [
+        kind_of(each["schema"]) if media == _JSON else f"`{media}`"
+        for media, each in content.items()
+        if media != "application/problem+json" and each.get("schema") is not None
+    ]
+    if kinds:
+        yield " or ".join(kinds)
+    if response["description"] != "Successful Response":
+        yield prose(sentence(response["description"]))
+    headers = [name for name in response.get("headers", {}) if name != "WWW-Authenticate"]
+    if headers:
+        yield f"headers {', '.join(f'`{name}`' for name in headers)}"
