@@ -20,6 +20,7 @@ async function drawDiagrams() {
     startOnLoad: false,
     securityLevel: "strict",
     theme: isDark() ? "dark" : "neutral",
+    themeVariables: { fontSize: "14px" },
     flowchart: size,
     sequence: size,
     state: size,
