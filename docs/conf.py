@@ -4,6 +4,7 @@ The pages are plain Markdown, so that they read the same on GitHub. The navigati
 ``docs/site/navigation.toml``. It is added to the pages while Sphinx reads them. A page outside it is an error.
 """
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -45,6 +46,8 @@ html_theme_options = {"navigation_with_keys": True}
 pygments_style = "friendly"
 pygments_dark_style = "monokai"
 
+# A folder, to which GitHub's pages link, and the page that lists it here.
+FOLDERS: Final = {"docs/decisions": "docs/decisions", "docs/problems": "docs/reference/error-codes"}
 _FOLDER_LINK: Final = re.compile(r"(?<=\]\()([\w./-]+)/(?=[)#])")
 
 
@@ -62,10 +65,11 @@ class Diagram(SphinxDirective):
 
 def add_navigation(app: Sphinx, page: str, source: list[str]) -> None:
     """Add the navigation's lists to the end of a page, and lead links to a folder to the folder's page."""
-    folder = (Path(app.srcdir) / page).parent
 
     def lead(found: re.Match[str]) -> str:
-        return f"{found[1]}.md" if (folder / f"{found[1]}.md").is_file() else found[0]
+        folder = (Path(app.srcdir) / page).parent / found[1]
+        target = FOLDERS.get(os.path.normpath(folder.relative_to(app.srcdir)))
+        return f"/{target}.md" if target else found[0]
 
     source[0] = _FOLDER_LINK.sub(lead, source[0])
     for part in NAVIGATION.get(page, []):
@@ -84,12 +88,8 @@ def _render_entries(page: str, pattern: str, part: dict[str, Any]) -> list[str]:
     folder = ROOT if pattern.startswith("/") else (ROOT / page).parent
     found = sorted(folder.glob(f"{pattern.lstrip('/')}.md"))
     if part.get("by_name"):
-        return [f"{file.stem}: {_read_title(file)} </{file.relative_to(ROOT).with_suffix('')}>" for file in found]
+        return [f"{file.stem} </{file.relative_to(ROOT).with_suffix('')}>" for file in found]
     return [pattern] if found or "*" not in pattern else []
-
-
-def _read_title(file: Path) -> str:
-    return file.read_text().partition("\n")[0].removeprefix("# ")
 
 
 def add_diagrams(
