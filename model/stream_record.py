@@ -105,19 +105,20 @@ class StreamRecord:
 
 
 class StreamEventType(StrEnum):
-    """What a line of a stream's history is about.
-
-    People ask for LAUNCHED, WANTED and CHANGED: WANTED has ``wanted``, CHANGED the names of ``options``.
-    The others are its agent's: MOVED has the states ``from`` and ``to``, STARTED the ``instance_id`` of a new
-    process, NOTED whatever else happened.
-    """
+    """What a line of a stream's history is about: what people ask for, and what its agent does."""
 
     LAUNCHED = "launched"
+    """Somebody launched the stream, or launched it again."""
     WANTED = "wanted"
+    """Somebody drained or cancelled the stream; ``wanted`` says which."""
     CHANGED = "changed"
+    """Somebody changed options; ``options`` has their names."""
     MOVED = "moved"
+    """The stream went from the state ``from`` to the state ``to``."""
     STARTED = "started"
+    """The agent started a process; ``instance_id`` is its id."""
     NOTED = "noted"
+    """Something else happened."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,23 +85,61 @@ class SourceEntry(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    topic: str
-    subscription: str | None = None
-    message: str | None = None
-    schema_: Literal["protobuf", "inferred"] = Field(default="protobuf", alias="schema")
-    event_type_attribute: str | None = None
-    scalars_as_text: bool = False
-    staging: str | None = None
-    reporting: str | None = None
-    key: str | list[str] = Field(default_factory=list)
-    event_time: str | None = None
-    partition: str | None = None
-    dedup_order: list[str] = Field(default_factory=list)
-    group: str = DEFAULT_GROUP
-    variant: Variant = "plain"
-    delete: Literal["hard", "soft"] = "hard"
-    publish: str | None = None
-    publish_ordering: Literal["none", "key"] = "none"
+    topic: str = Field(description="The Pub/Sub topic.")
+    subscription: str | None = Field(
+        default=None,
+        description="The subscription, refeed-pipeline.TOPIC without this. It is created if it is missing; an "
+        "existing one is not changed.",
+    )
+    message: str | None = Field(default=None, description="The full name of the protobuf message.")
+    schema_: Literal["protobuf", "inferred"] = Field(
+        default="protobuf", alias="schema", description="With inferred the table follows the messages themselves."
+    )
+    event_type_attribute: str | None = Field(
+        default=None,
+        description="With inferred: the attribute that names the event type. Each type gets a table. None of them "
+        "is merged, so the source has no key.",
+    )
+    scalars_as_text: bool = Field(
+        default=False,
+        description="Whether a field of type string also takes a number or a boolean, as its text in the message.",
+    )
+    staging: str | None = Field(
+        default=None,
+        description="The table of rows as received. Without this it is the message's table_reference, else "
+        "staging.NAME.",
+    )
+    reporting: str | None = Field(
+        default=None, description="The table of entities, which the merge makes; reporting.NAME without this."
+    )
+    key: str | list[str] = Field(
+        default_factory=list, description="The column, or the columns, that identify an entity."
+    )
+    event_time: str | None = Field(
+        default=None,
+        description="The column that orders versions: a time, or a text that is one "
+        "(docs/reporting.md#which-version-wins).",
+    )
+    partition: str | None = Field(
+        default=None, description="The column whose day is the entity's partition in reporting."
+    )
+    dedup_order: list[str] = Field(
+        default_factory=list, description="Columns that are compared before all others."
+    )
+    group: str = Field(
+        default=DEFAULT_GROUP,
+        description="Sources of one group share a stream ('refeed pipeline run --group GROUP'), which fails as one.",
+    )
+    variant: Variant = Field(default="plain", description="With change_data, messages have NewImage and OldImage.")
+    delete: Literal["hard", "soft"] = Field(
+        default="hard", description="With change_data: soft keeps the row of a removed entity."
+    )
+    publish: str | None = Field(
+        default=None, description="A topic that also gets the rows (docs/pipeline.md#rows-as-a-stream)."
+    )
+    publish_ordering: Literal["none", "key"] = Field(
+        default="none", description="With key, published messages have the text of the key as their ordering key."
+    )
 
 
 class _SourcesFile(BaseModel):

@@ -15,18 +15,20 @@ _CHANGE: Final = re.compile(r"changed (\w+(?:, \w+)*)")
 
 
 class JobEventType(StrEnum):
-    """What a line of a job's history is about.
-
-    MOVED has the states ``from`` and ``to``; each may have ``options``, the names of those that it changed. FOUND
-    has the ``state`` of a verdict, if it is one.
-    """
+    """What a line of a job's history is about; each may have ``options``, the names of those that it changed."""
 
     CREATED = "created"
+    """The job was created."""
     MOVED = "moved"
+    """The job went from the state ``from`` to the state ``to``."""
     CHANGED = "changed"
+    """Somebody changed ``options`` of the job."""
     APPROVED = "approved"
+    """A second person approved the job."""
     FOUND = "found"
+    """The driver reported what it found; of a verdict there is its ``state``."""
     DRIVER_ENDED = "driver_ended"
+    """The driver's process ended, and the job had not."""
 
 
 @dataclass(frozen=True, slots=True)

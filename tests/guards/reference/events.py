@@ -1,0 +1,92 @@
+"""The page of events: lines of histories, webhooks, server-sent events and the log."""
+
+import ast
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from jobs.store.events import JobEventType
+from model.job import FINAL_STATES
+from model.stream_record import StreamEventType
+from tests.guards.reference.markdown import ROOT, page, prose, table
+
+INTRODUCTION: Final = """\
+The types of histories and webhooks are stable, so programs can rely on them. The sentences `what` and `why` in
+histories, and the events of the log, are for people and may change."""
+WEBHOOKS: Final = """\
+`REFEED_NOTIFY_URL` gets these, signed ([webhooks](../security.md#webhooks)): one when a job ends, and one when it waits."""
+LOG: Final = """\
+A process logs one event a line. The event comes first, and its fields follow as `name=value`. After some errors a
+traceback follows. The audit log's lines are the event `audit`."""
+LEVELS: Final = {"debug", "info", "warning", "error", "exception"}
+KINDS: Final = ("backfill", "compaction", "merge")
+
+
+def render_events() -> str:
+    """Return the page."""
+    jobs = table(["type", "means"], _members(JobEventType))
+    streams = table(["type", "means"], _members(StreamEventType))
+    ends = sorted(state.value.lower() for state in FINAL_STATES)
+    told = [
+        [
+            f"`{kind}.{happened}`",
+            "It waits for a person." if happened == "waiting" else f"It is {happened.upper()}.",
+        ]
+        for kind in KINDS
+        for happened in [*ends, "waiting"]
+    ]
+    parts = [
+        INTRODUCTION,
+        f"## Histories of jobs\n\n`GET /backfills/{{id}}/events`, and of merges and compactions.\n\n{jobs}",
+        f"## Histories of streams\n\n`GET /streams/{{name}}/events`.\n\n{streams}",
+        f"## Webhooks\n\n{WEBHOOKS}\n\n{table(['type', 'means'], told)}",
+        f"## The log\n\n{LOG}",
+        *_logged(),
+    ]
+    sources = "jobs/store/events.py, model/stream_record.py and the calls of each module's log"
+    return page("Events", sources, *parts)
+
+
+def _members(kind: type[JobEventType] | type[StreamEventType]) -> Iterator[list[str]]:
+    """Yield each member of an enumeration with the text below it."""
+    path = ROOT / f"{kind.__module__.replace('.', '/')}.py"
+    found = next(
+        node
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+    )
+    texts = {}
+    for member, text in zip(found.body, found.body[1:], strict=False):
+        match member, text:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)]),
+                ast.Expr(value=ast.Constant(value=str(said))),
+            ):
+                texts[name] = said
+    for each in kind:
+        yield [f"`{each.value}`", prose(texts[each.name])]
+
+
+def _logged() -> Iterator[str]:
+    """Yield a table for each room that logs."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for room in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+        rows = {row for path in sorted((ROOT / room).rglob("*.py")) for row in _events_in(path)}
+        if rows:
+            cells = [
+                [prose(event), level, ", ".join(f"`{name}`" for name in names)] for event, level, names in rows
+            ]
+            yield f"### `{room}`\n\n{table(['event', 'level', 'fields'], sorted(cells))}"
+
+
+def _events_in(path: Path) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Call(
+                func=ast.Attribute(value=ast.Name(id="_LOG"), attr=level),
+                args=[ast.Constant(value=str(event)), *_],
+                keywords=keywords,
+            ) if level in LEVELS:
+                shown = "error" if level == "exception" else level
+                yield event, shown, tuple(each.arg for each in keywords if each.arg and each.arg != "exc_info")
