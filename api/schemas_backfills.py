@@ -100,23 +100,28 @@ class ReplayedTimes(TimeWindow):
 
 
 class BackfillProgress(BaseModel):
-    """A backfill's figures; ``selected`` is null until its query has run."""
+    """A backfill's figures."""
 
-    selected: int | None
-    published: int
-    failed: int
-    bytes: int
+    selected: int | None = Field(description="Rows of the query's result; null until it has run.")
+    published: int = Field(description="Messages that Pub/Sub has confirmed.")
+    failed: int = Field(description="Rows that can't be published; /dead-letters has each with its reason.")
+    bytes: int = Field(description="Bytes of the confirmed requests.")
     event_time: datetime | None = Field(description="The latest publish_time among what has been replayed.")
-    rate_messages_per_second: float | None
-    eta_seconds: float | None
-    repeated_at_most: int = Field(description="How many messages may have gone out twice, at most.")
+    rate_messages_per_second: float | None = Field(description="Over the last 15 seconds.")
+    eta_seconds: float | None = Field(description="What is left, at the rate of the last 15 seconds.")
+    repeated_at_most: int = Field(
+        description="How many messages may have gone out twice, or will with a retry, at most: 0 unless a process "
+        "died or an answer was lost."
+    )
 
 
 class BackfillVerification(BaseModel):
     """What is proven of a backfill, in rows of its selection; null is what can't be known."""
 
     state: Literal["pending", "complete", "incomplete", "unknown"] = Field(
-        description="unknown: published whole, and no staging table of the target is known."
+        description="pending: it has not ended, or nobody has counted yet. complete: every selected row was "
+        "published and has landed in each staging table of the target. incomplete: some were not, or have not. "
+        "unknown: published whole, and no staging table of the target is known."
     )
     selected: int | None
     published: int

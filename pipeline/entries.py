@@ -128,7 +128,8 @@ class SourceEntry(BaseModel):
     )
     group: str = Field(
         default=DEFAULT_GROUP,
-        description="Sources of one group share a stream ('refeed pipeline run --group GROUP'), which fails as one.",
+        description="Sources of one group share a stream ('refeed pipeline run --group GROUP'), which fails "
+        "as one.",
     )
     variant: Variant = Field(default="plain", description="With change_data, messages have NewImage and OldImage.")
     delete: Literal["hard", "soft"] = Field(

@@ -45,12 +45,19 @@ class BackfillRequest(Declared):
     """What to replay, where to and how; a plan takes the same body as a create."""
 
     query: Annotated[
-        str, FieldSpec(description="One SELECT over the archive, in GoogleSQL.", shortest=1, example=_QUERY)
+        str,
+        FieldSpec(
+            description="One SELECT over the archive, in GoogleSQL, with a window on _PARTITIONTIME or "
+            "_PARTITIONDATE and the columns data, attributes and message_id (docs/sql.md).",
+            shortest=1,
+            example=_QUERY,
+        ),
     ]
     topic: Annotated[
         str,
         FieldSpec(
-            description="Id of the topic that the messages go to.",
+            description="Id of the topic that the messages go to. One that does not exist is refused, by a "
+            "plan too.",
             shortest=1,
             longest=300,
             example="orders",
@@ -60,7 +67,8 @@ class BackfillRequest(Declared):
     parameters: Annotated[
         Mapping[str, QueryParameter],
         FieldSpec(
-            description="The query's parameters, by their names.",
+            description="The query's parameters, by their names; types are STRING, INT64, FLOAT64, BOOL, "
+            "BYTES (base64), DATE, TIMESTAMP and ARRAY<...> of them.",
             example=_PARAMETERS,
             flag="param",
         ),
@@ -110,7 +118,7 @@ class BackfillRequest(Declared):
     max_rows: Annotated[
         int | None,
         FieldSpec(
-            description="More selected rows than this fail the backfill.",
+            description="More selected rows than this fail the backfill before anything goes out.",
             least=1,
             most=_MAX_COUNT,
             help="Fail when the query selects more.",
@@ -119,7 +127,8 @@ class BackfillRequest(Declared):
     max_bytes_billed: Annotated[
         int | None,
         FieldSpec(
-            description="The query is refused when it would read more bytes than this.",
+            description="The query is refused when it would read more bytes than this. On BigQuery it is "
+            "the query's maximum_bytes_billed too, of which the least is 10 MB a table.",
             least=1,
             most=_MAX_COUNT,
             help="Refuse when the query reads more.",
@@ -143,7 +152,8 @@ class BackfillRequest(Declared):
     ordering: Annotated[
         Ordering,
         FieldSpec(
-            description="by_key sets the original ordering keys again, in their order.",
+            description="by_key sets the original ordering keys again, and each key's messages go out in "
+            "their order.",
             help="by_key: restore keys.",
         ),
     ] = "none"
@@ -158,7 +168,8 @@ class BackfillRequest(Declared):
     yield_to: Annotated[
         YieldTo | None,
         FieldSpec(
-            description="Live traffic that comes first.",
+            description="Live traffic that comes first: slow down and stop while the subscription's oldest "
+            "message is older. A subscription that is gone for two minutes fails the backfill.",
             help="Pause while the subscription's oldest message is older.",
         ),
     ] = None
@@ -191,21 +202,24 @@ class BackfillRequest(Declared):
     create_topic: Annotated[
         bool,
         FieldSpec(
-            description="Create the topic if it does not exist; without this a missing topic is refused.",
+            description="Create the topic if it does not exist; without this a missing topic is refused. A "
+            "plan creates nothing.",
             help="Create the topic if it does not exist.",
         ),
     ] = False
     fail_if_empty: Annotated[
         bool,
         FieldSpec(
-            description="A query that selects nothing fails the backfill.",
+            description="A query that selects nothing fails the backfill with nothing_selected; a plan "
+            "without rows is refused.",
             help="End as FAILED when the query selects nothing.",
         ),
     ] = False
     allow_empty: Annotated[
         bool,
         FieldSpec(
-            description="Run although the plan that is quoted selects nothing; without this it is refused.",
+            description="Run although the plan in plan_id selects nothing; without this it is refused with "
+            "nothing_selected. Without a plan, or where the plan has no count, nothing is asked.",
             help="Run although its plan selects nothing.",
         ),
     ] = False

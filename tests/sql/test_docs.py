@@ -2,8 +2,6 @@ import ast
 import re
 from pathlib import Path
 
-from sql.functions.catalog import FUNCTIONS
-
 ROOT = Path(__file__).parents[2]
 DOCS = (ROOT / "docs" / "sql.md").read_text()
 NAMES = {"Fault", "fault", "_fault", "Violation", "refuse"}
@@ -26,13 +24,6 @@ def test_every_code_is_documented_and_every_documented_code_exists() -> None:
     documented = set(re.findall(r"`([a-z_]+)`", table))
     assert codes_in_code() - documented == set()
     assert documented - codes_in_code() <= {"syntax", "column_type"}
-
-
-def test_every_function_that_the_lake_lacks_is_listed() -> None:
-    listed = re.search(r"- these functions:\n(.*?)\.\n", DOCS, re.DOTALL)
-    assert listed is not None
-    names = {name.strip() for name in listed.group(1).replace("\n", " ").split(",")}
-    assert names == {name for name, function in FUNCTIONS.items() if function.render is None}
 
 
 def test_every_case_of_refusal_names_codes_that_exist() -> None:

@@ -15,7 +15,8 @@ INTRODUCTION: Final = """\
 The types of histories and webhooks are stable, so programs can rely on them. The sentences `what` and `why` in
 histories, and the events of the log, are for people and may change."""
 WEBHOOKS: Final = """\
-`REFEED_NOTIFY_URL` gets these, signed ([webhooks](../security.md#webhooks)): one when a job ends, and one when it waits."""
+`REFEED_NOTIFY_URL` gets these, signed ([webhooks](../security.md#webhooks)): one when a job ends, and one when it
+waits."""
 LOG: Final = """\
 A process logs one event a line. The event comes first, and its fields follow as `name=value`. After some errors a
 traceback follows. The audit log's lines are the event `audit`."""

@@ -26,8 +26,8 @@ A query may call these functions, in GoogleSQL's own names and meanings. Every o
 `function_not_allowed`. [The SQL gate](../sql.md) says what else a query may hold.
 
 Parameters in brackets may be left out, and `...` repeats the last one. `STR` is STRING or BYTES, `NUM` a number,
-`ANY` every type, and `PART` a part of a date such as `DAY`. `T` stands for one type at all of its places. A result that
-follows from the arguments has no type here.
+`ANY` every type, and `PART` a part of a date such as `DAY`. `T` stands for one type at all of its places. A result
+that follows from the arguments has no type here.
 
 A function without "yes" under *lake* runs on BigQuery only. Over a lake it is refused with `lake_unsupported`."""
 
