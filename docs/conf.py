@@ -80,16 +80,19 @@ def _render_toctree(page: str, part: dict[str, Any]) -> str:
     caption = f":caption: {part['caption']}\n" if "caption" in part else ""
     hidden = "" if part.get("shown") else ":hidden:\n"
     pages = "\n".join(line for pattern in part["pages"] for line in _render_entries(page, pattern, part))
-    return f"```{{toctree}}\n:glob:\n:maxdepth: 1\n{hidden}{caption}\n{pages}\n```\n"
+    return f"```{{toctree}}\n:maxdepth: 1\n{hidden}{caption}\n{pages}\n```\n"
 
 
 def _render_entries(page: str, pattern: str, part: dict[str, Any]) -> list[str]:
-    """Return the list's lines for ``pattern``: none for a glob without a page, about which Sphinx would warn."""
+    """Return the list's lines for ``pattern``; those of a glob are the pages that the list does not name."""
+    if "*" not in pattern:
+        return [pattern]
+    named = {entry.rpartition("<")[2].rstrip(">") for entry in part["pages"]}
     folder = ROOT if pattern.startswith("/") else (ROOT / page).parent
-    found = sorted(folder.glob(f"{pattern.lstrip('/')}.md"))
-    if part.get("by_name"):
-        return [f"{file.stem} </{file.relative_to(ROOT).with_suffix('')}>" for file in found]
-    return [pattern] if found or "*" not in pattern else []
+    found = [
+        f"/{file.relative_to(ROOT).with_suffix('')}" for file in sorted(folder.glob(f"{pattern.lstrip('/')}.md"))
+    ]
+    return [f"{Path(file).name} <{file}>" if part.get("by_name") else file for file in found if file not in named]
 
 
 def add_diagrams(

@@ -32,7 +32,8 @@ def test_the_navigation_leads_to_every_page() -> None:
     # `make docs` says so too; this takes no site to be built.
     listed = {"docs/index"}
     for page, parts in tomllib.loads((SITE / "navigation.toml").read_text()).items():
-        for pattern in (pattern for part in parts for pattern in part["pages"]):
+        for entry in (entry for part in parts for entry in part["pages"]):
+            pattern = entry.rpartition("<")[2].rstrip(">")
             folder = ROOT if pattern.startswith("/") else (ROOT / page).parent
             found = {
                 str(file.relative_to(ROOT).with_suffix("")) for file in folder.glob(f"{pattern.lstrip('/')}.md")
