@@ -87,9 +87,11 @@ class _Section(BaseModel):
 class KeySection(_Section):
     """A caller's key, and the topics that it may send to; without topics, all."""
 
-    name: str = Field(min_length=1, max_length=100)
-    secret: Secret = Field(repr=False)
-    topics: tuple[Pattern, ...] | None = None
+    name: str = Field(min_length=1, max_length=100, description="The caller's name.")
+    secret: Secret = Field(repr=False, description="A reference to the key.")
+    topics: tuple[Pattern, ...] | None = Field(
+        default=None, description="Topics and patterns that the caller may send to."
+    )
 
 
 class SignatureSection(_Section):
@@ -100,12 +102,18 @@ class SignatureSection(_Section):
     other fields.
     """
 
-    kind: Literal["github", "generic"]
-    secret: Secret = Field(repr=False)
-    header: str = Field(default="", pattern=r"^[A-Za-z0-9\-]{0,100}$")
-    algorithm: Literal["sha1", "sha256", "sha512"] = "sha256"
-    encoding: Literal["hex", "base64"] = "hex"
-    prefix: str = Field(default="", max_length=100)
+    kind: Literal["github", "generic"] = Field(description="GitHub's form, or the one that the other fields tell.")
+    secret: Secret = Field(repr=False, description="A reference to the secret that signs.")
+    header: str = Field(
+        default="", pattern=r"^[A-Za-z0-9\-]{0,100}$", description="With generic: the header with the signature."
+    )
+    algorithm: Literal["sha1", "sha256", "sha512"] = Field(
+        default="sha256", description="With generic: the hash of the HMAC."
+    )
+    encoding: Literal["hex", "base64"] = Field(
+        default="hex", description="With generic: how the header writes the HMAC."
+    )
+    prefix: str = Field(default="", max_length=100, description="With generic: what stands before the HMAC.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -117,24 +125,34 @@ class SignatureSection(_Section):
 class LimitSection(_Section):
     """How many requests a minute each key, and each address, may make; 0 is no limit."""
 
-    key_per_minute: int = Field(default=0, ge=0, le=10_000_000)
-    address_per_minute: int = Field(default=0, ge=0, le=10_000_000)
+    key_per_minute: int = Field(default=0, ge=0, le=10_000_000, description="Requests of one key.")
+    address_per_minute: int = Field(
+        default=0, ge=0, le=10_000_000, description="Requests of one address; an IPv6 /64 is one address."
+    )
 
 
 class TopicSection(_Section):
-    """How events of one topic, or of the topics of a pattern, are taken.
+    """How events of one topic, or of the topics of a pattern, are taken."""
 
-    ``raw`` keeps any body as one event; ``json`` wants strict JSON. ``arrays`` is whether a JSON array is many
-    events or one. ``public`` takes events without a key, and so does a topic with a signature, which every body
-    must have. Web pages of the origins in ``cors`` may send, and then no others.
-    """
-
-    format: Literal["json", "raw"] = "json"
-    arrays: Literal["batch", "event"] = "batch"
-    source: str = Field(default="http", min_length=1, max_length=MAX_ATTRIBUTE_VALUE_BYTES // 4)
-    public: bool = False
-    cors: tuple[Origin, ...] = ()
-    signature: SignatureSection | None = None
+    format: Literal["json", "raw"] = Field(
+        default="json", description="json wants strict JSON; raw keeps any body as one event."
+    )
+    arrays: Literal["batch", "event"] = Field(
+        default="batch", description="Whether a JSON array is many events or one."
+    )
+    source: str = Field(
+        default="http",
+        min_length=1,
+        max_length=MAX_ATTRIBUTE_VALUE_BYTES // 4,
+        description="The attribute source of its messages.",
+    )
+    public: bool = Field(default=False, description="Whether anybody may send, without a key.")
+    cors: tuple[Origin, ...] = Field(
+        default=(), description="Origins of web pages that may send; pages of other origins are then refused."
+    )
+    signature: SignatureSection | None = Field(
+        default=None, description="How every body is signed; then no key is needed."
+    )
 
 
 class SnsTopicSection(_Section):
@@ -143,10 +161,21 @@ class SnsTopicSection(_Section):
     With a password every request about the SNS topic must carry the Basic credentials; raw delivery needs them.
     """
 
-    topics: tuple[TopicName, ...] = Field(min_length=1)
-    source: str = Field(default="sns", min_length=1, max_length=MAX_ATTRIBUTE_VALUE_BYTES // 4)
-    username: str = Field(default="", max_length=100, pattern=r"^[^:]*$")
-    password: Secret | None = Field(default=None, repr=False)
+    topics: tuple[TopicName, ...] = Field(min_length=1, description="The Pub/Sub topics.")
+    source: str = Field(
+        default="sns",
+        min_length=1,
+        max_length=MAX_ATTRIBUTE_VALUE_BYTES // 4,
+        description="The attribute source of its messages.",
+    )
+    username: str = Field(
+        default="", max_length=100, pattern=r"^[^:]*$", description="The user of the Basic credentials."
+    )
+    password: Secret | None = Field(
+        default=None,
+        repr=False,
+        description="A reference to the password of the Basic credentials, which raw delivery needs.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -161,8 +190,13 @@ class SnsSection(_Section):
     SNS tries for an hour to deliver; what is older than ``max_age_seconds`` somebody kept and sends again.
     """
 
-    topics: dict[TopicArn, SnsTopicSection] = Field(default_factory=dict)
-    max_age_seconds: int = Field(default=7200, ge=3600, le=604_800)
+    topics: dict[TopicArn, SnsTopicSection] = Field(default_factory=dict, description="Each by its ARN.")
+    max_age_seconds: int = Field(
+        default=7200,
+        ge=3600,
+        le=604_800,
+        description="Older messages are refused; SNS itself retries for an hour.",
+    )
 
     @cached_property
     def pubsub_topics(self) -> frozenset[str]:
@@ -170,25 +204,33 @@ class SnsSection(_Section):
         return frozenset(name for each in self.topics.values() for name in each.topics)
 
 
-class _File(_Section):
-    """A collector's settings file.
+class CollectorFile(_Section):
+    """A collector's settings file."""
 
-    ``proxies`` is how many proxies stand between callers and the collector; ``publish_timeout_seconds`` how long
-    an event may wait for Pub/Sub; ``max_connections`` how many callers may be connected at a time.
-    """
+    topics: dict[Pattern, TopicSection] = Field(
+        default_factory=dict,
+        description="By topic or pattern. A topic's own section wins over a pattern's, and of patterns the first "
+        "that fits.",
+    )
+    keys: tuple[KeySection, ...] = Field(default=(), description="The keys of callers.")
+    facts: tuple[Literal["path", "query", "user_agent", "referer", "client_address"], ...] = Field(
+        default=FACTS, description="The facts of a request that become attributes."
+    )
+    proxies: int = Field(
+        default=0, ge=0, le=10, description="Entries of X-Forwarded-For that proxies before the collector append."
+    )
+    rate_limits: LimitSection = Field(default=LimitSection(), description="Bounds of requests a minute.")
+    sns: SnsSection = Field(default=SnsSection(), description="Amazon SNS topics.")
+    max_body_bytes: int = Field(default=10_000_000, ge=1024, le=100_000_000, description="Bytes of a body.")
+    max_connections: int = Field(
+        default=1000, ge=1, le=100_000, description="Callers at a time; further ones are answered 503 and closed."
+    )
+    publish_timeout_seconds: float = Field(
+        default=10.0, ge=0.1, le=600, description="How long an event may wait for Pub/Sub."
+    )
 
-    topics: dict[Pattern, TopicSection] = Field(default_factory=dict)
-    keys: tuple[KeySection, ...] = ()
-    facts: tuple[Literal["path", "query", "user_agent", "referer", "client_address"], ...] = FACTS
-    proxies: int = Field(default=0, ge=0, le=10)
-    rate_limits: LimitSection = LimitSection()
-    sns: SnsSection = SnsSection()
-    max_body_bytes: int = Field(default=10_000_000, ge=1024, le=100_000_000)
-    max_connections: int = Field(default=1000, ge=1, le=100_000)
-    publish_timeout_seconds: float = Field(default=10.0, ge=0.1, le=600)
 
-
-class CollectorSettings(_File):
+class CollectorSettings(CollectorFile):
     """A collector's settings: those of its file, and the allow-list of topics and patterns.
 
     ``held_bytes`` is how much all requests together may hold in memory. With ``allow_unread`` events are taken for
@@ -256,12 +298,12 @@ def read_collector_settings(
         SettingsError: the file can't be read, or anything in it or in ``topics`` is wrong; all faults are named.
     """
     faults = _topic_faults(topics)
-    found = _File()
+    found = CollectorFile()
     if path is not None:
         document = _read_file(path)
         content = {} if document.value is None else document.value
         try:
-            found = _File.model_validate(content)
+            found = CollectorFile.model_validate(content)
         except ValidationError as exc:
             faults += [_render(error, document) for error in exc.errors(include_input=False)]
         faults += _unlisted(content, topics, document)

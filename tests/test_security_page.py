@@ -9,7 +9,6 @@ import pytest
 
 from api.auth import is_public
 from jobs.notify import sign
-from model.principal import SCOPES
 from model.settings import read_settings
 
 PAGE = (Path(__file__).parents[1] / "docs" / "security.md").read_text()
@@ -45,8 +44,7 @@ def test_the_page_s_settings_are_taken() -> None:
     assert {grant.claim for grant in settings.oidc_grants} == {"email", "hd"}
 
 
-def test_the_page_names_every_scope_and_every_public_path() -> None:
-    assert all(f"| `{scope}` |" in PAGE for scope in SCOPES)
+def test_the_page_names_every_public_path() -> None:
     said = re.search(r"^`/healthz`.*?contain no user's data", PAGE, re.MULTILINE | re.DOTALL)
     assert said is not None
     paths = [path.replace("...", "unauthenticated") for path in re.findall(r"`(/[^`]+)`", said[0])]

@@ -97,13 +97,11 @@ def test_every_series_of_streams_is_on_the_dashboard_or_in_a_rule(catalogue: dic
     assert {name for name in catalogue if name.startswith("refeed_stream_")} - named == beside
 
 
-def test_every_rule_has_a_name_of_its_own_a_severity_and_a_place_in_the_runbook() -> None:
+def test_every_rule_has_a_name_of_its_own_a_severity_and_says_what_to_do() -> None:
     names = [rule["alert"] for rule in rules()]
     assert len(set(names)) == len(names)
     assert all(rule["labels"]["severity"] in {"page", "ticket"} for rule in rules())
-    assert all(rule["annotations"]["summary"] and rule["annotations"]["description"] for rule in rules())
-    page = (ROOT / "docs" / "runbook.md").read_text()
-    assert [name for name in names if f"`{name}`" not in page] == []
+    assert {tuple(rule["annotations"]) for rule in rules()} == {("summary", "description", "action")}
 
 
 def test_panels_have_places_and_numbers_of_their_own() -> None:

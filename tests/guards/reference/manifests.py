@@ -1,19 +1,25 @@
 """The page of fields of files: manifests, the options of streams, and sources.yaml."""
 
-from typing import Any, Final
+from typing import Final
 
 from pydantic import TypeAdapter
 
-from model.stream_options import OPTIONS
+from collector.settings import CollectorFile
+from model.stream_options import OPTIONS, StreamOptions
 from pipeline.entries import SourceEntry
 from rollout.manifests.manifest import manifest_schema
-from tests.guards.reference.markdown import link, page, prose
+from tests.guards.reference.markdown import link, page
 from tests.guards.reference.shapes import render_shape
 
 INTRODUCTION: Final = """\
-A [manifest](../manifests.md) describes a schedule or a rollout, and [sources.yaml](../pipeline.md) describes the
-sources of a registry. A field that is not listed here is refused.
+A [manifest](../manifests.md) describes a schedule or a rollout, [sources.yaml](../pipeline.md) the sources of a
+registry, and the file of `REFEED_COLLECTOR_SETTINGS` a [collector](../collectors.md#settings). A field that is not
+listed here is refused.
 `refeed manifest schema` prints the JSON Schema of manifests for editors."""
+COLLECTOR: Final = "Settings of a collector"
+OPTION: Final = """\
+Where the default is a setting, an option that is left out or null has the value of that setting in the stream's
+process."""
 FIRST: Final = {"ScheduleManifest": "kind: Schedule", "RolloutManifest": "kind: Rollout"}
 
 
@@ -22,30 +28,32 @@ def render_manifest_fields() -> str:
     shapes = manifest_schema()["$defs"]
     first = [render_shape(name, shapes[name], "##") for name in FIRST]
     rest = [render_shape(name, shapes[name]) for name in sorted(set(shapes) - set(FIRST))]
-    streams = [_options(kind.value, TypeAdapter(declared).json_schema()) for kind, declared in OPTIONS.items()]
-    listed = "\n".join(f"- {link(name)}: `{kind}`" for name, kind in FIRST.items())
-    contents = (
-        f"{listed}\n- {link('Parts of manifests')}\n- {link('Options of streams')}\n- {link('sources.yaml')}"
-    )
+    streams = [_options(kind.value, declared) for kind, declared in OPTIONS.items()]
+    named = [f"{link(name)}: `{kind}`" for name, kind in FIRST.items()]
+    others = [link(name) for name in ("Parts of manifests", "Options of streams", "sources.yaml", COLLECTOR)]
+    contents = "\n".join(f"- {each}" for each in [*named, *others])
     sources = render_shape("sources.yaml", SourceEntry.model_json_schema(), "##")
+    collector = TypeAdapter(CollectorFile).json_schema()
+    sections = [render_shape(name, shape) for name, shape in sorted(collector["$defs"].items())]
     return page(
-        "Fields of manifests and sources",
-        "rollout/manifests, model/stream_options.py and pipeline/entries.py",
+        "Fields of files",
+        "rollout/manifests, model/stream_options.py, pipeline/entries.py and collector/settings.py",
         INTRODUCTION,
         contents,
         *first,
         "## Parts of manifests",
         *rest,
-        "## Options of streams\n\nAn option that is left out is as the setting of the stream's process says.",
+        f"## Options of streams\n\n{OPTION}",
         *streams,
         sources,
+        render_shape(COLLECTOR, collector, "##"),
+        *sections,
     )
 
 
-def _options(kind: str, schema: dict[str, Any]) -> str:
-    variables = {
-        field: {**each, "description": f"{each.get('description', '').rstrip('.')}."}
-        for field, each in schema["properties"].items()
-    }
-    text = prose(f"kind: {kind}")
-    return render_shape(text, {**schema, "properties": variables})
+def _options(kind: str, declared: type[StreamOptions]) -> str:
+    schema = TypeAdapter(declared).json_schema()
+    for field, each in schema["properties"].items():
+        if variable := declared.VARIABLES.get(field):
+            each["x-setting"] = variable
+    return render_shape(f"kind: {kind}", schema)

@@ -92,8 +92,10 @@ def render_alerts() -> str:
 
 
 def _render(rule: dict[str, Any]) -> str:
-    summary, description = (_plain(rule["annotations"][name]) for name in ("summary", "description"))
-    return f"## `{rule['alert']}`\n\n{summary} {description}\n\n    {rule['expr'].strip()}\n"
+    said = {name: _plain(text) for name, text in rule["annotations"].items()}
+    text = f"{said['summary']} {said['description']}\n\n**What to do.** {said['action']}"
+    lines = "\n".join(f"    {line}" for line in rule["expr"].strip().splitlines())
+    return f"## `{rule['alert']}`\n\n{text}\n\n{lines}\n"
 
 
 def _plain(text: str) -> str:

@@ -30,7 +30,9 @@ def render_shape(name: str, schema: Mapping[str, Any], level: str = "###") -> st
 def _facts(schema: Mapping[str, Any], is_required: bool) -> Iterator[str]:
     yield f"{kind_of(schema)}{_bounds(schema)}"
     default = schema.get("default")
-    if is_required or "default" not in schema:
+    if setting := schema.get("x-setting"):
+        yield f"`{setting}`"
+    elif is_required or isinstance(schema.get("default", {}), dict):
         yield "required" if is_required else ""
     else:
         yield "none" if default is None else f"`{json.dumps(default)}`"
