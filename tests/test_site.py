@@ -12,6 +12,7 @@ from tests.console.tab import start_chromium
 ROOT = Path(__file__).parents[1]
 SITE = ROOT / "docs" / "site"
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+BUILT = ROOT / "dist" / "site"
 MERMAID = ROOT / ".venv/docs/node_modules/@mermaid-js/tiny/dist/mermaid.tiny.js"
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 # Directives, roles, targets, fences of colons and comments:
@@ -80,3 +81,20 @@ def test_mermaid_draws_every_diagram_without_a_network() -> None:
                 faults.append(f"{page.relative_to(ROOT)}: {drawn}")
         context.close()
     assert faults == []
+
+
+@pytest.mark.browser
+def test_the_built_site_opens_from_disk_and_asks_no_other_host() -> None:
+    if not (BUILT / "index.html").is_file():
+        pytest.skip("the site is not there: make docs")
+    asked: list[str] = []
+    with start_chromium() as browser:
+        tab = browser.new_context(offline=True).new_page()
+        tab.on("request", lambda request: asked.append(request.url))
+        tab.goto((BUILT / "index.html").as_uri())
+        tab.wait_for_url("**/docs/index.html")
+        tab.wait_for_selector("pre.mermaid svg")
+        tab.fill("input[name=q]", "acknowledge")
+        tab.press("input[name=q]", "Enter")
+        tab.wait_for_selector("#search-results li a")
+    assert [url for url in asked if not url.startswith("file:")] == []

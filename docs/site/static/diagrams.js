@@ -21,7 +21,7 @@ async function drawDiagrams() {
     securityLevel: "strict",
     theme: isDark() ? "dark" : "neutral",
     themeVariables: { fontSize: "14px" },
-    flowchart: size,
+    flowchart: { ...size, rankSpacing: 30, nodeSpacing: 30 },
     sequence: size,
     state: size,
   });
