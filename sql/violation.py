@@ -18,7 +18,7 @@ class Fault:
 
 @dataclass(frozen=True, order=True, slots=True)
 class Violation:
-    """One reason why a query is refused; lines and columns count from 1, ``code`` is listed in docs/sql.md."""
+    """One reason why a query is refused; lines and columns count from 1, ``code`` is one of :mod:`sql.reasons`."""
 
     code: str
     message: str

@@ -8,6 +8,7 @@ from typing import Final
 
 from api.errors import STATUSES
 from model.errors import RefeedError
+from sql.reasons import REASONS
 from tests.guards.reference.markdown import ROOT, first_sentence, page, prose, table
 
 FOLDER: Final = ROOT / "docs" / "problems"
@@ -18,6 +19,9 @@ page, which says what to do. `GET /problems/CODE` serves the same page.
 
 Answers with 429 and 503 have `Retry-After`: the same request may succeed after these seconds."""
 ELSEWHERE: Final = "Not an answer of the API"
+GATE: Final = """\
+`errors` of a [`query_refused`](../problems/query_refused.md) has each of these at once, with its line and column,
+a sentence and, where there is one, a rewrite. [The SQL gate](../sql.md) says what a query may be."""
 WITHOUT: Final = "On the terminal and in logs"
 COLUMNS: Final = ("code", "means", "also seen as")
 
@@ -36,9 +40,11 @@ def render_error_codes() -> str:
             [f"[`{place.stem}`](../problems/{place.name})", prose(meaning), prose(also.removeprefix("or "))]
         )
     parts = [f"## {heading}\n\n{table(COLUMNS, by_status[heading])}" for heading in sorted(by_status)]
+    reasons = [[f"`{code}`", prose(meaning)] for code, meaning in sorted(REASONS.items())]
     others = [[f"`{code}`", prose(meaning)] for code, meaning in sorted(meanings.items())]
     parts.append(f"## {WITHOUT}\n\n{table(COLUMNS[:2], others)}")
-    return page("Error codes", "model/errors.py and docs/problems", INTRODUCTION, *parts)
+    parts.append(f"## Reasons why a query is refused\n\n{GATE}\n\n{table(COLUMNS[:2], reasons)}")
+    return page("Error codes", "model/errors.py, sql/reasons.py and docs/problems", INTRODUCTION, *parts)
 
 
 def _meanings(kind: type[RefeedError]) -> Iterator[tuple[str, str]]:
