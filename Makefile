@@ -14,10 +14,10 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint docs fmt types bench bench-sql bench-latency fuzz oracle chaos soak years census rooms reference mutants lock clean
+.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint docs fmt types bench bench-sql bench-latency fuzz oracle chaos soak years release-check census rooms reference mutants lock clean
 
 help:  ## Show what there is to run
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(STAMPS)/run  ## Run the main job end to end and print a verdict (ARGS="--messages 5000 --json")
 	@$(BIN)/refeed demo $(ARGS)
@@ -93,6 +93,9 @@ soak: $(STAMPS)/dev  ## Run the whole system under steady load and watch its mem
 
 years: $(STAMPS)/dev  ## Run everything in the background for years by a clock that jumps (YEARS=2)
 	@$(BIN)/python -m tests.years.run --years $(or $(YEARS),2)
+
+release-check: $(STAMPS)/dev  ## Build wheel and sdist, check both, and run the wheel's demo in a bare environment
+	@$(BIN)/python .ci/release.py $(ARGS)
 
 census: $(STAMPS)/dev  ## Count code, tests, commands and HTTP operations beside earlier counts (ARGS="--json")
 	@$(BIN)/python -m tests.guards.census --against tests/guards/before.json $(ARGS)
