@@ -13,11 +13,11 @@ _LOOK_SECONDS: Final = 0.5
 
 
 def agent() -> None:
-    """Run the streams that people launch until Ctrl-C or SIGTERM, which drains them; they stay launched.
+    """Run launched streams until Ctrl-C or SIGTERM drains them. They stay launched.
 
-    It runs REFEED_AGENT_STREAMS of them at most. Several agents share the streams of a job store: another one goes
-    on with a stream whose agent is gone for twenty seconds. A stream's Spark runs on the agent's machine, or where
-    REFEED_SPARK_MASTER says.
+    An agent runs at most REFEED_AGENT_STREAMS streams. Several agents share the streams of a job store. If an
+    agent is gone for twenty seconds, another agent continues its streams. Spark runs on the agent's machine, or
+    on the cluster of REFEED_SPARK_MASTER.
     """
     import structlog
 

@@ -36,19 +36,19 @@ def list_(
     page_size: PageSizeOption = _PAGE_SIZE,
     as_json: JsonOption = False,
 ) -> None:
-    """List the newest actions that wait for a second person, and those that did."""
+    """List the newest actions that wait, or waited, for a second person."""
     print_answer(lambda api: api.list_approvals(state=state, page_size=page_size), _table, as_json=as_json)
 
 
 @app.command("show", epilog=EXIT_CODES)
 def show(approval: IdArgument, as_json: JsonOption = False) -> None:
-    """Show an action: what it would do, who asked for it, and what became of it."""
+    """Show an action: its effect, who requested it, and the decision."""
     print_answer(lambda api: api.read_approval(approval), _lines, as_json=as_json)
 
 
 @app.command("approve", epilog=EXIT_CODES)
 def approve(approval: IdArgument, as_json: JsonOption = False) -> None:
-    """Have an action carried out that somebody else asked for; it needs the action's own scope."""
+    """Approve an action that somebody else requested. You need the action's own scope."""
     print_answer(lambda api: api.decide_approval(approval, "approve"), _lines, as_json=as_json)
 
 
@@ -56,10 +56,10 @@ def approve(approval: IdArgument, as_json: JsonOption = False) -> None:
 def reject(
     approval: IdArgument,
     *,
-    reason: Annotated[str | None, typer.Option(help="Why, for the requester.")] = None,
+    reason: Annotated[str | None, typer.Option(help="The reason, shown to the requester.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Decide that an action is not carried out; who asked for it takes it back so."""
+    """Reject an action. Its requester uses this to withdraw it."""
     print_answer(lambda api: api.decide_approval(approval, "reject", {"reason": reason}), _lines, as_json=as_json)
 
 

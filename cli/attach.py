@@ -29,7 +29,9 @@ def attach(
     label: LabelOption = None,
     exactly_once: Annotated[
         bool,
-        typer.Option("--exactly-once", help="Use exactly-once delivery, which confirms acknowledgements; slower."),
+        typer.Option(
+            "--exactly-once", help="Use exactly-once delivery. It confirms acknowledgements and is slower."
+        ),
     ] = False,
     terraform: Annotated[
         bool, typer.Option("--terraform", help="Attach nothing; print variables for deploy/terraform instead.")
@@ -44,9 +46,10 @@ def attach(
 ) -> None:
     """Back up topics from now on: create a backup subscription for each.
 
-    Its filter leaves out what Refeed itself replays. A running backup stream finds it within seconds; with a
-    local Pub/Sub server missing topics are created. A topic that is attached already is left as it is, and what
-    of its subscription differs is said. To follow a label for ever, set REFEED_BACKUP_LABEL for the stream.
+    The subscription's filter leaves out Refeed's own replays. A running backup stream finds the subscription
+    within seconds. On a local Pub/Sub server, missing topics are created. If a topic is already attached, the
+    command changes nothing and prints how its subscription differs. To attach also every topic that gets a label
+    later, set REFEED_BACKUP_LABEL for the stream.
     """
     found = []
     settings = command_settings()
@@ -112,9 +115,10 @@ def detach(
     yes: YesOption = False,
     as_json: JsonArrayOption = False,
 ) -> None:
-    """Stop backing up topics: delete their backup subscriptions, with all messages that still wait in them.
+    """Stop backing up topics: delete their backup subscriptions, and the pending messages in them.
 
-    Archived messages stay. A stream with REFEED_BACKUP_LABEL attaches a topic that carries it again.
+    Archived messages stay. If a topic carries the label of REFEED_BACKUP_LABEL, the backup stream attaches it
+    again.
     """
     settings = command_settings()
     wanted = _chosen_topics(settings, topics, label)

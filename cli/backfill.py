@@ -107,7 +107,7 @@ def create(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Publish the rows of a query over the archive to a topic again, tagged.
+    """Publish the rows of a query over the archive to a topic, with tags.
 
     docs/recipes.md has queries to copy: an hour, one version, a repaired field, dead letters, one message.
     """
@@ -222,15 +222,15 @@ def retry(
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Continue a backfill that has ended where it stopped, with the same selection."""
+    """Continue an ended backfill where it stopped, with the same selection."""
     body = {"only": only, **({"code": code} if code else {}), **({"rows": row} if row else {})}
     with open_api() as api:
         commands.finish(api, api.backfills.act(backfill_id, "retry", body), watch=watch, as_json=as_json)
 
 
-commands.add_action("approve", "Approve somebody else's backfill that has many rows.", can_watch=True)
+commands.add_action("approve", "Approve a large backfill that somebody else created.", can_watch=True)
 commands.add_action(
-    "revert", "Delete its rows from the target's staging table, unless a merge has already taken them."
+    "revert", "Delete a backfill's rows from the target's staging table, unless a merge already used them."
 )
 commands.add_logs()
 commands.add_events()
@@ -238,7 +238,7 @@ commands.add_events()
 
 @app.command("rates", epilog=EXIT_CODES)
 def rates(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Show what was published in each minute against the limit, with the event time that was reached."""
+    """Show the rate of each minute beside the limit, and the event time that was reached."""
     print_answer(lambda api: api.backfills.read_part(backfill_id, "rates"), _rates_lines, as_json=as_json)
 
 
@@ -267,7 +267,7 @@ def dead_letters(
 ) -> None:
     """List messages that could not be published, with the reasons; --json prints whole messages.
 
-    'refeed backfill retry ID --only failed' sends them again; --code or --row chooses some.
+    'refeed backfill retry ID --only failed' sends them again. --code or --row selects some of them.
     """
     if by not in {None, "reason"}:
         raise InputError(f"--by {by!r} is not reason.")

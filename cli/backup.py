@@ -48,8 +48,8 @@ def backup(context: typer.Context, name: NameOption = None, instance: InstanceOp
 def snapshot(name: NameArgument, as_json: JsonArrayOption = False) -> None:
     """Save the acknowledgement state of every backup subscription, for up to seven days, without an agent.
 
-    A restore delivers again what came later: the way back when an archive was lost or damaged. A backup that an
-    agent runs has 'refeed stream snapshot'.
+    A restore delivers all later messages again. Use it if the archive was lost or damaged. For a backup that an
+    agent runs, use 'refeed stream snapshot'.
     """
     _check_name(name)
     with open_deployment() as deployment:
@@ -78,11 +78,11 @@ def restore(
     yes: YesOption = False,
     as_json: JsonArrayOption = False,
 ) -> None:
-    """Deliver to a backup that does not run again all messages that were not acknowledged at the snapshot.
+    """Deliver all messages again that were not acknowledged at the snapshot. The backup must be stopped.
 
-    Stop the backup, and run this on its machine. At its next start it learns from the archive itself which of the
-    messages that is: they are not archived twice, and those that the archive has lost are archived again. A
-    backup that an agent runs has 'refeed stream rollback'.
+    Stop the backup, and run this on its machine. At its next start the backup reads from the archive which of
+    these messages it has. It archives none of them twice, and archives lost messages again. For a backup that an
+    agent runs, use 'refeed stream rollback'.
     """
     from streams.folder import StreamFolder
     from streams.snapshot import forget_ids

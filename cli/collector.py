@@ -21,9 +21,7 @@ def collector(
     ] = "127.0.0.1",
     topics: Annotated[
         str | None,
-        typer.Option(
-            help="Topics that events may be sent to: names and patterns with *, with commas between them."
-        ),
+        typer.Option(help="Topics that accept events: names and patterns with *, separated by commas."),
     ] = None,
     settings_file: Annotated[
         Path | None, typer.Option("--settings", help="YAML file: keys, public topics, formats, limits.")
@@ -32,11 +30,11 @@ def collector(
         bool | None,
         typer.Option(
             "--allow-unread/--refuse-unread",
-            help="Take events for topics that nothing subscribes to; Pub/Sub keeps them for nobody.",
+            help="Accept events for topics without a subscription. Pub/Sub keeps these events for nobody.",
         ),
     ] = None,
 ) -> None:
-    """Take events with POST /TOPIC until Ctrl-C; each is answered once Pub/Sub has it."""
+    """Accept events with POST /TOPIC until Ctrl-C, and answer each after Pub/Sub has it."""
     from collector.server import serve
 
     settings = service_settings()

@@ -14,7 +14,7 @@ _PENDING: Final = "-"
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Compactions, which schedules create; 'refeed lake compact' compacts one table here and now.",
+    help="Watch and steer compactions, which schedules create. 'refeed lake compact' compacts one table directly.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
@@ -49,7 +49,7 @@ _commands.add_list(
 )
 _commands.add_show("Show one compaction, table by table.")
 _commands.add_watch()
-_commands.add_action("cancel", "Cancel a compaction; what is compacted stays so, and no row changes.")
+_commands.add_action("cancel", "Cancel a compaction. Compacted tables stay compacted, and no row changes.")
 _commands.add_action(
     "retry", "Continue a failed or cancelled compaction with the tables that are not compacted.", can_watch=True
 )

@@ -38,7 +38,7 @@ IdOption = Annotated[
 
 PathOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATH", help="Only those at this place of the message; may be repeated."),
+    typer.Option(metavar="PATH", help="Only those with a fault at this path of the message; may be repeated."),
 ]
 
 

@@ -67,10 +67,11 @@ def doctor(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="With --live: do not ask first.")] = False,
 ) -> None:
-    """Look at Java, home, disk, Pub/Sub, streams, API and ports; exit 1 when something is missing.
+    """Check Java, home, disk, Pub/Sub, streams, API and ports; exit with 1 if something is missing.
 
-    With --live it makes a scratch dataset and a scratch topic instead, asks BigQuery, Pub/Sub and Dataproc, prints
-    a table to paste into an issue, and takes all of it away again. It prints the cost first.
+    With --live it tests a real Google Cloud project instead. It prints the cost first. Then it creates a scratch
+    dataset and a scratch topic, calls BigQuery, Pub/Sub and Dataproc, prints a table to paste into an issue, and
+    deletes everything that it created.
     """
     if live:
         from cli.live import examine_live

@@ -15,20 +15,21 @@ from model.settings import Settings, read_settings
 
 
 def init(
-    project: Annotated[str | None, typer.Option(help="Google Cloud project; else REFEED_PROJECT.")] = None,
+    project: Annotated[str | None, typer.Option(help="Google Cloud project. Default: REFEED_PROJECT.")] = None,
     dataset: Annotated[
-        str | None, typer.Option(help="Dataset of the archive; else that of REFEED_ARCHIVE_TABLE.")
+        str | None, typer.Option(help="Dataset of the archive. Default: the dataset in REFEED_ARCHIVE_TABLE.")
     ] = None,
     location: Annotated[
-        str | None, typer.Option(help="The dataset's location; else REFEED_BIGQUERY_LOCATION.")
+        str | None, typer.Option(help="Location of the dataset. Default: REFEED_BIGQUERY_LOCATION.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would change.")] = False,
     as_json: JsonObjectOption = False,
 ) -> None:
     """Create the archive and its other tables in the warehouse of REFEED_WAREHOUSE.
 
-    What exists is compared: new columns, descriptions, labels, clustering, expiration and keys are changed in
-    place; a difference that can't be is shown, and then nothing is changed at all. Running it again is fine.
+    Existing tables are compared. New columns, descriptions, labels, clustering, expiration and keys are changed
+    in place. If a difference can't be changed in place, the command prints it and changes nothing. You can run
+    it again at any time.
     """
     settings = _choose(command_settings(), project, dataset, location)
     warehouse = open_deployment(settings).warehouse

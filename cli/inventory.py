@@ -39,10 +39,10 @@ def topic(
     end: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show when a topic's messages came in, by minute, hour or day of their ingestion, with gaps marked.
+    """Show how many messages of a topic were ingested in each minute, hour or day, and mark gaps.
 
     Without --from it shows the last hour by minute, the last day by hour, or the last 30 days by day. --json
-    is the histogram with its empty steps.
+    prints the histogram, empty steps included.
     """
     parse_resource_id(name)
     window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from app.deployment import Deployment
 
 _UNWRITABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
-HOME_HELP: Final = "Folder of all state; REFEED_HOME, else ~/.refeed."
+HOME_HELP: Final = "Folder for all state. Default: REFEED_HOME, else ~/.refeed."
 
 
 def use_home(home: Path | None) -> None:

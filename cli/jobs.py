@@ -121,7 +121,7 @@ class JobCommands:
                 found = self.calls(api).read_part(job_id, "events", after=str(after))
             print_found(found, _event_lines, as_json=as_json)
 
-        self._add("events", "Show its history: each change with its author and reason.", events)
+        self._add("events", "Show the history: each change with its author and reason.", events)
 
     def add_logs(self) -> None:
         """Add ``logs``."""
@@ -135,7 +135,7 @@ class JobCommands:
             with open_api() as api:
                 print_log(self.calls(api).read_log(job_id, tail_bytes=tail, follow=follow), as_json=as_json)
 
-        self._add("logs", "Show the driver's log; with --json as a list of lines.", logs)
+        self._add("logs", "Show the driver's log; --json prints a list of lines.", logs)
 
     @property
     def _id(self) -> Any:

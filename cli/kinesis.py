@@ -20,7 +20,8 @@ app = typer.Typer(cls=HomeGroup, no_args_is_help=True, help="Publish the records
 def run(name: NameOption = None, instance: InstanceOption = None, **given: Any) -> None:
     """Publish the records of one Kinesis stream until Ctrl-C or SIGTERM, which drains it.
 
-    Each option is a setting too: --stream is REFEED_KINESIS_STREAM. It goes on where it was when it ended.
+    Each option is a setting too: --stream is REFEED_KINESIS_STREAM. The command continues where its last run
+    ended.
     """
     from app.streams import run_kinesis
 

@@ -28,9 +28,9 @@ TableOption = Annotated[
 
 @app.command("compact")
 def compact(table: TableOption = None, as_json: JsonObjectOption = False) -> None:
-    """Merge small files into large ones; a running backup and running queries go on.
+    """Merge small files into large ones. A running backup and running queries continue.
 
-    The streams do this by themselves when small files pile up.
+    Streams do this by themselves when small files pile up.
     """
     removed = _open(table).compact()
     said = f"{removed} files fewer; 'refeed lake vacuum' frees their space later"
@@ -42,7 +42,9 @@ def vacuum(
     keep_hours: Annotated[
         int,
         typer.Option(
-            min=2, help="Keep files that any snapshot of the last N hours names; of reporting, 24 at least."
+            min=2,
+            help="Keep files that any snapshot of the last N hours names. Reporting tables keep at "
+            "least 24 hours.",
         ),
     ] = 24,
     dry_run: Annotated[
@@ -55,7 +57,7 @@ def vacuum(
 ) -> None:
     """Delete files that no snapshot of the last hours names.
 
-    Of every table: the archive, and the staging and reporting tables of the registry's sources.
+    It covers the archive, and the staging and reporting tables of the registry's sources.
     """
     opened = _open_all() if table is None else [(table, _open(table))]
     paths = {name: upkeep.vacuum(keep_hours=keep_hours, dry_run=dry_run) for name, upkeep in opened}
@@ -95,9 +97,10 @@ def count(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count nothing; print what would be read.")] = False,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Count files that an earlier Refeed wrote, for 'refeed volumes'; each is read once, and none is changed.
+    """Count messages in files of earlier releases, for 'refeed volumes'.
 
-    Files of this Refeed say themselves what they hold. A running backup goes on.
+    Each file is read once and none is changed. Files of this release already contain their counts. A running
+    backup continues.
     """
     found = _open(None)
     files, size = found.uncounted()

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 CHECK_CODES: Final = "Exit codes: 0 done; 1 'check' found faults; 2 wrong usage; 130 interrupted."
 EXIT_CODES: Final = (
-    "Exit codes: 0 done; 1 a file has faults, or a plan is another one; 2 wrong usage; 3 the API does not answer; "
-    "4 the API refused; 130 interrupted."
+    "Exit codes: 0 done; 1 a file has faults, or the plan has another hash; 2 wrong usage; 3 the API does not "
+    "answer; 4 the API refused; 130 interrupted."
 )
 _SUFFIXES: Final = (".yaml", ".yml")
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Check manifests, print the schema that editors check them by, and list what was applied.",
+    help="Check manifests, print their JSON Schema for editors, and list applied manifests.",
     epilog=CHECK_CODES,
     no_args_is_help=True,
 )
@@ -41,7 +41,7 @@ FilesOption = Annotated[
     ),
 ]
 PlanOption = Annotated[
-    str | None, typer.Option("--plan", metavar="HASH", help="Do what this plan stands for, or nothing.")
+    str | None, typer.Option("--plan", metavar="HASH", help="Do nothing unless the plan still has this hash.")
 ]
 
 
@@ -66,10 +66,10 @@ def schema() -> None:
 def check(
     paths: Annotated[list[Path], typer.Argument(help="Files, or folders of .yaml and .yml.", show_default=False)],
 ) -> None:
-    """Name every fault of manifests with its line and column; nothing is applied.
+    """Print every fault of manifests with its line and column, and apply nothing.
 
-    Queries are judged as this machine's settings have it, without the service: the archive's name,
-    REFEED_QUERY_TABLES and the widest window.
+    Queries are checked with the settings of this machine, without the service: the archive's name,
+    REFEED_QUERY_TABLES and the widest allowed window.
     """
     for file in _read_files(paths, _gate()):
         out.print(f"{file.path}: good")
@@ -77,14 +77,14 @@ def check(
 
 @app.command("list", epilog=LIST_CODES)
 def list_(as_json: JsonOption = False) -> None:
-    """List what was applied and by whom, and the uploaded files that are not, each with its fault."""
+    """List applied manifests with their authors, and uploaded files that are not applied with their faults."""
     print_answer(lambda api: api.list_manifests(), _list_lines, as_json=as_json)
 
 
 def plan(files: FilesOption, as_json: JsonOption = False) -> None:
-    """Show what applying manifests would change; nothing is changed.
+    """Show what 'refeed apply' would change, and change nothing.
 
-    The hash at the end stands for exactly this: 'refeed apply -f FILE --plan HASH'.
+    The last line is the hash of this plan. 'refeed apply -f FILE --plan HASH' applies exactly this plan.
     """
     read = _read_files(files)
     with open_api() as api:
@@ -93,7 +93,7 @@ def plan(files: FilesOption, as_json: JsonOption = False) -> None:
 
 
 def apply(files: FilesOption, plan: PlanOption = None, as_json: JsonOption = False) -> None:
-    """Apply manifests: create or change schedules, begin rollouts; the same content again changes nothing."""
+    """Apply manifests: create or change schedules, begin rollouts. The same content again changes nothing."""
     read = _read_files(files)
     with open_api() as api:
         plans = [api.plan_manifest(file.name, file.content) for file in read]
@@ -110,7 +110,7 @@ def delete(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove what manifests describe; what runs ends by itself, and of a rollout nothing that runs changes."""
+    """Remove manifests. Running jobs finish, and streams that a rollout changed stay as they are."""
     read = _read_files(files)
     with open_api() as api:
         plans = [api.plan_manifest(file.name, None) for file in read]

@@ -28,8 +28,8 @@ _COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Merge staging into reporting: here and now without a command, or as a job of the service at "
-    "REFEED_API_URL.",
+    help="Merge staging into reporting: without a command in this process, else as a job of the API "
+    "at REFEED_API_URL.",
     epilog=EXIT_CODES,
     invoke_without_command=True,
 )
@@ -73,7 +73,7 @@ def merge(
     context: typer.Context,
     *,
     source: Annotated[
-        list[str] | None, typer.Option(help="A source of the registry; again for another one. Default: all.")
+        list[str] | None, typer.Option(help="A source of the registry; may be repeated. Default: all.")
     ] = None,
     as_json: JsonArrayOption = False,
     **given: Any,
@@ -125,7 +125,7 @@ def create(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Have the service merge: a job that outlives this terminal and is restarted when it dies."""
+    """Start a merge as a job of the service. It outlives this terminal and is restarted if it dies."""
     request = read_given(MergeCreate, given)
     with open_api() as api:
         made = api.merges.create(request, idempotency_key=idempotency_key or str(uuid4()))
@@ -145,12 +145,12 @@ _commands.add_show("Show one merge, source by source.")
 @app.command("audits", epilog=EXIT_CODES)
 def audits(
     source: Annotated[
-        str | None, typer.Argument(help="This source alone; all without it.", show_default=False)
+        str | None, typer.Argument(help="Only this source. Default: all.", show_default=False)
     ] = None,
     since: CreatedSinceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what each merge found, source by source: keys, rows and audits; without --since of 14 days."""
+    """Show keys, rows and audits of each merge, source by source. Default: of the last 14 days."""
     begin = parse_moment(since, "--since")
     print_answer(lambda api: api.list_merge_audits(source, begin), _audit_lines, as_json=as_json)
 

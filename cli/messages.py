@@ -37,17 +37,18 @@ def messages(
     text: Annotated[
         str | None, typer.Option("--text", metavar="TEXT", help="Only messages with this text in their payload.")
     ] = None,
-    full: Annotated[bool, typer.Option("--full", help="Whole payloads and every attribute.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Print whole payloads and every attribute.")] = False,
     limit: Annotated[int, typer.Option(min=1, max=_MAX_LIMIT, help="The most messages to show.")] = _DEFAULT_LIMIT,
     page_token: PageTokenOption = None,
     max_bytes_billed: Annotated[
-        int | None, typer.Option(min=1, help="With BigQuery, the bytes that the query may read. Default: 10 GB.")
+        int | None,
+        typer.Option(min=1, help="With BigQuery, the most bytes that the query may read. Default: 10 GB."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Show archived messages of a topic that came in during the last hour, or from --from to --to, newest first.
 
-    It needs the scope messages.read where there are keys. --json is the API's page.
+    If the API has keys, yours needs the scope messages.read. --json prints the API's page.
     """
     wanted = {
         "from": parse_moment(start, "--from"),

@@ -26,7 +26,7 @@ def run(
 ) -> None:
     """Run the stream of one group of sources until Ctrl-C or SIGTERM, which drains it.
 
-    The registry is followed meanwhile: a new source or a new schema needs no restart.
+    The stream follows the registry: a new source or a new schema needs no restart.
     """
     from app.streams import run_pipeline
 
@@ -37,13 +37,15 @@ def run(
 
 @app.command("shadow", hidden=True)
 def shadow(
-    name: Annotated[str, typer.Option(help="The stream that is compared with.")],
-    instance: Annotated[str, typer.Option(help="The id of the shadow, whose folder it reports in.")],
-    mapping: Annotated[list[str] | None, typer.Option(metavar="OLD=NEW", help="As of 'pipeline run'.")] = None,
+    name: Annotated[str, typer.Option(help="The stream to compare with.")],
+    instance: Annotated[
+        str, typer.Option(help="The id of the shadow. It writes its report to the folder of this id.")
+    ],
+    mapping: Annotated[list[str] | None, typer.Option(metavar="OLD=NEW", help="As in 'pipeline run'.")] = None,
     may_differ: Annotated[list[str] | None, typer.Option(help="A column that is meant to change.")] = None,
-    hours: Annotated[float, typer.Option(min=0, help="How much of the archive comes first.")] = 1.0,
+    hours: Annotated[float, typer.Option(min=0, help="Hours of the archive to compare first.")] = 1.0,
 ) -> None:
-    """Compare what this release makes of archived messages with what the running one has staged."""
+    """Compare the rows that this release makes of archived messages with those that the running release staged."""
     from app.streams import run_shadow
 
     settings = service_settings()

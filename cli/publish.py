@@ -21,7 +21,7 @@ _BATCH_MESSAGES: Final = 1000
 def publish(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="ndjson, may be gzipped; - is stdin.", show_default=False),
+        typer.Argument(metavar="FILE", help="An ndjson file, gzipped or not; - for stdin.", show_default=False),
     ],
     topic: Annotated[
         str | None, typer.Option(help="Publish all messages to this topic, instead of the lines' topics.")
@@ -30,8 +30,8 @@ def publish(
 ) -> None:
     """Publish the messages of FILE, one JSON object a line.
 
-    A line is {"topic", "attributes", "data" or "data_base64", "ordering_key"}. With a local Pub/Sub server
-    missing topics are created. A bad line ends the command; the lines before it are published.
+    A line is {"topic", "attributes", "data" or "data_base64", "ordering_key"}. On a local Pub/Sub server,
+    missing topics are created. A faulty line ends the command. The lines before it are published.
     """
     if topic is not None:
         parse_resource_id(topic)

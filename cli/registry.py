@@ -36,7 +36,7 @@ FilesArgument = Annotated[
 def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
     """Check the registry, with FILES added; every fault is printed with its place.
 
-    A note names what is no fault, and what merges of the source will end with, or may.
+    A note is not a fault. It names an error that merges of the source will end with, or may end with.
     """
     from pipeline.findings import find_doubtful
 

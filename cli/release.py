@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=HomeGroup,
     no_args_is_help=True,
-    help="Install versions of Refeed side by side in this home, for streams that are of one of them.",
+    help="Install releases of Refeed side by side in this home. Each stream can run one of them.",
 )
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A release's name.", show_default=False)]
@@ -25,7 +25,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A release's n
 def add(
     wheel: Annotated[
         Path,
-        typer.Argument(metavar="WHEEL", help="A wheel of Refeed, which carries its lock.", show_default=False),
+        typer.Argument(metavar="WHEEL", help="A wheel of Refeed. It contains its lock.", show_default=False),
     ],
     *,
     name: Annotated[
@@ -33,10 +33,10 @@ def add(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Install a wheel as a release, with the packages of its lock; the code in it is run.
+    """Install a wheel as a release, with the packages of its lock. This runs the wheel's code.
 
-    Packages that are installed here are used. Others are downloaded, checked against the lock's hashes, into an
-    environment that all releases with the same lock share.
+    Packages that are installed here are used again. Others are downloaded and checked against the lock's hashes.
+    All releases with the same lock share one environment.
     """
     if not as_json:
         err.print(f"installing {wheel.name} ...")
@@ -61,7 +61,7 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command("remove")
 def remove(name: NameArgument) -> None:
-    """Remove a release that no stream is of."""
+    """Remove a release that no stream uses."""
     with open_deployment() as deployment:
         records = deployment.store.list_streams()
         used_by = [record.name for record in records if record.is_living and record.release == name]
@@ -75,7 +75,7 @@ def remove(name: NameArgument) -> None:
 
 @app.command("formats")
 def formats(as_json: JsonOption = False) -> None:
-    """Print the formats that the release which runs here reads and writes; an update is checked with them."""
+    """Print the formats that this release reads and writes. The check of an update compares them."""
     from rollout.formats import own_formats
 
     found = own_formats()

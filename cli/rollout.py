@@ -25,7 +25,9 @@ app = typer.Typer(
 IdArgument = Annotated[
     str,
     typer.Argument(
-        metavar="ID", help="The rollout's id, or its manifest's name for the newest.", show_default=False
+        metavar="ID",
+        help="The id of a rollout, or the name of its manifest for the newest rollout.",
+        show_default=False,
     ),
 ]
 
@@ -44,16 +46,16 @@ def show(rollout: IdArgument, as_json: JsonOption = False) -> None:
 
 @app.command("reverse", epilog=EXIT_CODES)
 def reverse(rollout: IdArgument, as_json: JsonOption = False) -> None:
-    """Begin the same rollout with from and to exchanged; its manifest stays as it is.
+    """Begin the same rollout with 'from' and 'to' exchanged. Its manifest does not change.
 
-    To a release that was STABLE before nothing is compared and nothing validated.
+    If the target release was STABLE before, nothing is compared and nothing is validated.
     """
     print_answer(lambda api: api.act_on_rollout(_id_of(api, rollout), "reverse"), _lines, as_json=as_json)
 
 
 @app.command("cancel", epilog=EXIT_CODES)
 def cancel(rollout: IdArgument, as_json: JsonOption = False) -> None:
-    """Have a rollout that has not ended taken back; one that has changed nothing yet ends."""
+    """Take back a rollout that has not ended. If it has changed nothing yet, it just ends."""
     print_answer(lambda api: api.act_on_rollout(_id_of(api, rollout), "cancel"), _lines, as_json=as_json)
 
 

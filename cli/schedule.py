@@ -13,7 +13,8 @@ from cli.terminal import render_table
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="List, show, pause and resume schedules; 'refeed apply' makes them (through the API at REFEED_API_URL).",
+    help="List, show, pause and resume schedules. 'refeed apply' creates them (through the API at "
+    "REFEED_API_URL).",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
@@ -23,7 +24,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule'
 
 @app.command("list", epilog=EXIT_CODES)
 def list_(as_json: JsonOption = False) -> None:
-    """List all schedules, each with its next slot and how its last run went."""
+    """List all schedules, each with its next slot and the result of its last run."""
     print_answer(lambda api: api.list_schedules(), _table, as_json=as_json)
 
 
@@ -35,13 +36,13 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
 
 @app.command("pause", epilog=EXIT_CODES)
 def pause(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Let no slot be due until it is resumed; what runs goes on."""
+    """Pause a schedule: no slot is due until you resume it. Running jobs continue."""
     print_answer(lambda api: api.act_on_schedule(name, "pause"), _lines, as_json=as_json)
 
 
 @app.command("resume", epilog=EXIT_CODES)
 def resume(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Let slots be due from now on; those of the pause are not made up for."""
+    """Resume a schedule from now on. Slots of the pause are not made up for."""
     print_answer(lambda api: api.act_on_schedule(name, "resume"), _lines, as_json=as_json)
 
 

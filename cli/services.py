@@ -15,7 +15,8 @@ from model.settings import Settings
 # What an agent passes to the streams that it starts.
 NameOption = Annotated[str | None, typer.Option("--name", hidden=True, help="Name of the stream and its folder.")]
 InstanceOption = Annotated[
-    str | None, typer.Option("--instance", hidden=True, help="Id of this start, whose control file gives orders.")
+    str | None,
+    typer.Option("--instance", hidden=True, help="Id of this start. Orders come through its control file."),
 ]
 
 
@@ -29,7 +30,8 @@ def pubsub(
         int | None, typer.Option(min=0, max=65535, help="Port where GET / answers Ok, for health checks.")
     ] = None,
     fsync: Annotated[
-        bool, typer.Option("--fsync", help="Answer a publish only after its bytes are on the disk; slower.")
+        bool,
+        typer.Option("--fsync", help="Answer a publish only after its bytes are on the disk. This is slower."),
     ] = False,
 ) -> None:
     """Run the local Pub/Sub server until Ctrl-C; point clients at it with PUBSUB_EMULATOR_HOST."""
@@ -50,7 +52,7 @@ def api(
     ] = False,
     is_open: Annotated[
         bool,
-        typer.Option("--open", help="Without a key or an issuer, answer every program on this machine."),
+        typer.Option("--open", help="If there is no key and no issuer, answer every program on this machine."),
     ] = False,
 ) -> None:
     """Run the HTTP API until Ctrl-C; /docs describes it. It needs a key, an issuer, or --open."""

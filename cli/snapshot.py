@@ -14,7 +14,7 @@ from cli.options import JsonOption, YesOption
 from cli.terminal import ExitCode, confirm, err, print_found, render_table
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 done, and with --wait the snapshot is whole or the stream is back; 1 with --wait: it is not, "
+    "Exit codes: 0 done, and with --wait the snapshot or the rollback is complete; 1 with --wait: it is not, "
     "or needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
 )
 _WAIT_SECONDS: Final = 600.0
@@ -48,7 +48,7 @@ def create(
 ) -> None:
     """Make a snapshot of a stream between two commits: its state, and its source for up to seven days.
 
-    A rollback puts the stream back to it: 'refeed stream rollback NAME ID'.
+    'refeed stream rollback NAME ID' returns the stream to the snapshot.
     """
     with open_api() as api:
         key = idempotency_key or str(uuid4())
@@ -66,16 +66,20 @@ def rollback(
     *,
     discard_staged: Annotated[
         bool,
-        typer.Option("--discard-staged", help="Delete the rows that it staged since; they are staged again."),
+        typer.Option(
+            "--discard-staged",
+            help="Delete the rows that the stream staged since the snapshot, and stage their messages again.",
+        ),
     ] = False,
     yes: YesOption = False,
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Drain a stream, put it back to a snapshot, its subscriptions too, and start it again.
+    """Drain a stream, return it and its subscriptions to a snapshot, and start it again.
 
-    Messages since the snapshot come again. Those that the stream's tables have are not written twice; with
-    --discard-staged a pipeline's tables lose them first, so that this release stages them again.
+    Messages since the snapshot are delivered again. Messages that are in the stream's tables already are not
+    written twice. With --discard-staged, a pipeline first deletes their rows, and then stages the messages
+    again.
     """
     with open_api() as api:
         found = api.read_snapshot(snapshot)

@@ -20,7 +20,7 @@ def master(
     host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the master.")] = 7077,
 ) -> None:
-    """Run the master; streams and jobs then take REFEED_SPARK_MASTER=spark://HOST:PORT."""
+    """Run the master. To use it, set REFEED_SPARK_MASTER=spark://HOST:PORT for streams and jobs."""
     _become("org.apache.spark.deploy.master.Master", host, "--port", str(port))
 
 
@@ -28,10 +28,10 @@ def master(
 def worker(
     url: Annotated[str, typer.Argument(metavar="spark://HOST:PORT", help="The master.", show_default=False)],
     host: HostOption = "127.0.0.1",
-    cores: Annotated[int, typer.Option(min=1, help="Tasks at once.")] = 1,
+    cores: Annotated[int, typer.Option(min=1, help="Tasks that run at the same time.")] = 1,
     memory: Annotated[str, typer.Option(help="Memory for executors, such as 2g.")] = "2g",
 ) -> None:
-    """Run a worker of the master; its executors need this Python at the same path as the driver's."""
+    """Run a worker of the master. Its executors need this Python at the same path as the driver."""
     folder = command_settings().home / "spark-worker"
     _become(
         "org.apache.spark.deploy.worker.Worker",

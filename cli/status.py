@@ -42,10 +42,11 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
 
 
 def status(as_json: JsonOption = False) -> None:
-    """Show everything that runs: streams and jobs, what waits for a person, and what is wrong.
+    """Show streams and jobs, decisions that wait for a person, and problems.
 
-    Problems are a stream that does not report, fails, has an alert or is five minutes behind, a backup that does
-    not run while topics are attached, and a job of the last seven days that failed or did not land whole.
+    A problem is a stream that does not report, fails, has an alert or is five minutes behind. It is also a
+    problem if topics are attached and no backup runs, or if a job of the last seven days failed or has missing
+    messages.
     """
     with open_api() as api:
         found = api.read_status()
@@ -54,7 +55,7 @@ def status(as_json: JsonOption = False) -> None:
 
 
 def inbox(as_json: JsonOption = False) -> None:
-    """Show what waits for a person: canaries, approvals, pauses, failures, backfills that did not land whole."""
+    """Show what needs a person: canaries, approvals, pauses, failures, and backfills with missing messages."""
     print_answer(
         lambda api: api.read_inbox(),
         lambda found: _inbox_lines(found["items"]) if found["items"] else ["Nothing waits for anybody."],
@@ -64,12 +65,16 @@ def inbox(as_json: JsonOption = False) -> None:
 
 def changes(
     since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="From this time on, or an age such as 2h; a day.")
+        str | None,
+        typer.Option(
+            metavar="WHEN",
+            help="Only changes since this time: RFC 3339, a day, or an age such as 2h. Default: one day.",
+        ),
     ] = None,
     page_size: PageSizeOption = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what changed, newest first: jobs, streams, manifests and, for an administrator's key, keys."""
+    """Show changes of jobs, streams and manifests, newest first; with an administrator's key also of keys."""
     begin = parse_moment(since, "--since")
     print_answer(lambda api: api.list_changes(begin, page_size=page_size), _change_lines, as_json=as_json)
 

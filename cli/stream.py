@@ -83,9 +83,9 @@ def launch(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Launch a stream under a name of its own, or one that was drained or cancelled again.
+    """Launch a stream under a new name, or launch a drained or cancelled stream again.
 
-    An agent ('refeed up' has one) starts it, and starts it again when it dies.
+    An agent starts the stream and restarts it if it dies. 'refeed up' includes an agent.
     """
     options = read_given(_Launch, given)
     request = {
@@ -105,7 +105,7 @@ def launch(
 
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show a stream that was launched: what is wanted of it, who runs it, and how it last reported."""
+    """Show a launched stream: its wanted state, the agent that runs it, and its last report."""
     print_answer(lambda api: api.read_stream(name), _lines, as_json=as_json)
 
 
@@ -119,13 +119,13 @@ def drain(
             min=0,
             max=MAX_DRAIN_TIMEOUT_SECONDS,
             metavar="SECONDS",
-            help="After this it ends with what is not committed unacknowledged.",
+            help="After this time the stream ends. Messages that are not committed by then stay unacknowledged.",
         ),
     ] = DRAIN_TIMEOUT_SECONDS,
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a stream commit and acknowledge what it has in hand, and end; it stays so over restarts."""
+    """Drain a stream: it commits and acknowledges the messages it holds, ends, and is not started again."""
     with open_api() as api:
         found = api.act_on_stream(name, "drain", {"timeout_seconds": timeout})
         end_if_held(found, waits=wait, as_json=as_json)
@@ -134,7 +134,7 @@ def drain(
 
 @app.command("cancel", epilog=EXIT_CODES)
 def cancel(name: NameArgument, *, wait: WaitOption = False, as_json: JsonOption = False) -> None:
-    """Let a stream end at once; what it has in hand comes again to the next one. It stays so over restarts."""
+    """End a stream at once. It is not started again. The messages it holds are delivered again to the next one."""
     with open_api() as api:
         found = api.act_on_stream(name, "cancel")
         end_if_held(found, waits=wait, as_json=as_json)
@@ -144,7 +144,7 @@ def cancel(name: NameArgument, *, wait: WaitOption = False, as_json: JsonOption 
 @app.command("change", epilog=EXIT_CODES)
 @takes_fields(_Options, _CHANGEABLE)
 def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> None:
-    """Change bounds and pace of a stream while it runs; its next batch has them."""
+    """Change limits and pace of a running stream, from its next batch on."""
     options = read_given(_Options, given)
     if not options:
         raise InputError(
@@ -168,15 +168,15 @@ def check(
     mapping: Annotated[
         list[str] | None,
         typer.Option(
-            "--map", metavar="OLD=NEW", help="A source's new name, or none if it is to end; may be repeated."
+            "--map", metavar="OLD=NEW", help="The new name of a source, or none to end it; may be repeated."
         ),
     ] = None,
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Check an update before it is asked for: every reason against it, and whether there is a way back.
+    """Check an update without starting it: every reason against it, and whether it can be taken back.
 
-    Nothing is touched.
+    Nothing is changed.
     """
     pairs = parse_mapping(mapping, "--map")
     wanted = {"release": release, "options": read_given(_Options, given), "mapping": pairs}
@@ -211,13 +211,13 @@ def parse_mapping(texts: Sequence[str] | None, flag: str) -> dict[str, str | Non
 
 @app.command("events", epilog=EXIT_CODES)
 def events(name: NameArgument, after: AfterOption = 0, as_json: JsonOption = False) -> None:
-    """List what happened to a stream, who did it and why, over all its generations."""
+    """List the events of a stream over all its generations, each with its author and reason."""
     print_answer(lambda api: api.list_stream_events(name, after=after), _event_lines, as_json=as_json)
 
 
 @app.command("logs", epilog=EXIT_CODES)
 def logs(name: NameArgument, *, tail: TailOption = DEFAULT_TAIL_BYTES, as_json: JsonOption = False) -> None:
-    """Show the end of a stream's log, or which machine has it; with --json as a list of lines."""
+    """Show the end of a stream's log, or the machine that has it; --json prints a list of lines."""
     with open_api() as api:
         print_log([api.read_stream_log(name, tail_bytes=tail)], as_json=as_json)
 
@@ -226,11 +226,12 @@ def logs(name: NameArgument, *, tail: TailOption = DEFAULT_TAIL_BYTES, as_json: 
 def history(
     name: NameArgument,
     over: Annotated[
-        Literal["hour", "day"], typer.Option(help="The last hour by minutes, or the last day by ten minutes.")
+        Literal["hour", "day"],
+        typer.Option(help="The last hour in steps of a minute, or the last day in steps of ten minutes."),
     ] = "hour",
     as_json: JsonOption = False,
 ) -> None:
-    """Show a stream's state, rate, lag and backlog as they were; a step that nobody recorded is unknown."""
+    """Show a stream's past state, rate, lag and backlog. A step without a record is unknown."""
     print_answer(lambda api: api.list_stream_histories(over, name), _history_lines, as_json=as_json)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Launch what was written down once, by its name (through the API at REFEED_API_URL).",
+    help="Launch streams and jobs from templates, by name (through the API at REFEED_API_URL).",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
@@ -34,7 +34,7 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show one template: its parameters, and the request that they go into."""
+    """Show one template: its parameters, and the request that uses them."""
     print_answer(lambda api: api.read_template(name), _lines, as_json=as_json)
 
 
@@ -51,7 +51,7 @@ def launch(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Launch a template with these parameters; the commands of its kind watch what it made."""
+    """Launch a template with these parameters. To watch the result, use the commands of its kind."""
     given = parse_pairs(param, "--param", "NAME=VALUE, such as topic=orders") or {}
 
     def launch_it(api: "RefeedApi") -> dict[str, Any]:

@@ -42,16 +42,21 @@ def up(
     pubsub_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the Pub/Sub server.")] = 8085,
     collector_port: Annotated[
         int | None,
-        typer.Option(min=1, max=65535, help="Port of a collector for REFEED_COLLECTOR_TOPICS; without it, none."),
+        typer.Option(
+            min=1,
+            max=65535,
+            help="Run a collector for REFEED_COLLECTOR_TOPICS on this port. Default: no collector.",
+        ),
     ] = None,
 ) -> None:
     """Run the Pub/Sub server, the backup stream, the API and the pipeline on 127.0.0.1 until Ctrl-C drains them.
 
-    A terminal that is closed drains them too, unless 'nohup' started it.
-    Each group of sources in the registry (REFEED_REGISTRY) has a stream; the API merges staging every night. A
-    process that dies is started again; one that keeps dying ends everything, with its log's last lines, unless
-    it is one of the pipeline's streams, which are tried again every minute. A stream that was drained or cancelled
-    ('refeed stream drain backup') stays so.
+    Closing the terminal drains them too, unless you started the command with 'nohup'. Each group of sources in
+    the registry (REFEED_REGISTRY) gets a pipeline stream. The API merges staging every night.
+
+    A process that dies is started again. If it keeps dying, the command ends and prints the last lines of its
+    log. A pipeline stream that keeps dying is tried again every minute instead. A stream that was drained or
+    cancelled, such as with 'refeed stream drain backup', is not started again.
     """
     from app.deployment import Deployment
 

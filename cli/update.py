@@ -46,13 +46,13 @@ def update(
         typer.Option(
             "--set",
             metavar="OPTION=VALUE",
-            help="Another option, such as slots=8, or slots= for the deployment's setting; may be repeated.",
+            help="Set an option, such as slots=8; slots= returns it to the deployment's setting. May be repeated.",
         ),
     ] = None,
     mapping: Annotated[
         list[str] | None,
         typer.Option(
-            "--mapping", metavar="OLD=NEW", help="A source's new name, or none if it is to end; may be repeated."
+            "--mapping", metavar="OLD=NEW", help="The new name of a source, or none to end it; may be repeated."
         ),
     ] = None,
     validate_seconds: Annotated[
@@ -62,22 +62,25 @@ def update(
         ),
     ] = VALIDATE_SECONDS,
     min_messages: Annotated[
-        int, typer.Option(min=0, help="With fewer messages in that time a person decides.")
+        int, typer.Option(min=0, help="With fewer messages in that time, a person must decide.")
     ] = MIN_MESSAGES,
     shadow: Annotated[
-        bool, typer.Option("--shadow", help="First compare the rows that a pipeline's new release would make.")
+        bool,
+        typer.Option(
+            "--shadow",
+            help="First compare the rows that a pipeline's new release would stage with those of the "
+            "running release.",
+        ),
     ] = False,
     may_differ: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="A column that is meant to change; may be repeated; with --shadow."),
+        typer.Option(metavar="COLUMN", help="With --shadow: a column that is meant to change; may be repeated."),
     ] = None,
     reason: Annotated[str | None, typer.Option(help="The reason, for the history.")] = None,
     approve: Annotated[
-        bool, typer.Option("--approve", help="Make the stream's update that is under way STABLE.")
+        bool, typer.Option("--approve", help="Accept the stream's current update: it becomes STABLE.")
     ] = False,
-    roll_back: Annotated[
-        bool, typer.Option("--roll-back", help="Take the stream's update that is under way back.")
-    ] = False,
+    roll_back: Annotated[bool, typer.Option("--roll-back", help="Take back the stream's current update.")] = False,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key make one update.")
     ] = None,
@@ -86,9 +89,9 @@ def update(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a running stream go on as another release: checked, handed over between two commits, and watched.
+    """Update a running stream to another release: check it, hand over between two commits, and watch it.
 
-    A new release that fails is taken back by itself. 'refeed stream check' says what the check would say.
+    If the new release fails, the update is taken back by itself. 'refeed stream check' runs the check alone.
     """
     if approve and roll_back:
         raise InputError("--approve and --roll-back exclude each other.")

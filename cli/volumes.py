@@ -17,7 +17,7 @@ _MOST_POINTS: Final = 28
 _MOST_GAPS: Final = 20
 
 TopicsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Topics' ids. Default: all.", show_default=False)
+    list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Ids of topics. Default: all.", show_default=False)
 ]
 
 
@@ -25,7 +25,7 @@ def volumes(
     topics: TopicsArgument = None,
     *,
     step: Annotated[
-        Literal["hour", "day"], typer.Option(help="The interval that gaps are looked for by.")
+        Literal["hour", "day"], typer.Option(help="The interval in which gaps are searched.")
     ] = "hour",
     start: FromOption = None,
     end: ToOption = None,
@@ -33,8 +33,9 @@ def volumes(
 ) -> None:
     """Show how many messages and payload bytes of each topic came in, and where fewer came than on other days.
 
-    It is the last 14 days, or from --from to --to. A gap is an hour, or a day, with less than a tenth of what the
-    same hour of the other days has. Nothing is scanned, and with BigQuery nothing is billed. --json has each step.
+    It covers the last 14 days, or --from to --to. A gap is an hour or a day with less than a tenth of the
+    messages of the same hour on other days. No table is scanned, and BigQuery bills nothing. --json prints each
+    step.
     """
     window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}
     print_answer(

@@ -40,7 +40,7 @@ class MergeCreate(Declared):
             description="Read staging again from this time on (RFC 3339, or a day); what was merged right stays.",
             longest=64,
             example="2026-01-01T00:00:00Z",
-            help="Read staging again from this time on (RFC 3339), or day.",
+            help="Read staging again from this time (RFC 3339) or day on.",
             metavar="TIME",
         ),
     ] = None
@@ -50,7 +50,7 @@ class MergeCreate(Declared):
             description="The same from the beginning of a day on, in UTC; not together with since.",
             longest=10,
             example="2026-01-01",
-            help="The same from the beginning of a day on, in UTC.",
+            help="Read staging again from the beginning of this UTC day on.",
             metavar="DAY",
         ),
     ] = None

@@ -37,7 +37,7 @@ def demo(
     *,
     input_file: Annotated[
         Path | None,
-        typer.Option("--input", help="Publish these lines, as 'refeed publish' reads them."),
+        typer.Option("--input", help="Publish the lines of this file, in the format of 'refeed publish'."),
     ] = None,
     messages: Annotated[
         int | None,
@@ -47,7 +47,8 @@ def demo(
     warehouse: Annotated[
         Literal["lake", "bigquery"],
         typer.Option(
-            help="bigquery: a stand-in that BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST name."
+            help="The archive's warehouse. bigquery needs a stand-in: set BIGQUERY_EMULATOR_HOST and "
+            "REFEED_BIGQUERY_STORAGE_HOST."
         ),
     ] = "lake",
     collect: Annotated[
@@ -59,17 +60,19 @@ def demo(
     console: Annotated[
         bool,
         typer.Option(
-            "--console", help="Then archive two weeks of a shop, and run all of it with a console until Ctrl-C."
+            "--console", help="Then archive two weeks of a shop, and run everything with a console until Ctrl-C."
         ),
     ] = False,
 ) -> None:
     """Run the main job end to end in a temporary home and print a verdict.
 
-    Publishes a web shop's messages, backs them up, kills the backup with -9 in the middle and starts it again,
-    replays a day of one topic with SQL through the HTTP API, and compares every byte. Exit 0 only if all is clean.
+    It publishes the messages of a web shop and backs them up. It kills the backup with -9 halfway and starts it
+    again. It replays a day of one topic with SQL through the HTTP API, and compares every byte. The exit code is
+    0 only if the verdict is clean.
 
-    With --console two weeks of the shop are archived after that, hour by hour, and everything runs with a console
-    until Ctrl-C: topics, a hole in one hour, dead letters, a canary that waits, a backfill with its verdict.
+    With --console it then archives two weeks of the shop, hour by hour, and runs everything with a console until
+    Ctrl-C. The console shows topics, an hour with missing messages, dead letters, a waiting canary, and a
+    backfill with its verdict.
     """
     from cli.demo.collecting import write_collector_settings
     from cli.demo.console import DemoConsole
