@@ -33,6 +33,7 @@ from sql.datatypes import (
 )  # fmt: skip
 from sql.functions import jsons
 from sql.names import AmbiguousNameError, Scope, find_path
+from sql.nulls import hides_a_failure
 from sql.syntax import (
     ArrayLiteral,
     Between,
@@ -110,6 +111,9 @@ class ExpressionBinder(ConstructBinder):
             value = BROKEN
         except ConstantError as exc:
             value = self.fault(node, "literal_invalid", f"This is {exc}.")
+        if hides_a_failure(node, self.values):
+            # The lake's engine gives NULL and looks no further; Google's fails where the rest does.
+            self.gap(node, "a NULL beside a call that may fail: write NULL in place of the whole")
         if scope.group_keys is not None and value.lake in scope.group_keys and value is not BROKEN:
             del scope.loose[mark:]
         if len(value.lake) > MAX_LAKE_TEXT:

@@ -149,7 +149,9 @@ def _nullif(args: Sequence[Value]) -> str:
 def _slice(args: Sequence[Value]) -> str:
     if not all(isinstance(arg.constant, int) and arg.constant >= 0 for arg in args[1:]):
         raise LakeGapError("ARRAY_SLICE with negative or computed offsets")
-    return f"list_slice({args[0].lake}, {args[1].constant + 1}, {args[2].constant + 1})"
+    # No array is longer, and the engine has no place after INT64's last.
+    first, last = (min(arg.constant, 2**31) + 1 for arg in args[1:])
+    return f"list_slice({args[0].lake}, {first}, {last})"
 
 
 def _chained(args: Sequence[Value]) -> str:

@@ -12,6 +12,7 @@ from sql.values import LakeGapError, Value, quote_text
 MAX_PATTERN: Final = 1_000
 # No text is longer; the engine fails for larger numbers.
 _LONGEST: Final = 2**31 - 1
+_BITS: Final = 2**32 - 1
 # What Unicode calls white space.
 _BLANKS: Final = "".join(
     map(chr, [*range(9, 14), 32, 0x85, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x2028, 0x2029])
@@ -134,9 +135,11 @@ def _substr(args: Sequence[Value]) -> str:
     if len(args) == 3:
         count = args[2].lake
         negative = f"CASE WHEN {text} IS NOT NULL THEN error('Third argument in SUBSTR() cannot be negative') END"
-        count = f"CASE WHEN {count} < 0 THEN {negative} WHEN {count} > {longest} THEN {longest} ELSE {count} END"
+        # Of BYTES, Google's engine takes the last 32 bits of the length.
+        taken = f"({count} & {_BITS})" if is_bytes else count
+        count = f"CASE WHEN {count} < 0 THEN {negative} WHEN {taken} > {longest} THEN {longest} ELSE {taken} END"
         if isinstance(args[2].constant, int) and args[2].constant >= 0:
-            count = str(min(args[2].constant, longest))
+            count = str(min(args[2].constant & _BITS if is_bytes else args[2].constant, longest))
     if is_bytes:
         more = f", ({count}) * 2" if count else ""
         return f"from_hex(substr(hex({text}), ({start} - 1) * 2 + 1{more}))"

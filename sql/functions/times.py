@@ -74,9 +74,17 @@ def _truncated(kind: str) -> Render:
     return render
 
 
+def _in_32_bits(args: Sequence[Value]) -> list[Value]:
+    """Return the parts of a moment as Google's engine reads them: of an INT64 the last 32 bits.
+
+    https://pypi.org/project/zetasql answers so: TIME(7, 7, 4294967297) is 07:07:01.
+    """
+    return [replace(arg, lake=f"({arg.lake} & 4294967295)") for arg in args]
+
+
 def _date(args: Sequence[Value]) -> str:
     if len(args) == 3:
-        return checked(f"make_date({args[0].lake}, {args[1].lake}, {args[2].lake})", DATE)
+        return checked(fill("make_date({0}, {1}, {2})", _in_32_bits(args)), DATE)
     if len(args) == 2:
         return checked(f"CAST(timezone({args[1].lake}, {args[0].lake}) AS DATE)", DATE)
     return f"CAST({args[0].lake} AS DATE)"
@@ -195,7 +203,8 @@ def _difference(name: str) -> Render:
 
 def _datetime(args: Sequence[Value]) -> str:
     if len(args) == 6:
-        made = checked(f"make_timestamp({', '.join(arg.lake for arg in args)})", DATETIME)
+        args = _in_32_bits(args)
+        made = checked(fill("make_timestamp({*})", args), DATETIME)
         # The engine takes 24 for the next day's 0.
         is_late = f"{args[3].lake} = 24 AND {made} IS NOT NULL"
         return f"CASE WHEN {is_late} THEN error('Hour 24 of a DATETIME') ELSE {made} END"
@@ -217,7 +226,8 @@ def _datetime(args: Sequence[Value]) -> str:
 def _time(args: Sequence[Value]) -> str:
     if len(args) != 3:
         raise LakeGapError(f"it has no counterpart with {len(args)} arguments")
-    made = f"make_time({', '.join(arg.lake for arg in args)})"
+    args = _in_32_bits(args)
+    made = fill("make_time({*})", args)
     # The engine knows a 24th hour, and the second after 23:59:59 is in it.
     last = f"WHEN {made} = TIME '24:00:00' THEN TIME '00:00:00'"
     is_late = f"{args[0].lake} = 24 AND {made} IS NOT NULL"

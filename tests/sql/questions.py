@@ -84,7 +84,7 @@ _ANY: Final = (
 )
 # What makes something else at each look, or what stands for no value.
 _LEFT_OUT: Final = frozenset({"ERROR", "GENERATE_UUID", "RAND", "COLLATE"})
-# The engine cuts years, hours and their like to 32 bits; BigQuery's documentation has no such thing.
+# Any number is rarely a year or an hour.
 _OF_PARTS: Final = frozenset({"DATE", "DATETIME", "TIME"})
 _PARTS_OF_MOMENTS: Final = (
     "1",
@@ -102,6 +102,18 @@ _PARTS_OF_MOMENTS: Final = (
     "2024",
     "9999",
     "10000",
+    "CAST(NULL AS INT64)",
+)
+_CODE_POINTS: Final = (
+    "1",
+    "-1",
+    "97",
+    "8232",
+    "55296",
+    "65533",
+    "1114111",
+    "1114112",
+    "4294967297",
     "CAST(NULL AS INT64)",
 )
 _ZONE_OF: Final = {
@@ -178,12 +190,13 @@ class Questions:
             shared if wanted in {"T", "ANY", "ORDERED", "ITEM"} else chance.choice(_CLASSES.get(wanted, (wanted,)))
         )
         inner = _by_result().get(kind, [])
-        if depth > 1 and inner and name not in _OF_PARTS and chance.random() < 0.4:
+        if depth > 1 and inner and name not in {*_OF_PARTS, "CHR"} and chance.random() < 0.4:
             found = self._call(FUNCTIONS[chance.choice(inner)], depth - 1)
             if found is not None:
                 return found
-        if name in _OF_PARTS and kind == "INT64":
-            return self._value(kind, _PARTS_OF_MOMENTS)
+        # The engine gives U+0000 for CHR(0), BigQuery's documentation an empty text: 0 is not asked about.
+        if name == "CHR" or (name in _OF_PARTS and kind == "INT64" and chance.random() < 0.8):
+            return self._value(kind, _CODE_POINTS if name == "CHR" else _PARTS_OF_MOMENTS)
         return self._value(kind)
 
     def _value(self, kind: str, values: Sequence[str] = ()) -> _Part:

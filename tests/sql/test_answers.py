@@ -133,6 +133,25 @@ GOOGLES_ANSWERS = [
     ("JSON '9007199254740993.0'", "json 9.007199254740992e+15"),
     ("PARSE_JSON('9007199254740993.0')", "error"),
     ("SAFE.REGEXP_CONTAINS('a', '(a)')", "true"),
+    # Of a length of BYTES and of the parts of a moment, the last 32 bits count.
+    ("SUBSTRING(b'abc', 2, 4294967296)", 'b""'),
+    ("SUBSTR(b'abc', 1, 4294967298)", 'b"6162"'),
+    ("SUBSTR(b'abc', 1, 9223372036854775807)", 'b"616263"'),
+    ("SUBSTR('abc', 1, 4294967297)", '"abc"'),
+    ("TIME(7, 7, 4294967297)", "07:07:01.000000"),
+    ("DATE(2024, 1, -9223372036854775807)", "2024-01-01"),
+    ("DATETIME(2024, 1, 1, 1, 1, 4294967297)", "2024-01-01 01:01:01.000000"),
+    ("TIME(-1, 1, 1)", "error"),
+    ("TIME(4294967320, 1, 1)", "error"),
+    ("ARRAY_SLICE(CAST(NULL AS ARRAY<INT64>), 9223372036854775807, 1)", "NULL"),
+    ("ARRAY_SLICE([1], 9223372036854775807, 1)", "[]"),
+    ("ARRAY_SLICE([1, 2], 1, 9223372036854775807)", "[2]"),
+    # A literal of STRING beside a DATETIME is no DATETIME.
+    ("DATE_DIFF(DATETIME '2024-01-01 00:00:00', '2024-01-01', DAY)", "refused: type_mismatch"),
+    # What stands beside NULL is computed where it can't fail.
+    ("ATAN2(0.5, NULL)", "NULL"),
+    ("CONCAT('a', CAST(NULL AS STRING))", "NULL"),
+    ("b'a' = 'a'", "refused: type_mismatch"),
 ]  # fmt: skip
 
 
@@ -155,6 +174,31 @@ def test_what_was_answered_wrong_is_answered_as_google_does(lake: Lake, expressi
 )
 def test_bytes_beside_text_and_dates_as_moments_are_refused_with_a_sentence(lake: Lake, expression: str) -> None:
     assert lake.query(f"SELECT {expression}").startswith("refused: The lake's engine can't do this: ")
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "ATAN2(ATANH(2), NULL)",
+        "CONCAT(CAST(NULL AS STRING), CHR(-5))",
+        "SUBSTR(CHR(-5), NULL)",
+        "NULLIF(NULL, ATANH(2))",
+        "DATE(NULL, CAST(ATANH(2) AS INT64), 1)",
+        "LEAST(ACOSH(NUMERIC '-9'), SAFE_SUBTRACT(CAST(NULL AS INT64), 0))",
+        "ATANH(2) * CAST(NULL AS FLOAT64)",
+        "ATANH(2) = CAST(NULL AS FLOAT64)",
+        "DATE_ADD(DATE(0, 1, 1), INTERVAL CAST(NULL AS INT64) DAY)",
+        "ATAN2(ATANH(2), COALESCE(NULL, CAST(NULL AS FLOAT64)))",
+    ],
+)
+def test_a_call_that_may_fail_beside_null_is_refused_with_a_sentence(lake: Lake, expression: str) -> None:
+    sentence = "refused: The lake's engine can't do this: a NULL beside a call that may fail"
+    assert lake.query(f"SELECT {expression}").startswith(sentence)
+
+
+def test_a_null_that_depends_on_the_row_is_taken_beside_any_call(lake: Lake) -> None:
+    query = "SELECT CONCAT(UPPER(x), IF(x = 'a', NULL, 'x')) FROM UNNEST(['a', 'b']) AS x"
+    assert lake.query(query) == 'NULL;"Bx"'
 
 
 @pytest.mark.parametrize(
