@@ -20,7 +20,10 @@ from warehouse.queries import Queries
 
 ROOT = Path(__file__).parents[2]
 # The recipes are commands, and have tests of their own.
-PAGES = [ROOT / "README.md", *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name != "recipes.md")]
+FOLDERS = [ROOT / "docs", ROOT / "docs" / "how-to"]
+PAGES = [ROOT / "README.md"] + [
+    page for folder in FOLDERS for page in sorted(folder.glob("*.md")) if page.name != "recipes.md"
+]
 # From SELECT to the quote, the blank line, the fence or the next field of a YAML file.
 QUERY = re.compile(
     r"\bSELECT\b[^\"`]*?\bFROM\s+(?:backup|staging|reporting)\.\w+(?:(?!\n\n|\"|```|\n\s*[a-z_]+: ).)*", re.DOTALL
@@ -55,6 +58,7 @@ WANTED: dict[str, list[set[str]]] = {
     "api.md": [OF_THE_DAY],
     "bigquery.md": [OF_THE_DAY],
     "manifests.md": [OF_THE_SLOT, {"late"}],
+    "replay.md": [OF_THE_SLOT],
     "sql.md": [{"noon"}, OF_THE_SLOT | {"members"}, OF_THE_SLOT | {"members"}],
     "start.md": [set(MESSAGES), OF_THE_DAY, OF_THE_DAY | {"members"}, {"today"}],
     "templates.md": [OF_THE_SLOT],
