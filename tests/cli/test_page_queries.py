@@ -24,9 +24,10 @@ FOLDERS = [ROOT / "docs", ROOT / "docs" / "how-to"]
 PAGES = [ROOT / "README.md"] + [
     page for folder in FOLDERS for page in sorted(folder.glob("*.md")) if page.name != "recipes.md"
 ]
-# From SELECT to the quote, the blank line, the fence or the next field of a YAML file.
+# From SELECT to the quote, the blank line, the fence, the end of a shell's document or a YAML file's next field.
 QUERY = re.compile(
-    r"\bSELECT\b[^\"`]*?\bFROM\s+(?:backup|staging|reporting)\.\w+(?:(?!\n\n|\"|```|\n\s*[a-z_]+: ).)*", re.DOTALL
+    r"\bSELECT\b[^\"`]*?\bFROM\s+(?:backup|staging|reporting)\.\w+(?:(?!\n\n|\"|```|\nSQL\n|\n\s*[a-z_]+: ).)*",
+    re.DOTALL,
 )
 CONDITION = re.compile(r"^```sql\n(WHERE .*?)^```$", re.DOTALL | re.MULTILINE)
 DAY = datetime(2026, 1, 1, tzinfo=UTC)
