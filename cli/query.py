@@ -3,7 +3,8 @@
 import base64
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -22,16 +23,18 @@ from model.errors import InputError, RegistryError
 from model.settings import Settings
 from pipeline.values import number_text, numeric_text
 from sql.parameters import QueryParameter
+from sql.violation import QueryRefusedError, Violation
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from model.table import TableSchema
     from sql.validate import Policy, ValidatedQuery
-    from warehouse.merges import UnionViews
+    from warehouse.merges import MergeSource, UnionViews
     from warehouse.queries import Queries, QueryAnswer
 
 _MAX_CELL_CHARACTERS: Final = 80
+_TABLE_NAME: Final = re.compile(r"[\w.`-]+")
 
 
 def query(
@@ -49,7 +52,10 @@ def query(
     """Run one SELECT over the archive, or over the union view of a source (TABLE_view), and print its rows."""
     settings = command_settings()
     text, views = _find_views(settings, sql, view)
-    validated = validate(settings, text, parse_parameters(param or ()), views=views)
+    try:
+        validated = validate(settings, text, parse_parameters(param or ()), views=views)
+    except QueryRefusedError as refused:
+        raise _name_views(settings, text, refused) from None
     answer = run(settings, validated, max_rows=max_rows, views=views)
     for note in answer.notes:
         err.print(note.message)
@@ -109,6 +115,35 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
     # A view is named by its last part at least, in backticks or not.
     read = [source for source in sources if source.view.rpartition(".")[2].lower() in text.lower()]
     return text, open_deployment(settings).warehouse.open_views(read)
+
+
+def _name_views(settings: Settings, text: str, refused: QueryRefusedError) -> QueryRefusedError:
+    """Return the refusal; for a source's own tables it names the source's union view instead of the archive."""
+    if not any(each.code == "table_not_allowed" for each in refused.violations):
+        return refused
+    from pipeline.registry import Registry
+
+    try:
+        found = Registry(settings.registry).read_valid().merge_sources()
+    except RegistryError:
+        return refused
+    sources = [source for source in found.values() if source is not None]
+    return QueryRefusedError([_name_view(each, text, sources) for each in refused.violations])
+
+
+def _name_view(violation: Violation, text: str, sources: "Iterable[MergeSource]") -> Violation:
+    if violation.code != "table_not_allowed":
+        return violation
+    line = text.split("\n")[violation.line - 1]
+    found = _TABLE_NAME.match(line, violation.column - 1)
+    name = "" if found is None else found[0].replace("`", "").lower()
+    for source in sources:
+        tables = [table.lower() for table in (source.reporting, source.staging, source.view)]
+        short = tables[-1].rpartition(".")[2]
+        if name == short or any(f".{name}".endswith(f".{table}") for table in tables):
+            message = f"The table {name} is not allowed. Read the source's union view: --view {source.name}."
+            return replace(violation, message=message, rewrite=f"FROM `{source.view}`")
+    return violation
 
 
 def gate_policy(settings: Settings, *, replay: bool, declared: "Sequence[TableSchema]" = ()) -> "Policy":

@@ -14,6 +14,7 @@ from connectors.lake.archive import LakeArchive
 from model.archive import Attempt
 from model.schema import RowSchema
 from model.settings import read_settings
+from tests.reporting.orders import Orders
 from tests.reporting.shops import START, BigQueryShop, order
 from tests.standin.fixture import PROJECT, StandIn
 
@@ -103,6 +104,18 @@ def test_another_table_is_refused_with_the_place(refeed: Callable[..., Any], arc
     result = refeed("query", "SELECT message_id\nFROM other.table")
     assert result.code == 4
     assert "line 2, column 6" in result.err
+
+
+@pytest.mark.parametrize("name", ["reporting.orders", "staging.orders", "`shop.reporting.orders`", "orders_view"])
+def test_a_table_of_a_source_is_refused_with_the_way_to_its_view(
+    refeed: Callable[..., Any], home: Path, tmp_path: Path, name: str
+) -> None:
+    Orders(home).publish(tmp_path)
+    result = refeed("query", f"SELECT id\nFROM {name}")
+    assert result.code == 4
+    assert "line 2, column 6" in result.err
+    assert "--view orders" in result.err
+    assert "backup.messages" not in result.err
 
 
 def test_without_an_archive_it_says_so(refeed: Callable[..., Any]) -> None:
