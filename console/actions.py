@@ -230,7 +230,8 @@ def _describe_rollback(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         *(() if whole else ("It has no whole snapshot, so there is nothing to go back to.",)),
     )
     fields = (FormField("snapshot", "Snapshot", value=given.get("snapshot", ""), options=options), discard)
-    return _stream_page(visit, "Roll back", effects, fields=fields, typed=visit.path_params["name"])
+    name = visit.path_params["name"]
+    return _stream_page(visit, "Roll back", effects, fields=fields, typed=name, is_possible=bool(whole))
 
 
 def _roll_back(visit: Visit, fields: Mapping[str, str]) -> str:

@@ -42,7 +42,7 @@ from console.sign_in import (
     keep_attempt,
 )
 from console.sources import read_source_letter_payload
-from console.view import MEDIA_TYPES, asset_url, find_zone, make_url, read_asset, render
+from console.view import MEDIA_TYPES, asset_url, make_url, parse_zone, read_asset, render
 from console.visit import SESSION_COOKIE, RecentReads, SignedOutError, Visit, problem_of, read_part
 from console.volumes import read_cells
 from model.errors import ApiUnavailableError, ForbiddenError, RequestRefusedError, RequestTimeoutError
@@ -197,7 +197,7 @@ class Console:
             params={name: ",".join(request.query_params.getlist(name)) for name in request.query_params},
             path_params=dict(request.path_params),
             path=request.url.path.replace("/console/live", "/console", 1),
-            zone=find_zone(request.query_params.get("zone")),
+            zone=parse_zone(request.query_params.get("zone")),
             form_token=form_token(_form_cookie(request), session),
             recent=recent,
         )

@@ -26,6 +26,7 @@ class FormField:
 class ActionPage:
     """The page before an action: ``effects`` says what it will do, ``typed`` is to be typed where it is dangerous.
 
+    Without ``is_possible`` the page has no form: the effects say why there is nothing to do.
     ``etag`` binds the action to what the page showed; the API refuses it when that has changed since.
     """
 
@@ -37,6 +38,7 @@ class ActionPage:
     fields: tuple[FormField, ...] = ()
     typed: str | None = None
     check: Mapping[str, Any] | None = None
+    is_possible: bool = True
     template: str = "action.html"
     extra: Mapping[str, Any] = field(default_factory=dict)
 

@@ -196,13 +196,16 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         request = choose_request(reasons, name, read_choice(visit.params))
     effects = [describe_choice(name, read_choice(visit.params), plain_time(since, visit.zone))]
     plan_id = given.get("plan_id", "")
+    is_possible = True
     if not plan_id or given.get("typed", "").strip() != request["topic"]:
         plan = visit.api.plan_backfill(request)
+        is_possible = plan["rows"] != 0
         plan_id = plan["plan_id"]
         effects += _plan_effects(plan)
     else:
         effects.append(f"It publishes what was planned to {request['topic']}. Open this page again for the plan.")
-    effects.append("The source reads them again: without a corrected schema they become dead letters again.")
+    if is_possible:
+        effects.append("The source reads them again: without a corrected schema they become dead letters again.")
     hidden = {
         "request": json.dumps(request),
         "plan_id": plan_id,
@@ -219,11 +222,14 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
             FormField("rate", "Messages a second, at most", value=given.get("rate", "")),
         ),
         typed=request["topic"],
+        is_possible=is_possible,
     )
 
 
 def _plan_effects(plan: Mapping[str, Any]) -> list[str]:
     rows, topic = plan["rows"], plan["topic"]
+    if rows == 0:
+        return ["No such dead letter is left: there is nothing to send."]
     if rows is None:
         many = f"It publishes to {topic}; the warehouse does not count how many messages before it runs the query."
     else:

@@ -13,6 +13,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
+from model.errors import RequestRefusedError
+
 UNKNOWN: Final = Markup('<span class="unknown">unknown</span>')
 # For the menu; any other zone of the IANA database may stand in the URL, and the browser's own is added there.
 ZONES: Final = (
@@ -29,12 +31,18 @@ _WAITS: Final = frozenset({"PAUSED", "PENDING", "STARTING", "WAITING", "UPDATING
 MEDIA_TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 
-def find_zone(name: str | None) -> ZoneInfo:
-    """Return the zone with this name, UTC where there is none."""
+def parse_zone(name: str | None) -> ZoneInfo:
+    """Return the zone with this name, UTC without one.
+
+    Raises:
+        RequestRefusedError: there is no such zone.
+    """
     try:
         return ZoneInfo(name or "UTC")
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        return ZoneInfo("UTC")
+        shown = str(name)[:40]
+        message = f"There is no time zone {shown!r}. Write it as UTC or Europe/Stockholm."
+        raise RequestRefusedError(message, detail=message, status=422, code="zone_unknown") from None
 
 
 def render_number(value: float | None) -> str | Markup:

@@ -46,6 +46,7 @@ def test_a_range_that_is_none_is_refused_and_stays_as_it_was_written(
         "/topics/orders?step=week",
         "/streams/backup?over=year",
         "/approvals?state=MAYBE",
+        "/streams?zone=Nowhere/Atlantis",
         "/sources/orders/redrive?since=yesterday",
         "/sources/orders/dead-letters?code=x&since=yesterday",
         "/scan/orders?from=2026-01-02&to=2026-01-01",

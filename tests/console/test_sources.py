@@ -117,6 +117,12 @@ def test_some_are_chosen_by_their_ids_and_none_is_never_all(ann: httpx.Client) -
     assert (none.status_code, "No dead letter was chosen." in none.text) == (422, True)
 
 
+def test_a_redrive_of_nothing_has_no_button(ann: httpx.Client) -> None:
+    page = ann.get("/console/sources/hooks/redrive", params={"chosen": "yes", "id-1": "gone"})
+    assert (page.status_code, "there is nothing to send" in words_of(page.text)) == (200, True), page.text[-3000:]
+    assert 'name="do"' not in page.text
+
+
 def test_payloads_are_previewed_downloaded_and_hidden_without_the_scope(works: Works, ann: httpx.Client) -> None:
     path = "/console/sources/hooks/dead-letters?code=wrong_type"
     page = ann.get(path).text

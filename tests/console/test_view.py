@@ -5,7 +5,7 @@ import pytest
 
 from console.guard import own_path
 from console.topic import draw_histogram, find_range
-from console.view import UNKNOWN, find_zone, make_url, render_number, render_seconds, show_time
+from console.view import UNKNOWN, make_url, parse_zone, render_number, render_seconds, show_time
 from model.errors import RequestRefusedError
 
 
@@ -20,10 +20,16 @@ def test_a_time_has_its_offset_and_holds_utc() -> None:
     assert found == '<time datetime="2026-07-01T03:00:00.500000Z">2026-07-01 05:00:00 +02:00</time>'
 
 
-def test_an_unknown_zone_is_utc_and_a_link_keeps_the_others() -> None:
-    assert find_zone("Nowhere/Atlantis").key == find_zone("../../etc/passwd").key == find_zone(None).key == "UTC"
+@pytest.mark.parametrize("name", ["Nowhere/Atlantis", "../../etc/passwd", "Europe", "a" * 300])
+def test_an_unknown_zone_is_refused_by_its_name(name: str) -> None:
+    with pytest.raises(RequestRefusedError, match="There is no time zone '"):
+        parse_zone(name)
+
+
+def test_without_a_zone_it_is_utc_and_a_link_keeps_the_others() -> None:
+    assert parse_zone(None).key == parse_zone("").key == "UTC"
     assert (
-        make_url("/streams", find_zone("Asia/Tokyo"), state="x y")
+        make_url("/streams", parse_zone("Asia/Tokyo"), state="x y")
         == "/console/streams?state=x+y&zone=Asia%2FTokyo"
     )
 
