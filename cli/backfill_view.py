@@ -70,13 +70,13 @@ def render_count(backfill: Mapping[str, Any]) -> str:
 
 
 def render_pace(backfill: Mapping[str, Any], *, with_event_time: bool = True) -> str:
-    """Return the rate, the time left and the event time that a backfill has reached, as far as they are known.
+    """Return what is known of a backfill's rate, the time left and the newest publish time that it replayed.
 
     Example:
         >>> progress = {"rate_messages_per_second": 1234.5, "eta_seconds": 95.0}
         >>> progress["event_time"] = "2026-01-01T06:00:00.123456Z"
         >>> render_pace({"state": "RUNNING", "progress": progress})
-        '1,234/s, 1:35 left, at 2026-01-01T06:00:00Z'
+        '1,234/s, 1:35 left, publish time 2026-01-01T06:00:00Z'
     """
     progress = backfill.get("progress") or {}
     parts = []
@@ -86,7 +86,7 @@ def render_pace(backfill: Mapping[str, Any], *, with_event_time: bool = True) ->
         if progress.get("eta_seconds") is not None:
             parts.append(f"{_render_seconds(progress['eta_seconds'])} left")
     if with_event_time and progress.get("event_time"):
-        parts.append(f"at {_whole_seconds(progress['event_time'])}")
+        parts.append(f"publish time {_whole_seconds(progress['event_time'])}")
     return ", ".join(parts)
 
 

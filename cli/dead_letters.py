@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="The pipeline's dead letters: count them by reason, and send them again.",
+    help="Count the pipeline's dead letters by source and reason, or send them again. Without a command: count "
+    "those of the last 30 days, or since --from.",
     epilog=EXIT_CODES,
     invoke_without_command=True,
 )

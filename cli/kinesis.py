@@ -1,7 +1,7 @@
 """``refeed kinesis``: the records of a Kinesis stream become messages of a topic."""
 
 import os
-from typing import Any
+from typing import Any, Final
 
 import typer
 
@@ -15,13 +15,20 @@ from model.stream_options import KinesisStreamOptions, StreamKind, option_errors
 app = typer.Typer(cls=HomeGroup, no_args_is_help=True, help="Publish the records of a Kinesis stream to a topic.")
 
 
+_HELP: Final = {
+    "slots": "Threads that read shards at the same time.",
+    "batch_seconds": "Read a shard without new records again after this many seconds.",
+    "batch_bytes": "Save the position after 1,000 published messages, or earlier after this many bytes.",
+}
+
+
 @app.command("run")
-@takes_fields(KinesisStreamOptions)
+@takes_fields(KinesisStreamOptions, help_texts=_HELP)
 def run(name: NameOption = None, instance: InstanceOption = None, **given: Any) -> None:
     """Publish the records of one Kinesis stream until Ctrl-C or SIGTERM, which drains it.
 
-    Each option is a setting too: --stream is REFEED_KINESIS_STREAM. The command continues where its last run
-    ended.
+    Each option replaces a setting: --stream replaces REFEED_KINESIS_STREAM. The command continues where its last
+    run ended.
     """
     from app.streams import run_kinesis
 

@@ -91,7 +91,8 @@ def merge(
     from pipeline.registry import Registry
     from reporting.request import choose_sources
 
-    settings = service_settings()
+    # The command prints its result itself.
+    settings = service_settings(log_level="WARNING")
     wanted = MergeCreate(**read_given(MergeCreate, given)).parse()
     sources = choose_sources(source, Registry(settings.registry).read_valid().merge_sources())
     reports: list[MergeReport] = []

@@ -71,22 +71,27 @@ def api(
         serve(app, host=host, port=port, head_seconds=settings.body_timeout_seconds)
 
 
-def service_settings() -> Settings:
+def service_settings(*, log_level: str = "INFO") -> Settings:
     """Return the settings of a process whose work is watched by its log, which goes to stderr from now on.
+
+    ``log_level`` is the least level of a line where REFEED_LOG_LEVEL names none.
 
     Raises:
         SettingsError: one or more variables are wrong; the message names them all.
     """
     settings = command_settings()
-    configure_logging()
+    configure_logging(log_level)
     return settings
 
 
-def configure_logging() -> None:
-    """Send every log line to stderr: JSON, or text for a person at a terminal; REFEED_LOG_LEVEL says how much."""
+def configure_logging(log_level: str = "INFO") -> None:
+    """Send log lines to stderr, as JSON or as text for a person at a terminal.
+
+    REFEED_LOG_LEVEL names the least level, ``log_level`` where it is not set.
+    """
     import structlog
 
-    level = logging.getLevelNamesMapping().get(os.environ.get("REFEED_LOG_LEVEL", "INFO").upper(), logging.INFO)
+    level = logging.getLevelNamesMapping().get(os.environ.get("REFEED_LOG_LEVEL", log_level).upper(), logging.INFO)
     is_terminal = sys.stderr.isatty()
     shared: list[structlog.typing.Processor] = [
         structlog.contextvars.merge_contextvars,

@@ -1,5 +1,6 @@
 """``refeed stream``: launch, change, drain and cancel streams through the HTTP API."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
@@ -65,6 +66,27 @@ class _Launch(_Options):
 _CHANGEABLE: Final = tuple(field.name for field in declared_fields(_Options) if field.spec.is_changeable)
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.", show_default=False)]
+ReleaseOption = Annotated[
+    str | None, typer.Option(help="The wanted release.", show_default="the installed version")
+]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="OPTION=VALUE",
+        help="Set an option, such as slots=8. An empty value, such as slots=, sets it back to the deployment's "
+        "setting. May be repeated.",
+    ),
+]
+MappingOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--mapping",
+        metavar="OLD=NEW",
+        help="Rename a source, such as orders=sales. An empty name, such as orders=, ends the source. May be "
+        "repeated.",
+    ),
+]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it runs or has ended.")]
 
 
@@ -158,28 +180,19 @@ def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> 
     epilog="Exit codes: 0 the update may begin; 1 there are reasons against it; 2 wrong usage; 3 the API does not "
     "answer; 4 the API refused the check.",
 )
-@takes_fields(_Options, (field.name for field in declared_fields(_Options) if field.name != "mapping"))
 def check(
     name: NameArgument,
     *,
-    release: Annotated[
-        str | None, typer.Option(help="The wanted release.", show_default="the installed version")
-    ] = None,
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map", metavar="OLD=NEW", help="The new name of a source, or none to end it; may be repeated."
-        ),
-    ] = None,
+    release: ReleaseOption = None,
+    options: SetOption = None,
+    mapping: MappingOption = None,
     as_json: JsonOption = False,
-    **given: Any,
 ) -> None:
     """Check an update without starting it: every reason against it, and whether it can be taken back.
 
-    Nothing is changed.
+    Nothing is changed. The command takes the same options as 'refeed stream update'.
     """
-    pairs = parse_mapping(mapping, "--map")
-    wanted = {"release": release, "options": read_given(_Options, given), "mapping": pairs}
+    wanted = {"release": release, "options": parse_options(options), "mapping": parse_mapping(mapping)}
     with open_api() as api:
         found = api.check_stream(name, wanted)
     print_found(found, _check_lines, as_json=as_json)
@@ -199,13 +212,28 @@ def _check_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {why}"
 
 
-def parse_mapping(texts: Sequence[str] | None, flag: str) -> dict[str, str | None]:
-    """Return the mapping of sources that ``flag`` was given, None for one that is to end.
+def parse_options(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Return the options of ``--set``: a value is JSON where it can be read as such, None if empty, else a text.
+
+    Raises:
+        InputError: a text is no pair, or an option comes twice.
+    """
+    found: dict[str, Any] = {}
+    for name, value in (parse_pairs(texts, "--set", "OPTION=VALUE, such as slots=8") or {}).items():
+        try:
+            found[name] = None if value == "" else json.loads(value)
+        except (ValueError, RecursionError):
+            found[name] = value
+    return found
+
+
+def parse_mapping(texts: Sequence[str] | None) -> dict[str, str | None]:
+    """Return the mapping of sources of ``--mapping``; the value of a source that ends is None.
 
     Raises:
         InputError: a text is no pair, or a source comes twice.
     """
-    pairs = parse_pairs(texts, flag, "OLD=NEW, such as orders=sales, or orders= if it is to end") or {}
+    pairs = parse_pairs(texts, "--mapping", "OLD=NEW, such as orders=sales, or orders= if it is to end") or {}
     return {old: new or None for old, new in pairs.items()}
 
 

@@ -1,8 +1,7 @@
 """``refeed stream update`` and ``updates``: another release for a running stream, through the HTTP API."""
 
-import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
@@ -12,8 +11,7 @@ from cli.api import POLL_SECONDS, open_api, print_answer
 from cli.approval import end_if_held
 from cli.moments import render_minute, render_seconds
 from cli.options import JsonOption
-from cli.parameters import parse_pairs
-from cli.stream import NameArgument, parse_mapping
+from cli.stream import MappingOption, NameArgument, ReleaseOption, SetOption, parse_mapping, parse_options
 from cli.terminal import ExitCode, err, out, print_json, render_table
 from model.errors import InputError
 from model.stream_update import (
@@ -38,23 +36,9 @@ _WAITS: Final = UpdateState.INCONCLUSIVE.value
 def update(
     name: NameArgument,
     *,
-    release: Annotated[
-        str | None, typer.Option(help="The wanted release.", show_default="the installed version")
-    ] = None,
-    options: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="OPTION=VALUE",
-            help="Set an option, such as slots=8; slots= returns it to the deployment's setting. May be repeated.",
-        ),
-    ] = None,
-    mapping: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--mapping", metavar="OLD=NEW", help="The new name of a source, or none to end it; may be repeated."
-        ),
-    ] = None,
+    release: ReleaseOption = None,
+    options: SetOption = None,
+    mapping: MappingOption = None,
     validate_seconds: Annotated[
         float,
         typer.Option(
@@ -99,8 +83,8 @@ def update(
         raise InputError("--may-differ is for --shadow.")
     request = {
         "release": release,
-        "options": _parse_options(options),
-        "mapping": parse_mapping(mapping, "--mapping"),
+        "options": parse_options(options),
+        "mapping": parse_mapping(mapping),
         "validate_seconds": validate_seconds,
         "min_messages": min_messages,
         "reason": reason,
@@ -152,17 +136,6 @@ def _table(found: Mapping[str, Any]) -> list[str]:
     return render_table(("id", "state", "from", "to", "asked for", "by", "paused", "why"), rows)
 
 
-def _parse_options(texts: Sequence[str] | None) -> dict[str, Any]:
-    """Return the options; a value is JSON where it can be read as such, and a text otherwise."""
-    found: dict[str, Any] = {}
-    for name, value in (parse_pairs(texts, "--set", "OPTION=VALUE, such as slots=8") or {}).items():
-        try:
-            found[name] = None if value == "" else json.loads(value)
-        except (ValueError, RecursionError):
-            found[name] = value
-    return found
-
-
 def _watch(api: "RefeedApi", found: dict[str, Any], *, is_quiet: bool) -> dict[str, Any]:
     """Print each new step until the update has ended or waits for a person."""
     state = ""
@@ -186,7 +159,7 @@ def _print_update(found: Mapping[str, Any]) -> None:
 
 
 def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "release", f"{found['from_release'] or 'the installed one'} to {found['release'] or 'the installed one'}"
+    yield from _wanted(found)
     checked = found["checked"]
     for reason in () if checked is None else checked["reasons"]:
         yield "refused", f"{reason['code']}: {reason['message']} {reason['advice']}"
@@ -207,6 +180,19 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "replay", f"{', '.join(replay['topics'])}, published from {since} to {replay['until']}"
     if found["state"] == _WAITS:
         yield "next", f"refeed stream update {found['stream']} --approve, or --roll-back"
+
+
+def _wanted(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the wanted release where it is another one, and each option and source that is to change."""
+    before, after = (each or "the installed version" for each in (found["from_release"], found["release"]))
+    if before != after:
+        yield "release", f"{before} to {after}"
+    for option, value in found["options"].items():
+        yield "option", f"{option} becomes {'the setting of the deployment' if value is None else value}"
+    for old, new in found["mapping"].items():
+        yield "source", f"{old} ends" if new is None else f"{old} becomes {new}"
+    if before == after and not found["options"] and not found["mapping"]:
+        yield "release", f"{after}, with the registry of now"
 
 
 def shadow_details(report: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:

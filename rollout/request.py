@@ -12,7 +12,7 @@ RELEASE: Final = FieldSpec(
     shortest=1,
     longest=64,
     metavar="VERSION",
-    help="The version that runs it; without one the installed one.",
+    help="Run this version of Refeed. Default: the installed version.",
 )
 SNAPSHOT: Final = FieldSpec(
     description="A COMPLETED snapshot of a stream of the same kind and group that this one starts from: its state "
@@ -20,7 +20,8 @@ SNAPSHOT: Final = FieldSpec(
     shortest=1,
     longest=64,
     metavar="ID",
-    help="Start from this snapshot of a stream of the same kind; its subscriptions go back to it too.",
+    help="Start with the state of this snapshot, of a stream of the same kind. If the snapshot includes its "
+    "source, the subscriptions go back to it too.",
 )
 
 

@@ -148,19 +148,19 @@ def test_a_check_takes_the_scope_of_looking(start_api: Callable[..., Any]) -> No
 
 def test_the_terminal_prints_the_same_and_its_exit_code_says_whether_it_passes(api: Any, refeed: Refeed) -> None:
     run(api, gethostname(), api.home)
-    code, text, _ = refeed("stream", "check", "backup", "--slots", "3")
+    code, text, _ = refeed("stream", "check", "backup", "--set", "slots=3")
     assert (code, text.splitlines()) == (
         0,
         ["The update may begin.", "  slots becomes 3, was 2", "There is a way back."],
     )
-    code, text, _ = refeed("stream", "check", "backup", "--release", "9.0.0", "--map", "orders=")
+    code, text, _ = refeed("stream", "check", "backup", "--release", "9.0.0", "--mapping", "orders=")
     assert code == 1
     assert "Give the update a mapping of that source, or mend the registry." in text
     assert "There is no way back:" in text
-    code, text, _ = refeed("stream", "check", "backup", "--release", "9.0.0", "--map", "orders=", "--json")
+    code, text, _ = refeed("stream", "check", "backup", "--release", "9.0.0", "--mapping", "orders=", "--json")
     assert (code, json.loads(text)) == (1, check(api, release="9.0.0", mapping={"orders": None}))
     for arguments, words in (
-        (("backup", "--group", "shop"), "has no option group"),
+        (("backup", "--set", "group=shop"), "has no option group"),
         (("backup", "--release", "9"), "release_not_found"),
         (("nobody",), "stream_not_found"),
     ):

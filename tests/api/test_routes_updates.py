@@ -218,5 +218,9 @@ def test_the_terminal_asks_for_an_update_lists_it_and_says_what_is_next(api: Any
     assert "orders, published from an unknown time to 2026-03-01T12:00:00Z" in out
     assert "the last line" in err
     assert refeed("stream", "update", "backup", "--approve")[0] == 2
+    code, out, err = refeed("stream", "update", "backup", *options)
+    assert (code, "installed" in out) == (0, False), err
+    assert "option    slots becomes 8\n" in out
+    assert "option    batch_bytes becomes the setting of the deployment\n" in out
     for wrong in (["--set", "slots"], ["--mapping", "a"], ["--approve", "--roll-back"]):
         assert refeed("stream", "update", "backup", *wrong)[0] == 2

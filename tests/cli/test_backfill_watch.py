@@ -39,12 +39,12 @@ SUCCEEDED ━━━━━━━━━━━━━━━━━━━━━━━�
 LINES = f"""\
 watching {ID}; Ctrl-C leaves it as it is
 PENDING
-RUNNING 30,000/120,000, 500/s, 3:00 left, at 2026-01-01T06:10:00Z
-RUNNING 60,000/120,000, 500/s, 2:00 left, at 2026-01-01T12:20:00Z
+RUNNING 30,000/120,000, 500/s, 3:00 left, publish time 2026-01-01T06:10:00Z
+RUNNING 60,000/120,000, 500/s, 2:00 left, publish time 2026-01-01T12:20:00Z
 warning: No subscription takes it. (nobody_receives)
-PAUSED 60,000/120,000, at 2026-01-01T12:20:00Z
+PAUSED 60,000/120,000, publish time 2026-01-01T12:20:00Z
 paused: go on with 'refeed backfill resume {ID}'
-SUCCEEDED 120,000/120,000, at 2026-01-01T12:20:00Z
+SUCCEEDED 120,000/120,000, publish time 2026-01-01T12:20:00Z
 """
 
 

@@ -32,7 +32,9 @@ def test_a_merge_makes_reporting_what_staging_says(refeed: Callable[..., Any], o
     assert merged["partitions"] == ["2026-03-02", "2026-03-03"]
     assert (nothing["source"], nothing["changed"]) == ("returns", 0)
     orders.stage((1, 3), (2, 9))
-    assert "orders  2                1      1" in refeed("merge", "--source", "orders").out
+    shown = refeed("merge", "--source", "orders")
+    assert "orders  2                1      1" in shown.out
+    assert shown.err == ""
     assert orders.reported() == {1: "1-5", 2: "2-9"}
 
 

@@ -11,9 +11,9 @@ from cli.update import shadow_details
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("backup", "--map", "orders"), "is not OLD=NEW"),
-        (("backup", "--map", "=sales"), "is not OLD=NEW"),
-        (("backup", "--map", "a=b", "--map", "a=c"), "is given twice"),
+        (("backup", "--mapping", "orders"), "is not OLD=NEW"),
+        (("backup", "--mapping", "=sales"), "is not OLD=NEW"),
+        (("backup", "--mapping", "a=b", "--mapping", "a=c"), "is given twice"),
     ],
 )
 def test_a_mapping_that_is_none_is_wrong_usage(
