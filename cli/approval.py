@@ -31,12 +31,12 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The approval's id
 @app.command("list", epilog=EXIT_CODES)
 def list_(
     state: Annotated[
-        ApprovalState | None, typer.Option(case_sensitive=False, help="Only those in this state.")
+        ApprovalState | None, typer.Option(case_sensitive=False, help="List only actions in this state.")
     ] = None,
     page_size: PageSizeOption = _PAGE_SIZE,
     as_json: JsonOption = False,
 ) -> None:
-    """List the newest actions that wait, or waited, for a second person."""
+    """List the newest actions that need, or needed, the approval of a second person."""
     print_answer(lambda api: api.list_approvals(state=state, page_size=page_size), _table, as_json=as_json)
 
 
@@ -59,7 +59,7 @@ def reject(
     reason: Annotated[str | None, typer.Option(help="The reason, shown to the requester.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Reject an action. Its requester uses this to withdraw it."""
+    """Reject an action. The person who requested it can withdraw it this way."""
     print_answer(lambda api: api.decide_approval(approval, "reject", {"reason": reason}), _lines, as_json=as_json)
 
 

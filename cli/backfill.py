@@ -41,7 +41,10 @@ app = typer.Typer(
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A backfill's id, bf_...", show_default=False)]
 QueryArgument = Annotated[
-    str, typer.Argument(metavar="SQL", help="GoogleSQL, @FILE or - (stdin).", show_default=False)
+    str,
+    typer.Argument(
+        metavar="SQL", help="The query in GoogleSQL, @FILE for a file with it, or - for stdin.", show_default=False
+    ),
 ]
 # In the order of --help; exact is no field of a request.
 _PLAN_FLAGS: Final = (
@@ -73,20 +76,20 @@ commands: Final = JobCommands(
     BackfillRequest,
     _PLAN_FLAGS,
     help_texts={
-        "max_bytes_billed": "With --exact: refuse when the query reads more.",
-        "fail_if_empty": "Exit with 1 when the query selects nothing.",
+        "max_bytes_billed": "With --exact: refuse a query that would read more bytes.",
+        "fail_if_empty": "Exit with 1 if the query selects nothing.",
     },
 )
 def plan(
     query: QueryArgument,
     *,
     exact: Annotated[
-        bool, typer.Option("--exact", help="On BigQuery, run the query to count its rows; it is billed.")
+        bool, typer.Option("--exact", help="On BigQuery, run the query to count its rows. BigQuery bills it.")
     ] = False,
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Show what a backfill would do: messages, bytes, cost and receivers; nothing is published."""
+    """Show what a backfill would do: messages, bytes, cost and receivers. Nothing is published."""
     request = {"query": read_query(query), **read_given(BackfillRequest, given)}
     with open_api() as api:
         found = api.plan_backfill(request, exact=exact)
@@ -101,7 +104,7 @@ def create(
     query: QueryArgument,
     *,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key create one backfill.")
+        str | None, typer.Option(help="Repeated calls with the same key create only one backfill.")
     ] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
@@ -133,13 +136,15 @@ def _asks_whether_empty_is_meant(refused: RequestRefusedError) -> bool:
 def list_(
     *,
     state: StateOption = None,
-    topic: Annotated[str | None, typer.Option(help="Only those to this topic.")] = None,
+    topic: Annotated[str | None, typer.Option(help="List only backfills to this topic.")] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="Only those with this label; may be repeated."),
+        typer.Option("--label", metavar="KEY=VALUE", help="List only backfills with this label; may be repeated."),
     ] = None,
     since: CreatedSinceOption = None,
-    order_by: Annotated[str | None, typer.Option(help="Such as: topic, created_at desc")] = None,
+    order_by: Annotated[
+        str | None, typer.Option(help="Columns to sort by, such as: topic, created_at desc.")
+    ] = None,
     page_size: PageSizeOption = 50,
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
@@ -183,10 +188,13 @@ def watch(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
 @takes_fields(
     BackfillRequest,
     _CHANGE_FLAGS,
-    help_texts={_RATE: "Messages a second; 0 lifts the limit.", "description": "Why."},
+    help_texts={
+        _RATE: "Publish at most this many messages a second; 0 removes the limit.",
+        "description": "The new description.",
+    },
 )
 def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any) -> None:
-    """Change the rate limit, also while it runs, the description, or all labels."""
+    """Change a backfill's rate limit, description or labels. The backfill may be running."""
     changes = read_given(BackfillRequest, given)
     if not changes:
         *flags, last = (flag_of(BackfillRequest, name) for name in _CHANGE_FLAGS)
@@ -196,9 +204,9 @@ def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any
     print_answer(lambda api: api.backfills.change(backfill_id, changes), backfill_lines, as_json=as_json)
 
 
-commands.add_action("pause", "Pause it until a resume; prints how many messages are still under way.")
+commands.add_action("pause", "Pause a backfill until a resume, and print how many messages may still go out.")
 commands.add_action("resume", "Resume a paused backfill, also after its canary.", can_watch=True)
-commands.add_action("cancel", "Cancel a backfill; published messages stay published.")
+commands.add_action("cancel", "Cancel a backfill. Published messages stay published.")
 
 
 @app.command("retry", epilog=EXIT_CODES)
@@ -209,7 +217,8 @@ def retry(
         str,
         typer.Option(
             metavar="all|failed|missing",
-            help="all: everything left; failed: dead letters; missing: messages that did not land.",
+            help="all: all messages that are left. failed: the dead letters. missing: messages that have not "
+            "landed.",
         ),
     ] = "all",
     code: Annotated[
@@ -238,7 +247,7 @@ commands.add_events()
 
 @app.command("rates", epilog=EXIT_CODES)
 def rates(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Show the rate of each minute beside the limit, and the event time that was reached."""
+    """Show the rate and the limit of each minute, and the newest publish time that was replayed by then."""
     print_answer(lambda api: api.backfills.read_part(backfill_id, "rates"), _rates_lines, as_json=as_json)
 
 
@@ -252,7 +261,7 @@ def _rates_lines(found: Mapping[str, Any]) -> list[str]:
         ]
         for one in found["intervals"]
     ]
-    return render_table(["until", "published", "msgs/s", "limit", "event time"], rows)
+    return render_table(["until", "published", "msgs/s", "limit", "publish time"], rows)
 
 
 @app.command("dead-letters", epilog=EXIT_CODES)
@@ -265,7 +274,7 @@ def dead_letters(
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List messages that could not be published, with the reasons; --json prints whole messages.
+    """List messages that could not be published, with the reasons. --json prints whole messages.
 
     'refeed backfill retry ID --only failed' sends them again. --code or --row selects some of them.
     """

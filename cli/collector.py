@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def collector(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8090,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but loopback needs keys, or public topics.")
+        str, typer.Option(help="Address to listen on. Any address except loopback needs keys or public topics.")
     ] = "127.0.0.1",
     topics: Annotated[
         str | None,
@@ -30,11 +30,11 @@ def collector(
         bool | None,
         typer.Option(
             "--allow-unread/--refuse-unread",
-            help="Accept events for topics without a subscription. Pub/Sub keeps these events for nobody.",
+            help="Accept events for topics without a subscription. Nobody receives these events.",
         ),
     ] = None,
 ) -> None:
-    """Accept events with POST /TOPIC until Ctrl-C, and answer each after Pub/Sub has it."""
+    """Accept events with POST /TOPIC until Ctrl-C. Answer each event after Pub/Sub has confirmed it."""
     from collector.server import serve
 
     settings = service_settings()

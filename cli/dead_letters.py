@@ -28,18 +28,22 @@ app = typer.Typer(
     invoke_without_command=True,
 )
 
-SourceOption = Annotated[str, typer.Option(help="The source that could not read them.", show_default=False)]
+SourceOption = Annotated[str, typer.Option(help="The source whose dead letters to send.", show_default=False)]
 CodeOption = Annotated[
-    list[str] | None, typer.Option(help="Only those with this code; may be repeated.", show_default=False)
+    list[str] | None,
+    typer.Option(help="Send only dead letters with this code; may be repeated.", show_default=False),
 ]
 IdOption = Annotated[
-    list[str] | None, typer.Option("--id", metavar="ID", help="Only the message with this id; may be repeated.")
+    list[str] | None,
+    typer.Option("--id", metavar="ID", help="Send only the message with this id; may be repeated."),
 ]
 
 
 PathOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATH", help="Only those with a fault at this path of the message; may be repeated."),
+    typer.Option(
+        metavar="PATH", help="Send only dead letters with a fault at this path of the message; may be repeated."
+    ),
 ]
 
 
@@ -65,7 +69,7 @@ def plan(
     start: FromOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a redrive would send; nothing is published."""
+    """Show what a redrive would send. Nothing is published."""
     chosen_by = (code, path, message_id)
     print_answer(
         lambda api: api.plan_backfill(_request(api, source, chosen_by, start)), plan_lines, as_json=as_json
@@ -76,7 +80,7 @@ def plan(
 @takes_fields(
     BackfillRequest,
     ("source", "code", "path", "message_id", "start", "canary_messages", "rate_limit_messages_per_second"),
-    help_texts={"canary_messages": "Publish N messages, then wait for a resume."},
+    help_texts={"canary_messages": "Publish N messages, then pause until a resume."},
 )
 def redrive(
     *,
@@ -89,7 +93,7 @@ def redrive(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Send a source's dead letters to its topic again, as a backfill: all, some or one."""
+    """Create a backfill that sends a source's dead letters to its topic again: all, some or one."""
     with open_api() as api:
         request = _request(api, source, (code, path, message_id), start)
         request |= {**read_given(BackfillRequest, given), "description": f"Dead letters of {source}."}

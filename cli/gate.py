@@ -31,7 +31,9 @@ def check(
     jsonl: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE|-", help='Lines {"id", "sql", "params": {name: [type, value]}}, a verdict each.'
+            metavar="FILE|-",
+            help='A file with a query per line, {"id", "sql", "params": {name: [type, value]}}. Print a verdict '
+            "for each line.",
         ),
     ] = None,
     free: Annotated[
@@ -41,17 +43,19 @@ def check(
         list[str] | None,
         typer.Option(
             metavar="TABLE(COLUMN TYPE, ...)",
-            help="Allow this table, too; a column _PARTITIONTIME makes it partitioned. May be repeated.",
+            help="Also allow this table. A column _PARTITIONTIME makes it partitioned. May be repeated.",
             show_default=False,
         ),
     ] = None,
     rewrite: Annotated[
         bool,
-        typer.Option("--rewrite", help="Print the query with every edit that mends it; exit 0 if it passes."),
+        typer.Option(
+            "--rewrite", help="Print the query with every known correction. Exit code 0 if the result may run."
+        ),
     ] = False,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Check whether a query may run, with every reason if not; exit 0 if it may, 2 if it may not.
+    """Check whether a query may run, and print every reason against it. Exit code 0: it may run. 2: it may not.
 
     It is the gate of POST /backfills and needs no service and no Java.
     """

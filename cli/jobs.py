@@ -60,7 +60,9 @@ class JobCommands:
             *,
             state: StateOption = None,
             since: CreatedSinceOption = None,
-            order_by: Annotated[str | None, typer.Option(help="Such as: state, created_at desc")] = None,
+            order_by: Annotated[
+                str | None, typer.Option(help="Columns to sort by, such as: state, created_at desc.")
+            ] = None,
             page_size: PageSizeOption = 50,
             page_token: PageTokenOption = None,
             as_json: JsonOption = False,
@@ -135,7 +137,7 @@ class JobCommands:
             with open_api() as api:
                 print_log(self.calls(api).read_log(job_id, tail_bytes=tail, follow=follow), as_json=as_json)
 
-        self._add("logs", "Show the driver's log; --json prints a list of lines.", logs)
+        self._add("logs", "Show the driver's log. --json prints a list of lines.", logs)
 
     @property
     def _id(self) -> Any:

@@ -39,12 +39,14 @@ def create(
     scope: Annotated[list[str], typer.Option(help=_SCOPE_HELP, show_default=False)],
     topic: Annotated[
         list[str] | None,
-        typer.Option(help="A topic that it may publish to, or a prefix and *; may be repeated. Default: all."),
+        typer.Option(
+            help="A topic that the key may publish to, or a prefix with *; may be repeated. Default: all topics."
+        ),
     ] = None,
     days: Annotated[int, typer.Option(min=0, max=36_500, help="Days until it expires; 0: never.")] = _DAYS,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a key and print it once; only a digest of it is stored."""
+    """Create a key and print it. It can't be printed again, because only a digest is stored."""
     scopes = [text if text in SCOPES else f"backfills.{text}" for text in scope]
     expires_at = None if days == 0 else datetime.now(UTC) + timedelta(days=days)
     with open_deployment() as deployment:
@@ -87,10 +89,10 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command("revoke")
 def revoke(
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="Its id (ky_...) or prefix (rf_...).")],
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id (ky_...) or its prefix (rf_...).")],
     as_json: JsonOption = False,
 ) -> None:
-    """Revoke a key: the next call with it is refused."""
+    """Revoke a key. The next call with the key is refused."""
     with open_deployment() as deployment:
         key = deployment.keyring.revoke(key_id)
         deployment.store.append_audit(_actor(), "revokeKey", key.id, "done", key.name)

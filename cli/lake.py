@@ -17,12 +17,16 @@ if TYPE_CHECKING:
     from warehouse.port import Upkeep
 
 app = typer.Typer(
-    cls=HomeGroup, help="Compact, vacuum and expire the archive, or a table of rows.", no_args_is_help=True
+    cls=HomeGroup,
+    help="Compact, vacuum and expire the archive, or a staging or reporting table.",
+    no_args_is_help=True,
 )
 
 TableOption = Annotated[
     str | None,
-    typer.Option("--table", help="A table of rows, dataset.table, instead of the archive.", show_default=False),
+    typer.Option(
+        "--table", help="A staging or reporting table, dataset.table, instead of the archive.", show_default=False
+    ),
 ]
 
 
@@ -43,8 +47,8 @@ def vacuum(
         int,
         typer.Option(
             min=2,
-            help="Keep files that any snapshot of the last N hours names. Reporting tables keep at "
-            "least 24 hours.",
+            help="Keep files that a table version of the last N hours uses. Reporting tables keep at least 24 "
+            "hours.",
         ),
     ] = 24,
     dry_run: Annotated[
@@ -55,7 +59,7 @@ def vacuum(
     ] = None,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Delete files that no snapshot of the last hours names.
+    """Delete files that no table version of the last hours uses.
 
     It covers the archive, and the staging and reporting tables of the registry's sources.
     """
@@ -80,9 +84,9 @@ def expire(
     table: TableOption = None,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Delete every message ingested before a day from the archive; vacuum then frees the space.
+    """Delete all messages of the archive that were ingested before a day. Vacuum then frees the space.
 
-    Expire only merged rows of a staging table.
+    With --table the command deletes rows of that table. Expire a staging table only up to its last merge.
     """
     found = _open(table)
     if not yes:

@@ -60,9 +60,9 @@ app = typer.Typer(
     name=_NAME,
     cls=HomeGroup,
     help="Back up every raw Pub/Sub message and replay any of them with SQL.",
-    epilog="Exit codes: 0 done; 1 failed, the message says why; 2 the command line or a setting is wrong, or "
-    "'sql check' refuses; 3 the API, Pub/Sub or the warehouse does not answer; 4 the query or the request is "
-    "refused; 130 interrupted.",
+    epilog="Exit codes: 0 done; 1 failed (the message says why); 2 the command line or a setting is wrong, or "
+    "'sql check' refused the query; 3 the API, Pub/Sub or the warehouse does not answer; 4 the query or the "
+    "request was refused; 130 interrupted.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -28,8 +28,8 @@ _COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Merge staging into reporting: without a command in this process, else as a job of the API "
-    "at REFEED_API_URL.",
+    help="Merge staging tables into reporting tables. Without a command this process merges. The commands work "
+    "with merges that are jobs of the API at REFEED_API_URL.",
     epilog=EXIT_CODES,
     invoke_without_command=True,
 )
@@ -120,7 +120,7 @@ def merge(
 def create(
     *,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key create one merge.")
+        str | None, typer.Option(help="Repeated calls with the same key create only one merge.")
     ] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
@@ -151,15 +151,15 @@ def audits(
     since: CreatedSinceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show keys, rows and audits of each merge, source by source. Default: of the last 14 days."""
+    """Show keys, rows and audits of each merge, source by source. Default: the last 14 days."""
     begin = parse_moment(since, "--since")
     print_answer(lambda api: api.list_merge_audits(source, begin), _audit_lines, as_json=as_json)
 
 
 _commands.add_watch()
-_commands.add_action("cancel", "Cancel a merge; sources that are merged stay merged.")
+_commands.add_action("cancel", "Cancel a merge. Sources that are already merged stay merged.")
 _commands.add_action(
-    "retry", "Continue a failed or cancelled merge with the sources that are not merged.", can_watch=True
+    "retry", "Continue a failed or cancelled merge with the sources that are left.", can_watch=True
 )
 _commands.add_events()
 _commands.add_logs()

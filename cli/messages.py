@@ -28,25 +28,29 @@ def messages(
     attribute: Annotated[
         list[str] | None,
         typer.Option(
-            "--attribute", "-a", metavar="KEY=VALUE", help="Only messages with this attribute; may be repeated."
+            "--attribute",
+            "-a",
+            metavar="KEY=VALUE",
+            help="List only messages with this attribute; may be repeated.",
         ),
     ] = None,
     message_id: Annotated[
-        str | None, typer.Option("--id", metavar="ID", help="Only the message with this id.")
+        str | None, typer.Option("--id", metavar="ID", help="List only the message with this id.")
     ] = None,
     text: Annotated[
-        str | None, typer.Option("--text", metavar="TEXT", help="Only messages with this text in their payload.")
+        str | None,
+        typer.Option("--text", metavar="TEXT", help="List only messages with this text in their payload."),
     ] = None,
     full: Annotated[bool, typer.Option("--full", help="Print whole payloads and every attribute.")] = False,
-    limit: Annotated[int, typer.Option(min=1, max=_MAX_LIMIT, help="The most messages to show.")] = _DEFAULT_LIMIT,
+    limit: Annotated[int, typer.Option(min=1, max=_MAX_LIMIT, help="Show at most N messages.")] = _DEFAULT_LIMIT,
     page_token: PageTokenOption = None,
     max_bytes_billed: Annotated[
         int | None,
-        typer.Option(min=1, help="With BigQuery, the most bytes that the query may read. Default: 10 GB."),
+        typer.Option(min=1, help="On BigQuery, refuse a query that would read more bytes. Default: 10 GB."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show archived messages of a topic that came in during the last hour, or from --from to --to, newest first.
+    """List archived messages of a topic, newest first: those of the last hour, or from --from to --to.
 
     If the API has keys, yours needs the scope messages.read. --json prints the API's page.
     """

@@ -24,7 +24,9 @@ UNKNOWN: Final = "unknown"
 
 FromOption = Annotated[
     str | None,
-    typer.Option("--from", metavar="TIME", help="RFC 3339, a day, or an age such as 90m, 2h, 3d; UTC."),
+    typer.Option(
+        "--from", metavar="TIME", help="The start: an RFC 3339 time, a day, or an age such as 90m, 2h or 3d. UTC."
+    ),
 ]
 ToOption = Annotated[str | None, typer.Option("--to", metavar="TIME", help="The end, exclusive. Default: now.")]
 

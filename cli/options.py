@@ -16,21 +16,21 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of 
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 JsonArrayOption = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-WatchOption = Annotated[bool, typer.Option("--watch", help="Watch it until it has ended.")]
+WatchOption = Annotated[bool, typer.Option("--watch", help="Watch the job until it has ended.")]
 PageSizeOption = Annotated[int, typer.Option(min=1, max=1000, help="Entries per page.")]
 PageTokenOption = Annotated[str | None, typer.Option(help="The next_page_token of the previous page.")]
 StateOption = Annotated[
     list[JobState] | None,
-    typer.Option("--state", case_sensitive=False, help="Only those in this state; may be repeated."),
+    typer.Option("--state", case_sensitive=False, help="List only jobs in this state; may be repeated."),
 ]
 CreatedSinceOption = Annotated[
     str | None,
     typer.Option(
         "--since",
         metavar="TIME",
-        help="Only those created since this time: RFC 3339, a day, or an age such as 2h. UTC.",
+        help="List only jobs created since this time: an RFC 3339 time, a day, or an age such as 2h. UTC.",
     ),
 ]
-AfterOption = Annotated[int, typer.Option(min=0, help="Only events after this number.")]
+AfterOption = Annotated[int, typer.Option(min=0, help="Show only events after this number.")]
 TailOption = Annotated[int, typer.Option(min=0, max=10_000_000, help="Print this many bytes from the end.")]
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the job has ended.")]

@@ -42,7 +42,7 @@ def shadow(
         str, typer.Option(help="The id of the shadow. It writes its report to the folder of this id.")
     ],
     mapping: Annotated[list[str] | None, typer.Option(metavar="OLD=NEW", help="As in 'pipeline run'.")] = None,
-    may_differ: Annotated[list[str] | None, typer.Option(help="A column that is meant to change.")] = None,
+    may_differ: Annotated[list[str] | None, typer.Option(help="A column that may have other values.")] = None,
     hours: Annotated[float, typer.Option(min=0, help="Hours of the archive to compare first.")] = 1.0,
 ) -> None:
     """Compare the rows that this release makes of archived messages with those that the running release staged."""

@@ -43,11 +43,14 @@ def query(
     ] = None,
     *,
     view: Annotated[
-        str | None, typer.Option(metavar="SOURCE", help="Without SQL: all rows of a source's union view.")
+        str | None,
+        typer.Option(metavar="SOURCE", help="Print all rows of this source's union view. It replaces the SQL."),
     ] = None,
     param: ParameterOption = None,
     max_rows: Annotated[int, typer.Option(min=1, help="Print at most N rows.")] = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a row; bytes as base64.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object per row, with bytes as base64.")
+    ] = False,
 ) -> None:
     """Run one SELECT over the archive, or over the union view of a source (TABLE_view), and print its rows."""
     settings = command_settings()

@@ -20,13 +20,15 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=HomeGroup,
     no_args_is_help=True,
-    help="Data sources: descriptor sets and sources.yaml, in a folder or any path that fsspec opens.",
+    help="Check, compare and publish the registry of data sources. It is a folder, or any other path that fsspec "
+    "opens.",
 )
 
 FilesArgument = Annotated[
     list[Path] | None,
     typer.Argument(
-        help="Descriptor sets (protoc --include_imports --descriptor_set_out) and sources.yaml, as if published.",
+        help="Descriptor sets (protoc --include_imports --descriptor_set_out) and sources.yaml, checked as if "
+        "published.",
         show_default=False,
     ),
 ]
@@ -34,9 +36,9 @@ FilesArgument = Annotated[
 
 @app.command("check")
 def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
-    """Check the registry, with FILES added; every fault is printed with its place.
+    """Check the registry, or what FILES would make of it, and print every fault with its place.
 
-    A note is not a fault. It names an error that merges of the source will end with, or may end with.
+    A note is not a fault. It names an error with which merges of the source end, or may end.
     """
     from pipeline.findings import find_doubtful
 
@@ -61,9 +63,9 @@ def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> Non
 
 @app.command("diff")
 def diff(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
-    """Show how the registry, with FILES added, would change the tables; nothing is changed.
+    """Show how FILES in the registry would change the tables. Nothing is changed.
 
-    The exit code is 1 when a change is refused: a dropped column, a changed type.
+    The exit code is 1 if a change is not allowed, such as a dropped column or a changed type.
     """
     settings = command_settings()
     found = _differences(settings, _open(settings).read(_read_files(files)))
@@ -77,7 +79,7 @@ def publish(
     files: Annotated[list[Path], typer.Argument(help="Descriptor sets and sources.yaml.", show_default=False)],
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Put FILES into the registry; running pipelines use them within seconds.
+    """Put FILES into the registry. Running pipelines use them within seconds.
 
     Nothing is published if the registry would be invalid, or if a table can't be changed to match it.
     """

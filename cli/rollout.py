@@ -26,7 +26,7 @@ IdArgument = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The id of a rollout, or the name of its manifest for the newest rollout.",
+        help="A rollout's id, or a manifest's name for its newest rollout.",
         show_default=False,
     ),
 ]

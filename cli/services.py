@@ -16,7 +16,9 @@ from model.settings import Settings
 NameOption = Annotated[str | None, typer.Option("--name", hidden=True, help="Name of the stream and its folder.")]
 InstanceOption = Annotated[
     str | None,
-    typer.Option("--instance", hidden=True, help="Id of this start. Orders come through its control file."),
+    typer.Option(
+        "--instance", hidden=True, help="Id of this run. Orders come through the control file of this run."
+    ),
 ]
 
 
@@ -24,7 +26,7 @@ def pubsub(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8085,
     data_dir: Annotated[Path | None, typer.Option(help="Folder of the messages. Default: <home>/pubsub.")] = None,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; the server has no authentication.")
+        str, typer.Option(help="Address to listen on. The server has no authentication.")
     ] = "127.0.0.1",
     health_port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port where GET / answers Ok, for health checks.")
@@ -34,7 +36,7 @@ def pubsub(
         typer.Option("--fsync", help="Answer a publish only after its bytes are on the disk. This is slower."),
     ] = False,
 ) -> None:
-    """Run the local Pub/Sub server until Ctrl-C; point clients at it with PUBSUB_EMULATOR_HOST."""
+    """Run the local Pub/Sub server until Ctrl-C. Clients find it by PUBSUB_EMULATOR_HOST."""
     from local.server import PubSubServer, serve
 
     folder = data_dir or service_settings().home / "pubsub"
@@ -44,11 +46,13 @@ def pubsub(
 def api(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but loopback needs a key or an issuer.")
+        str, typer.Option(help="Address to listen on. Any address except loopback needs a key or an issuer.")
     ] = "127.0.0.1",
     interrupt: Annotated[
         bool,
-        typer.Option("--interrupt-at-exit", help="Interrupt running backfills at exit; otherwise they go on."),
+        typer.Option(
+            "--interrupt-at-exit", help="Interrupt running backfills when the API ends. By default they continue."
+        ),
     ] = False,
     is_open: Annotated[
         bool,

@@ -28,7 +28,7 @@ app = typer.Typer(
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The snapshot's id.", show_default=False)]
 StreamArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.", show_default=False)]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is complete.")]
 
 
 def create(
@@ -36,17 +36,15 @@ def create(
     *,
     with_source: Annotated[
         bool,
-        typer.Option(
-            "--with-source", help="Make a Pub/Sub snapshot of each of its subscriptions at the same moment."
-        ),
+        typer.Option("--with-source", help="Also make a Pub/Sub snapshot of each of the stream's subscriptions."),
     ] = False,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key make one snapshot.")
+        str | None, typer.Option(help="Repeated calls with the same key make only one snapshot.")
     ] = None,
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a snapshot of a stream between two commits: its state, and its source for up to seven days.
+    """Make a snapshot of a stream between two commits: of its state and, for up to seven days, of its source.
 
     'refeed stream rollback NAME ID' returns the stream to the snapshot.
     """
@@ -103,7 +101,7 @@ def rollback(
 
 @app.command("list", epilog=EXIT_CODES)
 def list_(
-    stream: Annotated[str | None, typer.Option("--stream", help="Only those of this stream.")] = None,
+    stream: Annotated[str | None, typer.Option("--stream", help="List only snapshots of this stream.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """List snapshots, newest first."""
@@ -112,7 +110,7 @@ def list_(
 
 @app.command("show", epilog=EXIT_CODES)
 def show(snapshot: IdArgument, as_json: JsonOption = False) -> None:
-    """Show a snapshot: its state, its subscriptions and when Pub/Sub drops them."""
+    """Show a snapshot: its state, its subscriptions, and when their Pub/Sub snapshots expire."""
     print_answer(lambda api: api.read_snapshot(snapshot), _lines, as_json=as_json)
 
 
@@ -123,7 +121,7 @@ def delete(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a snapshot, its files and its Pub/Sub snapshots; an agent does it within seconds."""
+    """Delete a snapshot, its files and its Pub/Sub snapshots. An agent deletes them within seconds."""
     with open_api() as api:
         if not yes:
             # A mistyped id is refused without a question.

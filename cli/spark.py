@@ -26,7 +26,12 @@ def master(
 
 @app.command("worker")
 def worker(
-    url: Annotated[str, typer.Argument(metavar="spark://HOST:PORT", help="The master.", show_default=False)],
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="spark://HOST:PORT", help="The master's address, spark://HOST:PORT.", show_default=False
+        ),
+    ],
     host: HostOption = "127.0.0.1",
     cores: Annotated[int, typer.Option(min=1, help="Tasks that run at the same time.")] = 1,
     memory: Annotated[str, typer.Option(help="Memory for executors, such as 2g.")] = "2g",

@@ -13,7 +13,8 @@ from cli.options import JsonOption, PageSizeOption
 from cli.terminal import ExitCode, print_found, render_figures, render_table
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 nothing is wrong; 1 something is; 2 wrong usage; 3 the API does not answer; 4 the API refused."
+    "Exit codes: 0 nothing is wrong; 1 something is wrong; 2 wrong usage; 3 the API does not answer; 4 the "
+    "API refused."
 )
 # What a person does about a problem; jobs are in the inbox with their own.
 _MENDS: Final = {
@@ -55,7 +56,7 @@ def status(as_json: JsonOption = False) -> None:
 
 
 def inbox(as_json: JsonOption = False) -> None:
-    """Show what needs a person: canaries, approvals, pauses, failures, and backfills with missing messages."""
+    """List what needs a person: canaries, approvals, pauses, failures, and backfills with missing messages."""
     print_answer(
         lambda api: api.read_inbox(),
         lambda found: _inbox_lines(found["items"]) if found["items"] else ["Nothing waits for anybody."],
@@ -68,13 +69,14 @@ def changes(
         str | None,
         typer.Option(
             metavar="WHEN",
-            help="Only changes since this time: RFC 3339, a day, or an age such as 2h. Default: one day.",
+            help="List only changes since this time: an RFC 3339 time, a day, or an age such as 2h. Default: one "
+            "day.",
         ),
     ] = None,
     page_size: PageSizeOption = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """Show changes of jobs, streams and manifests, newest first; with an administrator's key also of keys."""
+    """List changes of jobs, streams and manifests, newest first; with an administrator's key also of keys."""
     begin = parse_moment(since, "--since")
     print_answer(lambda api: api.list_changes(begin, page_size=page_size), _change_lines, as_json=as_json)
 

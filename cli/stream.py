@@ -28,8 +28,9 @@ if TYPE_CHECKING:
     from client.api import RefeedApi
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 done, and with --wait it runs or has ended; 1 with --wait: it does not, or needs an approval; "
-    "2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
+    "Exit codes: 0 done, and with --wait the stream runs or has ended; 1 with --wait: the stream does not "
+    "run, or the action needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 "
+    "interrupted."
 )
 # Spark starts within a minute, also on a busy machine.
 _WAIT_SECONDS: Final = 120.0
@@ -87,7 +88,7 @@ MappingOption = Annotated[
         "repeated.",
     ),
 ]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it runs or has ended.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the stream runs or has ended.")]
 
 
 app.command("list", epilog=EXIT_CODES)(streams)
@@ -99,7 +100,7 @@ def launch(
     name: NameArgument,
     *,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key launch one stream.")
+        str | None, typer.Option(help="Repeated calls with the same key launch only one stream.")
     ] = None,
     wait: WaitOption = False,
     as_json: JsonOption = False,
@@ -156,7 +157,7 @@ def drain(
 
 @app.command("cancel", epilog=EXIT_CODES)
 def cancel(name: NameArgument, *, wait: WaitOption = False, as_json: JsonOption = False) -> None:
-    """End a stream at once. It is not started again. The messages it holds are delivered again to the next one."""
+    """End a stream at once. It is not started again. Pub/Sub delivers its uncommitted messages again."""
     with open_api() as api:
         found = api.act_on_stream(name, "cancel")
         end_if_held(found, waits=wait, as_json=as_json)
@@ -166,7 +167,7 @@ def cancel(name: NameArgument, *, wait: WaitOption = False, as_json: JsonOption 
 @app.command("change", epilog=EXIT_CODES)
 @takes_fields(_Options, _CHANGEABLE)
 def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> None:
-    """Change limits and pace of a running stream, from its next batch on."""
+    """Change the batch limits of a running stream, from its next batch on."""
     options = read_given(_Options, given)
     if not options:
         raise InputError(
@@ -188,7 +189,7 @@ def check(
     mapping: MappingOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check an update without starting it: every reason against it, and whether it can be taken back.
+    """Check an update without starting it: print the reasons against it, and whether it can be taken back.
 
     Nothing is changed. The command takes the same options as 'refeed stream update'.
     """
@@ -245,7 +246,7 @@ def events(name: NameArgument, after: AfterOption = 0, as_json: JsonOption = Fal
 
 @app.command("logs", epilog=EXIT_CODES)
 def logs(name: NameArgument, *, tail: TailOption = DEFAULT_TAIL_BYTES, as_json: JsonOption = False) -> None:
-    """Show the end of a stream's log, or the machine that has it; --json prints a list of lines."""
+    """Show the end of a stream's log, or the machine that has the log. --json prints a list of lines."""
     with open_api() as api:
         print_log([api.read_stream_log(name, tail_bytes=tail)], as_json=as_json)
 

@@ -47,7 +47,7 @@ def launch(
         typer.Option("--param", "-p", metavar="NAME=VALUE", help="A parameter's value; may be repeated."),
     ] = None,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key launch it once.")
+        str | None, typer.Option(help="Repeated calls with the same key launch the template only once.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -42,11 +42,14 @@ def update(
     validate_seconds: Annotated[
         float,
         typer.Option(
-            min=0, max=MAX_VALIDATE_SECONDS, metavar="SECONDS", help="Watch the new release for this long."
+            min=0,
+            max=MAX_VALIDATE_SECONDS,
+            metavar="SECONDS",
+            help="Watch the new release for this many seconds before the update is STABLE.",
         ),
     ] = VALIDATE_SECONDS,
     min_messages: Annotated[
-        int, typer.Option(min=0, help="With fewer messages in that time, a person must decide.")
+        int, typer.Option(min=0, help="If fewer messages arrive in that time, a person must decide.")
     ] = MIN_MESSAGES,
     shadow: Annotated[
         bool,
@@ -58,18 +61,20 @@ def update(
     ] = False,
     may_differ: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN", help="With --shadow: a column that is meant to change; may be repeated."),
+        typer.Option(
+            metavar="COLUMN", help="With --shadow: a column that may have other values; may be repeated."
+        ),
     ] = None,
-    reason: Annotated[str | None, typer.Option(help="The reason, for the history.")] = None,
+    reason: Annotated[str | None, typer.Option(help="The reason, shown in the history.")] = None,
     approve: Annotated[
         bool, typer.Option("--approve", help="Accept the stream's current update: it becomes STABLE.")
     ] = False,
     roll_back: Annotated[bool, typer.Option("--roll-back", help="Take back the stream's current update.")] = False,
     idempotency_key: Annotated[
-        str | None, typer.Option(help="Repeated calls with the same key make one update.")
+        str | None, typer.Option(help="Repeated calls with the same key make only one update.")
     ] = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Print each step until the update ends or waits.")
+        bool, typer.Option("--watch", help="Print each step until the update ends or waits for a person.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

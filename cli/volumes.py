@@ -31,7 +31,7 @@ def volumes(
     end: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how many messages and payload bytes of each topic came in, and where fewer came than on other days.
+    """Show messages and payload bytes of each topic, and gaps: times with far fewer messages than on other days.
 
     It covers the last 14 days, or --from to --to. A gap is an hour or a day with less than a tenth of the
     messages of the same hour on other days. No table is scanned, and BigQuery bills nothing. --json prints each

@@ -70,41 +70,42 @@ def _parse_topic(text: str) -> str:
 
 
 SLOTS: Final = FieldSpec(
-    description="How many tasks pull at the same time; null is the deployment's setting.",
+    description="Number of tasks that pull at the same time; null is the deployment's setting.",
     least=1,
     most=1000,
-    help="Tasks that pull at the same time.",
+    help="Number of tasks that pull at the same time.",
 )
 BATCH_SECONDS: Final = FieldSpec(
-    description="How long a batch is gathered before it is committed; null is the deployment's setting.",
+    description="How many seconds of messages one commit collects; null is the deployment's setting.",
     least=0.05,
     most=300,
     is_changeable=True,
-    help="Seconds that a batch is gathered for.",
+    help="Collect messages for this many seconds before each commit.",
 )
 BATCH_BYTES: Final = FieldSpec(
     description="A batch with this many bytes is committed earlier; null is the deployment's setting.",
     least=1_000_000,
     most=1 << 40,
     is_changeable=True,
-    help="Commit a batch earlier when it has this many bytes.",
+    help="Commit earlier if the batch has this many bytes.",
 )
 KNOWN_IDS_SECONDS: Final = FieldSpec(
-    description="How long the ids of archived messages stay known; null is the deployment's setting.",
+    description="A message that comes again within this many seconds is dropped; null is the deployment's "
+    "setting.",
     least=0,
     most=_WEEK_SECONDS,
-    help="Seconds that archived ids stay known.",
+    help="Of a backup: drop a message that comes again within this many seconds.",
 )
 MESSAGE_BYTES: Final = FieldSpec(
-    description="A larger message becomes a dead letter; null is the deployment's setting.",
+    description="A message with more bytes becomes a dead letter; null is the deployment's setting.",
     least=1_000,
     most=100_000_000,
-    help="Bytes of the largest message.",
+    help="Of a pipeline: turn messages with more bytes than this into dead letters.",
 )
 GROUP: Final = FieldSpec(
     description="The group of sources, as the registry's sources.yaml names it.",
     example="default",
-    help="The group of sources.",
+    help="Of a pipeline: the group of sources that it reads.",
     parse=_parse_group,
 )
 # https://docs.aws.amazon.com/kinesis/latest/APIReference/API_CreateStream.html
@@ -118,38 +119,40 @@ REGION: Final = FieldSpec(
     example="eu-west-1",
     parse=matching(r"[a-z]{2}(-[a-z0-9]+)+", "an AWS region such as eu-west-1"),
 )
-TOPIC: Final = FieldSpec(description="The topic that its records are published to.", parse=_parse_topic)
+TOPIC: Final = FieldSpec(description="The topic to which the Kinesis records are published.", parse=_parse_topic)
 START: Final = FieldSpec(
-    description="Where its first start begins: LATEST, TRIM_HORIZON, or a moment such as 2026-01-03T10:00:00Z.",
+    description="Where the first start begins to read: LATEST, TRIM_HORIZON, or a time such as "
+    "2026-01-03T10:00:00Z.",
     parse=_check_start,
     metavar="LATEST|TRIM_HORIZON|MOMENT",
 )
 RECREATED: Final = FieldSpec(
-    description="Whether to refuse a Kinesis stream that was deleted and created again under its name, or to "
-    "begin at the oldest record of the new one: refuse or begin.",
+    description="If the Kinesis stream was deleted and created again under its name: refuse ends with an "
+    "error, begin reads the new stream from its oldest record.",
     parse=_check_recreated,
     metavar="refuse|begin",
 )
 SOURCE: Final = FieldSpec(
-    description="The attribute source of its messages.",
+    description="The value of the attribute source of each message.",
     parse=matching(r"[\x20-\x7e]{1,256}", "1 to 256 printable characters"),
 )
 ACCESS_KEY_ID: Final = FieldSpec(
-    description="A reference to the id of an AWS access key, such as file:/run/secrets/aws-id; without one the "
-    "process's own credentials count.",
+    description="A reference to the id of an AWS access key, such as file:/run/secrets/aws-id. By default the "
+    "process's own credentials are used.",
     parse=parse_reference,
     metavar="REFERENCE",
 )
 SECRET_ACCESS_KEY: Final = FieldSpec(
-    description="A reference to the secret of that key; never the secret itself.",
+    description="A reference to the secret of the AWS access key, such as file:/run/secrets/aws-secret. Never "
+    "write the secret itself.",
     parse=parse_reference,
     metavar="REFERENCE",
 )
 MAPPING: Final = FieldSpec(
-    description="Sources of the group that have another name in the registry than they had: old name to new name. "
-    "What is known of the old one goes on under the new one. It may stay for good.",
+    description="Sources of the group that got another name in the registry: old name to new name. The state "
+    "of the old name continues under the new name. You can leave the mapping in place.",
     example={"orders": "sales"},
-    help="A source's old and new name; may be repeated.",
+    help="Of a pipeline: a source that got another name in the registry; may be repeated.",
     metavar="OLD=NEW",
 )
 

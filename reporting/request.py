@@ -27,7 +27,7 @@ class MergeCreate(Declared):
     source: Annotated[
         str | None,
         FieldSpec(
-            description='A source of the registry; without it, or with "all", every one that has a key.',
+            description='A source of the registry. By default, and with "all", every source that has a key.',
             shortest=1,
             longest=100,
             example="orders",
@@ -37,7 +37,8 @@ class MergeCreate(Declared):
     since: Annotated[
         str | None,
         FieldSpec(
-            description="Read staging again from this time on (RFC 3339, or a day); what was merged right stays.",
+            description="Read staging again from this time on (RFC 3339, or a day). Rows that were merged "
+            "correctly stay.",
             longest=64,
             example="2026-01-01T00:00:00Z",
             help="Read staging again from this time (RFC 3339) or day on.",
@@ -47,7 +48,7 @@ class MergeCreate(Declared):
     date: Annotated[
         str | None,
         FieldSpec(
-            description="The same from the beginning of a day on, in UTC; not together with since.",
+            description="Read staging again from the beginning of this UTC day on. Not together with since.",
             longest=10,
             example="2026-01-01",
             help="Read staging again from the beginning of this UTC day on.",

@@ -8,15 +8,15 @@ from model.declaration import Declared, FieldSpec
 
 KIND: Final = FieldSpec(description="What the stream does.", example="backup")
 RELEASE: Final = FieldSpec(
-    description="The version that runs it; null is the installed one.",
+    description="The version of Refeed that runs the stream; null is the installed version.",
     shortest=1,
     longest=64,
     metavar="VERSION",
     help="Run this version of Refeed. Default: the installed version.",
 )
 SNAPSHOT: Final = FieldSpec(
-    description="A COMPLETED snapshot of a stream of the same kind and group that this one starts from: its state "
-    "and, where the snapshot has it, its source. Null is the stream's own state.",
+    description="A COMPLETED snapshot of a stream of the same kind and group. The stream starts with the "
+    "snapshot's state and, if the snapshot includes it, its source. Null is the stream's own state.",
     shortest=1,
     longest=64,
     metavar="ID",
@@ -33,7 +33,7 @@ class StreamLaunch(Declared):
         str,
         FieldSpec(
             description="The name that monitoring shows, unique among living streams: up to 63 lower-case "
-            "letters, digits and -, a letter first.",
+            "letters, digits and -. The first is a letter.",
             shortest=1,
             longest=63,
             example="backup",
@@ -44,9 +44,10 @@ class StreamLaunch(Declared):
     options: Annotated[
         Mapping[str, Any],
         FieldSpec(
-            description="Of the kind: slots, batch_seconds, batch_bytes; of a backup known_ids_seconds, of a "
-            "pipeline group and message_bytes, of kinesis stream, region, topic, start, recreated, source, "
-            "access_key_id and secret_access_key. One that is absent or null is as the deployment's settings say.",
+            description="All kinds have slots, batch_seconds and batch_bytes. A backup has known_ids_seconds. "
+            "A pipeline has group, message_bytes and mapping. kinesis has stream, region, topic, start, "
+            "recreated, source, access_key_id and secret_access_key. An option that is absent or null has the "
+            "deployment's setting.",
             example={"slots": 4, "batch_seconds": 2},
         ),
     ] = field(default_factory=dict)

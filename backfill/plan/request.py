@@ -30,12 +30,15 @@ class YieldTo(Declared):
     """Live traffic that comes first: the backfill holds back while this subscription lags."""
 
     subscription: Annotated[
-        str, FieldSpec(description="Id of any subscription of the project.", shortest=1, longest=300)
+        str, FieldSpec(description="The id of a subscription of the project.", shortest=1, longest=300)
     ]
     max_oldest_unacked_seconds: Annotated[
         float,
         FieldSpec(
-            description="Nothing goes out while its oldest message is older.", above=0, most=_MAX_AGE_SECONDS
+            description="The backfill publishes nothing while this subscription's oldest unacknowledged "
+            "message is older.",
+            above=0,
+            most=_MAX_AGE_SECONDS,
         ),
     ]
 
@@ -47,8 +50,8 @@ class BackfillRequest(Declared):
     query: Annotated[
         str,
         FieldSpec(
-            description="One SELECT over the archive, in GoogleSQL, with a window on _PARTITIONTIME or "
-            "_PARTITIONDATE and the columns data, attributes and message_id (docs/sql.md).",
+            description="One SELECT over the archive, in GoogleSQL. It limits _PARTITIONTIME or _PARTITIONDATE "
+            "and returns the columns data, attributes and message_id (docs/sql.md).",
             shortest=1,
             example=_QUERY,
         ),
@@ -56,8 +59,8 @@ class BackfillRequest(Declared):
     topic: Annotated[
         str,
         FieldSpec(
-            description="Id of the topic that the messages go to. One that does not exist is refused, by a "
-            "plan too.",
+            description="The id of the topic to publish to. If it does not exist, the request is refused, also "
+            "for a plan.",
             shortest=1,
             longest=300,
             example="orders",
@@ -67,8 +70,8 @@ class BackfillRequest(Declared):
     parameters: Annotated[
         Mapping[str, QueryParameter],
         FieldSpec(
-            description="The query's parameters, by their names; types are STRING, INT64, FLOAT64, BOOL, "
-            "BYTES (base64), DATE, TIMESTAMP and ARRAY<...> of them.",
+            description="The query's parameters by name. Types are STRING, INT64, FLOAT64, BOOL, BYTES "
+            "(base64), DATE, TIMESTAMP, and ARRAY<...> of these.",
             example=_PARAMETERS,
             flag="param",
         ),
@@ -76,29 +79,29 @@ class BackfillRequest(Declared):
     description: Annotated[
         str,
         FieldSpec(
-            description="Why; up to 2,000 characters.",
+            description="The reason, up to 2,000 characters.",
             example="New Year's orders lost their currency.",
             is_changeable=True,
-            help="The reason, for people who read the list later.",
+            help="The reason, shown in the list of backfills.",
         ),
     ] = ""
     labels: Annotated[
         Mapping[str, str],
         FieldSpec(
-            description="Lists of backfills can be filtered by them.",
+            description="Labels, by which a list of backfills can be filtered.",
             example={"ticket": "shop-123"},
             is_changeable=True,
-            help="A label; may be repeated.",
+            help="A label, by which 'refeed backfill list' can select; may be repeated.",
             flag="label",
         ),
     ] = field(default_factory=dict)
     plan_id: Annotated[
         str | None,
         FieldSpec(
-            description="The plan that was looked at; refused with 409 once it has expired or is of another "
-            "query.",
+            description="The id of the plan to run. The request is refused with 409 if the plan has expired or "
+            "has another query.",
             longest=64,
-            help="The id of the plan that it runs.",
+            help="The id of the plan to run. The query must be that of the plan.",
             flag="plan",
             metavar="ID",
         ),
@@ -106,61 +109,63 @@ class BackfillRequest(Declared):
     rate_limit_messages_per_second: Annotated[
         float | None,
         FieldSpec(
-            description="Over all tasks together; may change while it runs.",
+            description="The most messages a second, over all tasks together. It can be changed while the "
+            "backfill runs.",
             least=_MIN_RATE,
             most=_MAX_RATE,
             example=500,
             is_changeable=True,
-            help="Messages a second, at most.",
+            help="Publish at most this many messages a second.",
             flag="rate_limit",
         ),
     ] = None
     max_rows: Annotated[
         int | None,
         FieldSpec(
-            description="More selected rows than this fail the backfill before anything goes out.",
+            description="If the query selects more rows, the backfill fails before it publishes anything.",
             least=1,
             most=_MAX_COUNT,
-            help="Fail when the query selects more.",
+            help="Fail if the query selects more rows.",
         ),
     ] = None
     max_bytes_billed: Annotated[
         int | None,
         FieldSpec(
-            description="The query is refused when it would read more bytes than this. On BigQuery it is "
-            "the query's maximum_bytes_billed too, of which the least is 10 MB a table.",
+            description="A query that would read more bytes is refused. On BigQuery this is also the query's "
+            "maximum_bytes_billed, whose minimum is 10 MB a table.",
             least=1,
             most=_MAX_COUNT,
-            help="Refuse when the query reads more.",
+            help="Refuse a query that would read more bytes.",
         ),
     ] = None
     canary_messages: Annotated[
         int | None,
         FieldSpec(
-            description="Publish N messages, pause, and wait for :resume.",
+            description="Publish N messages, then pause until :resume.",
             least=1,
             most=_MAX_COUNT,
             example=10,
-            help="Publish N messages, pause, and wait for a resume.",
+            help="Publish N messages, then pause until a resume.",
             flag="canary",
         ),
     ] = None
     start_paused: Annotated[
         bool,
-        FieldSpec(description="Wait for :resume before anything starts.", help="Start paused, until a resume."),
+        FieldSpec(description="Publish nothing until :resume.", help="Publish nothing until a resume."),
     ] = False
     ordering: Annotated[
         Ordering,
         FieldSpec(
-            description="by_key sets the original ordering keys again, and each key's messages go out in "
-            "their order.",
-            help="by_key: restore keys.",
+            description="by_key keeps the original ordering keys and publishes each key's messages in their "
+            "order.",
+            help="by_key: keep the original ordering keys, and publish each key's messages in their order.",
         ),
     ] = "none"
     attributes: Annotated[
         Mapping[str, str],
         FieldSpec(
-            description="Added to every message; goog... and refeed_... are reserved.",
+            description="Attributes that are added to every message. Names that begin with goog or refeed_ are "
+            "reserved.",
             help="Add this attribute to every message; may be repeated.",
             flag="attribute",
         ),
@@ -168,32 +173,32 @@ class BackfillRequest(Declared):
     yield_to: Annotated[
         YieldTo | None,
         FieldSpec(
-            description="Live traffic that comes first: slow down and stop while the subscription's oldest "
-            "message is older. A subscription that is gone for two minutes fails the backfill.",
-            help="Pause while the subscription's oldest message is older.",
+            description="Live traffic has priority: the backfill slows down and stops while the subscription's "
+            "oldest message is older. If the subscription is missing for two minutes, the backfill fails.",
+            help="Publish nothing while this subscription's oldest message is older.",
         ),
     ] = None
     max_failed: Annotated[
         int,
         FieldSpec(
-            description="More messages than this that can't be published stop it.",
+            description="The backfill stops if more messages than this can't be published.",
             least=0,
             most=_MAX_COUNT,
-            help="Fail after more than N dead letters.",
+            help="Fail if more than N messages can't be published.",
         ),
     ] = 0
     allow_overlap: Annotated[
         bool,
         FieldSpec(
-            description="Run although another backfill replays some of the same messages there.",
-            help="Run although another backfill overlaps.",
+            description="Run even if another backfill publishes some of the same messages to the topic.",
+            help="Run even if another backfill publishes some of the same messages to the topic.",
         ),
     ] = False
     target_subscription: Annotated[
         str | None,
         FieldSpec(
-            description="Only this subscription of the topic is meant: adds refeed_target, which its filter "
-            "selects.",
+            description="Deliver to this subscription of the topic only. Each message gets the attribute "
+            "refeed_target, which the subscription's filter selects.",
             longest=300,
             help="Deliver to this subscription only; see docs/api.md.",
             metavar="SUBSCRIPTION",
@@ -202,25 +207,25 @@ class BackfillRequest(Declared):
     create_topic: Annotated[
         bool,
         FieldSpec(
-            description="Create the topic if it does not exist; without this a missing topic is refused. A "
-            "plan creates nothing.",
+            description="Create the topic if it does not exist. By default a missing topic is refused. A plan "
+            "creates nothing.",
             help="Create the topic if it does not exist.",
         ),
     ] = False
     fail_if_empty: Annotated[
         bool,
         FieldSpec(
-            description="A query that selects nothing fails the backfill with nothing_selected; a plan "
+            description="If the query selects nothing, the backfill fails with nothing_selected. A plan "
             "without rows is refused.",
-            help="End as FAILED when the query selects nothing.",
+            help="Fail if the query selects nothing.",
         ),
     ] = False
     allow_empty: Annotated[
         bool,
         FieldSpec(
-            description="Run although the plan in plan_id selects nothing; without this it is refused with "
-            "nothing_selected. Without a plan, or where the plan has no count, nothing is asked.",
-            help="Run although its plan selects nothing.",
+            description="Run even if the plan of plan_id selects nothing. By default such a plan is refused with "
+            "nothing_selected. Without a plan, or if the plan has no count, nothing is checked.",
+            help="Run even if the plan selects nothing.",
         ),
     ] = False
 
