@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ ACCEPTED: Final = Path(__file__).parent / "accepted_differences.txt"
 FREE: Final = Policy("backup.messages", None, datetime(2024, 1, 10, 12, tzinfo=UTC), replay=False)
 BATCH: Final = 40
 _ERRORS: Final = ("error", "invalid")
+_QUOTED: Final = r"'(?:\\.|[^'\\])*'"
 _FLOAT: Final = re.compile(r"(?<![\w\"])-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf|nan)f\b")
 
 
@@ -52,13 +54,43 @@ def read_answers() -> dict[str, list[str]]:
 
 def read_accepted() -> set[str]:
     """Return the questions that the lake may answer otherwise."""
-    return {line for line in ACCEPTED.read_text().splitlines() if not line.startswith("#")}
+    return {line for line in ACCEPTED.read_text().splitlines() if line.startswith("SELECT ")}
+
+
+@cache
+def _documented() -> dict[str, str]:
+    """Return what BigQuery's documentation says of functions that Google's engine answers otherwise."""
+    lines = (line for line in ACCEPTED.read_text().splitlines() if not line.startswith(("#", "SELECT ")))
+    return {name: meaning for line in lines for name, _, meaning in [line.partition("(x) means ")]}
+
+
+def as_documented(sql: str) -> str:
+    """Return a question with the functions that the engine answers otherwise written as BigQuery documents them.
+
+    Example:
+        >>> as_documented("CONCAT(SAFE.CHR(LENGTH(')')), 'CHR(0)')")
+        "CONCAT(IF(CAST(LENGTH(')') AS INT64) = 0, '', SAFE.CHR(LENGTH(')'))), 'CHR(0)')"
+    """
+    names = "|".join(_documented())
+    found = re.search(rf"^(?:{_QUOTED}|[^'])*?\b((?:SAFE\.)?({names})\()", sql)
+    if found is None:
+        return sql
+    depth, end = 1, found.end()
+    for mark in re.finditer(rf"{_QUOTED}|[()]", sql[found.end() :]):
+        depth += {"(": 1, ")": -1}.get(mark.group(), 0)
+        if depth == 0:
+            end += mark.start()
+            break
+    argument = as_documented(sql[found.end() : end])
+    places = {"x": argument, f"{found[2]}(": found[1]}
+    meaning = re.sub(rf"\bx\b|\b{found[2]}\(", lambda place: places[place.group()], _documented()[found[2]])
+    return f"{sql[: found.start(1)]}{meaning}{as_documented(sql[end + 1 :])}"
 
 
 def ask(judge: Judge, sql: str) -> str:
     """Return the engine's answer to a query as text; "error" or "invalid" where it gives none."""
     try:
-        rows = judge.answer(sql)
+        rows = judge.answer(as_documented(sql))
     except JudgeError as exc:
         text = str(exc)
         kinds = {"[OUT_OF_RANGE]": "error", "[INVALID_ARGUMENT]": "invalid", "[UNIMPLEMENTED]": "unknown"}
@@ -391,7 +423,7 @@ def ask_cases(judge: Judge, cases: list[grid.Case]) -> dict[str, list[str]]:
 
 def _ask_together(judge: Judge, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
     try:
-        row = judge.answer(f"SELECT {', '.join(f'({text})' for text in texts)}")[0]
+        row = judge.answer(as_documented(f"SELECT {', '.join(f'({text})' for text in texts)}"))[0]
     except JudgeError:
         if len(texts) == 1:
             yield texts[0], ask(judge, texts[0])

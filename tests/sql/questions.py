@@ -84,7 +84,7 @@ _ANY: Final = (
 )
 # What makes something else at each look, or what stands for no value.
 _LEFT_OUT: Final = frozenset({"ERROR", "GENERATE_UUID", "RAND", "COLLATE"})
-# Any number is rarely a year or an hour.
+# Any call is rarely a year or an hour.
 _OF_PARTS: Final = frozenset({"DATE", "DATETIME", "TIME"})
 _PARTS_OF_MOMENTS: Final = (
     "1",
@@ -105,6 +105,7 @@ _PARTS_OF_MOMENTS: Final = (
     "CAST(NULL AS INT64)",
 )
 _CODE_POINTS: Final = (
+    "0",
     "1",
     "-1",
     "97",
@@ -116,6 +117,8 @@ _CODE_POINTS: Final = (
     "4294967297",
     "CAST(NULL AS INT64)",
 )
+# And neither is any number, nor a code point.
+_SMALL_NUMBERS: Final = {**dict.fromkeys(_OF_PARTS, _PARTS_OF_MOMENTS), "CHR": _CODE_POINTS}
 _ZONE_OF: Final = {
     "DATE": 1, "DATETIME": 1, "TIMESTAMP": 1, "DATE_TRUNC": 2, "TIMESTAMP_TRUNC": 2, "FORMAT_TIMESTAMP": 2, "PARSE_TIMESTAMP": 2,
 }  # fmt: skip
@@ -175,7 +178,7 @@ class Questions:
         if wanted == "PART":
             return _constant(chance.choice(sorted(PARTS)))
         if wanted == "INTERVAL":
-            amount = self._argument(FUNCTIONS["CHR"], 0, "INT64", 0)
+            amount = self._value("INT64")
             unit = chance.choice(["MICROSECOND", "SECOND", "HOUR", "DAY", "WEEK", "MONTH", "YEAR"])
             return _Part(f"INTERVAL {amount.literal} {unit}", f"INTERVAL {amount.body} {unit}", amount.columns)
         if _ZONE_OF.get(name) == index and wanted in {"STRING", "ANY"} and chance.random() < 0.9:
@@ -190,13 +193,12 @@ class Questions:
             shared if wanted in {"T", "ANY", "ORDERED", "ITEM"} else chance.choice(_CLASSES.get(wanted, (wanted,)))
         )
         inner = _by_result().get(kind, [])
-        if depth > 1 and inner and name not in {*_OF_PARTS, "CHR"} and chance.random() < 0.4:
+        if depth > 1 and inner and name not in _OF_PARTS and chance.random() < 0.4:
             found = self._call(FUNCTIONS[chance.choice(inner)], depth - 1)
             if found is not None:
                 return found
-        # The engine gives U+0000 for CHR(0), BigQuery's documentation an empty text: 0 is not asked about.
-        if name == "CHR" or (name in _OF_PARTS and kind == "INT64" and chance.random() < 0.8):
-            return self._value(kind, _CODE_POINTS if name == "CHR" else _PARTS_OF_MOMENTS)
+        if name in _SMALL_NUMBERS and kind == "INT64" and chance.random() < 0.8:
+            return self._value(kind, _SMALL_NUMBERS[name])
         return self._value(kind)
 
     def _value(self, kind: str, values: Sequence[str] = ()) -> _Part:
