@@ -7,12 +7,13 @@ from typing import Final
 import structlog
 
 from jobs.folder import JobFolders
-from jobs.store import Job, JobStore
-from model.errors import JobNotFoundError
+from jobs.store import JobStore
 
 _LOG: Final = structlog.get_logger()
 # A create makes its folder before its job; none takes so long.
 _ORPHAN_AGE: Final = timedelta(days=1)
+# A month of an hourly schedule has 744 folders, and each cleaning looks at all of them.
+_ASKED_AT_ONCE: Final = 500
 
 
 def clean_folders(store: JobStore, place: JobFolders | Path, *, keep: timedelta, now: datetime) -> list[str]:
@@ -24,17 +25,19 @@ def clean_folders(store: JobStore, place: JobFolders | Path, *, keep: timedelta,
     folders = JobFolders.at(place)
     folders.files.sweep()
     removed = []
-    for name in folders.files.list():
-        if _is_over(store, folders, name, keep, now) and _remove(store, folders, name, keep, now):
-            _LOG.info("removed a folder", folder=name)
-            removed.append(name)
+    names = folders.files.list()
+    for begin in range(0, len(names), _ASKED_AT_ONCE):
+        some = names[begin : begin + _ASKED_AT_ONCE]
+        ends = store.find_ends(some)
+        for name in some:
+            is_over = _ended_before(ends[name], now - keep) if name in ends else _is_orphan(folders, name, now)
+            if is_over and _remove(store, folders, name, keep, now):
+                _LOG.info("removed a folder", folder=name)
+                removed.append(name)
     return removed
 
 
-def _is_over(store: JobStore, folders: JobFolders, name: str, keep: timedelta, now: datetime) -> bool:
-    job = _find(store, name)
-    if job is not None:
-        return _ended_before(job, now - keep)
+def _is_orphan(folders: JobFolders, name: str, now: datetime) -> bool:
     changed = folders.files.changed_at(name)
     return changed is not None and datetime.fromtimestamp(changed, UTC) < now - _ORPHAN_AGE
 
@@ -43,18 +46,11 @@ def _remove(store: JobStore, folders: JobFolders, name: str, keep: timedelta, no
     """Remove the folder, unless its job was retried just now."""
 
     def is_wanted() -> bool:
-        job = _find(store, name)
-        return job is not None and not _ended_before(job, now - keep)
+        ends = store.find_ends([name])
+        return name in ends and not _ended_before(ends[name], now - keep)
 
     return folders.remove(name, is_wanted)
 
 
-def _ended_before(job: Job, moment: datetime) -> bool:
-    return job.finished_at is not None and job.finished_at < moment
-
-
-def _find(store: JobStore, name: str) -> Job | None:
-    try:
-        return store.get(name)
-    except JobNotFoundError:
-        return None
+def _ended_before(finished_at: datetime | None, moment: datetime) -> bool:
+    return finished_at is not None and finished_at < moment

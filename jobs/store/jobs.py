@@ -1,6 +1,6 @@
 """Jobs, their states and their history."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -133,6 +133,12 @@ class Jobs:
         """Return the job."""
         with self._database.read() as connection:
             return JOB_RECORDS.get(connection, job_id)
+
+    def find_ends(self, job_ids: Collection[str]) -> dict[str, datetime | None]:
+        """Return when each job ended, None while it has not; an id without a job is left out."""
+        query = sa.select(JOBS.c.id, JOBS.c.finished_at).where(JOBS.c.id.in_(job_ids))
+        with self._database.read() as connection:
+            return {row.id: row.finished_at for row in connection.execute(query)}
 
     def list_jobs(
         self,

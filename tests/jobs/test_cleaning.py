@@ -1,17 +1,18 @@
 """What goes from a home's disk, and what stays."""
 
 import os
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from jobs import cleaning
 from jobs.cleaning import clean_folders
 from jobs.folder import JobFolder
-from jobs.store import Job, JobStore
+from jobs.store import JobStore
 from model.errors import SelectionGoneError
 from model.job import JobState, new_job_id
+from tests.work import counted
 
 KEEP = timedelta(days=30)
 NOW = datetime.now(UTC)
@@ -68,20 +69,33 @@ def test_a_job_that_is_retried_in_the_same_moment_keeps_its_folder(
 ) -> None:
     job_id = create(store, folders)
     store.move(job_id, JobState.CANCELLED, actor="ann")
-    find = cleaning._find
-    asked: list[str] = []
+    find_ends = store.find_ends
+    asked: list[Collection[str]] = []
 
-    def find_and_retry(its_store: JobStore, name: str) -> Job | None:
-        found = find(its_store, name)
+    def find_and_retry(job_ids: Collection[str]) -> dict[str, datetime | None]:
+        found = find_ends(job_ids)
         if not asked:
             store.move(job_id, JobState.PENDING, actor="ann")
-        asked.append(name)
+        asked.append(job_ids)
         return found
 
-    monkeypatch.setattr(cleaning, "_find", find_and_retry)
+    monkeypatch.setattr(store, "find_ends", find_and_retry)
 
     assert clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(days=31)) == []
     assert JobFolder(folders / job_id).read_specification() == {}
+
+
+def test_a_look_at_many_folders_asks_the_store_as_often_as_one_at_one_folder(store: JobStore, folders: Path) -> None:
+    create(store, folders)
+    with counted(store) as one:
+        assert clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(days=31)) == []
+    for _ in range(20):
+        create(store, folders)
+
+    with counted(store) as many:
+        assert clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(days=31)) == []
+
+    assert many.statements == one.statements
 
 
 def test_what_a_dying_service_had_begun_to_remove_is_removed(store: JobStore, folders: Path) -> None:
