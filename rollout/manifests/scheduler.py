@@ -71,6 +71,8 @@ class Scheduler:
         self._jobs = jobs
         self._steady = steady
         self._tried_at: dict[tuple[str, datetime], float] = {}
+        # The slot after a moment, by the content of a schedule: reading one takes longer than all else in a look.
+        self._following: dict[str, tuple[tuple[str, datetime], datetime | None]] = {}
 
     def tick(self) -> None:
         """Settle the slots that are due, and bring every run one step further.
@@ -90,16 +92,16 @@ class Scheduler:
                 self._advance(run, records.get(run.schedule), living)
         known = {(run.schedule, run.slot) for run in living}
         self._tried_at = {key: at for key, at in self._tried_at.items() if key in known}
+        self._following = {name: slot for name, slot in self._following.items() if name in records}
 
     def _settle(self, record: ManifestRecord, now: datetime) -> None:
         # Before the lock of a write: mostly nothing is due.
-        spec = read_schedule(record.document)
         if record.settled_until > now + AHEAD:
             record = self._store.set_back(record.name)
             _LOG.warning(
                 "clock was ahead", schedule=record.name, slots_go_on_from=record.settled_until.isoformat()
             )
-        following = next(spec.timing().after(record.settled_until), None)
+        following = self._slot_after(record)
         if following is None or following > now:
             return
 
@@ -108,6 +110,15 @@ class Scheduler:
 
         for run in self._store.settle_slots(record.name, choose):
             _LOG.info("slot is due", schedule=run.schedule, slot=run.slot.isoformat(), state=run.state.value)
+
+    def _slot_after(self, record: ManifestRecord) -> datetime | None:
+        """Return the first slot that is not settled, None where there is none."""
+        key = (record.digest, record.settled_until)
+        known = self._following.get(record.name)
+        if known is None or known[0] != key:
+            slot = next(read_schedule(record.document).timing().after(record.settled_until), None)
+            known = self._following[record.name] = (key, slot)
+        return known[1]
 
     def _advance(self, run: ScheduleRun, record: ManifestRecord | None, living: Sequence[ScheduleRun]) -> None:
         if run.state is RunState.RUNNING:

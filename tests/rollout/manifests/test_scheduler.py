@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,8 @@ from model.errors import (
 from model.manifest_record import RunState, ScheduleRun
 from model.principal import SCOPES, Principal
 from model.stream_options import StreamKind
+from rollout.manifests import scheduler
+from rollout.manifests.schedule import ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import StartedJob
 from rollout.manifests.scheduler import Scheduler
 from rollout.manifests.service import ManifestService
@@ -161,6 +164,28 @@ def test_slots_that_were_missed_are_decided_once_and_not_at_each_look(yard: Yard
     with counted(yard.store) as work:
         yard.schedulers[0].tick()
     assert (work.statements, yard.runs()) == (idle.statements, [])
+
+
+def test_a_look_reads_only_the_schedules_that_changed_or_have_a_slot_due(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def noted(document: Mapping[str, Any]) -> ScheduleManifest:
+        read.append(document["name"])
+        return read_schedule(document)
+
+    monkeypatch.setattr(scheduler, "read_schedule", noted)
+    daily = HOURLY.replace("hourly", "daily").replace("0 * * * *", "0 0 * * *")
+    yard.apply(HOURLY)
+    yard.apply(daily)
+    yard.go()
+    read.clear()
+    assert (yard.go(hours(0.4)), read) == ([], [])
+    assert (yard.go(hours(0.2)), set(read)) == (["02 01:00"], {"hourly"})
+    read.clear()
+    yard.apply(daily.replace("0 0 * * *", "30 1 * * *"))
+    assert (yard.go(hours(0.5)), set(read)) == (["02 01:30"], {"daily"})
 
 
 @pytest.mark.parametrize(
@@ -405,6 +430,8 @@ from pathlib import Path
 import structlog
 from jobs.store import JobStore
 from model.manifest_record import RunState
+from rollout.manifests import scheduler
+from rollout.manifests.schedule import ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import StartedJob
 from rollout.manifests.scheduler import Scheduler
 
