@@ -91,8 +91,8 @@ chaos: $(STAMPS)/dev  ## Kill, stop and starve the whole system under load, then
 soak: $(STAMPS)/dev  ## Run the whole system under steady load and watch its memory (MINUTES=30)
 	@$(BIN)/python -m tests.chaos.soak --minutes $(or $(MINUTES),30)
 
-years: $(STAMPS)/dev  ## Run everything in the background for years by a clock that jumps (YEARS=2)
-	@$(BIN)/python -m tests.years.run --years $(or $(YEARS),2)
+years: $(STAMPS)/dev  ## Run everything in the background for years by a clock that jumps (YEARS=1)
+	@$(BIN)/python -m tests.years.run --years $(or $(YEARS),1)
 
 release-check: $(STAMPS)/dev  ## Build wheel and sdist, check both, and run the wheel's demo in a bare environment
 	@$(BIN)/python .ci/release.py $(ARGS)

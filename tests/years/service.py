@@ -3,7 +3,7 @@
 import base64
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -50,14 +50,7 @@ from tests.years.parts import SNAPSHOTS, AtOnce, Drivers, Jobs, Starter, Taker, 
 
 ANN: Final = Principal("ann", frozenset(SCOPES))
 KIND: Final = JobKind("merge", "merges", "mg", "merges", "module", lambda _: lambda _store, _job_id: None)
-# Some slots of both are in the hour that the clocks of their zone leave out or have twice.
-DAILY: Final = (
-    ("30 2 * * *", "Europe/Berlin"),
-    ("0 */8 * * *", "UTC"),
-    ("30 1 * * *", "America/New_York"),
-    ("15 4 * * 1", "Asia/Kolkata"),
-    ("45 23 1 * *", "Australia/Lord_Howe"),
-)
+# Some slots are in the hour that the clocks of their zone leave out or have twice.
 SPARSE: Final = (
     ("30 2 25,29 3,10 *", "Europe/Berlin"),
     ("0 0 1 */2 *", "UTC"),
@@ -177,6 +170,7 @@ class Service:
     ) -> None:
         self.clock = Clock(datetime(2026, 2, 20, 12, tzinfo=UTC))
         self._crons, self._longest = crons, longest
+        self._timings = [Timing(Cron.parse(cron), ZoneInfo(zone)) for cron, zone in dict.fromkeys(crons)]
         self.home = home
         self.store: JobStore = open_store(url)
         self.store._database.now = lambda _: self.clock.now  # type: ignore[method-assign]
@@ -188,6 +182,9 @@ class Service:
         self.schedules, self.streams = schedules, streams
         self.applied_at: dict[str, datetime] = {}
         self.replicas: list[Replica] = []
+        self.looks = 0
+        # Called after each turn of a loop.
+        self.watch: Callable[[], None] = lambda: None
         self._days = 0
         self._stack = ExitStack()
 
@@ -206,10 +203,11 @@ class Service:
             self.store.launch_stream(f"stream-{number}", StreamKind.BACKUP, actor="ann")
         for number in range(self.schedules):
             cron, zone = self._crons[number % len(self._crons)]
-            is_snapshot = number % 7 == 6
-            name = f"{SNAPSHOTS}stream-{number % self.streams}" if is_snapshot else f"schedule-{number}"
-            if name not in self.applied_at:
-                self.apply(name, cron, zone)
+            of_stream, is_snapshot = number // 7, number % 7 == 6
+            name = f"schedule-{number}"
+            if is_snapshot and of_stream < self.streams:
+                name = f"{SNAPSHOTS}stream-{of_stream}"
+            self.apply(name, cron, zone)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -241,11 +239,13 @@ class Service:
 
     def look(self) -> None:
         """Have every loop look until what is due has been done."""
+        self.looks += 1
         for _ in range(2):
             for replica in self.replicas:
                 with self._as(replica):
                     for turn in replica.loops().values():
                         turn()
+                        self.watch()
             # What waits for some seconds is begun in the next round.
             self.clock.go(timedelta(seconds=6))
         for replica in self.replicas:
@@ -253,6 +253,7 @@ class Service:
             self.clock.go(timedelta(seconds=15))
             with self._as(replica):
                 replica.notifier._tell_all()
+                self.watch()
 
     def use(self) -> None:
         """Do what people do every few days: sign in, plan, ask for approvals and updates, upload, and kill."""
@@ -349,8 +350,7 @@ class Service:
         return len(self.store.list_approvals(state=ApprovalState.WAITING))
 
     def _next_due(self) -> datetime:
-        timings = [Timing(Cron.parse(cron), ZoneInfo(zone)) for cron, zone in self._crons]
-        return min(next(timing.after(self.clock.now)) for timing in timings)
+        return min(next(timing.after(self.clock.now)) for timing in self._timings)
 
 
 def _be_quick(connection: Any, _: Any) -> None:

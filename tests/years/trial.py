@@ -31,7 +31,10 @@ def check_years(service: Service, duration: timedelta, *, use_every: timedelta) 
     rows = service.count_rows()
     check_rows(service, rows, uses=uses)
     check_work(service, early)
-    return f"{duration.days} days: {slots} slots, {sum(rows.values())} rows, {service.heard['calls']} webhooks"
+    return (
+        f"{duration.days} days: {len(service.applied_at)} schedules, {slots} slots, {service.looks} looks, "
+        f"{sum(rows.values())} rows, {service.heard['calls']} webhooks"
+    )
 
 
 def check_rows(service: Service, rows: dict[str, int], *, uses: int) -> None:
