@@ -85,7 +85,9 @@ def test_a_job_that_is_retried_in_the_same_moment_keeps_its_folder(
     assert JobFolder(folders / job_id).read_specification() == {}
 
 
-def test_a_look_at_many_folders_asks_the_store_as_often_as_one_at_one_folder(store: JobStore, folders: Path) -> None:
+def test_a_look_at_many_folders_asks_the_store_as_often_as_one_at_one_folder(
+    store: JobStore, folders: Path
+) -> None:
     create(store, folders)
     with counted(store) as one:
         assert clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(days=31)) == []

@@ -23,7 +23,7 @@ from model.errors import (
 from model.manifest_record import RunState, ScheduleRun
 from model.principal import SCOPES, Principal
 from model.stream_options import StreamKind
-from rollout.manifests import scheduler
+from rollout.manifests import scheduler as module
 from rollout.manifests.schedule import ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import StartedJob
 from rollout.manifests.scheduler import Scheduler
@@ -175,7 +175,7 @@ def test_a_look_reads_only_the_schedules_that_changed_or_have_a_slot_due(
         read.append(document["name"])
         return read_schedule(document)
 
-    monkeypatch.setattr(scheduler, "read_schedule", noted)
+    monkeypatch.setattr(module, "read_schedule", noted)
     daily = HOURLY.replace("hourly", "daily").replace("0 * * * *", "0 0 * * *")
     yard.apply(HOURLY)
     yard.apply(daily)
@@ -430,7 +430,7 @@ from pathlib import Path
 import structlog
 from jobs.store import JobStore
 from model.manifest_record import RunState
-from rollout.manifests import scheduler
+from rollout.manifests import scheduler as module
 from rollout.manifests.schedule import ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import StartedJob
 from rollout.manifests.scheduler import Scheduler
