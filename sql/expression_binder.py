@@ -103,7 +103,6 @@ class ExpressionBinder(ConstructBinder):
         """Return what ``node`` is inside ``scope``; a fault inside gives a broken value, never an exception."""
         if id(node) in scope.grouped:
             return scope.grouped[id(node)]
-        mark = len(scope.loose)
         try:
             value = self._dispatch(node, scope)
         except LakeGapError as exc:
@@ -114,8 +113,6 @@ class ExpressionBinder(ConstructBinder):
         if hides_a_failure(node, self.values):
             # The lake's engine gives NULL and looks no further; Google's fails where the rest does.
             self.gap(node, "a NULL beside a call that may fail: write NULL in place of the whole")
-        if scope.group_keys is not None and value.lake in scope.group_keys and value is not BROKEN:
-            del scope.loose[mark:]
         if len(value.lake) > MAX_LAKE_TEXT:
             # Functions that name an argument twice would double the text at every level.
             self.gap(node, "an expression that is too long there")
@@ -201,10 +198,12 @@ class ExpressionBinder(ConstructBinder):
             text = ".".join(name.text for name in node.names)[:120]
             return self.fault(node, "column_unknown", f"There is no column {text} here.")
         value = found.value
-        if found.scope.group_keys is not None and not (found.scope.in_aggregate or found.is_alias):
-            found.scope.loose.append((node.at, value.lake))
+        beginnings = [value.lake]
         for name in node.names[found.taken :]:
             value = self._field(value, name)
+            beginnings.append(value.lake)
+        if found.scope.group_keys is not None and not (found.scope.in_aggregate or found.is_alias):
+            found.scope.loose.append((node.at, tuple(beginnings)))
         return value
 
     def _field(self, base: Value, name: Name) -> Value:

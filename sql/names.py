@@ -89,9 +89,10 @@ class Scope:
     allows_windows: bool = False
     has_windows: bool = False
     in_aggregate: bool = False
-    # Columns read outside of aggregates, for the check that they are grouped; keys are texts for the lake.
+    # Paths read outside of aggregates, each with its beginnings: one of them has to be grouped. Keys are texts for
+    # the lake.
     group_keys: set[str] | None = None
-    loose: list[tuple[int, str]] = field(default_factory=list)
+    loose: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
     # What expressions that are grouped by were found to be: a subquery has another text each time it is bound.
     grouped: dict[int, Value] = field(default_factory=dict)
     # What a row needs equal, from ON, USING and WHERE.
@@ -100,6 +101,14 @@ class Scope:
     def item(self, key: str) -> Item | None:
         """Return the item that ``key`` is the alias of."""
         return next((item for item in self.items if item.key == key), None)
+
+    def tell_whole(self, value: Value, mark: int) -> None:
+        """Forget what ``value``, which is a whole item, read since ``mark`` where it is grouped by.
+
+        A part of an item that reads the same is not: Google refuses ``SELECT UPPER(f(x)) ... GROUP BY f(x)``.
+        """
+        if self.group_keys is not None and value.lake in self.group_keys:
+            del self.loose[mark:]
 
     def columns(self, key: str) -> list[Value]:
         """Return every column that ``key`` alone may mean here."""

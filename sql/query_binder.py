@@ -25,7 +25,7 @@ from sql.syntax import (
     Star,
     WindowSpec,
 )
-from sql.values import AGGREGATED_ITEMS, MANY_ITEMS, Origin, Value, quote_name
+from sql.values import AGGREGATED_ITEMS, MANY_ITEMS, NOT_CONSTANT, Origin, Value, quote_name
 
 # Literals that may be grouped by, oddly.
 _TYPED_LITERALS: Final = {"DATE", "DATETIME", "TIME", "TIMESTAMP", "NUMERIC", "BIGNUMERIC", "INTERVAL", "JSON"}
@@ -269,10 +269,12 @@ class QueryBinder(FromBinder, ExpressionBinder):
     ) -> tuple[str, str, str]:
         group = having = qualify = ""
         if node.group_by is not None and node.group_by.is_all:
-            keys = [v.lake for v, has in zip(relation.selected, relation.aggregated, strict=True) if not has]
-            scope.group_keys = set(keys)
-            scope.loose.clear()
-            group = " GROUP BY ALL"
+            items = zip(relation.selected, relation.aggregated, strict=True)
+            keys = [value for value, has in items if not has]
+            scope.group_keys = {value.lake for value in keys}
+            # A number would be the place of a column.
+            named = {value.lake for value in keys if value.constant is NOT_CONSTANT and not value.is_literal}
+            group = f" GROUP BY {', '.join(sorted(named)) or 'ALL'}"
         elif node.group_by is not None:
             group = " GROUP BY " + ", ".join(sorted(scope.group_keys or ()))
         scope.aliases = {
@@ -301,9 +303,11 @@ class QueryBinder(FromBinder, ExpressionBinder):
         return group, having, qualify
 
     def _check_grouped(self, scope: Scope, *, is_grouped: bool) -> None:
-        if is_grouped and scope.loose:
+        keys = scope.group_keys or set()
+        loose = [at for at, beginnings in scope.loose if keys.isdisjoint(beginnings)]
+        if is_grouped and loose:
             self.fault(
-                scope.loose[0][0],
+                loose[0],
                 "not_grouped",
                 "A column beside aggregates must be grouped or stand inside an aggregate.",
                 "Add it to GROUP BY, or wrap it in ANY_VALUE(...).",
@@ -316,20 +320,27 @@ class QueryBinder(FromBinder, ExpressionBinder):
         selected: list[Value] = []
         aggregated: list[bool] = []
         open_star = False
+        by_all = node.group_by is not None and node.group_by.is_all
         for item in node.items:
-            before = scope.has_aggregates
-            scope.has_aggregates = False
+            before = scope.has_aggregates, scope.has_windows
+            scope.has_aggregates = scope.has_windows = False
+            mark = len(scope.loose)
             if isinstance(item.value, Star):
                 stars, is_open = self._bind_star(item.value, scope)
                 open_star |= is_open
             else:
                 value = self.bind(item.value, scope)
+                scope.tell_whole(value, mark)
                 stars = [BoundColumn(self._name_of(item), value)]
+            over_rows = scope.has_aggregates or scope.has_windows
+            if by_all and not over_rows:
+                del scope.loose[mark:]
             for column in stars:
                 selected.append(column.value)
-                aggregated.append(scope.has_aggregates)
+                aggregated.append(over_rows)
                 columns.append(BoundColumn(column.name, self._renamed(column.value)))
-            scope.has_aggregates |= before
+            scope.has_aggregates |= before[0]
+            scope.has_windows |= before[1]
         if node.shape is not None:
             selected, columns = self._as_value(node, selected, columns)
             aggregated = aggregated[: len(columns)]
@@ -397,13 +408,16 @@ class QueryBinder(FromBinder, ExpressionBinder):
             if name.key not in known and not is_open:
                 self.fault(name, "column_unknown", f"There is no column {name.text[:60]} to leave out.")
         columns = [column for column in columns if column.key not in excluded]
+        if scope.group_keys is not None and not scope.in_aggregate:
+            replaced = {name.key for _, name in star.replaced}
+            scope.loose += [(star.at, (c.value.lake,)) for c in columns if c.key not in replaced]
         for expression, name in star.replaced:
+            mark = len(scope.loose)
             value = self.bind(expression, scope)
+            scope.tell_whole(value, mark)
             if name.key not in known and not is_open:
                 self.fault(name, "column_unknown", f"There is no column {name.text[:60]} to replace.")
             columns = [BoundColumn(c.name, value) if c.key == name.key else c for c in columns]
-        if scope.group_keys is not None and not scope.in_aggregate:
-            scope.loose += [(star.at, c.value.lake) for c in columns if c.value.lake not in scope.group_keys]
         return columns, is_open
 
     def _bind_path_star(self, star: Star, scope: Scope) -> tuple[list[BoundColumn], bool]:
@@ -440,7 +454,9 @@ class QueryBinder(FromBinder, ExpressionBinder):
             elif isinstance(key, Constant):
                 self.fault(item, "order_ordinal", "ORDER BY a literal orders nothing.")
             else:
+                mark = len(scope.loose)
                 parts.append(order_item(self, item, scope))
+                scope.tell_whole(self.values[id(key)], mark)
         return " ORDER BY " + ", ".join(parts) if parts else ""
 
     def _limit(self, query: Query, scope: Scope) -> str:
