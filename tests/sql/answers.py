@@ -147,6 +147,13 @@ class Lake:
         query = self._judged(sql)
         return query if isinstance(query, str) else self._rows(query, [], ())
 
+    def translated(self, sql: str) -> str | None:
+        """Return what the one item of a query became for the lake, None where it is refused."""
+        query = self._judged(sql)
+        if isinstance(query, str):
+            return None
+        return query.lake_sql.partition("(SELECT ")[2].rpartition(" AS o")[0].partition(" FROM (SELECT ")[0]
+
     def literals(self, expressions: list[str]) -> Iterator[str]:
         """Yield the answers to expressions, as many as possible asked together."""
         for start in range(0, len(expressions), BATCH):
