@@ -39,7 +39,7 @@ def answer_action(action: Action, visit: Visit, fields: Mapping[str, str] | None
     problem: Mapping[str, Any] | None = None
     if fields is not None and fields.get("do", "perform") == "perform":
         if page.typed is not None and fields.get("typed", "").strip() != page.typed:
-            detail = f"Nothing was done: to go on, type {page.typed} as it stands there."
+            detail = f"Nothing was done. To continue, type {page.typed} exactly."
             problem = {"code": "name_not_typed", "detail": detail, "errors": [], "status": 422}
         else:
             try:
@@ -83,19 +83,24 @@ def _job_action(
 def _describe_retry(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     job = visit.api.backfills.read(visit.path_params["id"])
     failed, missing = job["progress"]["failed"], job["verification"]["missing"]
-    options = [("all", "everything that is left"), ("failed", f"the {failed:,} dead letters")]
+    options = [("all", "all messages that are left"), ("failed", f"the {failed:,} dead letters")]
     options.append(
-        ("missing", "what has not landed" if missing is None else f"the {missing:,} that have not landed")
+        (
+            "missing",
+            "messages that have not landed"
+            if missing is None
+            else f"the {missing:,} messages that have not landed",
+        )
     )
     chosen = given.get("only", "all")
     fields = [FormField("only", "Send again", value=chosen, options=tuple(options))]
     if given.get("code"):
-        fields.append(FormField("code", "Dead letters of this code alone", value=given["code"]))
+        fields.append(FormField("code", "Only dead letters with this code", value=given["code"]))
     if given.get("rows"):
-        fields.append(FormField("rows", "Dead letters of these rows alone", value=given["rows"]))
+        fields.append(FormField("rows", "Only dead letters of these rows", value=given["rows"]))
     return ActionPage(
         title=f"Retry: {job['id']}",
-        effects=(render_left(job), "It goes on from the same selection; the query does not run again."),
+        effects=(render_left(job), "It continues with the same selection. The query does not run again."),
         button="Retry",
         back=f"/backfills/{job['id']}",
         etag=job["etag"],
@@ -118,7 +123,9 @@ def _row_numbers(text: str) -> list[int]:
     try:
         return [int(part) for part in text.replace(",", " ").split()]
     except ValueError:
-        raise form_fault(f"Rows are numbers with commas between: {text.strip()[:80]!r}.") from None
+        raise form_fault(
+            f"Write rows as numbers with commas between them. This is not a number: {text.strip()[:80]!r}."
+        ) from None
 
 
 def _describe_rate(visit: Visit, given: Mapping[str, str]) -> ActionPage:
@@ -128,11 +135,11 @@ def _describe_rate(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     value = given.get("rate", "" if rate is None else str(rate).removesuffix(".0"))
     return ActionPage(
         title=f"Change the rate: {job['id']}",
-        effects=("The new limit holds within a second. Empty lifts it.",),
+        effects=("The new limit applies within a second. Leave the field empty for no limit.",),
         button="Change the rate",
         back=f"/backfills/{job['id']}",
         etag=job["etag"],
-        fields=(FormField("rate", "Messages a second, at most", value=value),),
+        fields=(FormField("rate", "Messages a second at most", value=value),),
     )
 
 
@@ -147,7 +154,7 @@ def _change_rate(visit: Visit, fields: Mapping[str, str]) -> str:
 def _stream_page(visit: Visit, title: str, effects: tuple[str, ...], **more: Any) -> ActionPage:
     stream = visit.api.read_stream(visit.path_params["name"])
     name, backlog = stream["name"], stream["backlog_messages"]
-    waiting = "Nobody knows how many messages wait" if backlog is None else f"{backlog:,} messages wait"
+    waiting = "It is unknown how many messages wait" if backlog is None else f"{backlog:,} messages wait"
     return ActionPage(
         title=f"{title}: {name}",
         effects=(f"{name} is {stream['state']}. {waiting} for it.", *effects),
@@ -161,14 +168,14 @@ def _stream_page(visit: Visit, title: str, effects: tuple[str, ...], **more: Any
 def _describe_drain(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     seconds = FormField(
         "timeout_seconds",
-        "Seconds it may take",
+        "Seconds the drain may take",
         value=given.get("timeout_seconds", _DEFAULT_DRAIN_SECONDS),
-        help="After that it ends with what is not committed unacknowledged; that comes again.",
+        help="After that it ends. Pub/Sub delivers the uncommitted messages again.",
     )
     effects = (
-        "It stops pulling, commits and acknowledges what it has in hand, and ends.",
-        "No message is lost or comes twice.",
-        "From then on messages wait at Pub/Sub, for seven days unless the subscription says otherwise.",
+        "It stops pulling, commits and acknowledges the messages it holds, and ends.",
+        "No message is lost or written twice.",
+        "After that, messages wait at Pub/Sub, for seven days unless the subscription is set otherwise.",
     )
     return _stream_page(visit, "Drain", effects, fields=(seconds,))
 
@@ -182,8 +189,8 @@ def _drain(visit: Visit, fields: Mapping[str, str]) -> str:
 
 def _describe_cancel(visit: Visit, _: Mapping[str, str]) -> ActionPage:
     effects = (
-        "It ends at once. What it has in hand is not acknowledged, and comes again to the next stream that pulls.",
-        "What it has committed is not written again. From then on messages wait at Pub/Sub.",
+        "It ends at once. It does not acknowledge the messages it holds, so Pub/Sub delivers them again.",
+        "Committed messages are not written again. After that, messages wait at Pub/Sub.",
     )
     return _stream_page(visit, "Cancel", effects, typed=visit.path_params["name"])
 
@@ -199,10 +206,11 @@ def _describe_snapshot(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         "Also a Pub/Sub snapshot of each subscription",
         kind="checkbox",
         value=given.get("with_source", "yes"),
-        help="Without it a rollback can't bring back the messages that were acknowledged since.",
+        help="Without it, a rollback can't deliver messages again that were acknowledged after the snapshot.",
     )
     effects = (
-        "The stream's state is kept as it is between two commits. It commits nothing for some milliseconds.",
+        "The snapshot copies the stream's state between two commits.",
+        "The stream commits nothing for some milliseconds.",
     )
     return _stream_page(visit, "Snapshot", effects, fields=(source,))
 
@@ -219,15 +227,16 @@ def _describe_rollback(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     options = tuple((each["id"], f"{each['taken_at']}, {each['reason']}") for each in whole)
     discard = FormField(
         "discard_staged",
-        "Delete the rows that were staged since",
+        "Delete the rows that were staged after the snapshot",
         kind="checkbox",
         value=given.get("discard_staged", ""),
-        help="They are staged again when their messages come again. Reporting tables keep what was merged.",
+        help="Their messages are delivered and staged again. Reporting tables keep the merged rows.",
     )
     effects = (
-        "The stream goes back to its state at the snapshot.",
-        "So do its subscriptions where the snapshot has them: messages that were acknowledged since come again.",
-        *(() if whole else ("It has no whole snapshot, so there is nothing to go back to.",)),
+        "The stream returns to its state at the snapshot.",
+        "If the snapshot includes its subscriptions, they return too.",
+        "Then messages that were acknowledged after the snapshot are delivered again.",
+        *(() if whole else ("The stream has no completed snapshot, so it can't be rolled back.",)),
     )
     fields = (FormField("snapshot", "Snapshot", value=given.get("snapshot", ""), options=options), discard)
     name = visit.path_params["name"]
@@ -249,7 +258,7 @@ def _roll_back(visit: Visit, fields: Mapping[str, str]) -> str:
 def _describe_update(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     known = [each["name"] for each in visit.api.list_releases()["releases"]]
     release = given.get("release")
-    options = (("", "the installed one"), *((name, name) for name in known))
+    options = (("", "the installed release"), *((name, name) for name in known))
     fields = (
         FormField("release", "Release", value=release or "", options=options),
         FormField("reason", "Why", value=given.get("reason", "")),
@@ -259,7 +268,8 @@ def _describe_update(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         check = visit.api.check_stream(visit.path_params["name"], {"release": release} if release else {})
     effects = (
         "The new release starts as a standby and takes over between two commits.",
-        "It is watched beside the old one's figures, and goes back by itself where there is a way back.",
+        "Refeed compares its figures with those of the old release.",
+        "If the new release fails, Refeed takes the update back, if that is possible.",
     )
     return _stream_page(visit, "Update", effects, fields=fields, check=check, template="update.html")
 

@@ -17,9 +17,9 @@ _MOST_STREAMS: Final = 50
 _UNDECIDED: Final = frozenset({"WATCHING", "INCONCLUSIVE"})
 # What an approval does that nobody takes back: its name is typed first.
 _DANGEROUS: Final = frozenset({("stream", "cancel"), ("stream", "rollback"), ("manifest", "remove")})
-_APPROVED: Final = "Approve: it is done at once, as it was asked for. The history names both of you."
-_REJECTED: Final = "Reject: nothing is done, and nobody can approve it any more."
-_OWN: Final = "You asked for it yourself: somebody else has to approve it."
+_APPROVED: Final = "Approve: the action runs at once, as requested. The history names both of you."
+_REJECTED: Final = "Reject: nothing is done, and nobody can approve it later."
+_OWN: Final = "You requested this yourself. Somebody else has to approve it."
 _LIST: Final = "/approvals"
 
 
@@ -141,8 +141,8 @@ def _decision(verb: str) -> Action:
 
 
 _UPDATE_EFFECTS: Final = {
-    "approve": "The new release stays, and the watch ends with this.",
-    "roll_back": "The stream goes back to the release and the options that it had before.",
+    "approve": "The new release stays, and the watch ends.",
+    "roll_back": "The stream returns to its previous release and options.",
 }
 
 
@@ -154,7 +154,7 @@ def _describe_update(visit: Visit, verb: str) -> ActionPage:
         effects=(
             f"The update of {found['stream']} is {found['state']}.",
             _UPDATE_EFFECTS[verb],
-            *(f"There is no way back: {each}" for each in way_back),
+            *(f"The update can't be taken back: {each}" for each in way_back),
         ),
         button=verb.replace("_", " ").capitalize(),
         back=_LIST,

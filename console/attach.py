@@ -11,9 +11,10 @@ _EXACTLY_ONCE: Final = FormField(
     "exactly_once",
     "Exactly-once delivery",
     kind="checkbox",
-    help="Pub/Sub confirms each acknowledgement; that is slower. The archive has each message once either way.",
+    help="Pub/Sub confirms each acknowledgement, which is slower. The archive has each message once in both "
+    "cases.",
 )
-_UPDATE: Final = FormField("update", "Change what differs", kind="checkbox")
+_UPDATE: Final = FormField("update", "Change these settings", kind="checkbox")
 
 
 def _describe_attach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
@@ -21,7 +22,7 @@ def _describe_attach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     found = visit.api.attach_topic(topic, dry_run=True)
     fields: tuple[FormField, ...] = (_hidden_plan(found, given),)
     if found["was_attached"]:
-        effects = [f"{topic} is backed up already, through {found['subscription']}. That stays."]
+        effects = [f"{topic} is already backed up through the subscription {found['subscription']}, which stays."]
         effects += [
             f"Its {each['field']} is {each['found']}, wanted is {each['wanted']}." for each in found["differences"]
         ]
@@ -31,9 +32,10 @@ def _describe_attach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
             *([f"The topic {topic} does not exist: it is created."] if found["creates_topic"] else []),
             f"It creates the subscription {found['subscription']}.",
             f"Its acknowledgement deadline is {found['ack_deadline_seconds']} s.",
-            f"Its filter leaves out what Refeed itself replays: {found['filter']}",
-            "Messages that are published from then on are archived; a running backup finds it within seconds.",
-            "What was published before is not archived.",
+            f"Its filter leaves out Refeed's own replays: {found['filter']}",
+            "From then on, published messages are archived.",
+            "A running backup finds the subscription within seconds.",
+            "Messages that were published before are not archived.",
         ]
         fields += (_EXACTLY_ONCE,)
     return ActionPage(
@@ -59,13 +61,13 @@ def _describe_detach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     topic = visit.path_params["topic"]
     found = visit.api.detach_topic(topic, dry_run=True)
     waiting = found["backlog_messages"]
-    many = "Nobody knows how many messages wait" if waiting is None else f"{waiting:,} messages wait"
+    many = "It is unknown how many messages wait" if waiting is None else f"{waiting:,} messages wait"
     return ActionPage(
         title=f"Stop backing up: {topic}",
         effects=(
             f"It deletes the subscription {found['subscription']}. {many} in it and are lost with it.",
-            "What is published from then on is not archived. Archived messages stay.",
-            "A stream with REFEED_BACKUP_LABEL attaches a topic that carries the label again.",
+            "Messages that are published from then on are not archived. Archived messages stay.",
+            "If the topic carries the label of REFEED_BACKUP_LABEL, the backup attaches it again.",
         ),
         button="Stop backing it up",
         back="/topics",

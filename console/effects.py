@@ -11,24 +11,30 @@ def render_left(job: Mapping[str, Any]) -> str:
     """Return how many messages of a backfill are published and left."""
     progress = job["progress"]
     if progress["selected"] is None:
-        return "Its query has not run yet, so nobody knows how many messages are left."
+        return "Its query has not run yet, so the number of messages is unknown."
     left = progress["selected"] - progress["published"] - progress["failed"]
-    return f"{progress['published']:,} of {progress['selected']:,} messages are published; {left:,} are left."
+    return f"{progress['published']:,} of {progress['selected']:,} messages are published, {left:,} are left."
 
 
 def pause_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a pause will do."""
-    return (render_left(job), "Nothing new goes out until somebody resumes it. Requests under way are finished.")
+    return (
+        render_left(job),
+        "It publishes nothing new until somebody resumes it. Requests that are under way still finish.",
+    )
 
 
 def resume_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a resume will do."""
-    return (render_left(job), f"It goes on to its end and publishes to {job['topic']}. A canary ends with this.")
+    return (
+        render_left(job),
+        f"It continues to publish to {job['topic']}. If it has a canary, the canary ends.",
+    )
 
 
 def cancel_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a cancel will do."""
-    return (render_left(job), "It stops. What was published stays published; a retry goes on with the rest.")
+    return (render_left(job), "It stops. Published messages stay published. A retry continues with the rest.")
 
 
 def approve_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
@@ -37,7 +43,7 @@ def approve_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     many = "an unknown number of" if rows is None else f"{rows:,}"
     return (
         f"{job['created_by']} wants to publish {many} messages to {job['topic']}.",
-        "With your approval it starts, and the history names you.",
+        "If you approve it, it starts, and the history names you.",
     )
 
 
@@ -46,7 +52,7 @@ def revert_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     landed = job["verification"]["landed"]
     rows = "The rows" if landed is None else f"{landed:,} rows"
     return (
-        f"{rows} that this backfill brought into the staging table are deleted.",
-        "What a merge has taken into reporting stays, and then the API refuses this.",
-        "Messages that consumers have received can't be taken back.",
+        f"{rows} of this backfill are deleted from the staging table.",
+        "If a merge already took some of them, the API refuses the revert.",
+        "Messages that other consumers received can't be taken back.",
     )

@@ -71,13 +71,13 @@ async def read_form(request: Request, session: str | None) -> dict[str, str]:
                 if len(body) > _MAX_FORM_BYTES:
                     raise ForbiddenError(f"A form has {_MAX_FORM_BYTES:,} bytes at most.")
     except (TimeoutError, ClientDisconnect) as exc:
-        raise RequestTimeoutError(f"The form was not there within {_FORM_SECONDS:g} s; nothing was done.") from exc
+        raise RequestTimeoutError(f"The form was not there within {_FORM_SECONDS:g} s. Nothing was done.") from exc
     fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
     wanted = form_token(request.cookies.get(FORM_COOKIE, ""), session)
     if not request.cookies.get(FORM_COOKIE) or not hmac.compare_digest(
         wanted.encode(), fields.pop(_TOKEN_FIELD, "").encode()
     ):
-        raise ForbiddenError("The form is not of this browser's session, or that has ended; load the page again.")
+        raise ForbiddenError("The form belongs to another session, or its session has ended. Load the page again.")
     return fields
 
 
@@ -92,7 +92,7 @@ def check_own_page(request: Request) -> None:
     # A proxy may have ended TLS, so that only the names can be compared.
     is_own = origin is None or origin.partition("://")[2] == request.headers.get("host", "")
     if site not in _OWN_SITES or not is_own:
-        raise ForbiddenError("A page of another origin sent this; nothing was done.")
+        raise ForbiddenError("A page of another site sent this request. Nothing was done.")
 
 
 def form_token(cookie: str, session: str | None) -> str:

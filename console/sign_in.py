@@ -25,7 +25,7 @@ _MOST_PATH_CHARS: Final = 1500
 _ANSWER: Final = ("state", "code", "iss", "error", "error_description")
 _MOST_ANSWER_CHARS: Final = 8192
 NOT_STARTED: Final = (
-    "This sign-in was not started in this browser, has expired, or was used already; start it again."
+    "This sign-in was not started in this browser, has expired, or was already used. Start it again."
 )
 
 

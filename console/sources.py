@@ -177,14 +177,14 @@ def describe_choice(name: str, choice: Mapping[str, Any], since: str) -> str:
 
     Example:
         >>> describe_choice("orders", {"code": None, "path": None, "ids": ("a",)}, "2026-01-01")
-        'This 1 dead letter of orders.'
+        '1 dead letter of orders.'
     """
     if ids := choice["ids"]:
-        return f"These {len(ids):,} dead letters of {name}." if len(ids) > 1 else f"This 1 dead letter of {name}."
+        return f"These {len(ids):,} dead letters of {name}." if len(ids) > 1 else f"1 dead letter of {name}."
     code = "" if choice["code"] is None else f" with the code {choice['code']}"
     path = choice["path"]
-    place = "" if path is None else f" at {path}" if path else " at no named place"
-    return f"All dead letters of {name}{code}{place} since {since}, not only those that a page shows."
+    place = "" if path is None else f" at {path}" if path else " without a path"
+    return f"All dead letters of {name}{code}{place} since {since}, also those that the page does not show."
 
 
 def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
@@ -203,9 +203,11 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         plan_id = plan["plan_id"]
         effects += _plan_effects(plan)
     else:
-        effects.append(f"It publishes what was planned to {request['topic']}. Open this page again for the plan.")
+        effects.append(
+            f"It publishes the planned messages to {request['topic']}. Open this page again to see the plan."
+        )
     if is_possible:
-        effects.append("The source reads them again: without a corrected schema they become dead letters again.")
+        effects.append("The source reads them again. Without a corrected schema they become dead letters again.")
     hidden = {
         "request": json.dumps(request),
         "plan_id": plan_id,
@@ -218,8 +220,8 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         back=f"/sources/{name}",
         fields=(
             *(FormField(key, key, kind="hidden", value=value) for key, value in hidden.items()),
-            FormField("canary", "Canary: messages before it waits for you", value=given.get("canary", "")),
-            FormField("rate", "Messages a second, at most", value=given.get("rate", "")),
+            FormField("canary", "Canary: publish this many messages, then wait", value=given.get("canary", "")),
+            FormField("rate", "Messages a second at most", value=given.get("rate", "")),
         ),
         typed=request["topic"],
         is_possible=is_possible,
@@ -231,7 +233,7 @@ def _plan_effects(plan: Mapping[str, Any]) -> list[str]:
     if rows == 0:
         return ["No such dead letter is left: there is nothing to send."]
     if rows is None:
-        many = f"It publishes to {topic}; the warehouse does not count how many messages before it runs the query."
+        many = f"It publishes to {topic}. The warehouse can't count the messages before it runs the query."
     else:
         many = f"It publishes {rows:,} {'message' if rows == 1 else 'messages'} to {topic}."
     receivers = [each["name"] for each in plan["subscriptions"] if each["receives_replay"]]
@@ -252,7 +254,7 @@ def _read_sent(given: Mapping[str, str]) -> dict[str, Any] | None:
     except ValueError:
         found = None
     if not isinstance(found, dict) or not isinstance(found.get("topic"), str):
-        raise form_fault("The form is not as the page had it; open the page again.", code="form_invalid")
+        raise form_fault("The form was changed. Open the page again.", code="form_invalid")
     return found
 
 

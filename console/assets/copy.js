@@ -18,7 +18,7 @@ async function copy(button, text) {
     await navigator.clipboard.writeText(text);
     button.textContent = "Copied";
   } catch {
-    button.textContent = "The browser allows no copying here";
+    button.textContent = "The browser does not allow copying";
   }
   setTimeout(() => { button.textContent = said; }, 2000);
 }

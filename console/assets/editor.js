@@ -35,7 +35,7 @@ function watch(area) {
     underline(under, area.value, findings);
     const lines = findings.map((each) => line(`line ${each.line}, column ${each.column}: ${each.message}`, each.rewrite));
     lines.push(...(verdict?.warnings ?? []).map((each) => line(each.message)));
-    if (verdict?.passes) lines.push(line("The gate lets it through."));
+    if (verdict?.passes) lines.push(line("The query is allowed."));
     if (verdict?.problem) lines.push(line(verdict.problem));
     found.replaceChildren(...lines);
     if (verdict?.rewritten) found.append(mend(area, verdict.rewritten.query, later));
@@ -77,7 +77,7 @@ function mend(area, query, later) {
   const button = document.createElement("button");
   button.type = "button";
   button.className = "quiet";
-  button.textContent = "Mend it so";
+  button.textContent = "Correct it";
   button.title = query;
   button.addEventListener("click", () => {
     area.value = query;

@@ -38,7 +38,7 @@ function connect(asOf) {
   });
   source.addEventListener("error", () => {
     asOf.parentElement.classList.add("late");
-    say("The console does not answer. The figures are those of the time above; it is asked again.");
+    say("The console does not answer. The figures are from the time above. The page keeps trying.");
     if (source.readyState === EventSource.CLOSED) setTimeout(() => connect(asOf), RETRY_MILLISECONDS);
   });
   window.addEventListener("pagehide", () => source.close(), { once: true });
@@ -49,7 +49,7 @@ function age(asOf) {
   const seconds = Math.floor((Date.now() - freshAt) / 1000);
   if (seconds < Number(asOf.dataset.every) + LATE_SECONDS) return;
   asOf.parentElement.classList.add("late");
-  say(`The figures are ${seconds} s old: no newer ones have come since. The API or the console does not answer.`);
+  say(`The figures are ${seconds} s old. The API or the console does not answer.`);
 }
 
 // A form under way leads on by itself: a sign-out goes on to the provider's page, and must not be cut short.

@@ -19,7 +19,7 @@ function scan(place, address) {
   stop.onclick = () => {
     end();
     status.textContent = "Stopped. " + status.textContent.replace(/Reading .*/s, "");
-    status.append(" The query that was under way is ended.");
+    status.append(" The running query was cancelled.");
   };
   on("progress", ({ html }) => { status.innerHTML = html; });
   on("found", ({ html }) => found.append(...nodes(html)));
@@ -41,7 +41,7 @@ function scan(place, address) {
   // It is not begun again by itself: each reading of messages is a query and a line in the audit log.
   source.addEventListener("error", () => {
     end();
-    status.textContent = "The console does not answer. What was found so far is below.";
+    status.textContent = "The console does not answer. The messages found so far are below.";
   });
 }
 

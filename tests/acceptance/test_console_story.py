@@ -86,7 +86,7 @@ def plan_nothing(tab: Tab) -> None:
     """A replay of the empty hour can't be launched, and names the topic that has its messages."""
     tab.page.click("text=Replay this range ...")
     with tab.page.expect_navigation():
-        tab.page.click("text=Plan: what would it do?")
+        tab.page.click("text=Plan: show what it would do")
     tab.page.wait_for_selector("#plan")
     assert "It would publish 0 messages to orders" in tab.text()
     assert tab.page.is_disabled("button:text-is('Launch: publish 0 messages')")
@@ -102,16 +102,16 @@ def plan_nothing(tab: Tab) -> None:
 def plan(tab: Tab) -> None:
     # As it stands, the query already selects the hour and nothing else.
     with tab.page.expect_navigation():
-        tab.page.click("text=Plan: what would it do?")
+        tab.page.click("text=Plan: show what it would do")
     tab.page.wait_for_selector("#plan")
     assert f"It would publish {STRAYED} messages to orders" in tab.text()
     tab.page.fill("#query", REPAIR)
-    tab.page.wait_for_selector("text=The gate lets it through.")
+    tab.page.wait_for_selector("text=The query is allowed.")
     tab.page.fill("#canary", str(CANARY))
     tab.page.fill("#rate", str(RATE))
     tab.page.fill("#description", "The hour that went to orders-next")
     with tab.page.expect_navigation():
-        tab.page.click("text=Plan: what would it do?")
+        tab.page.click("text=Plan: show what it would do")
     tab.page.wait_for_selector("#plan >> text=data_rewritten")
     said = tab.text()
     assert f"It would publish {STRAYED} messages to orders" in said
@@ -152,7 +152,7 @@ def test_a_hole_in_one_hour_is_found_brushed_tried_paused_repaired_and_verified(
         # Tried: ten go out, and it waits.
         press(tab, f"Launch: publish {STRAYED} messages")
         job = tab.page.url.rpartition("/")[2]
-        tab.page.wait_for_selector(f"text=The canary of {CANARY} messages is out.")
+        tab.page.wait_for_selector(f"text=The canary of {CANARY} messages is published.")
         house.stage(CANARY)
         assert len(house.staged()) == CANARY
         assert {row["_backfill_id"] for row in house.staged()} == {job}

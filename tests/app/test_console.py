@@ -40,7 +40,7 @@ def test_it_shows_the_other_process_s_api_and_ends_with_a_page_open(start_api: C
     api = start_api()
     with alone(api.url) as client:
         assert client.get("/", follow_redirects=True).url.path == "/console"
-        assert "Nothing waits for anybody." in client.get("/console").text
+        assert "Nothing waits for a person." in client.get("/console").text
         # Without keys it answers to this machine alone, as the API does.
         refused = client.get("/console", headers={"X-Forwarded-For": "203.0.113.7"})
         assert (refused.status_code, "no keys" in refused.text) == (403, True)

@@ -53,9 +53,9 @@ def test_who_asked_is_told_that_somebody_else_has_to_approve_and_may_take_it_bac
     asked = works.ask("drain", body={"timeout_seconds": 7})
     own, other = (card_of(client.get("/console/approvals"), asked) for client in (ann, bob))
     assert "Drain backup: it commits what it has in hand, within 7 s, and ends." in own
-    assert ("You asked for it yourself" in own, f"/approvals/{asked}/approve" in own) == (True, False)
-    assert ("Take back" in own, "You asked" in other) == (True, False)
-    assert "Approve: it is done at once" in other
+    assert ("You requested this yourself" in own, f"/approvals/{asked}/approve" in own) == (True, False)
+    assert ("Take back" in own, "You requested" in other) == (True, False)
+    assert "Approve: the action runs at once" in other
     refused = decide(ann, f"/approvals/{asked}/approve")
     assert (refused.status_code, "is your own" in refused.text) == (403, True)
     assert works.api.store.get_stream("backup").wanted is Wanted.RUNNING
@@ -82,8 +82,8 @@ def test_a_large_backfill_is_approved_by_another_person_and_a_canary_goes_on(
     works: Works, ann: httpx.Client, bob: httpx.Client
 ) -> None:
     page = ann.get("/console/approvals")
-    assert "You created it yourself" in card_of(page, works.large)
-    assert "It goes on to its end and publishes to orders. A canary ends with this." in card_of(page, works.canary)
+    assert "You created this backfill yourself" in card_of(page, works.large)
+    assert "It continues to publish to orders. If it has a canary, the canary ends." in card_of(page, works.canary)
     card = card_of(bob.get("/console/approvals"), works.large)
     assert "key:ann wants to publish 5,000 messages to orders." in card
     assert EVIL not in card

@@ -70,7 +70,7 @@ def test_a_topic_is_attached_by_a_click_that_says_what_it_creates(yard: Yard, an
     assert made.id == "refeed-backup.orders"
     late = ann.post(path, data=sent)
     assert (late.status_code, "topic_backup_changed" in late.text) == (409, True)
-    assert "is backed up already" in ann.get(path).text
+    assert "is already backed up" in ann.get(path).text
 
 
 def test_a_detach_asks_for_the_name_and_says_what_is_lost(yard: Yard, ann: httpx.Client) -> None:

@@ -73,7 +73,7 @@ def test_a_page_ages_by_its_own_clock_while_the_api_is_frozen(yard: Yard, open_t
     assert tab.page.is_hidden("#away")
     tab.page.clock.run_for(2_000)
     assert "The figures are 1" in tab.page.inner_text("#away")
-    assert "s old: no newer ones have come since." in tab.page.inner_text("#away")
+    assert "s old. The API or the console does not answer." in tab.page.inner_text("#away")
     assert tab.page.locator(".as-of.late").count() == 1
     # A topic's page is read once, and says so nowhere.
     tab.open("/topics/orders")
@@ -147,7 +147,7 @@ def test_from_the_hole_to_the_launch_in_four_actions(yard: Yard, open_tab: Calla
         assert tab.page.input_value("#from") == begin
         # The archive of this topic goes to another one, which has no backup subscription to refuse it.
         tab.page.fill("#topic", "replay")
-        tab.page.click("text=Plan: what would it do?")
+        tab.page.click("text=Plan: show what it would do")
         tab.page.wait_for_selector("#plan")
         assert "It would publish 30 messages to replay" in tab.text()
         # A plan can be opened again, and Back leads to the editor: nothing is posted twice.
@@ -170,14 +170,14 @@ def test_what_the_gate_finds_is_underlined_while_one_types_and_mended_by_a_click
     tab.sign_in(yard.key)
     tab.open("/backfills/new?topic=replay&from=2026-01-01T00:00:00Z&to=2026-01-02T00:00:00Z")
     with calm(tab):
-        tab.page.wait_for_selector("text=The gate lets it through.")
+        tab.page.wait_for_selector("text=The query is allowed.")
         tab.page.fill("#query", "SELECT data, '\U0001f600' AS note FROM backup.messages")
         tab.page.wait_for_selector(".under mark")
         marks = tab.page.eval_on_selector_all(".under mark", "marks => marks.map((each) => each.textContent)")
         assert "backup" in marks
         assert tab.page.inner_text("#findings").count("column") >= 1
-        tab.page.click("text=Mend it so")
-        tab.page.wait_for_selector("text=The gate lets it through.")
+        tab.page.click("text=Correct it")
+        tab.page.wait_for_selector("text=The query is allowed.")
         assert "_PARTITION" in tab.page.input_value("#query")
         assert tab.page.locator(".under mark").count() == 0
 

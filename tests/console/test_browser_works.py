@@ -48,7 +48,7 @@ def test_chosen_dead_letters_are_planned_and_redriven(yard: Works, open_tab: Cal
     with calm(tab):
         tab.page.locator("tr", has_text="wrong_type").get_by_text("Choose some").click()
         tab.page.check("[name=id-1]")
-        tab.page.click("text=Redrive the chosen ones")
+        tab.page.click("text=Redrive the chosen messages")
         tab.page.wait_for_selector("text=It publishes 1 message to hooks.")
         tab.page.wait_for_selector("button.danger:disabled")
         tab.page.fill("#typed", "hooks")
@@ -64,7 +64,7 @@ def test_an_action_is_approved_in_place_by_the_second_person(yard: Works, open_t
     with calm(tab):
         tab.sign_in(yard.key)
         tab.open("/approvals")
-        assert "You asked for it yourself" in tab.page.inner_text(f"#{asked}")
+        assert "You requested this yourself" in tab.page.inner_text(f"#{asked}")
         assert tab.page.locator(f"#{asked}").get_by_role("button", name="Approve").count() == 0
     tab = open_tab()
     with calm(tab):

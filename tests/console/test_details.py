@@ -40,7 +40,7 @@ def test_a_message_is_found_opened_copied_and_replayed_with_its_own_numbers(
     tab.sign_in(yard.key)
     with calm(tab):
         tab.open(search("740993", days=1))
-        tab.page.wait_for_selector("text=All is read")
+        tab.page.wait_for_selector("text=Read everything")
         assert tab.page.locator("#scan article").count() == 1
         tab.page.click("#scan article h3 a")
         tab.page.wait_for_selector("text=Copy the payload")
@@ -52,10 +52,10 @@ def test_a_message_is_found_opened_copied_and_replayed_with_its_own_numbers(
             tab.page.click("text=Download the payload")
         downloading.value.save_as(tmp_path / "payload")
         assert (tmp_path / "payload").read_bytes() == BIG
-        tab.page.click("text=Replay this one only")
+        tab.page.click("text=Replay only this message")
         tab.page.fill("#topic", "replay")
-        tab.page.click("text=Plan: what would it do?")
-        tab.page.wait_for_selector("text=The same as in the archive.")
+        tab.page.click("text=Plan: show what it would do")
+        tab.page.wait_for_selector("text=This message is the same as in the archive.")
         assert "It would publish 1 message to replay" in tab.text()
         with tab.page.expect_download() as downloading:
             tab.page.click("#plan button:text-is('Download')")
@@ -82,10 +82,10 @@ def test_two_dead_letters_are_ticked_and_the_retry_says_which(
     tab.sign_in(yard.key)
     with calm(tab):
         tab.open(f"/backfills/{past}")
-        tab.page.click("text=One by one ...")
+        tab.page.click("text=Show each message ...")
         tab.page.check("input[value='0']")
         tab.page.check("input[value='5']")
-        tab.page.click("text=Send the chosen ones again ...")
+        tab.page.click("text=Send the chosen messages again ...")
         assert tab.page.input_value("#field-rows") == "0,5"
         assert tab.page.input_value("#field-only") == "failed"
 

@@ -95,7 +95,7 @@ def test_ten_megabytes_are_metadata_and_a_download(yard: Yard, browser: httpx.Cl
     page = browser.get(address(yard, "103"))
     assert len(page.content) < 20_000
     assert f"{len(LARGE):,} bytes" in page.text
-    assert "It is too large for a page" in page.text
+    assert "The payload is too large for a page" in page.text
     assert browser.get(address(yard, "103", "/data")).content == LARGE
 
 
@@ -108,7 +108,7 @@ def test_only_this_one_is_what_the_plan_of_its_query_has(yard: Yard, browser: ht
     fields |= {"form_token": token_of(browser.get(path)), "topic": "replay", "query": query, "do": "plan"}
     planned = browser.post("/console/backfills/new", data={**fields, "compare": "yes"}).text
     assert "It would publish 1 message to replay" in planned
-    assert "The same as in the archive." in planned
+    assert "This message is the same as in the archive." in planned
     saved = re.search(r'data-copy="([^"]+)"', planned)[1]
     assert base64.b64decode(saved) == NUMBERS
 
@@ -156,7 +156,7 @@ def test_tables_and_recipes_stand_beside_the_editor(browser: httpx.Client) -> No
     assert "<code>backup.messages</code>" in text.split('id="tables"')[1]
     assert "<code>ordering_key</code>" in text
     recipes = text.split('id="recipes"')[1]
-    assert recipes.count("Begin with this one") >= 6
+    assert recipes.count("Use this recipe") >= 6
     begun = browser.get(unescape(re.findall(r'href="(/console/backfills/new\?[^"]+)"', recipes)[1])).text
     assert ">\nversion:STRING:2</textarea>" in begun
 
@@ -226,7 +226,7 @@ def test_a_search_says_what_it_has_read_and_ends(browser: httpx.Client) -> None:
     assert "Reading" in events[0][1]["html"]
     name, last = events[-1]
     assert (name, last["more"]) == ("end", None)
-    assert "1 found. All is read" in last["html"]
+    assert "1 found. Read everything" in last["html"]
     found = "".join(data["html"] for name, data in events if name == "found")
     assert "9007199254740993" in found
     assert "<script>document" not in found
@@ -241,7 +241,7 @@ def test_samples_of_a_plan_are_hidden_without_the_scope(yard: Yard) -> None:
         fields = {"form_token": token_of(page), "query": query, "topic": "replay", **RANGE, "do": "plan"}
         planned = client.post("/console/backfills/new", data=fields).text
     assert "It would publish" in planned, planned[-3000:]
-    assert "Its payload needs the scope <code>messages.read</code>" in planned
+    assert "To see the payload you need the scope <code>messages.read</code>" in planned
     assert "9007199254740993" not in planned
 
 

@@ -54,8 +54,8 @@ def test_the_list_has_each_source_s_counts_and_says_what_nobody_knows(ann: httpx
     assert "Topic unknown unknown messages archived" in odd
     assert "fault" in odd
     # No stream has counted it: that is not 0.
-    assert "unknown no stream of this home has counted any of it" in quiet
-    assert "no merge of the last 14 days got to it" in quiet
+    assert "unknown no stream of this home has counted it" in quiet
+    assert "no merge of the last 14 days included it" in quiet
     assert "hooks" not in ann.get("/console/sources", params={"text": "QUI"}).text.partition("<main")[2]
 
 
@@ -146,6 +146,6 @@ def test_a_reader_sees_dead_letters_and_which_scope_sends_them(works: Works) -> 
     with _client(works) as client:
         sign_in(client, works.api.make_key(READ, name="reader"))
         text = client.get("/console/sources/hooks").text
-        assert "Sending them again needs the scope <code>backfills.run</code>" in text
+        assert "To send them again you need the scope <code>backfills.run</code>" in text
         refused = client.get("/console/sources/hooks/redrive")
     assert (refused.status_code, "backfills.plan" in refused.text) == (403, True)

@@ -37,7 +37,7 @@ def part(page: httpx.Response, title: str) -> str:
 
 
 def test_a_step_that_nobody_recorded_is_unknown_in_chart_and_table(yard: Yard, browser: httpx.Client) -> None:
-    assert "Nothing of that time is recorded" in part(browser.get("/console/streams/backup"), "Rate over")
+    assert "Nothing is recorded for this time yet" in part(browser.get("/console/streams/backup"), "Rate over")
     minute = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=2)
     figures = {"state": "RUNNING", "rate_messages_per_second": 1234.5, "lag_seconds": 0.5}
     yard.api.store.put_figures(minute, {stream_subject("backup"): figures})
@@ -51,7 +51,7 @@ def test_a_step_that_nobody_recorded_is_unknown_in_chart_and_table(yard: Yard, b
 
 
 def test_the_end_of_the_log_is_shown_as_text(yard: Yard, browser: httpx.Client) -> None:
-    assert "It is empty." in part(browser.get("/console/streams/backup"), "End of the log")
+    assert "The log is empty." in part(browser.get("/console/streams/backup"), "End of the log")
     logs = yard.api.home / "logs"
     logs.mkdir(exist_ok=True)
     (logs / "backup.log").write_text("batch_committed messages=7 <b>\n")
