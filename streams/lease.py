@@ -15,7 +15,7 @@ from typing import IO, Final
 
 import structlog
 
-from model.disk import replace_text
+from model.disk import replacing
 from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError, RefeedError
 from model.format import Format
 from streams.journal import Journal
@@ -114,6 +114,7 @@ def lock_home(folder: Path) -> Iterator[str]:
 
     Raises:
         LeaseHeldError: another process has it.
+        StorageFullError: there is no room for the id of a new home.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("a+") as file:
@@ -210,7 +211,8 @@ def _read_holder(store: LeaseStore, name: str) -> Holder | None:
 
 def _stream_id(path: Path) -> str:
     if not path.exists():
-        replace_text(path, uuid.uuid4().hex)
+        with replacing(path) as file:
+            file.write(uuid.uuid4().hex.encode())
     text = path.read_text()
     if len(text) != len(uuid.uuid4().hex):
         raise CheckpointCorruptError(
