@@ -4,7 +4,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,6 +67,8 @@ class StreamCommitter:
         self._numbers = threading.Lock()
         self._last_attempt = journal.last_attempt()
         self._taken: set[str] = set()
+        # An attempt that some tables did not take: its entry, the ids of the others, and which are to be known longer.
+        self._half_done: tuple[Entry, pa.Table, pa.Table] | None = None
         # The first figure is 0 and not unknown.
         self._totals: Counter[str] = Counter(dict.fromkeys((*_COUNTED, *work.counted), 0))
         self._batch_seconds: float | None = None
@@ -176,12 +178,13 @@ class StreamCommitter:
         self._report()
 
     def _commit_parts(self, batch: Batch) -> None:
+        self._finish_half_done()
+        self._take_all(batch)
         new = find_new(batch, self._journal, self._targets)
         parts, held = new.parts, new.done
         self._drop(new.dropped)
         self._totals["redelivered"] += new.redelivered
         if parts:
-            self._take_all(parts)
             number = self._next_attempt()
             entry = self._journal.write(number, held)
             committed, failure = self._commit(parts, number, held)
@@ -211,13 +214,13 @@ class StreamCommitter:
         if tables:
             self._compactor.touch(tables)
 
-    def _take_all(self, parts: Mapping[str, Sequence[Any]]) -> None:
-        """Take the tables of ``parts`` before their attempt is numbered: it is newer than every one of theirs."""
+    def _take_all(self, batch: Batch) -> None:
+        """Take the tables of the batch: their ids are known then, and its attempt is newer than each of theirs."""
         try:
-            for name in parts:
-                self.take(name)
+            for one in batch.parts:
+                self.take(one.table)
         except RefeedError:
-            self._drop_parts(parts)
+            self.give_up(batch)
             raise
 
     def _commit(
@@ -256,14 +259,23 @@ class StreamCommitter:
         raise failure
 
     def _finish_some(self, entry: Entry, done: pa.Table, *, but: pa.Table) -> None:
-        failed = self._acknowledge(done, but=but)
-        try:
-            kept = self._journal.keep_only(entry, done)
-        except StorageFullError:
-            # Messages that no table has must not be known: one that comes twice is better than one that is lost.
-            self._journal.forget(entry)
-        else:
-            self._journal.finish(kept, failed)
+        self._half_done = entry, done, self._acknowledge(done, but=but)
+        # Where there is no room the next batch tries again, before it commits.
+        with suppress(StorageFullError):
+            self._finish_half_done()
+
+    def _finish_half_done(self) -> None:
+        """Leave in the entry of an attempt that some tables did not take the messages of the others alone.
+
+        Until then the journal knows messages that no table has, so no row may be looked for in it.
+
+        Raises:
+            StorageFullError: there is no room; the entry stays pending.
+        """
+        if self._half_done is not None:
+            entry, done, failed = self._half_done
+            self._journal.finish(self._journal.keep_only(entry, done), failed)
+            self._half_done = None
 
     def _learn(self, batch: Batch) -> None:
         """Let tables become wide enough for messages that do not fit yet, then have those come again.

@@ -320,7 +320,7 @@ def test_a_table_that_can_t_be_committed_to_keeps_only_its_own_messages_back(str
     assert sorted(stream.hold.acked) == ["members-1", "members-1", "orders-1"]
 
 
-def test_a_full_disk_takes_no_message_of_a_table_that_was_not_committed_for_a_known_one(stream, failing):
+def test_a_full_disk_has_a_message_known_where_its_table_has_it_and_nowhere_else(stream, failing):
     """The disk has room for nothing: neither for the table's commit nor for the journal's shorter entry."""
 
     def full(*_):
@@ -330,7 +330,10 @@ def test_a_full_disk_takes_no_message_of_a_table_that_was_not_committed_for_a_kn
         patched.setattr(Journal, "keep_only", full)
         with pytest.raises(StorageFullError):
             stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
-    stream.batch([pulled("orders", b"{}")])
+        # Where there is still no room nothing is compared with the journal.
+        with pytest.raises(StorageFullError):
+            stream.batch([pulled("members", b"{}")])
+    stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
 
 

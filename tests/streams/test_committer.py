@@ -116,8 +116,14 @@ def stream(tmp_path):
 
 def test_no_message_is_held_while_a_quota_is_waited_for(stream, monkeypatch):
     held: list[bool] = []
-    monkeypatch.setattr("streams.committer.time.sleep", lambda _: held.append(stream.leases.is_held))
-    stream.commit("1", wait_seconds=0.05)
+    sleep = time.sleep
+
+    def note(seconds):
+        held.append(stream.leases.is_held)
+        sleep(seconds)
+
+    monkeypatch.setattr("streams.committer.time.sleep", note)
+    stream.commit("1", wait_seconds=1.0)
     assert set(held) == {False}
     assert stream.leases.acked == ["a1"]
 
