@@ -14,7 +14,7 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint docs fmt types bench bench-sql bench-latency fuzz oracle chaos soak years release-check census rooms reference mutants lock clean
+.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint docs fmt types bench bench-sql bench-latency fuzz oracle chaos soak years simulate release-check census rooms reference mutants lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ soak: $(STAMPS)/dev  ## Run the whole system under steady load and watch its mem
 
 years: $(STAMPS)/dev  ## Run everything in the background for years by a clock that jumps (YEARS=1)
 	@$(BIN)/python -m tests.years.run --years $(or $(YEARS),1)
+
+simulate: $(STAMPS)/dev  ## Run a stream's engine in a simulated world where anything goes wrong (SEED=1 STEPS=100000)
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run --seed $(or $(SEED),1) --steps $(or $(STEPS),100000)
 
 release-check: $(STAMPS)/dev  ## Build wheel and sdist, check both, and run the wheel's demo in a bare environment
 	@$(BIN)/python .ci/release.py $(ARGS)

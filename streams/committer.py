@@ -67,7 +67,7 @@ class StreamCommitter:
         self._numbers = threading.Lock()
         self._last_attempt = journal.last_attempt()
         self._taken: set[str] = set()
-        # An attempt that some tables did not take: its entry, the ids of the others, and which are to be known longer.
+        # An attempt that some tables did not take: its entry, the ids of the others, and those not acknowledged.
         self._half_done: tuple[Entry, pa.Table, pa.Table] | None = None
         # The first figure is 0 and not unknown.
         self._totals: Counter[str] = Counter(dict.fromkeys((*_COUNTED, *work.counted), 0))

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
 from types import SimpleNamespace
@@ -38,37 +38,9 @@ class Clock:
     @contextmanager
     def is_everybody_s(self) -> Iterator[None]:
         """Have the project's modules read this clock while the block runs."""
-        shown, steady = self._datetime(), self._time()
-        changed: list[tuple[Any, str, Any]] = []
-        try:
-            for name, module in list(sys.modules.items()):
-                if name.partition(".")[0] in _PACKAGES:
-                    for attribute, real, ours in (("datetime", datetime, shown), ("time", time, steady)):
-                        if getattr(module, attribute, None) is real:
-                            changed.append((module, attribute, real))
-                            setattr(module, attribute, ours)
+        names = [("datetime", datetime, datetime_of(self._shown)), ("time", time, self._time())]
+        with replaced(_PACKAGES, names):
             yield
-        finally:
-            for module, attribute, real in changed:
-                setattr(module, attribute, real)
-
-    def _datetime(self) -> Any:
-        clock = self
-
-        class Shown(type):
-            def __call__(cls, *arguments: Any, **given: Any) -> datetime:
-                return datetime(*arguments, **given)  # noqa: DTZ001  as its caller has it
-
-            def __getattr__(cls, name: str) -> Any:
-                return getattr(datetime, name)
-
-            def __instancecheck__(cls, value: object) -> bool:
-                return isinstance(value, datetime)
-
-            def now(cls, zone: tzinfo | None = None) -> datetime:
-                return clock._shown().astimezone(zone or UTC)
-
-        return Shown("datetime", (), {})
 
     def _time(self) -> Any:
         return SimpleNamespace(
@@ -79,3 +51,40 @@ class Clock:
                 "time_ns": lambda: int(self._shown().timestamp() * 1_000_000) * 1000,
             }
         )
+
+
+@contextmanager
+def replaced(packages: Collection[str], names: Iterable[tuple[str, Any, Any]]) -> Iterator[None]:
+    """Put another object in the place of a real one, (name, real, other), in every module of ``packages``."""
+    names = list(names)
+    changed: list[tuple[Any, str, Any]] = []
+    try:
+        for path, module in list(sys.modules.items()):
+            if path in packages or path.partition(".")[0] in packages:
+                for name, real, other in names:
+                    if getattr(module, name, None) is real:
+                        changed.append((module, name, real))
+                        setattr(module, name, other)
+        yield
+    finally:
+        for module, name, real in changed:
+            setattr(module, name, real)
+
+
+def datetime_of(now: Callable[[], datetime]) -> Any:
+    """Return what stands for the class ``datetime``, whose now is that of the function ``now``."""
+
+    class Shown(type):
+        def __call__(cls, *arguments: Any, **given: Any) -> datetime:
+            return datetime(*arguments, **given)  # noqa: DTZ001  as its caller has it
+
+        def __getattr__(cls, name: str) -> Any:
+            return getattr(datetime, name)
+
+        def __instancecheck__(cls, value: object) -> bool:
+            return isinstance(value, datetime)
+
+        def now(cls, zone: tzinfo | None = None) -> datetime:
+            return now().astimezone(zone or UTC)
+
+    return Shown("datetime", (), {})

@@ -1,0 +1,216 @@
+"""The disk of a machine: real files, of which a power cut leaves what file systems promise."""
+
+import errno
+import os
+import shutil
+from pathlib import Path, PosixPath
+from types import SimpleNamespace
+from typing import Any, Self
+
+from tests.power import File, Folder, Survival, rebuild
+from tests.simulation.kernel import Machine, World
+
+# By the machine's folder: a path finds the disk that it is on.
+_DISKS: "dict[str, Disk]" = {}
+
+
+class Disk:
+    """The files below ``root``, and what of them is synced.
+
+    Each change is a step of the world, so that a process may be killed before and after it. A full disk takes
+    nothing new.
+    """
+
+    def __init__(self, world: World, machine: Machine, root: Path) -> None:
+        self.world = world
+        self._machine = machine
+        self._contents = root.with_name(f"{root.name}.contents")
+        root.mkdir()
+        self.root = DiskPath(root)
+        self.folder = Folder(str(root))
+        self._opened: dict[int, str] = {}
+        _DISKS[str(root)] = self
+        machine.cut = self._cut
+
+    def close(self) -> None:
+        """Forget the disk; its files stay."""
+        del _DISKS[str(self.root)]
+
+    def check_room(self) -> None:
+        """Raise as a full disk does, if this is one now."""
+        if self.world.happens("disk full"):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fsync(self, descriptor: int) -> None:
+        """Stand for ``os.fsync``."""
+        name = self._opened[descriptor]
+        self.world.step(f"fsync {Path(name).name}")
+        self.folder.sync(name)
+
+    def note_open(self, descriptor: int, path: str) -> None:
+        """Remember which file a descriptor is of."""
+        self._opened[descriptor] = path
+
+    def _cut(self) -> None:
+        left = self.folder.after_a_cut(Survival.CHANCE, self.world.random)
+        rebuild(left, Path(self.root), self._contents)
+        for name in left:
+            # Contents are shared by links: a file that is written in place must not change another one.
+            _unlink_content(Path(name))
+        now: dict[str, File | None] = {
+            name: None if content is None else File(content, content) for name, content in left.items()
+        }
+        self.folder.now, self.folder.synced, self.folder.changes = now, dict(now), {}
+        self._opened.clear()
+
+
+def _unlink_content(path: Path) -> None:
+    if path.is_file():
+        content = path.read_bytes()
+        path.unlink()
+        path.write_bytes(content)
+
+
+def disk_of(path: str) -> Disk:
+    """Return the disk that ``path`` is on."""
+    return next(disk for root, disk in _DISKS.items() if path == root or path.startswith(f"{root}/"))
+
+
+class DiskPath(PosixPath):
+    """A path whose changes its disk sees; what is derived of it is one as well."""
+
+    __slots__ = ()
+
+    @property
+    def disk(self) -> Disk:
+        """The disk that it is on."""
+        return disk_of(str(self))
+
+    def open(self, mode: str = "r", *arguments: Any, **named: Any) -> Any:
+        """Open the file; what is written becomes the disk's when it is flushed."""
+        if set(mode) & set("wxa+"):
+            self.disk.world.step(f"open {self.name}")
+            if not self.exists():
+                self.disk.check_room()
+                self.disk.folder.set(str(self), File())
+        if not set(mode) & set("wxa+"):
+            return super().open(mode, *arguments, **named)
+        # A killed process loses what it has not handed over, so nothing is kept back.
+        opened = super().open(mode, 0) if "b" in mode else super().open(mode, *arguments, **named)
+        return Written(self, opened)
+
+    def write_text(self, data: str, *_: Any, **__: Any) -> int:
+        """Write a small file, in place."""
+        with self.open("w") as file:
+            return int(file.write(data))
+
+    def rename(self, target: Any) -> Self:
+        """Rename the file or the folder."""
+        disk, target = self.disk, str(target)
+        disk.world.step(f"rename {self.name} to {Path(target).name}")
+        super().rename(target)
+        folder = disk.folder
+        below = [name for name in folder.now if name.startswith(f"{self}/")]
+        for name in (str(self), *below):
+            folder.set(target + name[len(str(self)) :], folder.now[name])
+            folder.remove(name)
+        return type(self)(target)
+
+    replace = rename
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove the file."""
+        self.disk.world.step(f"unlink {self.name}")
+        super().unlink(missing_ok)
+        self.disk.folder.remove(str(self))
+
+    def rmdir(self) -> None:
+        """Remove the empty folder."""
+        super().rmdir()
+        self.disk.folder.remove(str(self))
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Make the folder."""
+        if self.is_dir():
+            super().mkdir(mode, exist_ok=exist_ok)
+            return
+        if parents and not self.parent.exists():
+            self.parent.mkdir(parents=True, exist_ok=True)
+        super().mkdir(mode)
+        self.disk.folder.set(str(self), None)
+
+
+class Written:
+    """A file that is open for writing."""
+
+    def __init__(self, path: DiskPath, file: Any) -> None:
+        self._path = path
+        self._file = file
+        path.disk.note_open(file.fileno(), str(path))
+        self._process = path.disk.world.task.process
+        self._process.files.add(file)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def write(self, data: Any) -> int:
+        """Write as the file does; a full disk takes nothing."""
+        self._path.disk.check_room()
+        return int(self._file.write(data))
+
+    def truncate(self, size: int | None = None) -> int:
+        """Cut the file."""
+        return int(self._file.truncate(size))
+
+    def flush(self) -> None:
+        """Hand what was written to the operating system."""
+        self._file.flush()
+        disk = self._path.disk
+        file = disk.folder.now.get(str(self._path))
+        if file is not None:
+            file.now = Path(self._path).read_bytes()
+
+    def close(self) -> None:
+        """Flush and close it."""
+        if not self._file.closed:
+            self.flush()
+            seconds = self._path.disk.world.shown_seconds
+            self._file.close()
+            self._process.files.discard(self._file)
+            os.utime(self._path, (seconds, seconds))
+
+
+def os_of() -> Any:
+    """Return what stands for the module ``os`` where files are synced."""
+
+    def open_path(path: Any, flags: int) -> int:
+        descriptor = os.open(path, flags)
+        disk_of(str(path)).note_open(descriptor, str(path))
+        return descriptor
+
+    def fsync(descriptor: int) -> None:
+        disk_of(str(Path(f"/proc/self/fd/{descriptor}").readlink())).fsync(descriptor)
+
+    return SimpleNamespace(**{**vars(os), "open": open_path, "fsync": fsync})
+
+
+def shutil_of(world: World) -> Any:
+    """Return what stands for the module ``shutil``."""
+
+    def rmtree(path: Any, ignore_errors: bool = False) -> None:
+        if not path.exists() and ignore_errors:
+            return
+        for found in sorted(path.rglob("*"), reverse=True):
+            (found.rmdir if found.is_dir() else found.unlink)()
+        path.rmdir()
+
+    def disk_usage(_: Any) -> Any:
+        return SimpleNamespace(total=10**12, used=0, free=0 if world.happens("disk full") else 10**12)
+
+    return SimpleNamespace(**{**vars(shutil), "rmtree": rmtree, "disk_usage": disk_usage})

@@ -1,0 +1,299 @@
+"""One stream of the product in the simulation: its engine as it is, between a simulated Pub/Sub and warehouse."""
+
+import errno
+import os
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Collection, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+import pyarrow as pa
+
+from connectors.pubsub.source import TaskResult
+from model import failpoint
+from model.errors import CheckpointCorruptError, LeaseHeldError, RefeedError
+from streams.commit_worker import CommitWorker
+from streams.ids import TABLE_IDS_SCHEMA
+from streams.journal import Journal
+from streams.lease import hold_lease, lock_home
+from streams.run import PASSING
+from streams.status import StatusFile
+from streams.stream import OwnedHome, open_committer
+from streams.targets import TargetPart, TaskOutput
+from tests.simulation import threads
+from tests.simulation.disk import Disk, DiskPath, os_of, shutil_of
+from tests.simulation.kernel import Machine, Mishap, Process, World
+from tests.simulation.pubsub import PROJECT, Channel, Message, PubSub, by_topic
+from tests.simulation.tables import Part, StreamTables, Warehouse
+from tests.years.clock import datetime_of, replaced
+
+LEASE: Final = "stream"
+KEEP_SECONDS: Final = 200
+_SETTINGS: Final = SimpleNamespace(project=PROJECT, min_free_disk_bytes=0)
+_PACKAGES: Final = frozenset({"streams"})
+_CALM_SECONDS: Final = 7200.0
+
+# How likely each mishap is, a step. A run has some of them only: a kind that is always there hides others.
+MISHAPS: Final = {
+    "kill": 0.001,
+    "power cut": 0.0005,
+    "hang": 0.0005,
+    "clock": 0.0005,
+    "slow": 0.002,
+    "disk full": 0.01,
+    "request lost": 0.03,
+    "answer lost": 0.03,
+    "redelivered": 0.001,
+    "late": 0.05,
+    "pubsub away": 0.003,
+    "warehouse away": 0.01,
+    "commit refused": 0.03,
+    "commit lost": 0.02,
+    "commit answer lost": 0.02,
+    "move": 0.005,
+    "drain": 0.01,
+}
+
+
+class _Work:
+    """What a kind of stream adds: outputs are handed over as they are."""
+
+    name = "simulated"
+    counted = ()
+
+    def __init__(self) -> None:
+        self.outputs: dict[bytes, TaskOutput] = {}
+
+    def read_output(self, encoded: bytes) -> TaskOutput:
+        return self.outputs.pop(encoded)
+
+    def count(self, totals: Counter[str], outputs: Any, parts: Any) -> None:
+        pass
+
+    def learn(self, keeper: Any, outputs: Any) -> bool:
+        return True
+
+    def status(self) -> dict[str, Any]:
+        return {}
+
+
+class Simulation:
+    """Two machines that may run one stream, its subscriptions and its tables, and whoever starts and stops it."""
+
+    def __init__(self, seed: int, root: Path, only: Collection[Mishap] | None = None) -> None:
+        dice = World(seed, {}).random
+        chosen = {kind: likely for kind, likely in MISHAPS.items() if dice.random() < 0.6}
+        self.world = world = World(seed, chosen, only)
+        self.pubsub = PubSub(world)
+        self.pubsub.on_ack = self._check_ack
+        self.warehouse = Warehouse(world)
+        self.published: list[Message] = []
+        self.topics = ("a", "b", "c")[: dice.randint(1, 3)]
+        # Else each table is taken when its first message comes.
+        self._is_taken_at_once = dice.random() < 0.5
+        for topic in self.topics:
+            self.pubsub.subscribe(topic)
+        self.homes: list[tuple[Machine, DiskPath]] = []
+        self._disks = []
+        for name in ("one", "two"):
+            machine = Machine(name)
+            self._disks.append(disk := Disk(world, machine, root / name))
+            self.homes.append((machine, disk.root / "home"))
+        self._running: list[Process | None] = [None, None]
+        self._wanted = 0
+        self._is_stopping: set[int] = set()
+        self._starts = 0
+        self._is_publishing = True
+        outside = Process("outside", Machine("outside"), is_product=False)
+        world.start("publisher", outside, self._publish)
+        world.start("operator", outside, self._operate)
+
+    def run(self, steps: int) -> None:
+        """Take so many steps with mishaps; then let everything come to its end, and check that it does."""
+        world = self.world
+        try:
+            with self._is_everything():
+                world.go(lambda: world.steps >= steps, max_seconds=float("inf"))
+                world.is_calm, self._is_publishing = True, False
+                if not world.go(lambda: not self.pubsub.left(), max_seconds=_CALM_SECONDS):
+                    world.fail(
+                        f"{self.pubsub.left()} messages are not done {_CALM_SECONDS:.0f} s after all mishaps"
+                    )
+                for message in self.published:
+                    self._check_ack(message)
+        finally:
+            world.end()
+            for disk in self._disks:
+                disk.close()
+
+    @contextmanager
+    def _is_everything(self) -> Iterator[None]:
+        """Have the engine use the world's clock, threads and disk while the block runs."""
+        world = self.world
+        modules = (
+            ("threading", threading, threads.threading_of(world)),
+            ("time", time, threads.time_of(world)),
+            ("shutil", shutil, shutil_of(world)),
+            ("ThreadPoolExecutor", ThreadPoolExecutor, partial(threads.Pool, world)),
+            ("Future", Future, _SubscriptableFuture(world)),
+            ("wait", wait, partial(threads.wait_for_futures, world)),
+            ("datetime", datetime, datetime_of(partial(threads.now_of, world))),
+            ("hit", failpoint.hit, lambda name: world.step(f"at {name}")),
+        )
+        with ExitStack() as stack:
+            stack.enter_context(replaced(_PACKAGES, modules))
+            stack.enter_context(replaced({"model"}, [modules[-1]]))
+            stack.enter_context(replaced({"model.disk"}, [("os", os, os_of())]))
+            stack.enter_context(
+                replaced({"streams.commit_worker"}, [("collect_results", _collect_results(), lambda rows: rows)])
+            )
+            yield
+
+    def _check_ack(self, message: Message) -> None:
+        if not any((message.topic, message.id) in table.rows for table in self.warehouse.tables.values()):
+            self.world.fail(f"{message.id} of {message.topic} is acknowledged, and no table has it")
+
+    def _publish(self) -> None:
+        dice = self.world.random
+        while self._is_publishing:
+            self.world.step("publish", dice.choice((0.05, 0.3, 2.0, 2.0, 15.0)))
+            self.published += self.pubsub.publish(dice.choice(self.topics), dice.randint(1, 12))
+            if dice.random() < 0.01:
+                self.world.step("a long pause", dice.choice((100.0, 400.0, 900.0)))
+
+    def _operate(self) -> None:
+        """Start the stream again where it ended, and sometimes move it, drain it, or start it twice."""
+        world, dice = self.world, self.world.random
+        while True:
+            world.step("look after the stream", dice.choice((0.5, 1.0, 5.0)))
+            if world.happens("move"):
+                self._wanted = 1 - self._wanted
+            elif world.happens("drain"):
+                self._is_stopping.add(self._wanted)
+            running = self._running[self._wanted]
+            if running is None or running.is_dead:
+                self._is_stopping.discard(self._wanted)
+                self._start(self._wanted)
+            # The one that is not wanted any more is asked to end, and not always heard.
+            other = 1 - self._wanted
+            if self._running[other] is not None and dice.random() < 0.2:
+                self._is_stopping.add(other)
+
+    def _start(self, place: int) -> None:
+        self._starts += 1
+        machine, home = self.homes[place]
+        process = Process(f"{machine.name}.{self._starts}", machine)
+        self._running[place] = process
+        self.world.start("main", process, lambda: self._run_process(place, home, process))
+
+    def _run_process(self, place: int, home: DiskPath, process: Process) -> None:
+        try:
+            self._run_stream(home, lambda: place in self._is_stopping)
+        except LeaseHeldError as exc:
+            self.world.say(f"   {exc.code}")
+        except CheckpointCorruptError as exc:
+            self.world.fail(f"the state is damaged: {exc.message}")
+        except RefeedError as exc:
+            self.world.say(f"   ends by {exc.code}: {exc.message}")
+        except OSError as exc:
+            # As the command does.
+            if exc.errno != errno.ENOSPC:
+                raise
+            self.world.say("   ends by a full disk")
+        self.world.kill(process)
+
+    def _run_stream(self, home: DiskPath, is_stopping: Any) -> None:
+        with lock_home(home) as stream:
+            journal = Journal(home / "journal", keep_seconds=KEEP_SECONDS, schema=TABLE_IDS_SCHEMA)
+            with hold_lease(self.warehouse, LEASE, stream, journal) as held:
+                tables = StreamTables(self.warehouse, stream, held.epoch)
+                work = _Work()
+                committer = open_committer(
+                    _SETTINGS,  # type: ignore[arg-type]
+                    OwnedHome(home, stream, StatusFile(home / "status.json")),
+                    held,
+                    journal,
+                    work=work,
+                    targets=tables,
+                    names=[f"t.{topic}" for topic in self.topics] if self._is_taken_at_once else [],
+                    channel=Channel(self.pubsub),
+                    read_ids=tables.read_ids,
+                    find_oldest=self.pubsub.oldest,
+                )
+                with CommitWorker(committer) as worker:
+                    self._run_batches(worker, work, is_stopping)
+
+    def _run_batches(self, worker: CommitWorker, work: _Work, is_stopping: Any) -> None:
+        number = 0
+        while not is_stopping():
+            number += 1
+            try:
+                worker.take_batch([self._pull(work, number, slot) for slot in range(2)], number)
+            except PASSING as exc:
+                self.world.step(f"wait, by {exc.code}", 5.0)
+        try:
+            worker.finish()
+        except PASSING as exc:
+            self.world.say(f"   ends by {exc.code}")
+
+    def _pull(self, work: _Work, number: int, slot: int) -> TaskResult:
+        """Pull and write as a task does."""
+        world, dice = self.world, self.world.random
+        pulled: list[tuple[Message, str]] = []
+        for subscription in dice.sample(list(self.pubsub.subscriptions.values()), len(self.topics)):
+            world.step(f"pull {subscription.id}", 0.05)
+            pulled += self.pubsub.pull(subscription, 30)
+        if not pulled:
+            world.step("nothing pulled", 1.0)
+        ack_ids = {id(message): ack_id for message, ack_id in pulled}
+        parts = tuple(
+            TargetPart(f"t.{topic}", Part(ids), ids)
+            for topic, messages in by_topic(message for message, _ in pulled).items()
+            for ids in [_ids(messages, ack_ids)]
+        )
+        world.step("write files", 0.01)
+        encoded = f"{number}.{slot}".encode()
+        work.outputs[encoded] = TaskOutput(
+            parts, TABLE_IDS_SCHEMA.empty_table(), TABLE_IDS_SCHEMA.empty_table(), None
+        )
+        return TaskResult(slot, encoded, None, "{}")
+
+
+def _ids(messages: list[Message], ack_ids: dict[int, str]) -> pa.Table:
+    rows = [
+        {
+            "topic": message.topic,
+            "subscription": f"refeed.{message.topic}",
+            "message_id": message.id,
+            "publish_time": message.publish_time,
+            "ack_id": ack_ids[id(message)],
+            "table": f"t.{message.topic}",
+        }
+        for message in messages
+    ]
+    return pa.Table.from_pylist(rows, TABLE_IDS_SCHEMA)
+
+
+def _collect_results() -> Any:
+    from streams import commit_worker
+
+    return commit_worker.collect_results
+
+
+class _SubscriptableFuture:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def __call__(self) -> threads.Future:
+        return threads.Future(self._world)
+
+    def __getitem__(self, _: object) -> "_SubscriptableFuture":
+        return self

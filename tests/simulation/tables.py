@@ -1,0 +1,188 @@
+"""The tables of a stream and its lease, as a warehouse keeps them: one owner, and all of a commit or nothing."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from model.archive import IdSpan
+from model.errors import CommitOutcomeUnknownError, LeaseLostError, RefeedError, WarehouseUnavailableError
+from tests.simulation.kernel import World
+
+
+@dataclass
+class Row:
+    """One message in a table."""
+
+    topic: str
+    message_id: str
+    publish_time: datetime
+    ingest_time: datetime
+
+
+@dataclass
+class Table:
+    """Its rows by message, its newest attempt by stream, and the epoch under which it was taken last."""
+
+    rows: dict[tuple[str, str], Row] = field(default_factory=dict)
+    attempts: dict[str, int] = field(default_factory=dict)
+    epoch: int = 0
+
+
+@dataclass(frozen=True)
+class Part:
+    """Rows that a task wrote."""
+
+    ids: pa.Table
+
+    @property
+    def rows(self) -> int:
+        """How many they are."""
+        return int(self.ids.num_rows)
+
+
+class Warehouse:
+    """All tables, and the lease beside them."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.tables: dict[str, Table] = {}
+        self.is_whole = world.random.random() < 0.5
+        self._epochs: dict[str, int] = {}
+        self._holders: dict[str, bytes] = {}
+
+    def read_lease(self, name: str) -> bytes | None:
+        """Return what the holder wrote."""
+        self._reach("read the lease")
+        return self._holders.get(name)
+
+    def write_lease(self, name: str, epoch: int, content: bytes) -> None:
+        """Replace what the holder wrote."""
+        self._reach("write the lease")
+        if self._epochs.get(name, 0) != epoch:
+            raise LeaseLostError(lease=name)
+        self._holders[name] = content
+
+    def take_lease(self, name: str) -> int:
+        """Begin a new epoch."""
+        self._reach("take the lease")
+        self._epochs[name] = self._epochs.get(name, 0) + 1
+        return self._epochs[name]
+
+    def _reach(self, what: str) -> None:
+        self.world.step(what)
+        if self.world.happens("warehouse away"):
+            raise WarehouseUnavailableError(f"The warehouse is away: {what}")
+
+
+class StreamTables:
+    """The tables of one start of a stream, under its lease's epoch: :class:`streams.targets.Targets`."""
+
+    def __init__(self, warehouse: Warehouse, stream: str, epoch: int) -> None:
+        self._warehouse = warehouse
+        self._world = warehouse.world
+        self._stream = stream
+        self._epoch = epoch
+
+    def open(self, name: str) -> Any:
+        """Return the table, which needs no compaction."""
+        return self
+
+    def compact(self, *, max_small_files: int = 0) -> int:
+        """Do nothing."""
+        self._world.step("compact")
+        return 0
+
+    def take(self, name: str) -> int:
+        """Let no older epoch commit."""
+        self._world.step(f"take {name}")
+        if self._world.happens("warehouse away"):
+            raise WarehouseUnavailableError("The warehouse is away: take")
+        table = self._table(name)
+        if table.epoch > self._epoch:
+            raise LeaseLostError(lease="stream")
+        table.epoch = self._epoch
+        return table.attempts.get(self._stream, 0)
+
+    def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
+        """Return which tables have the attempt."""
+        self._world.step(f"settle attempt {number}")
+        if self._world.happens("warehouse away"):
+            raise WarehouseUnavailableError("The warehouse is away: settle")
+        return frozenset(name for name in names if self._table(name).attempts.get(self._stream, 0) >= number)
+
+    def without(self, name: str, part: Part, is_unwanted: pa.BooleanArray) -> Part | None:
+        """Return the part without the unwanted rows, or None where a part is whole or nothing."""
+        left = part.ids.filter(pc.invert(is_unwanted))
+        return None if self._warehouse.is_whole or not left.num_rows else Part(left)
+
+    def which_follow(self, parts: Sequence[Any]) -> list[bool]:
+        """Return True for each."""
+        return [True] * len(parts)
+
+    def commit(
+        self,
+        parts: Mapping[str, Sequence[Part]],
+        number: int,
+        ids: pa.Table,
+    ) -> tuple[frozenset[str], RefeedError | None]:
+        """Add the parts, table by table."""
+        done: set[str] = set()
+        failure: RefeedError | None = None
+        for name, found in parts.items():
+            self._world.step(f"commit attempt {number} to {name}")
+            try:
+                self._commit(name, found, number)
+            except CommitOutcomeUnknownError as exc:
+                return frozenset(done), exc
+            except RefeedError as exc:
+                failure = exc
+            else:
+                done.add(name)
+        return frozenset(done), failure
+
+    def _commit(self, name: str, parts: Sequence[Part], number: int) -> None:
+        table = self._table(name)
+        if table.epoch != self._epoch:
+            raise LeaseLostError(lease="stream")
+        if self._world.happens("commit refused"):
+            raise WarehouseUnavailableError("The warehouse is away: commit")
+        if self._world.happens("commit lost"):
+            raise CommitOutcomeUnknownError("The warehouse did not answer.")
+        now = datetime.fromtimestamp(self._world.unix_seconds, UTC)
+        for part in parts:
+            for row in part.ids.select(["topic", "message_id", "publish_time"]).to_pylist():
+                key = (row["topic"], row["message_id"])
+                if key in table.rows:
+                    self._world.fail(f"{key} is in {name} twice")
+                table.rows[key] = Row(**row, ingest_time=now)
+        table.attempts[self._stream] = number
+        added = [message_id for part in parts for message_id in part.ids.column("message_id").to_pylist()]
+        self._world.say(f"   {name} has {' '.join(added)}")
+        if self._world.happens("commit answer lost"):
+            raise CommitOutcomeUnknownError("The warehouse did not answer.")
+
+    def drop(self, name: str, part: Part) -> None:
+        """Drop a part."""
+
+    def quota_seconds(self, parts: Sequence[Any]) -> float:
+        """Return how long to wait."""
+        return 0.0
+
+    def read_ids(self, name: str, span: IdSpan) -> Iterator[pa.RecordBatch]:
+        """Yield the ids of messages that may come again."""
+        self._world.step(f"read ids of {name}")
+        rows = [
+            {"topic": row.topic, "message_id": row.message_id, "publish_time": row.publish_time, "table": name}
+            for row in self._table(name).rows.values()
+            if row.publish_time >= span.published_since or row.ingest_time >= span.ingested_since
+        ]
+        for start in range(0, len(rows), 50):
+            self._world.step("read more ids")
+            yield pa.RecordBatch.from_pylist(rows[start : start + 50])
+
+    def _table(self, name: str) -> Table:
+        return self._warehouse.tables.setdefault(name, Table())
