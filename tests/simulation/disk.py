@@ -32,6 +32,24 @@ class Disk:
         _DISKS[str(root)] = self
         machine.cut = self._cut
 
+    def read(self) -> dict[str, bytes | None]:
+        """Return every file with its content; a folder has None."""
+        return {
+            str(path): path.read_bytes() if path.is_file() else None for path in sorted(Path(self.root).rglob("*"))
+        }
+
+    def put(self, content: dict[str, bytes | None]) -> None:
+        """Have these files on the disk, durably, and no others."""
+        shutil.rmtree(Path(self.root))
+        Path(self.root).mkdir()
+        for name, data in content.items():
+            if data is None:
+                Path(name).mkdir()
+            else:
+                Path(name).write_bytes(data)
+                os.utime(name, (self.world.unix_seconds, self.world.unix_seconds))
+        self._take_for_synced(content)
+
     def close(self) -> None:
         """Forget the disk; its files stay."""
         del _DISKS[str(self.root)]
@@ -57,9 +75,10 @@ class Disk:
         for name in left:
             # Contents are shared by links: a file that is written in place must not change another one.
             _unlink_content(Path(name))
-        now: dict[str, File | None] = {
-            name: None if content is None else File(content, content) for name, content in left.items()
-        }
+        self._take_for_synced(left)
+
+    def _take_for_synced(self, content: dict[str, bytes | None]) -> None:
+        now = {name: None if data is None else File(data, data) for name, data in content.items()}
         self.folder.now, self.folder.synced, self.folder.changes = now, dict(now), {}
         self._opened.clear()
 

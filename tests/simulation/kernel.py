@@ -182,6 +182,11 @@ class World:
             file.close()
         process.files.clear()
 
+    def exit(self) -> None:
+        """End the running process, as ``os._exit`` does."""
+        self.kill(self.task.process)
+        self._hub.switch()
+
     def cut_power(self, machine: Machine) -> None:
         """End all processes of a machine, and lose what its disk had not synced."""
         for process in list(machine.processes):

@@ -6,7 +6,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from connectors.pubsub.source import TaskResult
+from connectors.pubsub.source import TaskResult, collect_results
 from model import failpoint
 from model.errors import CheckpointCorruptError, LeaseHeldError, RefeedError
-from streams.commit_worker import CommitWorker
+from streams.commit_worker import CommitWorker, end_process
 from streams.ids import TABLE_IDS_SCHEMA
 from streams.journal import Journal
 from streams.lease import hold_lease, lock_home
@@ -60,6 +60,11 @@ MISHAPS: Final = {
     "commit answer lost": 0.02,
     "move": 0.005,
     "drain": 0.01,
+    "cancel": 0.01,
+    "pause": 0.2,
+    "home copied": 0.05,
+    "home put back": 0.05,
+    "home lost": 0.02,
 }
 
 
@@ -109,7 +114,10 @@ class Simulation:
             self.homes.append((machine, disk.root / "home"))
         self._running: list[Process | None] = [None, None]
         self._wanted = 0
-        self._is_stopping: set[int] = set()
+        # How the stream of a machine is asked to end.
+        self._ends: dict[int, str] = {}
+        # Files of a machine as they were once.
+        self._copies: dict[int, dict[str, bytes | None]] = {}
         self._starts = 0
         self._is_publishing = True
         outside = Process("outside", Machine("outside"), is_product=False)
@@ -152,9 +160,11 @@ class Simulation:
             stack.enter_context(replaced(_PACKAGES, modules))
             stack.enter_context(replaced({"model"}, [modules[-1]]))
             stack.enter_context(replaced({"model.disk"}, [("os", os, os_of())]))
-            stack.enter_context(
-                replaced({"streams.commit_worker"}, [("collect_results", _collect_results(), lambda rows: rows)])
-            )
+            own = [
+                ("collect_results", collect_results, lambda rows: rows),
+                ("end_process", end_process, world.exit),
+            ]
+            stack.enter_context(replaced({"streams.commit_worker"}, own))
             yield
 
     def _check_ack(self, message: Message) -> None:
@@ -176,16 +186,28 @@ class Simulation:
             world.step("look after the stream", dice.choice((0.5, 1.0, 5.0)))
             if world.happens("move"):
                 self._wanted = 1 - self._wanted
-            elif world.happens("drain"):
-                self._is_stopping.add(self._wanted)
+            for end in ("drain", "cancel"):
+                if world.happens(end):
+                    self._ends[self._wanted] = end
             running = self._running[self._wanted]
             if running is None or running.is_dead:
-                self._is_stopping.discard(self._wanted)
+                self._ends.pop(self._wanted, None)
+                self._change_home(self._wanted)
                 self._start(self._wanted)
             # The one that is not wanted any more is asked to end, and not always heard.
             other = 1 - self._wanted
             if self._running[other] is not None and dice.random() < 0.2:
-                self._is_stopping.add(other)
+                self._ends[other] = "drain"
+
+    def _change_home(self, place: int) -> None:
+        """Copy the home of a stream that does not run, put an old copy in its place, or lose it."""
+        disk = self._disks[place]
+        if self.world.happens("home copied"):
+            self._copies[place] = disk.read()
+        elif place in self._copies and self.world.happens("home put back"):
+            disk.put(self._copies[place])
+        elif self.world.happens("home lost"):
+            disk.put({})
 
     def _start(self, place: int) -> None:
         self._starts += 1
@@ -196,7 +218,7 @@ class Simulation:
 
     def _run_process(self, place: int, home: DiskPath, process: Process) -> None:
         try:
-            self._run_stream(home, lambda: place in self._is_stopping)
+            self._run_stream(home, lambda: self._ends.get(place))
         except LeaseHeldError as exc:
             self.world.say(f"   {exc.code}")
         except CheckpointCorruptError as exc:
@@ -210,7 +232,7 @@ class Simulation:
             self.world.say("   ends by a full disk")
         self.world.kill(process)
 
-    def _run_stream(self, home: DiskPath, is_stopping: Any) -> None:
+    def _run_stream(self, home: DiskPath, asked_end: Callable[[], str | None]) -> None:
         with lock_home(home) as stream:
             journal = Journal(home / "journal", keep_seconds=KEEP_SECONDS, schema=TABLE_IDS_SCHEMA)
             with hold_lease(self.warehouse, LEASE, stream, journal) as held:
@@ -229,16 +251,29 @@ class Simulation:
                     find_oldest=self.pubsub.oldest,
                 )
                 with CommitWorker(committer) as worker:
-                    self._run_batches(worker, work, is_stopping)
+                    world = self.world
+                    world.start("pauses", world.task.process, lambda: self._pause_now_and_then(worker))
+                    self._run_batches(worker, work, asked_end)
 
-    def _run_batches(self, worker: CommitWorker, work: _Work, is_stopping: Any) -> None:
+    def _pause_now_and_then(self, worker: CommitWorker) -> None:
+        """Let no commit begin for a while, as a snapshot does."""
+        while True:
+            self.world.step("no pause", 5.0)
+            if self.world.happens("pause") and worker.pause():
+                self.world.step("pause", self.world.random.choice((0.1, 3.0, 30.0)))
+                worker.resume()
+
+    def _run_batches(self, worker: CommitWorker, work: _Work, asked_end: Callable[[], str | None]) -> None:
         number = 0
-        while not is_stopping():
+        while asked_end() is None:
             number += 1
             try:
                 worker.take_batch([self._pull(work, number, slot) for slot in range(2)], number)
             except PASSING as exc:
                 self.world.step(f"wait, by {exc.code}", 5.0)
+        if asked_end() == "cancel":
+            worker.abandon()
+            worker.wait_for_commit(seconds=self.world.random.choice((0.0, 5.0)))
         try:
             worker.finish()
         except PASSING as exc:
@@ -280,12 +315,6 @@ def _ids(messages: list[Message], ack_ids: dict[int, str]) -> pa.Table:
         for message in messages
     ]
     return pa.Table.from_pylist(rows, TABLE_IDS_SCHEMA)
-
-
-def _collect_results() -> Any:
-    from streams import commit_worker
-
-    return commit_worker.collect_results
 
 
 class _SubscriptableFuture:
