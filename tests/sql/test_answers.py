@@ -285,4 +285,28 @@ def test_text_of_a_column_beside_bytes_is_refused(lake: Lake) -> None:
 )
 def test_a_sum_that_overflows_on_the_way_is_none_that_overflows(lake: Lake, call: str, answer: str) -> None:
     opened = call if "(" in call else f"{call}("
-    assert is_same(lake.query(f"SELECT {opened} x) FROM UNNEST([1e308, 1e308, -1e308]) AS x"), answer)
+    assert lake.query(f"SELECT {opened} x) FROM UNNEST([1e308, 1e308, -1e308]) AS x") == answer
+
+
+@pytest.mark.parametrize(
+    ("condition", "answer"),
+    [
+        ("FALSE AND CHR(-5) = 'a'", "false"),
+        ("TRUE OR CHR(-5) = 'a'", "true"),
+        ("FALSE AND 1 / 0 > 1", "false"),
+        ("TRUE AND CHR(-5) = 'a'", "error"),
+        ("IF(FALSE, CHR(-5) = 'a', FALSE)", "false"),
+    ],
+)
+def test_an_operand_that_decides_nothing_is_skipped(lake: Lake, condition: str, answer: str) -> None:
+    # Google's engine computes it. "The order of evaluation of operands to AND and OR can vary, and evaluation can
+    # be skipped if unnecessary": https://cloud.google.com/bigquery/docs/reference/standard-sql/operators
+    assert lake.query(f"SELECT {condition}") == answer
+
+
+def test_only_what_no_standard_rounds_may_differ_by_the_margin_of_googles_tests() -> None:
+    near, far = "0.9200260381967906f", "0.9200260381967925f"
+    assert is_same(near, "0.9200260381967907f", "SIN(64)")
+    assert not is_same(near, far, "SIN(64)")
+    assert not is_same(near, "0.9200260381967907f", "SELECT SUM(x) FROM UNNEST([0.9, 0.0200260381967907]) AS x")
+    assert not is_same("0.0f", "-0.0f", "SIN(x)")
