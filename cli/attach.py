@@ -48,8 +48,8 @@ def attach(
 
     The subscription's filter leaves out Refeed's own replays. A running backup stream finds the subscription
     within seconds. On a local Pub/Sub server, missing topics are created. If a topic is already attached, the
-    command changes nothing and prints how its subscription differs. To attach also every topic that gets a label
-    later, set REFEED_BACKUP_LABEL for the stream.
+    command changes nothing and prints how its subscription differs. With REFEED_BACKUP_LABEL the stream itself
+    attaches topics that get the label later.
     """
     found = []
     settings = command_settings()

@@ -84,7 +84,7 @@ def expire(
     table: TableOption = None,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Delete all messages of the archive that were ingested before a day. Vacuum then frees the space.
+    """Delete the archive's messages that were ingested before a day. 'refeed lake vacuum' frees their space.
 
     With --table the command deletes rows of that table. Expire a staging table only up to its last merge.
     """

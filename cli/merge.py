@@ -126,7 +126,7 @@ def create(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Start a merge as a job of the service. It outlives this terminal and is restarted if it dies."""
+    """Start a merge as a job of the service. It continues if you close the terminal."""
     request = read_given(MergeCreate, given)
     with open_api() as api:
         made = api.merges.create(request, idempotency_key=idempotency_key or str(uuid4()))

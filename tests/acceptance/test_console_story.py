@@ -54,7 +54,7 @@ def find(tab: Tab) -> None:
     assert f"{sum(ARCHIVED.values())} messages, by hour" in tab.text()
     gap = tab.page.locator("rect.gap")
     assert (gap.count(), moment_of(gap.get_attribute("data-start"))) == (1, HOLE)
-    assert "1 hour between others without a message" in tab.text()
+    assert "1 hour without a message, with messages before and after" in tab.text()
     assert tab.page.inner_text("#elsewhere tbody td >> nth=0") == "orders-next"
 
     tab.open(f"/topics/orders-next?{DAYTIME}")
