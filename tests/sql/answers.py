@@ -413,25 +413,29 @@ def read_seeds() -> tuple[list[grid.Case], dict[str, list[str]]]:
 
 def record_seeds(seeds: Sequence[int]) -> None:
     """Ask some questions of each of ``seeds``, and write the record: at most a few of each function."""
-    judge, lines, counts = Judge(), [], Counter[str]()
+    judge, lake, lines, counts = Judge(), Lake(), [], Counter[str]()
     for seed in seeds:
         cases = []
         for case in Questions(seed).cases(MOST_OF_A_SEED):
             counts[kind := case.literal.partition("(")[0]] += 1
             if counts[kind] <= MOST_OF_A_FUNCTION:
                 cases.append(case)
-        answers = ask_cases(judge, cases)
+        answers = ask_cases(judge, lake, cases)
         lines += [[c.literal, c.body, c.columns, c.kinds, answers[c.literal]] for c in cases]
     text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
     SEEDS.write_bytes(gzip.compress(text.encode(), 9, mtime=0))
 
 
-def ask_cases(judge: Judge, cases: list[grid.Case]) -> dict[str, list[str]]:
-    """Return the answers to cases as ``ask_case`` does, many expressions a query, alone where one fails."""
+def ask_cases(judge: Judge, lake: Lake, cases: list[grid.Case]) -> dict[str, list[str]]:
+    """Return the answers to cases as ``ask_case`` does, many expressions a query, alone where one fails.
+
+    One that fails makes its whole query fail: what the gate refuses is asked alone at once.
+    """
     texts = [f"SELECT {case.literal}" for case in cases]
     texts += [case.by_columns for case in cases if case.columns]
-    found: dict[str, str] = {}
-    for batch in in_batches(texts, 8):
+    refused = {text for text in texts if lake.translated(text) is None}
+    found = {text: ask(judge, text) for text in refused}
+    for batch in in_batches([text for text in texts if text not in refused], 16):
         found.update(_ask_together(judge, batch))
     answers: dict[str, list[str]] = {}
     for case in cases:
@@ -467,7 +471,7 @@ def main() -> None:
     judge, lake = Judge(), Lake()
     cases = list(Questions(seed).cases(count // FORMS))
     old = list(grid.cases(seed)) if count >= 20_000 else []
-    answers = ask_cases(judge, [*cases, *old])
+    answers = ask_cases(judge, lake, [*cases, *old])
     found = [case for case in compare(lake, [*cases, *old], answers) if case[0] not in read_accepted()]
     for question, theirs, mine in found:
         sys.stdout.write(f"{question}\n  Google: {theirs}\n  lake:   {mine}\n")
