@@ -1,7 +1,9 @@
 """What every command shares: ``--home`` wherever it stands, and the settings read once."""
 
 import errno
+import inspect
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -18,6 +20,8 @@ from model.settings import Settings, find_home, read_settings
 if TYPE_CHECKING:
     from app.deployment import Deployment
 
+# A line of a docstring that the next one continues; a list's items stay lines.
+_BROKEN_LINE: Final = re.compile(r"(?<=\S)\n(?!\s|[-*] )")
 _UNWRITABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 HOME_HELP: Final = "Folder for all state. Default: REFEED_HOME, else ~/.refeed."
 
@@ -113,7 +117,7 @@ def _take_home(home: Path | None) -> Path | None:
 
 
 class HomeGroup(TyperGroup):
-    """A group whose commands take ``--home`` too, so that it may stand before or after the command."""
+    """A group whose commands take ``--home`` too, before or after the command, and wrap their help."""
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command with ``--home`` among its options."""
@@ -124,4 +128,7 @@ class HomeGroup(TyperGroup):
         )
         if command is not None and does_something and all(each.name != "home" for each in command.params):
             command.params.append(_home_option())
+        if command is not None and command.help:
+            # The terminal's width breaks the lines, not the source's.
+            command.help = _BROKEN_LINE.sub(" ", inspect.cleandoc(command.help))
         return command

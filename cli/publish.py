@@ -21,7 +21,12 @@ _BATCH_MESSAGES: Final = 1000
 def publish(
     file: Annotated[
         Path,
-        typer.Argument(metavar="FILE", help="An ndjson file, gzipped or not; - for stdin.", show_default=False),
+        typer.Argument(
+            metavar="FILE",
+            help="An ndjson file, gzipped or not; - for stdin. Messages go out when the input ends, or a topic "
+            f"has {_BATCH_MESSAGES:,}.",
+            show_default=False,
+        ),
     ],
     topic: Annotated[
         str | None, typer.Option(help="Publish all messages to this topic, instead of the lines' topics.")

@@ -77,7 +77,7 @@ def rollback(
 
     Messages since the snapshot are delivered again. Messages that are in the stream's tables already are not
     written twice. With --discard-staged, a pipeline first deletes their rows, and then stages the messages
-    again.
+    again. Release and options stay: 'refeed stream update' changes those.
     """
     with open_api() as api:
         found = api.read_snapshot(snapshot)

@@ -68,7 +68,11 @@ _CHANGEABLE: Final = tuple(field.name for field in declared_fields(_Options) if 
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.", show_default=False)]
 ReleaseOption = Annotated[
-    str | None, typer.Option(help="The wanted release.", show_default="the installed version")
+    str | None,
+    typer.Option(
+        help="The wanted release. Without it, the stream moves to the installed version.",
+        show_default="the installed version",
+    ),
 ]
 SetOption = Annotated[
     list[str] | None,
@@ -129,7 +133,7 @@ def launch(
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
     """Show a launched stream: its wanted state, the agent that runs it, and its last report."""
-    print_answer(lambda api: api.read_stream(name), _lines, as_json=as_json)
+    print_answer(lambda api: api.read_stream(name), describe_stream, as_json=as_json)
 
 
 @app.command("drain", epilog=EXIT_CODES)
@@ -173,7 +177,7 @@ def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> 
         raise InputError(
             f"Nothing is to change: give {' or '.join(flag_of(_Options, each) for each in _CHANGEABLE)}."
         )
-    print_answer(lambda api: api.change_stream(name, {"options": options}), _lines, as_json=as_json)
+    print_answer(lambda api: api.change_stream(name, {"options": options}), describe_stream, as_json=as_json)
 
 
 @app.command(
@@ -304,7 +308,7 @@ def _finish(
     if wait:
         name = found["name"]
         found = poll(found, lambda: api.read_stream(name), lambda it: it["state"] in states, seconds=seconds)
-    print_found(found, _lines, as_json=as_json)
+    print_found(found, describe_stream, as_json=as_json)
     if wait and found["state"] not in states:
         err.print(f"{found['name']} is still {found['state']} after {seconds:.0f} s.")
         raise typer.Exit(ExitCode.FAILED)
@@ -318,7 +322,8 @@ def _print_refusal(rollbacks: Sequence[Mapping[str, Any]]) -> None:
         err.print(f"{error['code']}: {error['message']}")
 
 
-def _lines(found: Mapping[str, Any]) -> Iterator[str]:
+def describe_stream(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines that show a stream."""
     yield f"{found['name']}  {found['state']}"
     for name, text in _details(found):
         yield f"  {name:<11} {text}"
@@ -331,10 +336,11 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "kind", found["kind"]
     yield (
         "options",
-        ", ".join(f"{key} {value}" for key, value in found["options"].items()) or "as the settings say",
+        ", ".join(f"{key} {text}" for key, text in _option_texts(found)) or "as the settings say",
     )
     yield "release", found["release"] or "the installed one"
-    yield "launched", f"{render_minute(found['launched_at'])} UTC by {found['launched_by']}, {_times(found)}"
+    launched_at, launched_by = render_minute(found["launched_at"]), found["launched_by"]
+    yield "launched", f"{launched_at} UTC by {launched_by}, generation {found['generation']}"
     agent = found["agent"]
     has_ended = found["state"] in _ENDED
     none = "none" if has_ended else "none yet"
@@ -346,7 +352,7 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if found["not_committed"]:
         yield "given back", f"{found['not_committed']:,} messages, which come again"
     if found["retained_until"] is not None:
-        yield "kept until", f"{render_minute(found['retained_until'])} UTC, what waits at Pub/Sub"
+        yield "pending", f"messages are kept until {render_minute(found['retained_until'])} UTC"
     if found["error"] is not None:
         yield "error", f"{found['error']['code']}: {found['error']['message']}"
     if has_ended:
@@ -361,12 +367,13 @@ def _launch_words(found: Mapping[str, Any]) -> Iterator[str]:
     yield from ("refeed", "stream", "launch", found["name"], "--kind", found["kind"])
     if found["release"] is not None:
         yield from ("--release", found["release"])
+    for name, text in _option_texts(found):
+        yield from (flag_of(_Options, name), text)
+
+
+def _option_texts(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield each option with its value as the command line has it, a mapping once for each source."""
     for name, value in found["options"].items():
         texts = [f"{old}={new}" for old, new in value.items()] if isinstance(value, Mapping) else [str(value)]
         for text in texts:
-            yield from (flag_of(_Options, name), text)
-
-
-def _times(found: Mapping[str, Any]) -> str:
-    generation = found["generation"]
-    return "once" if generation == 1 else f"{generation} times"
+            yield name, text

@@ -1,7 +1,7 @@
 """``refeed stream update`` and ``updates``: another release for a running stream, through the HTTP API."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
@@ -97,7 +97,8 @@ def update(
     }
     with open_api() as api:
         if approve or roll_back:
-            found = api.decide_update(_living(api, name), "approve" if approve else "roll_back")
+            living = find_living_update(name, api.list_updates(name)["updates"])
+            found = api.decide_update(living, "approve" if approve else "roll_back")
         else:
             found = api.update_stream(name, request, idempotency_key=idempotency_key or str(uuid4()))
             end_if_held(found, waits=watch, as_json=as_json)
@@ -114,31 +115,53 @@ def update(
 
 def updates(name: NameArgument, as_json: JsonOption = False) -> None:
     """List every update of a stream, newest first."""
-    print_answer(lambda api: api.list_updates(name), _table, as_json=as_json)
+    print_answer(
+        lambda api: api.list_updates(name), lambda found: describe_updates(found["updates"]), as_json=as_json
+    )
 
 
-def _living(api: "RefeedApi", name: str) -> str:
-    for each in api.list_updates(name)["updates"]:
+def find_living_update(name: str, found: Sequence[Mapping[str, Any]]) -> str:
+    """Return the id of a stream's update that has not ended; ``found`` are its updates, newest first.
+
+    Raises:
+        InputError: there is none; the message says how to go back from a STABLE one.
+    """
+    for each in found:
         if each["state"] not in _ENDED:
             return str(each["id"])
-    raise InputError(f"{name} is not being updated.")
+    message = f"{name} has no update to decide"
+    if found:
+        message += f": {found[0]['id']} is {found[0]['state']}"
+    if found and found[0]["state"] == UpdateState.STABLE:
+        message += (
+            ". To go back from a STABLE update, update the stream again with its earlier release and options"
+        )
+    raise InputError(f"{message}.")
 
 
-def _table(found: Mapping[str, Any]) -> list[str]:
+def describe_updates(updates: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the lines of a table of updates, its head first."""
     rows = [
         (
             each["id"],
             each["state"],
             each["from_release"] or "installed",
             each["release"] or "installed",
+            " ".join(_changes(each)),
             render_minute(each["created_at"]),
             each["created_by"],
             "" if each["paused_seconds"] is None else f"{each['paused_seconds']:.2f} s",
             "" if each["error"] is None else each["error"]["code"],
         )
-        for each in found["updates"]
+        for each in updates
     ]
-    return render_table(("id", "state", "from", "to", "asked for", "by", "paused", "why"), rows)
+    return render_table(("id", "state", "from", "to", "changes", "asked for", "by", "paused", "why"), rows)
+
+
+def _changes(update: Mapping[str, Any]) -> Iterator[str]:
+    """Yield options and sources as the command line has them."""
+    for name, value in {**update["options"], **update["mapping"]}.items():
+        yield f"{name}={'' if value is None else value}"
 
 
 def _watch(api: "RefeedApi", found: dict[str, Any], *, is_quiet: bool) -> dict[str, Any]:

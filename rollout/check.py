@@ -129,6 +129,9 @@ def check_update(running: StreamSide, wanted: StreamSide, mapping: Mapping[str, 
             changes.append(finding)
     if running.formats.version != wanted.formats.version:
         changes.insert(0, f"version {running.formats.version} becomes {wanted.formats.version}")
+    elif running.release is not None and wanted.release is None:
+        # An update that names no release leaves the present one, which nobody may have meant.
+        changes.insert(0, f"the release {running.release} becomes the installed version")
     no_way_back = [
         f"{running.formats.version} can't read {name} as {wanted.formats.version} writes it"
         for name, ours, theirs in _pairs(wanted, running)

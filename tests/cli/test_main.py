@@ -1,4 +1,5 @@
 import io
+import itertools
 import json
 import os
 import resource
@@ -67,6 +68,18 @@ def test_a_service_may_open_as_many_files_as_the_system_allows() -> None:
     command = ["prlimit", f"--nofile=256:{most}", sys.executable, "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert done.stdout.split() == [str(most), str(most)]
+
+
+@pytest.mark.parametrize("words", [("publish",), ("stream", "rollback")])
+def test_help_breaks_its_lines_where_the_terminal_does(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    said = refeed(*words, "--help").out.partition("Arguments")[0]
+    lines = [line.strip() for line in said.splitlines()]
+    for line, following in itertools.pairwise(lines):
+        if line and following and following[0].isalpha():
+            assert len(f" {line} {following.split()[0]} ") > 78, f"{line!r} goes on as {following!r}"
 
 
 def test_help_is_there_at_once() -> None:

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from cli.update import shadow_details
+from cli.stream import describe_stream
+from cli.update import describe_updates, find_living_update, shadow_details
+from model.errors import InputError
 
 
 @pytest.mark.parametrize(
@@ -54,3 +56,66 @@ def test_an_update_shows_what_its_shadow_has_compared() -> None:
         ("differs", "staging.orders.total of orders 7: 3.1 becomes 3.2"),
         ("differs", "staging.orders of orders 7: None becomes {}"),
     ]
+
+
+def made_update(state: str, **changed: Any) -> dict[str, Any]:
+    return {
+        "id": "up_1",
+        "stream": "backup",
+        "state": state,
+        "from_release": None,
+        "release": None,
+        "options": {},
+        "mapping": {},
+        "created_at": "2026-01-02T03:04:05Z",
+        "created_by": "ann",
+        "paused_seconds": 3.5,
+        "error": None,
+        **changed,
+    }
+
+
+def test_taking_back_a_stable_update_says_how_to_go_back() -> None:
+    with pytest.raises(InputError) as refused:
+        find_living_update("backup", [made_update("STABLE"), made_update("ROLLED_BACK")])
+    assert str(refused.value) == (
+        "backup has no update to decide: up_1 is STABLE. To go back from a STABLE update, update the stream again "
+        "with its earlier release and options."
+    )
+    with pytest.raises(InputError, match=r"^backup has no update to decide\.$"):
+        find_living_update("backup", [])
+    assert find_living_update("backup", [made_update("INCONCLUSIVE")]) == "up_1"
+
+
+def test_the_list_of_updates_has_what_each_one_changes() -> None:
+    changed = made_update("STABLE", options={"slots": 2, "batch_seconds": None}, mapping={"orders": "sales"})
+    lines = describe_updates([changed, made_update("STABLE", release="next")])
+    assert lines[0].split() == ["ID", "STATE", "FROM", "TO", "CHANGES", "ASKED", "FOR", "BY", "PAUSED", "WHY"]
+    assert "  installed  installed  slots=2 batch_seconds= orders=sales  2026-01-02 03:04  " in lines[1]
+    assert "  installed  next  " in lines[2].replace("next     ", "next")
+
+
+def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
+    stream = {
+        "name": "backup",
+        "state": "DRAINED",
+        "wanted": "DRAINED",
+        "drain_timeout_seconds": None,
+        "kind": "backup",
+        "options": {"group": "shop", "mapping": {"orders": "sales"}},
+        "release": None,
+        "launched_at": "2026-01-02T03:04:05Z",
+        "launched_by": "ann",
+        "generation": 2,
+        "agent": None,
+        "instance_id": None,
+        "seconds_since_report": None,
+        "not_committed": 0,
+        "retained_until": "2026-01-09T03:04:05Z",
+        "error": None,
+    }
+    lines = [" ".join(line.split()) for line in describe_stream(stream)]
+    assert "options group shop, mapping orders=sales" in lines
+    assert "next refeed stream launch backup --kind backup --group shop --mapping orders=sales" in lines
+    assert "launched 2026-01-02 03:04 UTC by ann, generation 2" in lines
+    assert "pending messages are kept until 2026-01-09 03:04 UTC" in lines

@@ -50,6 +50,14 @@ def test_an_identical_rebuild_passes_and_has_a_way_back() -> None:
     assert result.has_way_back
 
 
+def test_leaving_a_release_for_the_installed_version_is_a_change_even_of_the_same_version() -> None:
+    result = check_update(replace(RUNNING, release="next"), replace(WANTED, release=None), {})
+    assert result.passes
+    assert result.changes == ("the release next becomes the installed version",)
+    stays = check_update(replace(RUNNING, release="next"), WANTED, {})
+    assert stays.changes == ()
+
+
 def test_a_release_that_can_t_read_what_runs_is_refused_format_by_format() -> None:
     result = check(
         formats=formats(
