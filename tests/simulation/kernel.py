@@ -70,6 +70,8 @@ class Task:
     turn: int = 0
     is_over: bool = False
     waiters: "list[Task]" = field(default_factory=list)
+    # What the product knows it by.
+    thread: Any = None
 
 
 class World:

@@ -5,16 +5,15 @@ lost or comes after its lease (https://cloud.google.com/pubsub/docs/subscriber),
 is (PullRequest.max_messages, https://cloud.google.com/pubsub/docs/reference/rpc/google.pubsub.v1).
 """
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import grpc
-from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest
+from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest, PullRequest, PullResponse
 
-from tests.simulation.kernel import World
+from tests.simulation.kernel import Process, Task, World
 
 PROJECT: Final = "p"
 _DEADLINE_SECONDS: Final = 10.0
@@ -30,6 +29,7 @@ class Message:
     topic: str
     published_at: float
     free_at: float = 0.0
+    late_until: float = 0.0
     acked_at: float | None = None
 
     @property
@@ -47,13 +47,16 @@ class Subscription:
     messages: dict[str, Message] = field(default_factory=dict)
     # The message of an ack id, and until when its lease is.
     leases: dict[str, tuple[Message, float]] = field(default_factory=dict)
+    # Pulls that wait for a message.
+    waiting: list[Task] = field(default_factory=list)
 
 
 class PubSub:
     """The server; it never fails as a whole, but each call may."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, server: Process) -> None:
         self.world = world
+        self.server = server
         self.subscriptions: dict[str, Subscription] = {}
         self.acked: list[Message] = []
         self.on_ack: Any = None
@@ -74,6 +77,7 @@ class PubSub:
             message = Message(f"m{self._published}", topic, self.world.unix_seconds)
             self.subscriptions[f"refeed.{topic}"].messages[message.id] = message
             made.append(message)
+        self.world.wake(self.subscriptions[f"refeed.{topic}"].waiting)
         return made
 
     def pull(self, subscription: Subscription, most: int) -> list[tuple[Message, str]]:
@@ -116,8 +120,8 @@ class PubSub:
     def _comes_late(self, message: Message) -> bool:
         """Whether a message that was delivered before stays away, for longer than Refeed keeps ids of others."""
         if message.free_at and self.world.happens("late"):
-            message.free_at = self.world.now + self.world.random.choice((100.0, 300.0, 700.0))
-        return message.free_at > self.world.now
+            message.late_until = self.world.now + self.world.random.choice((100.0, 300.0, 700.0))
+        return message.late_until > self.world.now and not self.world.is_calm
 
     def left(self) -> int:
         """Return how many messages are not acknowledged."""
@@ -159,7 +163,7 @@ class PubSub:
 
 
 class Channel:
-    """A gRPC channel to it, for the two calls that are made by their bytes."""
+    """A gRPC channel to it, for the calls that are made by their bytes."""
 
     def __init__(self, pubsub: PubSub) -> None:
         self._pubsub = pubsub
@@ -173,16 +177,21 @@ class Channel:
         pubsub: PubSub
         method: str
 
-        def future(self, request: bytes, *, timeout: float) -> "_Answer":
-            return _Answer(self.pubsub, self.method, request, timeout)
+        def future(self, request: bytes, *, timeout: float) -> "_Answer | Pull":
+            made = Pull if self.method == "Pull" else _Answer
+            return made(self.pubsub, self.method, request, timeout)
 
 
 class RpcError(grpc.RpcError):
     """A call that failed."""
 
+    def __init__(self, status: grpc.StatusCode = grpc.StatusCode.UNAVAILABLE) -> None:
+        super().__init__()
+        self._status = status
+
     def code(self) -> grpc.StatusCode:
         """Return its status."""
-        return grpc.StatusCode.UNAVAILABLE
+        return self._status
 
     def details(self) -> str:
         """Return its words."""
@@ -223,13 +232,83 @@ class _Answer:
             self.pubsub.extend(name, extend.ack_ids, extend.ack_deadline_seconds)
 
 
+class Pull:
+    """A Pull under way. Its process may be gone when it is answered; the messages are leased all the same."""
+
+    def __init__(self, pubsub: PubSub, method: str, request: bytes, timeout: float) -> None:
+        self._pubsub = pubsub
+        self._world = pubsub.world
+        self._process = pubsub.world.task.process
+        self._timeout = timeout
+        self._answer = b""
+        self._error: Exception | None = None
+        self._is_done = False
+        self._act: Callable[[Pull], object] | None = None
+        asked = PullRequest.pb().FromString(request)
+        self._subscription = pubsub.subscriptions[asked.subscription.rpartition("/")[2]]
+        self._world.start(method, pubsub.server, self._serve)
+
+    def add_done_callback(self, act: "Callable[[Pull], object]") -> None:
+        """Have ``act`` called when the answer is there."""
+        self._act = act
+
+    def cancel(self) -> None:
+        """Wait for no answer any more; messages that are on their way are lost with it."""
+        self._end(error=grpc.FutureCancelledError())
+
+    def cancelled(self) -> bool:
+        """Whether it was."""
+        return isinstance(self._error, grpc.FutureCancelledError)
+
+    def exception(self) -> Exception | None:
+        """Return why it failed."""
+        return self._error
+
+    def result(self) -> bytes:
+        """Return the answer's bytes."""
+        if self._error is not None:
+            raise self._error
+        return self._answer
+
+    def _serve(self) -> None:
+        world, pubsub = self._world, self._pubsub
+        ends_at = world.now + self._timeout * world.random.choice((0.1, 1.0))
+        while not self._is_done:
+            if pubsub.happens_away() or world.happens("request lost"):
+                world.step("pull fails", 0.05)
+                self._end(error=RpcError())
+                return
+            found = pubsub.pull(self._subscription, 30)
+            if found or world.now >= ends_at:
+                world.step("pull answers", 0.02)
+                if world.happens("answer lost"):
+                    self._end(error=RpcError())
+                elif found or world.random.random() < 0.5:
+                    self._end(_response(found))
+                else:
+                    self._end(error=RpcError(grpc.StatusCode.DEADLINE_EXCEEDED))
+                return
+            # A lease may run out meanwhile.
+            world.wait("pull waits", self._subscription.waiting, min(2.0, ends_at - world.now))
+
+    def _end(self, answer: bytes = b"", error: Exception | None = None) -> None:
+        if self._is_done:
+            return
+        self._is_done, self._answer, self._error = True, answer, error
+        if self._act is not None and not self._process.is_dead:
+            act = self._act
+            self._world.start("grpc", self._process, lambda: act(self))
+
+
+def _response(found: list[tuple[Message, str]]) -> bytes:
+    response = PullResponse.pb()()
+    for message, ack_id in found:
+        received = response.received_messages.add(ack_id=ack_id)
+        received.message.message_id = message.id
+        received.message.data = message.id.encode()
+        received.message.publish_time.FromDatetime(message.publish_time)
+    return bytes(response.SerializeToString())
+
+
 def _list(messages: Iterable[Message]) -> str:
     return " ".join(message.id for message in messages)
-
-
-def by_topic(messages: Iterable[Message]) -> dict[str, list[Message]]:
-    """Return the messages by topic."""
-    found: dict[str, list[Message]] = defaultdict(list)
-    for message in messages:
-        found[message.topic].append(message)
-    return found

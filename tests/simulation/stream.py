@@ -2,11 +2,13 @@
 
 import errno
 import os
+import queue
+import random
 import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -15,13 +17,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-import pyarrow as pa
-
-from connectors.pubsub.source import TaskResult, collect_results
+from connectors.pubsub import source
+from connectors.pubsub.pull import PulledBatch, Puller, PullTarget
+from connectors.pubsub.source import PullOptions, PullStreamReader, TaskResult, collect_results
 from model import failpoint
 from model.errors import CheckpointCorruptError, LeaseHeldError, RefeedError
 from streams.commit_worker import CommitWorker, end_process
-from streams.ids import TABLE_IDS_SCHEMA
+from streams.ids import TABLE_IDS_SCHEMA, make_ids
 from streams.journal import Journal
 from streams.lease import hold_lease, lock_home
 from streams.run import PASSING
@@ -31,14 +33,15 @@ from streams.targets import TargetPart, TaskOutput
 from tests.simulation import threads
 from tests.simulation.disk import Disk, DiskPath, os_of, shutil_of
 from tests.simulation.kernel import Machine, Mishap, Process, World
-from tests.simulation.pubsub import PROJECT, Channel, Message, PubSub, by_topic
+from tests.simulation.pubsub import PROJECT, Channel, Message, PubSub
 from tests.simulation.tables import Part, StreamTables, Warehouse
 from tests.years.clock import datetime_of, replaced
 
 LEASE: Final = "stream"
 KEEP_SECONDS: Final = 200
+_SLOTS: Final = 2
 _SETTINGS: Final = SimpleNamespace(project=PROJECT, min_free_disk_bytes=0)
-_PACKAGES: Final = frozenset({"streams"})
+_PACKAGES: Final = frozenset({"streams", "connectors.pubsub.pull", "connectors.pubsub.source"})
 _CALM_SECONDS: Final = 7200.0
 
 # How likely each mishap is, a step. A run has some of them only: a kind that is always there hides others.
@@ -97,7 +100,8 @@ class Simulation:
         dice = World(seed, {}).random
         chosen = {kind: likely for kind, likely in MISHAPS.items() if dice.random() < 0.6}
         self.world = world = World(seed, chosen, only)
-        self.pubsub = PubSub(world)
+        outside = Process("outside", Machine("outside"), is_product=False)
+        self.pubsub = PubSub(world, outside)
         self.pubsub.on_ack = self._check_ack
         self.warehouse = Warehouse(world)
         self.published: list[Message] = []
@@ -119,8 +123,10 @@ class Simulation:
         # Files of a machine as they were once.
         self._copies: dict[int, dict[str, bytes | None]] = {}
         self._starts = 0
+        # By process and slot: Spark gives each slot a process of its own.
+        self._pullers: dict[tuple[Process, str], Puller] = {}
+        self._above = root
         self._is_publishing = True
-        outside = Process("outside", Machine("outside"), is_product=False)
         world.start("publisher", outside, self._publish)
         world.start("operator", outside, self._operate)
 
@@ -154,6 +160,9 @@ class Simulation:
             ("Future", Future, _SubscriptableFuture(world)),
             ("wait", wait, partial(threads.wait_for_futures, world)),
             ("datetime", datetime, datetime_of(partial(threads.now_of, world))),
+            ("queue", queue, threads.queue_of(world)),
+            ("random", random, world.random),
+            ("_process_puller", source._process_puller, self._puller_of),
             ("hit", failpoint.hit, lambda name: world.step(f"at {name}")),
         )
         with ExitStack() as stack:
@@ -188,16 +197,24 @@ class Simulation:
                 self._wanted = 1 - self._wanted
             for end in ("drain", "cancel"):
                 if world.happens(end):
-                    self._ends[self._wanted] = end
+                    self._end(self._wanted, end)
             running = self._running[self._wanted]
             if running is None or running.is_dead:
                 self._ends.pop(self._wanted, None)
+                self._stop_file(self._wanted).unlink(missing_ok=True)
                 self._change_home(self._wanted)
                 self._start(self._wanted)
             # The one that is not wanted any more is asked to end, and not always heard.
             other = 1 - self._wanted
             if self._running[other] is not None and dice.random() < 0.2:
-                self._ends[other] = "drain"
+                self._end(other, "drain")
+
+    def _end(self, place: int, how: str) -> None:
+        self._ends[place] = how
+        self._stop_file(place).touch()
+
+    def _stop_file(self, place: int) -> Path:
+        return self._above / f"{place}.stop"
 
     def _change_home(self, place: int) -> None:
         """Copy the home of a stream that does not run, put an old copy in its place, or lose it."""
@@ -218,7 +235,7 @@ class Simulation:
 
     def _run_process(self, place: int, home: DiskPath, process: Process) -> None:
         try:
-            self._run_stream(home, lambda: self._ends.get(place))
+            self._run_stream(home, place)
         except LeaseHeldError as exc:
             self.world.say(f"   {exc.code}")
         except CheckpointCorruptError as exc:
@@ -232,7 +249,7 @@ class Simulation:
             self.world.say("   ends by a full disk")
         self.world.kill(process)
 
-    def _run_stream(self, home: DiskPath, asked_end: Callable[[], str | None]) -> None:
+    def _run_stream(self, home: DiskPath, place: int) -> None:
         with lock_home(home) as stream:
             journal = Journal(home / "journal", keep_seconds=KEEP_SECONDS, schema=TABLE_IDS_SCHEMA)
             with hold_lease(self.warehouse, LEASE, stream, journal) as held:
@@ -253,7 +270,7 @@ class Simulation:
                 with CommitWorker(committer) as worker:
                     world = self.world
                     world.start("pauses", world.task.process, lambda: self._pause_now_and_then(worker))
-                    self._run_batches(worker, work, asked_end)
+                    self._run_batches(worker, work, place)
 
     def _pause_now_and_then(self, worker: CommitWorker) -> None:
         """Let no commit begin for a while, as a snapshot does."""
@@ -263,15 +280,16 @@ class Simulation:
                 self.world.step("pause", self.world.random.choice((0.1, 3.0, 30.0)))
                 worker.resume()
 
-    def _run_batches(self, worker: CommitWorker, work: _Work, asked_end: Callable[[], str | None]) -> None:
+    def _run_batches(self, worker: CommitWorker, work: _Work, place: int) -> None:
+        readers = [self._open_reader(work, place, slot) for slot in range(_SLOTS)]
         number = 0
-        while asked_end() is None:
+        while place not in self._ends:
             number += 1
             try:
-                worker.take_batch([self._pull(work, number, slot) for slot in range(2)], number)
+                worker.take_batch(self._read(readers, number), number)
             except PASSING as exc:
                 self.world.step(f"wait, by {exc.code}", 5.0)
-        if asked_end() == "cancel":
+        if self._ends[place] == "cancel":
             worker.abandon()
             worker.wait_for_commit(seconds=self.world.random.choice((0.0, 5.0)))
         try:
@@ -279,42 +297,58 @@ class Simulation:
         except PASSING as exc:
             self.world.say(f"   ends by {exc.code}")
 
-    def _pull(self, work: _Work, number: int, slot: int) -> TaskResult:
-        """Pull and write as a task does."""
-        world, dice = self.world, self.world.random
-        pulled: list[tuple[Message, str]] = []
-        for subscription in dice.sample(list(self.pubsub.subscriptions.values()), len(self.topics)):
-            world.step(f"pull {subscription.id}", 0.05)
-            pulled += self.pubsub.pull(subscription, 30)
-        if not pulled:
-            world.step("nothing pulled", 1.0)
-        ack_ids = {id(message): ack_id for message, ack_id in pulled}
-        parts = tuple(
-            TargetPart(f"t.{topic}", Part(ids), ids)
-            for topic, messages in by_topic(message for message, _ in pulled).items()
-            for ids in [_ids(messages, ack_ids)]
+    def _open_reader(self, work: _Work, place: int, slot: int) -> PullStreamReader:
+        options = PullOptions(
+            project=PROJECT,
+            emulator_host=str(slot),
+            prefix="refeed.",
+            slots=_SLOTS,
+            idle_seconds=1.0,
+            linger_seconds=0.3,
+            backlog_seconds=2.0,
+            max_bytes=10**7,
+            stop_file=str(self._stop_file(place)),
         )
-        world.step("write files", 0.01)
-        encoded = f"{number}.{slot}".encode()
-        work.outputs[encoded] = TaskOutput(
-            parts, TABLE_IDS_SCHEMA.empty_table(), TABLE_IDS_SCHEMA.empty_table(), None
+        return PullStreamReader(options, partial(self._run_task, work))
+
+    def _read(self, readers: list[PullStreamReader], number: int) -> list[TaskResult]:
+        """Have each slot read a batch, all of them at the same time, and return their rows."""
+        world = self.world
+        targets = tuple(
+            PullTarget(f"projects/{PROJECT}/subscriptions/{found.id}", found.id, found.topic, 10)
+            for found in self.pubsub.subscriptions.values()
         )
-        return TaskResult(slot, encoded, None, "{}")
+        done: list[threads.Future] = []
+        for slot, reader in enumerate(readers):
+            done.append(future := threads.Future(world))
+            part = source._Slot(slot, targets, batch=number)
 
+            def read(reader: PullStreamReader = reader, part: Any = part, future: Any = future) -> None:
+                future.set_result([TaskResult(*row) for row in reader.read(part)])
 
-def _ids(messages: list[Message], ack_ids: dict[int, str]) -> pa.Table:
-    rows = [
-        {
-            "topic": message.topic,
-            "subscription": f"refeed.{message.topic}",
-            "message_id": message.id,
-            "publish_time": message.publish_time,
-            "ack_id": ack_ids[id(message)],
-            "table": f"t.{message.topic}",
-        }
-        for message in messages
-    ]
-    return pa.Table.from_pylist(rows, TABLE_IDS_SCHEMA)
+            world.start(f"task {slot}", world.task.process, read)
+        threads.wait_for_futures(world, done)
+        return [row for future in done for row in future.result()]
+
+    def _puller_of(self, slot: str) -> Puller:
+        key = self.world.task.process, slot
+        if key not in self._pullers:
+            self._pullers[key] = Puller(partial(Channel, self.pubsub))
+        return self._pullers[key]
+
+    def _run_task(self, work: _Work, batches: Iterator[PulledBatch]) -> bytes:
+        """Write what comes to its table's file."""
+        parts: list[TargetPart] = []
+        for batch in batches:
+            target, table = batch.target, f"t.{batch.target.topic}"
+            names = {"topic": target.topic, "subscription": target.subscription, "table": table}
+            ids = make_ids(TABLE_IDS_SCHEMA, batch.rows, **names)
+            parts.append(TargetPart(table, Part(ids), ids))
+        self.world.step("write files", 0.01)
+        encoded = f"{len(work.outputs)}.{self.world.steps}".encode()
+        none = TABLE_IDS_SCHEMA.empty_table()
+        work.outputs[encoded] = TaskOutput(tuple(parts), none, none, None)
+        return encoded
 
 
 class _SubscriptableFuture:

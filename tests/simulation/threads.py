@@ -1,6 +1,8 @@
 """What stands for clocks, locks and threads in the simulation: the same names, no thread and no real time."""
 
+import queue
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ALL_COMPLETED
 from datetime import UTC, datetime
@@ -89,6 +91,7 @@ class Thread:
 
     def start(self) -> None:
         self._task = self._world.start(self.name, self._world.task.process, self._run)
+        self._task.thread = self
 
     def is_alive(self) -> bool:
         return self._task is not None and not self._task.is_over
@@ -96,6 +99,44 @@ class Thread:
     def join(self, timeout: float | None = None) -> None:
         if self._task is not None and not self._task.is_over:
             self._world.wait(f"join {self.name}", self._task.waiters, timeout)
+
+
+class Timer(Thread):
+    """A task that does something after a time, unless it is cancelled before."""
+
+    def __init__(self, world: World, seconds: float, act: Callable[[], object]) -> None:
+        super().__init__(world, self._wait, name="timer")
+        self._seconds = seconds
+        self._act = act
+        self._is_cancelled = Event(world)
+
+    def cancel(self) -> None:
+        self._is_cancelled.set()
+
+    def _wait(self) -> None:
+        if not self._is_cancelled.wait(self._seconds):
+            self._act()
+
+
+class SimpleQueue:
+    """A queue between tasks."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._items: deque[Any] = deque()
+        self._waiting: list[Task] = []
+
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        self._world.wake(self._waiting)
+
+    def get(self, timeout: float) -> Any:
+        ends_at = self._world.now + timeout
+        while not self._items:
+            if self._world.now >= ends_at:
+                raise queue.Empty
+            self._world.wait("wait for an answer", self._waiting, ends_at - self._world.now)
+        return self._items.popleft()
 
 
 class Future:
@@ -187,7 +228,14 @@ def threading_of(world: World) -> Any:
         Lock=lambda: Lock(world),
         Event=lambda: Event(world),
         Thread=lambda target, args=(), name="thread", daemon=False: Thread(world, target, args, name, daemon),
+        Timer=lambda seconds, act: Timer(world, seconds, act),
+        current_thread=lambda: world.task.thread,
     )
+
+
+def queue_of(world: World) -> Any:
+    """Return what stands for the module ``queue``."""
+    return SimpleNamespace(SimpleQueue=lambda: SimpleQueue(world), Empty=queue.Empty)
 
 
 def time_of(world: World) -> Any:
