@@ -28,13 +28,15 @@ from rollout.updates import UpdateService
 # One of ours in a list, with its quotes or, as careless clients send it, without; never a weak one (W/).
 _VERSION_TAG: Final = re.compile(r"""(?:^|,)\s*("?)(\d{1,18})\1\s*(?=,|$)""", re.ASCII)
 NO_SUCH_BACKFILL: Final = "There is no such backfill."
-NO_SUCH_STREAM: Final = "No stream was ever launched under this name."
-CHANGED: Final = "It has changed since If-Match was read."
+NO_SUCH_STREAM: Final = "No stream was launched under this name."
+CHANGED: Final = "It has changed since you read the ETag in If-Match."
 _ETAG_HEADER: Final = {"ETag": {"description": "Its version, for If-Match.", "schema": {"type": "string"}}}
-LOCATION_HEADER: Final = {"Location": {"description": "Where to ask how it is.", "schema": {"type": "string"}}}
+LOCATION_HEADER: Final = {
+    "Location": {"description": "The path of the new resource.", "schema": {"type": "string"}}
+}
 PLACE_HEADERS: Final = {
     **LOCATION_HEADER,
-    "Retry-After": {"description": "Seconds until asking is worth it.", "schema": {"type": "integer"}},
+    "Retry-After": {"description": "Seconds to wait before you ask for it.", "schema": {"type": "integer"}},
 }
 CREATED_HEADERS: Final = {**PLACE_HEADERS, **_ETAG_HEADER}
 _RETRY_AFTER_SECONDS: Final = "1"
@@ -98,7 +100,10 @@ def checked_id(kind: JobKind) -> Callable[[str], str]:
 
 IfMatch = Annotated[
     str | None,
-    Header(description="An etag, or several with commas: the call is refused when none of them is its version."),
+    Header(
+        description="One ETag, or several separated by commas. The call is refused if the current version "
+        "is none of them."
+    ),
 ]
 
 
@@ -141,9 +146,14 @@ BackfillId = Annotated[str, Depends(checked_id(BACKFILL))]
 Stopping = Annotated[Callable[[], bool], Depends(stopping_of)]
 ExpectedVersions = Annotated[frozenset[int] | None, Depends(expected_versions(JobChangedError))]
 ExpectedStreamVersions = Annotated[frozenset[int] | None, Depends(expected_versions(StreamChangedError))]
-StreamName = Annotated[str, Path(description="A stream's name.", examples=["backup"], max_length=300)]
+StreamName = Annotated[str, Path(description="The stream's name.", examples=["backup"], max_length=300)]
 IdempotencyKey = Annotated[
-    str | None, Header(min_length=1, max_length=255, description="The same key and body make one job.")
+    str | None,
+    Header(
+        min_length=1,
+        max_length=255,
+        description="A repeated call with the same key and body returns the first call's result.",
+    ),
 ]
 
 

@@ -74,7 +74,7 @@ class ApprovalsOut(BaseModel):
 # How OpenAPI shows the answer of a call whose action this deployment has approved by a second person.
 WAITS: Final[dict[str, Any]] = {
     "model": ApprovalOut,
-    "description": "A second person has to approve it first (REFEED_APPROVE_STREAMS).",
+    "description": "A second person must approve the action first (REFEED_APPROVE_STREAMS).",
     "headers": LOCATION_HEADER,
 }
 

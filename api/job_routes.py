@@ -99,7 +99,7 @@ def add_job_routes(router: APIRouter, resource: JobResource) -> None:
     """Add the routes but for create and retry, which some kinds ask more for."""
     _add_following_routes(router, resource)
     _add_reading_routes(router, resource)
-    add_action_route(router, resource, "cancel", resource.cancel, s409="It is at its end.", s422=INVALID)
+    add_action_route(router, resource, "cancel", resource.cancel, s409="It has ended.", s422=INVALID)
 
 
 def add_retry_route(router: APIRouter, resource: JobResource, conflict: str) -> None:
@@ -158,7 +158,7 @@ def _add_following_routes(router: APIRouter, resource: JobResource) -> None:
         **resource.operation("read", "logs"),
         response_class=StreamingResponse,
         responses={**LOG_ANSWER, **problems(s404=resource.unknown, s422=INVALID)},
-        description="Show the end of the driver's log and, with `follow`, its next lines.",
+        description="Show the last lines of the driver's log. With `follow`, continue with new lines.",
     )
     async def read_job_logs(
         job_id: Annotated[str, Depends(job_id_of)],

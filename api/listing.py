@@ -44,14 +44,17 @@ class JobListParameters(BaseModel):
 
     page_size: int = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE)
     page_token: str | None = Field(
-        None, max_length=2000, description="next_page_token of a page with the same parameters."
+        None, max_length=2000, description="`next_page_token` of a page with the same parameters."
     )
-    state: list[JobState] = Field([], description="Only those in this state; repeated, in any of them.")
-    since: Since | None = Field(None, description="Only those created at this time (RFC 3339) or later.")
+    state: list[JobState] = Field(
+        [], description="Only jobs in this state. Repeat the parameter for several states."
+    )
+    since: Since | None = Field(None, description="Only jobs that were created at this time (RFC 3339) or later.")
     order_by: str = Field(
         "",
         max_length=200,
-        description="AIP-132: id, state, topic, created_by or created_at, each with desc or not, with commas.",
+        description="A list, separated by commas, of `id`, `state`, `topic`, `created_by` and `created_at`; "
+        "add ` desc` to a field for descending order (AIP-132).",
         examples=["created_at desc"],
     )
 
@@ -67,11 +70,12 @@ class JobListParameters(BaseModel):
 class BackfillListParameters(JobListParameters):
     """Parameters of a list of backfills."""
 
-    topic: str | None = Field(None, description="Only those to this topic.", examples=["orders"])
+    topic: str | None = Field(None, description="Only backfills to this topic.", examples=["orders"])
     label: list[Annotated[str, AfterValidator(_check_label)]] = Field(
         [],
         max_length=_MAX_LABELS,
-        description="key:value; only those with this label; repeated, with all of them.",
+        description="Only backfills with this label, as key:value. Repeat the parameter to require several "
+        "labels.",
         examples=[["team:shop"]],
     )
 

@@ -18,9 +18,9 @@ _EVERYWHERE: Final = {
 _WITH_A_CALLER: Final = {
     "401": "The caller is unknown; send a key or token.",
     "429": "Too many calls, or too many plans and look-ups at once; try again after Retry-After.",
-    "503": "Something that this needs does not answer; try again after Retry-After.",
+    "503": "A service that the call needs does not answer; try again after Retry-After.",
 }
-_LATE: Final = {"504": "There is no answer in time; what was asked for may still happen."}
+_LATE: Final = {"504": "There was no answer in time. The action may still happen."}
 _WITH_A_BODY: Final = {
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
@@ -30,9 +30,13 @@ _WITH_INPUT: Final = {
 }
 _FOREIGN: Final = "HTTPValidationError"
 _HEADERS: Final = {
-    "401": {"WWW-Authenticate": {"description": "How to say who one is.", "schema": {"type": "string"}}},
-    "429": {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}},
-    "503": {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer"}}},
+    "401": {"WWW-Authenticate": {"description": "The scheme to authenticate with.", "schema": {"type": "string"}}},
+    "429": {
+        "Retry-After": {"description": "Seconds to wait before you try again.", "schema": {"type": "integer"}}
+    },
+    "503": {
+        "Retry-After": {"description": "Seconds to wait before you try again.", "schema": {"type": "integer"}}
+    },
 }
 
 
@@ -52,8 +56,8 @@ def install_openapi(app: FastAPI) -> None:
             "bearer": {
                 "type": "http",
                 "scheme": "bearer",
-                "description": "An API key (`rf_...`) or a JSON Web Token of the issuer. A service that has "
-                "neither keys nor an issuer answers to its own machine without.",
+                "description": "An API key (`rf_...`) or a JSON Web Token of the issuer. A service without "
+                "keys and without an issuer answers calls from its own machine without a key.",
             }
         }
         for path, operation in _operations(document):

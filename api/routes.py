@@ -42,14 +42,14 @@ _FOLDERS: Final = (_HERE / "problems", _HERE.parent / "docs" / "problems")
 
 @router.get("/", operation_id="getRoot", tags=["service"])
 async def get_root(request: Request) -> Root:
-    """Name this service and where to go on."""
+    """Show the service's name, version and main paths."""
     return Root(version=request.app.version)
 
 
 # Without a thread, so that a service whose threads are all busy is not taken for dead and restarted.
 @router.get("/healthz", operation_id="getHealth", tags=["service"])
 async def get_health() -> Health:
-    """Return that the process lives."""
+    """Return `ok` while the process runs."""
     return Health(status="ok")
 
 
@@ -57,10 +57,10 @@ async def get_health() -> Health:
     "/readyz",
     operation_id="getReadiness",
     tags=["service"],
-    responses={503: {"model": Health, "description": "Something is not ready; `problems` says what."}},
+    responses={503: {"model": Health, "description": "Something is not ready. `problems` says what."}},
 )
 async def get_readiness(request: Request, response: Response) -> Health:
-    """Return whether a backfill could start now, with the problems if not; up to a few seconds old."""
+    """Return whether a backfill could start now, and the problems if not. The answer may be a few seconds old."""
     app = state_of(request.app).open
     found = await to_thread.run_sync(app.readiness.problems, limiter=app.readiness_threads)
     problems = {**found, **app.starting}
@@ -83,7 +83,7 @@ async def get_readiness(request: Request, response: Response) -> Health:
     },
 )
 def get_metrics(request: Request) -> PlainTextResponse:
-    """Give figures for Prometheus, in its text format; those of jobs and streams are at most five seconds old."""
+    """Return metrics in Prometheus' text format. Those of jobs and streams are at most five seconds old."""
     return PlainTextResponse(state_of(request.app).metrics.render(), media_type=TEXT_FORMAT)
 
 

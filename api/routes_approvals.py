@@ -13,10 +13,10 @@ from model.approval import ApprovalState
 
 router: Final = APIRouter(tags=["approvals"])
 _UNKNOWN: Final = "There is no such approval."
-_DECIDED: Final = "It is decided already, or has expired"
+_DECIDED: Final = "The action was decided or has expired"
 _INVALID: Final = "The id is not valid."
 
-ApprovalId = Annotated[str, Path(description="An approval's id.", max_length=64)]
+ApprovalId = Annotated[str, Path(description="The approval's id.", max_length=64)]
 
 
 @router.get(
@@ -29,11 +29,11 @@ def list_approvals(
     approvals: Approvals,
     caller: Caller,
     *,
-    state: Annotated[ApprovalState | None, Query(description="Only those in this state.")] = None,
+    state: Annotated[ApprovalState | None, Query(description="Only approvals in this state.")] = None,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: IdToken = None,
 ) -> Any:
-    """List the actions that wait for a second person, and those that did, newest first."""
+    """List the actions that need a second person, pending and decided, newest first."""
     before = parse_id_token(page_token)
     found = approvals.list_page(principal=caller, state=state, before=before, limit=page_size + 1)
     page, token = page_of(found, page_size, lambda last: render_id_token(last.id))
@@ -46,13 +46,13 @@ def list_approvals(
     response_model=ApprovalOut,
     responses=problems(
         s404=_UNKNOWN,
-        s409=f"{_DECIDED}; or the action can't be carried out now, and goes on waiting.",
-        s412="What it is about has changed since it was asked for; the approval has expired with this.",
+        s409=f"{_DECIDED}. Or it cannot be carried out now, and stays pending.",
+        s412="The thing has changed since the action was requested, so the approval has expired.",
         s422=_INVALID,
     ),
 )
 def approve_approval(approval_id: ApprovalId, approvals: Approvals, caller: Caller) -> Any:
-    """Carry the action out, as its requester; this needs the action's own scope and another caller."""
+    """Approve an action and carry it out in the name of its requester. The requester cannot approve it."""
     return approvals.approve(approval_id, principal=caller)
 
 
@@ -65,7 +65,7 @@ def approve_approval(approval_id: ApprovalId, approvals: Approvals, caller: Call
 def reject_approval(
     approval_id: ApprovalId, approvals: Approvals, caller: Caller, *, body: ApprovalReject | None = None
 ) -> Any:
-    """Decide that the action is not carried out; its requester may take it back so."""
+    """Reject an action. Its requester may reject it too, to withdraw it."""
     reason = None if body is None else body.reason
     return approvals.reject(approval_id, principal=caller, reason=reason)
 
@@ -77,5 +77,5 @@ def reject_approval(
     responses=problems(s404=_UNKNOWN, s422=_INVALID),
 )
 def get_approval(approval_id: ApprovalId, approvals: Approvals, caller: Caller) -> Any:
-    """Show an action that waits for a second person, or what became of it."""
+    """Show an action that needs a second person, and how it was decided."""
     return approvals.get(approval_id, principal=caller)

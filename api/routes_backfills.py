@@ -36,7 +36,7 @@ from backfill.plan.request import BackfillRequest
 from backfill.steer.kind import BACKFILL
 
 router: Final = APIRouter(tags=["backfills"])
-_FAILED: Final = "The warehouse or Pub/Sub failed or refused."
+_FAILED: Final = "The warehouse or Pub/Sub failed or refused the call."
 _FULL: Final = "The disk is full."
 
 
@@ -44,7 +44,8 @@ BACKFILLS: Final = JobResource(
     BACKFILL,
     service=service_of(lambda services: services.backfills),
     listing=backfill_listing,
-    cancel="Stop a backfill: no new request starts; `in_flight_at_most` says what still goes out.",
+    cancel="Cancel a backfill. No new request starts. `in_flight_at_most` says how many messages may still "
+    "be published.",
     shape=BackfillOut,
 )
 
@@ -53,16 +54,16 @@ add_action_route(
     router,
     BACKFILLS,
     "pause",
-    "Let nothing new go out until :resume; `in_flight_at_most` says what still may.",
-    s409="It is at its end, or on its way there.",
+    "Pause a backfill until `:resume`. `in_flight_at_most` says how many messages may still be published.",
+    s409="The backfill has ended or is being cancelled.",
     s422=INVALID,
 )
 add_action_route(
     router,
     BACKFILLS,
     "resume",
-    "Let a paused backfill go on; one that paused after its canary goes on to its end.",
-    s409="It is at its end, on its way there, or waits for an approval.",
+    "Continue a paused backfill. After its canary, it publishes all other messages.",
+    s409="The backfill has ended, is being cancelled, or needs an approval.",
     s422=INVALID,
 )
 
@@ -73,8 +74,8 @@ add_action_route(
     response_model=BackfillOut,
     responses=versioned(
         s404=NO_SUCH_BACKFILL,
-        s409="It has not ended, nothing of it is left to send, another backfill overlaps, or nobody knows what is "
-        "missing.",
+        s409="The backfill has not ended, has nothing left to send, overlaps with another one, or its "
+        "missing messages are not known.",
         s412=CHANGED,
         s422=INVALID,
         s502="The warehouse failed.",
@@ -89,7 +90,10 @@ def retry_backfill(
     *,
     body: BackfillRetry | None = None,
 ) -> Any:
-    """Let a backfill that has ended go on where it stopped, on the same selection; without a body, with all."""
+    """Continue an ended backfill after its last checkpoint, on the same selection.
+
+    Without a body it sends everything that is left.
+    """
     wanted = BackfillRetry() if body is None else body
     found = service.retry(backfill_id, principal=caller, versions=versions, **wanted.model_dump())
     return shown(found, response)
@@ -99,16 +103,16 @@ add_action_route(
     router,
     BACKFILLS,
     "approve",
-    "Let a backfill go on that has many rows; its creator can't.",
-    s409="It does not wait for an approval.",
+    "Approve a backfill with many rows. Its creator cannot approve it.",
+    s409="The backfill does not need an approval.",
     s422=INVALID,
 )
 add_action_route(
     router,
     BACKFILLS,
     "revert",
-    "Delete what a backfill brought into its target's staging table, as long as no merge has taken it.",
-    s409="It has not ended, no staging table of its target is known, or its rows are merged.",
+    "Delete a backfill's rows from its target's staging table, unless a merge has taken them.",
+    s409="The backfill has not ended, its target has no known staging table, or its rows are merged.",
     s422=INVALID,
     s502="The warehouse failed.",
 )
@@ -130,19 +134,20 @@ def plan_backfill(
     exact: Annotated[
         bool,
         Query(
-            description="On BigQuery, run the query, billed up to max_bytes_billed, to know the rows exactly; a "
-            "create that quotes the plan reads what it selected. Plans over a lake are exact in any case."
+            description="On BigQuery, run the query to count the rows exactly. It is billed up to "
+            "`max_bytes_billed`. A create with this plan's id publishes the selected rows. On a lake every "
+            "plan is exact."
         ),
     ] = False,
     originals: Annotated[
         bool,
         Query(
-            description="Show the archived message beside each sample, by one more query of 10 GB at most; needs "
-            "messages.read too."
+            description="Show the archived message beside each sample, with one more query of at most 10 GB. "
+            "This needs `messages.read` too."
         ),
     ] = False,
 ) -> Any:
-    """Run the query to say what a backfill would do; nothing is published, and the plan is kept for a while."""
+    """Plan a backfill: run its query and publish nothing. The service keeps the plan for some minutes."""
     with slow:
         plan = service.plan(body, principal=caller, exact=exact, originals=originals)
     if originals:
@@ -154,14 +159,14 @@ def plan_backfill(
     "/plans/{plan_id}",
     operation_id="getPlan",
     response_model=StoredPlanOut,
-    responses=problems(s409="The plan has expired, or there is none.", s422=INVALID),
+    responses=problems(s409="The plan has expired or does not exist.", s422=INVALID),
 )
 def get_plan(
-    plan_id: Annotated[str, Path(max_length=64, description="A plan's id, pl_...")],
+    plan_id: Annotated[str, Path(max_length=64, description='The plan\'s id, "pl_...".')],
     service: Service,
     caller: Caller,
 ) -> Any:
-    """Show a plan that was made, with its request, until it expires; nothing is run."""
+    """Show an earlier plan with its request, until it expires. Nothing runs."""
     return service.read_plan(plan_id, principal=caller)
 
 
@@ -171,11 +176,11 @@ def get_plan(
     status_code=status.HTTP_202_ACCEPTED,
     response_model=BackfillOut,
     responses={
-        200: {"model": PlanOut, "description": "With `validate_only`: the plan; nothing is created."},
+        200: {"model": PlanOut, "description": "With `validate_only`: the plan. Nothing is created."},
         202: {"headers": CREATED_HEADERS},
         **problems(
-            s409="The plan has expired or is of something else; another backfill overlaps; the replay would be "
-            "archived again; or the first call with this Idempotency-Key is under way.",
+            s409="The plan has expired or is for another request, another backfill overlaps, the replay "
+            "would be archived again, or the first call with this Idempotency-Key is in progress.",
             s422=INVALID,
             s502=_FAILED,
             s507=_FULL,
@@ -189,10 +194,10 @@ def create_backfill(
     caller: Caller,
     slow: SlowCalls,
     *,
-    validate_only: Annotated[bool, Query(description="Answer the plan and create nothing.")] = False,
+    validate_only: Annotated[bool, Query(description="Return the plan and create nothing.")] = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Validate the request and launch a backfill of what its query selects."""
+    """Create a backfill that replays the messages that its query selects."""
     if validate_only:
         with slow:
             plan = PlanOut.model_validate(service.plan(body, principal=caller))
@@ -219,7 +224,7 @@ add_job_routes(router, BACKFILLS)
     response_model=BackfillOut,
     responses=versioned(
         s404=NO_SUCH_BACKFILL,
-        s409="It is at its end, so it has no rate to change.",
+        s409="The backfill has ended, so its rate cannot change.",
         s412=CHANGED,
         s422=INVALID,
     ),
@@ -233,5 +238,8 @@ def change_backfill(
     caller: Caller,
     versions: ExpectedVersions,
 ) -> Any:
-    """Change the rate limit, also while it runs, the description or the labels."""
+    """Change the rate limit, the description or the labels of a backfill.
+
+    A running backfill uses a new rate within a second.
+    """
     return shown(service.change(backfill_id, body, principal=caller, versions=versions), response)

@@ -9,7 +9,7 @@ from api.answers import Caller, problems, service_of
 from inventory.backups import TopicBackups
 
 router: Final = APIRouter(tags=["topics"])
-_FAILED: Final = "Pub/Sub failed or refused."
+_FAILED: Final = "Pub/Sub failed or refused the call."
 _INVALID: Final = "The name or the body is not valid"
 
 
@@ -63,7 +63,7 @@ class TopicBackupOut(BaseModel):
 
 
 Backups = Annotated[TopicBackups, Depends(service_of(lambda services: services.backups))]
-TopicName = Annotated[str, Path(description="A topic's id.", max_length=300, examples=["orders"])]
+TopicName = Annotated[str, Path(description="The topic's id.", max_length=300, examples=["orders"])]
 
 
 @router.post(
@@ -72,13 +72,14 @@ TopicName = Annotated[str, Path(description="A topic's id.", max_length=300, exa
     response_model=TopicBackupOut,
     responses=problems(
         s404="Pub/Sub has no such topic.",
-        s409="It is attached with another deployment's secret, or is not as it was planned.",
+        s409="Another deployment's secret is in the subscription's filter, or the subscription has changed "
+        "since the dry run.",
         s422=f"{_INVALID}.",
         s502=_FAILED,
     ),
 )
 def attach_topic(topic: TopicName, backups: Backups, caller: Caller, *, body: TopicAttach | None = None) -> Any:
-    """Back a topic up from now on, by a subscription that leaves replays out; one that is attached is kept."""
+    """Back up a topic from now on, with a subscription that excludes replays. An existing one is kept."""
     given = body or TopicAttach()
     return backups.attach(topic, principal=caller, **given.model_dump())
 
@@ -89,12 +90,12 @@ def attach_topic(topic: TopicName, backups: Backups, caller: Caller, *, body: To
     response_model=TopicBackupOut,
     responses=problems(
         s404="Pub/Sub has no such topic.",
-        s409="It is not as it was planned.",
+        s409="The subscription has changed since the dry run.",
         s422=f"{_INVALID}, or the topic is not attached.",
         s502=_FAILED,
     ),
 )
 def detach_topic(topic: TopicName, backups: Backups, caller: Caller, *, body: TopicDetach | None = None) -> Any:
-    """Stop backing a topic up: delete its backup subscription, with all messages that still wait in it."""
+    """Stop backing up a topic: delete its backup subscription with its pending messages."""
     given = body or TopicDetach()
     return backups.detach(topic, principal=caller, **given.model_dump())

@@ -27,16 +27,27 @@ from warehouse.counts import Step
 from warehouse.figures import MAX_SHOWN_BYTES
 
 router: Final = APIRouter(tags=["topics"])
-_FAILED: Final = "The warehouse or Pub/Sub failed or refused."
+_FAILED: Final = "The warehouse or Pub/Sub failed or refused the call."
 _FULL: Final = "The disk is full."
 _NO_SUCH_TOPIC: Final = "Neither Pub/Sub nor the archive has this topic."
-_QUERY: Final = "A parameter is not valid, or counting took too much; `errors` has every violation."
+_QUERY: Final = "A parameter is not valid, or the query would read too much. `errors` has every violation."
 
-TopicName = Annotated[str, Query(description="A topic's id.", examples=["orders"])]
-MessageId = Annotated[str, Path(max_length=1024, description="Pub/Sub's id.", examples=["1234"])]
-LettersSince = Annotated[Since | None, Query(alias="from", description="RFC 3339, by ingestion; 30 days ago.")]
-End = Annotated[Rfc3339Time | None, Query(alias="to", description="RFC 3339, exclusive; now.")]
-MaxBytesBilled = Annotated[int, Query(ge=1, description="BigQuery fails a query that would read more, unbilled.")]
+TopicName = Annotated[str, Query(description="The topic's id.", examples=["orders"])]
+MessageId = Annotated[str, Path(max_length=1024, description="The message's id in Pub/Sub.", examples=["1234"])]
+LettersSince = Annotated[
+    Since | None,
+    Query(
+        alias="from",
+        description="Only dead letters since this ingestion time (RFC 3339). The default is 30 days ago.",
+    ),
+]
+End = Annotated[
+    Rfc3339Time | None,
+    Query(alias="to", description="End of the window (RFC 3339), exclusive. The default is now."),
+]
+MaxBytesBilled = Annotated[
+    int, Query(ge=1, description="A query that would read more bytes fails on BigQuery and costs nothing.")
+]
 
 
 async def watch_caller(call: Request) -> AsyncIterator[Callable[[], bool]]:
@@ -68,7 +79,7 @@ async def _wait_until_left(receive: Receive, has_left: threading.Event) -> None:
     responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
 def list_topics(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
-    """List topics: whether each is backed up, the archive's freshness, the backup's lag, and the recent volume."""
+    """List topics with their backup, the archive's freshness, the backup's lag, and the recent volume."""
     with slow:
         return {"topics": inventory.list_topics(principal=caller)}
 
@@ -80,7 +91,7 @@ def list_topics(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> An
     responses=problems(s404=_NO_SUCH_TOPIC, s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
 def get_topic_histogram(
-    topic: Annotated[str, Path(description="A topic's id.", examples=["orders"])],
+    topic: Annotated[str, Path(description="The topic's id.", examples=["orders"])],
     inventory: OpenInventory,
     caller: Caller,
     slow: SlowCalls,
@@ -88,13 +99,15 @@ def get_topic_histogram(
     start: Annotated[
         Rfc3339Time | None,
         Query(
-            alias="from", description="RFC 3339; an hour before `to` by minutes, a day by hours, 30 days by days."
+            alias="from",
+            description="Start of the window (RFC 3339). The default is an hour before `to` "
+            "for minutes, a day for hours, 30 days for days.",
         ),
     ] = None,
     end: End = None,
-    step: Annotated[Step, Query(description="Width of a bucket.")] = "hour",
+    step: Annotated[Step, Query(description="The width of a bucket.")] = "hour",
 ) -> Any:
-    """Count a topic's archived messages by minute, hour or day of ingestion: where something can be replayed."""
+    """Count a topic's archived messages by minute, hour or day of ingestion."""
     with slow:
         return inventory.histogram(topic, principal=caller, step=step, start=start, end=end)
 
@@ -112,7 +125,7 @@ def count_dead_letters(
     *,
     start: LettersSince = None,
 ) -> Any:
-    """Count the pipeline's dead letters by source, reason and path, with the backfill that sends each again."""
+    """Count the pipeline's dead letters by source, code and path, each with a backfill that sends them again."""
     with slow:
         return {"reasons": service.count_letters(_since(start), principal=caller)}
 
@@ -125,23 +138,28 @@ def count_dead_letters(
 )
 def list_dead_letters(
     call: Request,
-    source: Annotated[str, Query(max_length=300, description="The source that could not read them.")],
+    source: Annotated[str, Query(max_length=300, description="The source that could not read the messages.")],
     service: Service,
     caller: Caller,
     slow: SlowCalls,
     *,
     start: LettersSince = None,
-    code: Annotated[str | None, Query(max_length=100, description="Those of this code alone.")] = None,
+    code: Annotated[str | None, Query(max_length=100, description="Only dead letters with this code.")] = None,
     path: Annotated[
-        str | None, Query(max_length=300, description="Those at this path alone; empty: those without one.")
+        str | None,
+        Query(max_length=300, description="Only dead letters at this path. Empty means those without a path."),
     ] = None,
     preview_bytes: Annotated[
         int | None,
-        Query(ge=1, le=MAX_SHOWN_BYTES, description="Where a payload is cut; without it none is shown."),
+        Query(
+            ge=1,
+            le=MAX_SHOWN_BYTES,
+            description="Show the payloads, cut after this many bytes. Without it no payload is shown.",
+        ),
     ] = None,
     page_size: PageSize = DEFAULT_LIST_SIZE,
 ) -> Any:
-    """List dead letters of one source, the latest first, to choose those that are sent again by their ids."""
+    """List dead letters of one source, newest first, to choose which ones to send again."""
     choice = LetterChoice(source, _since(start), code, path)
     with slow:
         found = service.list_letters(choice, principal=caller, limit=page_size + 1, preview_bytes=preview_bytes)
@@ -155,24 +173,26 @@ def list_dead_letters(
     response_class=Response,
     responses={
         **PAYLOAD_ANSWER,
-        **problems(s404="The source has no such dead letter since then.", s422=_QUERY, s502=_FAILED, s507=_FULL),
+        **problems(s404="The source has no such dead letter since `from`.", s422=_QUERY, s502=_FAILED, s507=_FULL),
     },
 )
 def download_dead_letter(
     call: Request,
     message_id: MessageId,
-    source: Annotated[str, Query(max_length=300, description="The source that could not read it.")],
-    topic: Annotated[str, Query(max_length=300, description="The topic that it was first published to.")],
+    source: Annotated[str, Query(max_length=300, description="The source that could not read the message.")],
+    topic: Annotated[
+        str, Query(max_length=300, description="The topic to which the message was first published.")
+    ],
     service: Service,
     *,
     caller: Caller,
     slow: SlowCalls,
     start: Annotated[
         Since | None,
-        Query(alias="from", description="RFC 3339: the dead letter's `ingest_time`; 30 days ago."),
+        Query(alias="from", description="The dead letter's `ingest_time` (RFC 3339). The default is 30 days ago."),
     ] = None,
 ) -> Response:
-    """Download the payload of one message that the pipeline could make no row of, bit for bit."""
+    """Download the payload of one dead letter of the pipeline, byte for byte."""
     with slow:
         data = service.read_letter_data(source, topic, message_id, _since(start), principal=caller)
     return answer_payload(call, data, topic, message_id)
@@ -193,34 +213,42 @@ def list_messages(
     *,
     has_left: CallerLeft,
     start: Annotated[
-        Rfc3339Time | None, Query(alias="from", description="RFC 3339, by ingestion; an hour before `to`.")
+        Rfc3339Time | None,
+        Query(
+            alias="from",
+            description="Start of the window by ingestion time (RFC 3339). The default is an hour before `to`.",
+        ),
     ] = None,
     end: End = None,
     attribute: Annotated[
         list[Annotated[str, Query(max_length=2000)]] | None,
-        Query(description="KEY=VALUE; again for another one, and a message has all of them.", max_length=10),
+        Query(
+            description="Only messages with this attribute, as KEY=VALUE. Repeat the parameter to require "
+            "several.",
+            max_length=10,
+        ),
     ] = None,
     message_id: Annotated[str | None, Query(max_length=1024)] = None,
     text: Annotated[
         str | None,
-        Query(min_length=1, max_length=1024, description="Somewhere in a payload that is UTF-8; case matters."),
+        Query(
+            min_length=1, max_length=1024, description="Only UTF-8 payloads that contain this text. Case matters."
+        ),
     ] = None,
     preview_bytes: Annotated[
-        int, Query(ge=1, le=MAX_SHOWN_BYTES, description="Where a payload is cut.")
+        int, Query(ge=1, le=MAX_SHOWN_BYTES, description="Cut each payload after this many bytes.")
     ] = MAX_SHOWN_BYTES,
-    full: Annotated[
-        bool, Query(description="Whole payloads, at most 10 messages a page; else 4 KiB of each.")
-    ] = False,
+    full: Annotated[bool, Query(description="Show whole payloads, with at most 10 messages a page.")] = False,
     as_text: Annotated[
-        bool, Query(description="Payloads as their own text, byte for byte, or base64; never as JSON.")
+        bool, Query(description="Show payloads as their exact text or as base64, never as JSON.")
     ] = False,
     page_size: Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)] = DEFAULT_PAGE_SIZE,
     page_token: Annotated[
-        str | None, Query(max_length=4000, description="next_page_token of a page of the same messages.")
+        str | None, Query(max_length=4000, description="`next_page_token` of a page of the same messages.")
     ] = None,
     max_bytes_billed: MaxBytesBilled = DEFAULT_MAX_BYTES_BILLED,
 ) -> Any:
-    """List a topic's archived messages, newest first: one query over the window's partitions a page."""
+    """List a topic's archived messages, newest first. Each page is one query over the window's partitions."""
     request = MessageRequest(
         topic=topic,
         start=start,
@@ -247,7 +275,7 @@ def list_messages(
     response_class=Response,
     responses={
         **PAYLOAD_ANSWER,
-        **problems(s404="No such message came in within the window.", s422=_QUERY, s502=_FAILED, s507=_FULL),
+        **problems(s404="The window has no such message.", s422=_QUERY, s502=_FAILED, s507=_FULL),
     },
 )
 def download_message(
@@ -261,12 +289,14 @@ def download_message(
     has_left: CallerLeft,
     start: Annotated[
         Rfc3339Time | None,
-        Query(alias="from", description="RFC 3339: the message's `ingest_time`; an hour before `to`."),
+        Query(
+            alias="from", description="The message's `ingest_time` (RFC 3339). The default is an hour before `to`."
+        ),
     ] = None,
     end: End = None,
     max_bytes_billed: MaxBytesBilled = DEFAULT_MAX_BYTES_BILLED,
 ) -> Response:
-    """Download one archived message's payload, bit for bit; a number in it never becomes another one."""
+    """Download one archived message's payload, byte for byte."""
     request = MessageRequest(
         topic=topic, start=start, end=end, message_id=message_id, max_bytes_billed=max_bytes_billed
     )

@@ -45,13 +45,18 @@ def list_changes(
     request: Request,
     caller: Caller,
     *,
-    since: Annotated[Since | None, Query(description="RFC 3339, 31 days ago at most; a day ago.")] = None,
+    since: Annotated[
+        Since | None,
+        Query(
+            description="Only changes since this time (RFC 3339), at most 31 days ago. The default is one day ago."
+        ),
+    ] = None,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: Annotated[
-        str | None, Query(max_length=2000, description="next_page_token of the page before.")
+        str | None, Query(max_length=2000, description="`next_page_token` of the previous page.")
     ] = None,
 ) -> Any:
-    """List what changed, newest first: jobs, streams, last changes of manifests, keys for `backfills.admin`."""
+    """List changes of jobs, streams, manifests and (with `backfills.admin`) keys, newest first."""
     caller.require(READ)
     now = datetime.now(UTC)
     first = now - timedelta(days=1) if since is None else max(since, now - _LONGEST)

@@ -51,8 +51,8 @@ COMPACTIONS: Final = JobResource(
     COMPACTION,
     service=service_of(lambda services: services.compactions),
     listing=merge_listing,
-    cancel="Stop a compaction: what is compacted stays so, and no row changes.",
+    cancel="Cancel a compaction. Compacted files stay compacted. No row changes.",
     shape=CompactionOut,
 )
 add_job_routes(router, COMPACTIONS)
-add_retry_route(router, COMPACTIONS, "It has not ended, or it has compacted everything.")
+add_retry_route(router, COMPACTIONS, "The compaction has not ended, or has compacted everything.")

@@ -14,7 +14,7 @@ from warehouse.figures import MAX_SHOWN_BYTES
 
 router: Final = APIRouter(tags=["backfills"])
 
-PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_token of the page before.")]
+PageToken = Annotated[str | None, Query(max_length=2000, description="`next_page_token` of the previous page.")]
 
 
 @router.get(
@@ -24,7 +24,7 @@ PageToken = Annotated[str | None, Query(max_length=2000, description="next_page_
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """List how far each slice of a backfill's selection is."""
+    """List the progress of each slice of a backfill's selection."""
     return {"slices": service.list_slices(backfill_id, principal=caller)}
 
 
@@ -35,7 +35,7 @@ def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Call
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def list_backfill_rates(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """List how much was published in each interval since a backfill began, against its limit."""
+    """List the messages that a backfill published in each interval, with its rate and rate limit."""
     return {"intervals": service.list_rates(backfill_id, principal=caller)}
 
 
@@ -54,13 +54,18 @@ def list_backfill_dead_letters(
     preview_bytes: Annotated[
         int | None,
         Query(
-            ge=1, le=MAX_SHOWN_BYTES, description="Where a payload is cut; without it each is whole, in base64."
+            ge=1,
+            le=MAX_SHOWN_BYTES,
+            description="Cut each payload after this many bytes. Without it payloads are whole, in base64.",
         ),
     ] = None,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: PageToken = None,
 ) -> Any:
-    """List what could not be published, with the reason; `:retry` with `only=failed` sends it again."""
+    """List the messages that could not be published, each with its reason.
+
+    `:retry` with `only=failed` sends them.
+    """
     letters, next_after = service.list_dead_letters(
         backfill_id,
         principal=caller,
@@ -79,17 +84,17 @@ def list_backfill_dead_letters(
     response_class=Response,
     responses={
         **PAYLOAD_ANSWER,
-        **problems(s404=f"{NO_SUCH_BACKFILL} Or the row is no dead letter, or no longer.", s422=INVALID),
+        **problems(s404=f"{NO_SUCH_BACKFILL} Or the row is not a dead letter.", s422=INVALID),
     },
 )
 def download_backfill_dead_letter(
     call: Request,
     backfill_id: BackfillId,
-    row: Annotated[int, Path(ge=0, le=2**53, description="Its number in the selection.")],
+    row: Annotated[int, Path(ge=0, le=2**53, description="The row's number in the selection.")],
     service: Service,
     caller: Caller,
 ) -> Response:
-    """Download the payload of one message that could not be published, bit for bit."""
+    """Download the payload of one message that could not be published, byte for byte."""
     letter = service.read_dead_letter(backfill_id, row, principal=caller)
     return answer_payload(call, letter.data, letter.topic or "an unknown topic", letter.message_id)
 
@@ -101,7 +106,7 @@ def download_backfill_dead_letter(
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def count_backfill_dead_letters(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """Count what could not be published by reason; `:retry` with `only=failed` and a `code` sends it again."""
+    """Count the messages that could not be published, by reason. `:retry` with a `code` sends them again."""
     return {"reasons": service.count_dead_letters(backfill_id, principal=caller)}
 
 
@@ -111,7 +116,7 @@ def count_backfill_dead_letters(backfill_id: BackfillId, service: Service, calle
     response_model=MissingPage,
     responses=problems(
         s404=NO_SUCH_BACKFILL,
-        s409="No staging table of its target is known.",
+        s409="The backfill's target has no known staging table.",
         s422=INVALID,
         s502="The warehouse failed.",
     ),
@@ -124,7 +129,7 @@ def list_backfill_missing(
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: PageToken = None,
 ) -> Any:
-    """List the messages that were selected and have not landed; `:retry` with `only=missing` sends them again."""
+    """List the selected messages that have not landed. `:retry` with `only=missing` sends them again."""
     after = parse_row_token(page_token)
     found = service.list_missing(backfill_id, principal=caller, limit=page_size + 1, after=after)
     page, token = page_of(found, page_size, lambda last: render_row_token(last.row))

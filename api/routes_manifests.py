@@ -34,7 +34,10 @@ _BODY: Final[dict[str, Any]] = {
 
 ManifestName = Annotated[str, Path(description="A manifest's name.", examples=["replay-orders"], max_length=300)]
 PlanHash = Annotated[
-    str | None, Query(description="The hash of a plan: what it stands for is done, or nothing.", max_length=64)
+    str | None,
+    Query(
+        description="The `hash` of a plan. The call makes exactly the planned change, or nothing.", max_length=64
+    ),
 ]
 
 
@@ -49,7 +52,7 @@ Body = Annotated[bytes, Depends(manifest_body)]
 
 @router.get("/manifests", operation_id="listManifests", response_model=ManifestsOut)
 def list_manifests(request: Request, manifests: OpenManifests, caller: Caller) -> Any:
-    """List all manifests as they were applied, and the files of those that come by upload."""
+    """List all applied manifests, and the files of uploaded ones."""
     uploads = services_of(request).uploads
     return {
         "manifests": manifests.list_manifests(principal=caller),
@@ -84,10 +87,10 @@ def plan_manifest(
     *,
     action: Annotated[
         Literal["apply", "remove"],
-        Query(description="Whether it is applied or removed; for remove without a body."),
+        Query(description="Whether to plan an apply or a removal. A removal takes no body."),
     ] = "apply",
 ) -> Any:
-    """Return what applying or removing a manifest would change; nothing is changed."""
+    """Show what applying or removing a manifest would change. Nothing changes."""
     return manifests.plan(name, body if action == "apply" else None, principal=caller)
 
 
@@ -101,7 +104,7 @@ def plan_manifest(
 def apply_manifest(
     name: ManifestName, body: Body, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None
 ) -> Any:
-    """Create or change what the manifest describes, or begin its rollout; the same content changes nothing."""
+    """Apply a manifest: create or change its schedule, or begin its rollout. Unchanged content changes nothing."""
     record, planned = manifests.apply(name, body, principal=caller, plan_hash=plan)
     return {
         "manifest": record,
@@ -117,7 +120,7 @@ def apply_manifest(
     responses=problems(s404=_NO_SUCH, s409=_TAKEN, s422="The name is not valid."),
 )
 def remove_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None) -> Any:
-    """Remove a manifest; what runs ends by itself, and of a rollout nothing that runs changes."""
+    """Remove a manifest. Its running jobs continue to their end. Removing a rollout changes no running stream."""
     return manifests.remove(name, principal=caller, plan_hash=plan)
 
 
@@ -145,7 +148,7 @@ def get_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -
     responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
 )
 def pause_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
-    """Let no slot be due until it is resumed; what runs goes on."""
+    """Pause a schedule: it starts no jobs until it is resumed. Running jobs continue."""
     return manifests.pause(name, principal=caller)
 
 
@@ -156,5 +159,5 @@ def pause_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller)
     responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
 )
 def resume_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
-    """Let slots be due from now on; those of the pause are not made up for."""
+    """Resume a schedule from now on. It skips the slots of the pause."""
     return manifests.resume(name, principal=caller)

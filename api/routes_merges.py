@@ -22,7 +22,7 @@ MERGES: Final = JobResource(
     MERGE,
     service=_find,
     listing=merge_listing,
-    cancel="Stop a merge: what is merged stays merged, the source in hand is merged whole or not at all.",
+    cancel="Cancel a merge. Merged sources stay merged. The current source is merged completely or not at all.",
     shape=MergeOut,
 )
 Merges = Annotated[MergeService, Depends(_find)]
@@ -36,7 +36,7 @@ Merges = Annotated[MergeService, Depends(_find)]
     responses={
         202: {"headers": CREATED_HEADERS},
         **problems(
-            s409="The first call with this Idempotency-Key is under way.",
+            s409="The first call with this Idempotency-Key is in progress.",
             s422=_INVALID,
             s502="The registry can't be read, or has faults.",
         ),
@@ -50,7 +50,7 @@ def create_merge(
     *,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Merge what staging has since the last merge into reporting; it runs when no other merge does."""
+    """Merge new rows from staging into reporting. Only one merge runs at a time; others wait."""
     found = service.create(body.parse(), principal=caller, idempotency_key=idempotency_key)
     point_to(f"/merges/{found.id}", response)
     return shown(found, response)
@@ -66,14 +66,17 @@ def list_merge_audits(
     service: Merges,
     caller: Caller,
     *,
-    source: Annotated[str | None, Query(max_length=300, description="This source alone.")] = None,
-    since: Annotated[Since | None, Query(description="RFC 3339, by the merge's end; 14 days ago.")] = None,
+    source: Annotated[str | None, Query(max_length=300, description="Only this source.")] = None,
+    since: Annotated[
+        Since | None,
+        Query(description="Only merges that ended at this time (RFC 3339) or later. The default is 14 days ago."),
+    ] = None,
 ) -> Any:
-    """List how each source fared in each merge that ended, with its audits: what the nights have found."""
+    """List the result of each source in each ended merge, with its audits."""
     now = datetime.now(UTC)
     first = now - timedelta(days=14) if since is None else max(since, now - _LONGEST)
     return {"nights": service.list_sources(first, principal=caller, source=source)}
 
 
 add_job_routes(router, MERGES)
-add_retry_route(router, MERGES, "It has not ended, or it has merged everything.")
+add_retry_route(router, MERGES, "The merge has not ended, or has merged everything.")

@@ -98,7 +98,7 @@ class QueryVerdict(BaseModel):
     responses=problems(s422=INVALID, s502="The warehouse failed."),
 )
 def check_query(body: QueryCheck, request: Request, service: Service, caller: Caller, quick: QuickCalls) -> Any:
-    """Check a replay's query and run nothing: findings with places, edits that mend them, tables it may read."""
+    """Check a replay's query without running it: findings, edits that mend them, and the tables it may read."""
     with quick:
         found = service.check_query(body.query, body.parameters, principal=caller)
     # It changes nothing and is called as somebody types: the audit log keeps it only when it is refused or fails.

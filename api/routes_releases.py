@@ -68,7 +68,7 @@ Releases = Annotated[KnownReleases, Depends(service_of(lambda services: services
 
 @router.get("/releases", operation_id="listReleases", response_model=ReleasesOut)
 def list_releases(caller: Caller, releases: Releases) -> Any:
-    """List the agents that live, and the releases in their homes; `refeed release add` installs one."""
+    """List the running agents and the releases in their homes. `refeed release add` installs one."""
     caller.require_any(READ, STREAMS_READ)
     return {
         "installed_version": version("refeed"),

@@ -16,7 +16,7 @@ router: Final = APIRouter(tags=["rollouts"])
 _UNKNOWN: Final = "There is no such rollout."
 _INVALID: Final = "The id is not valid."
 
-RolloutId = Annotated[str, Path(description="A rollout's id.", max_length=64)]
+RolloutId = Annotated[str, Path(description="The rollout's id.", max_length=64)]
 
 
 def _declared(name: str) -> BeforeValidator:
@@ -86,7 +86,7 @@ OpenRollouts = Annotated[RolloutService, Depends(service_of(lambda services: ser
 
 @router.get("/rollouts", operation_id="listRollouts", response_model=RolloutsOut)
 def list_rollouts(rollouts: OpenRollouts, caller: Caller) -> Any:
-    """List rollouts, newest first, 1,000 at most."""
+    """List the newest rollouts, at most 1,000, newest first."""
     return {"rollouts": rollouts.list_rollouts(principal=caller)}
 
 
@@ -97,7 +97,7 @@ def list_rollouts(rollouts: OpenRollouts, caller: Caller) -> Any:
     responses=problems(s404=_UNKNOWN, s422=_INVALID),
 )
 def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -> Any:
-    """Show a rollout: its steps, and the figures that it was judged by."""
+    """Show a rollout with its steps and the figures that decided it."""
     return rollouts.get(rollout_id, principal=caller)
 
 
@@ -110,13 +110,16 @@ def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -
         202: {"headers": PLACE_HEADERS},
         **problems(
             s404=_UNKNOWN,
-            s409="It has not ended, what it rolled out does not run, or the stream is being changed.",
+            s409="The rollout has not ended, its release does not run, or the stream is being changed.",
             s422=_INVALID,
         ),
     },
 )
 def reverse_rollout(rollout_id: RolloutId, response: Response, rollouts: OpenRollouts, caller: Caller) -> Any:
-    """Begin the same rollout with from and to exchanged; to a release that was STABLE it validates nothing."""
+    """Begin the reverse rollout, with `from` and `to` exchanged.
+
+    If the old release was STABLE, nothing is validated.
+    """
     made = rollouts.reverse(rollout_id, principal=caller)
     point_to(f"/rollouts/{made.id}", response)
     return made
@@ -126,8 +129,8 @@ def reverse_rollout(rollout_id: RolloutId, response: Response, rollouts: OpenRol
     "/rollouts/{rollout_id}:cancel",
     operation_id="cancelRollout",
     response_model=RolloutOut,
-    responses=problems(s404=_UNKNOWN, s409="It has ended, or goes back already.", s422=_INVALID),
+    responses=problems(s404=_UNKNOWN, s409="The rollout has ended or is being taken back.", s422=_INVALID),
 )
 def cancel_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -> Any:
-    """Have a rollout taken back; one that has changed nothing yet ends."""
+    """Cancel a rollout: take its changes back. A rollout that has changed nothing ends."""
     return rollouts.cancel(rollout_id, principal=caller)

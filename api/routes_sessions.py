@@ -45,10 +45,10 @@ class EndedSessionOut(SessionOut):
     operation_id="openSession",
     status_code=status.HTTP_201_CREATED,
     response_model=OpenedSessionOut,
-    responses=problems(s403="The caller came with no key: tokens and sessions open none."),
+    responses=problems(s403="The caller sent no key. A token or a session cannot open a session."),
 )
 def open_session(request: Request, response: Response, caller: Caller) -> Any:
-    """Open a session with the caller's key; it ends after 12 hours, at sign-out, or with the key."""
+    """Open a session with the caller's key. It ends after 12 hours, at sign-out, or with the key."""
     gatekeeper = services_of(request).gatekeeper
     session, token = gatekeeper.open_session(request)
     response.headers["Location"] = "/sessions/current"
@@ -57,7 +57,7 @@ def open_session(request: Request, response: Response, caller: Caller) -> Any:
 
 @router.get("/sessions/current", operation_id="getCurrentSession", response_model=SessionOut)
 def get_current_session(request: Request, caller: Caller) -> Any:
-    """Show who calls and what they may do, with whatever they came."""
+    """Show who the caller is and what they may do. Keys, tokens and sessions all work."""
     gatekeeper = services_of(request).gatekeeper
     session = gatekeeper.find_session(request)
     return {**show_caller(caller, gatekeeper), "expires_at": None if session is None else session.expires_at}
@@ -65,7 +65,7 @@ def get_current_session(request: Request, caller: Caller) -> Any:
 
 @router.delete("/sessions/current", operation_id="endCurrentSession", response_model=EndedSessionOut)
 def end_current_session(request: Request, caller: Caller) -> Any:
-    """End the session that the call came with, and show whose it was; a key stays as it is."""
+    """End the caller's session, and show whose it was. The key stays valid."""
     gatekeeper = services_of(request).gatekeeper
     shown = {**show_caller(caller, gatekeeper), "expires_at": None}
     return {**shown, "provider_sign_out_url": gatekeeper.end_session(request)}

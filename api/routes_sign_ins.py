@@ -53,7 +53,7 @@ class CompleteSignInIn(BaseModel):
 
 @router.get("/sign-ins", operation_id="getSignInMethods", response_model=SignInMethodsOut)
 def get_sign_in_methods(request: Request) -> Any:
-    """Show whether people sign in with an identity provider, and with which one."""
+    """Show whether people can sign in with an identity provider, and which one."""
     return {"issuer": services_of(request).gatekeeper.sign_in_issuer}
 
 
@@ -62,7 +62,7 @@ def get_sign_in_methods(request: Request) -> Any:
     operation_id="startSignIn",
     status_code=status.HTTP_201_CREATED,
     response_model=StartedSignInOut,
-    responses=problems(s403="There is no sign-in with an identity provider.", s503=_AWAY),
+    responses=problems(s403="The service has no identity provider.", s503=_AWAY),
 )
 def start_sign_in(request: Request) -> Any:
     """Start a sign-in with the identity provider: authorization code with PKCE, state and nonce."""
@@ -77,14 +77,14 @@ def start_sign_in(request: Request) -> Any:
     status_code=status.HTTP_201_CREATED,
     response_model=OpenedSessionOut,
     responses=problems(
-        s403="The sign-in does not count, or the provider refused it.",
+        s403="The sign-in is not valid, or the provider refused it.",
         s422="The request is not valid.",
-        s429="Too many sign-ins from this address did not count.",
+        s429="Too many sign-ins from this address were not valid.",
         s503=_AWAY,
     ),
 )
 def complete_sign_in(request: Request, response: Response, body: CompleteSignInIn) -> Any:
-    """Open a session with what came back from the provider; each attempt is completed once."""
+    """Complete a sign-in with the provider's answer, and open a session. Each attempt works once."""
     gatekeeper = services_of(request).gatekeeper
     answer = SignInAnswer(**body.model_dump(exclude={"attempt"}))
     session, caller, token = gatekeeper.complete_sign_in(request, body.attempt, answer)

@@ -33,7 +33,7 @@ from jobs.page_tokens import parse_id_token, render_id_token
 router: Final = APIRouter(tags=["snapshots"])
 _UNKNOWN: Final = "There is no such snapshot."
 
-SnapshotId = Annotated[str, Path(description="A snapshot's id.", max_length=64)]
+SnapshotId = Annotated[str, Path(description="The snapshot's id.", max_length=64)]
 
 
 @router.post(
@@ -55,7 +55,7 @@ def create_snapshot(
     body: SnapshotCreate | None = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Make a snapshot of a stream's state, and of its subscriptions, between two commits."""
+    """Make a snapshot of a stream's state between two commits, and of its subscriptions if requested."""
     with_source = body is not None and body.with_source
     made = snapshots.create(name, with_source=with_source, principal=caller, idempotency_key=idempotency_key)
     point_to(f"/snapshots/{made.id}", response)
@@ -72,7 +72,7 @@ def list_snapshots(
     snapshots: Snapshots,
     caller: Caller,
     *,
-    stream: Annotated[str | None, Query(description="Only those of this stream.", max_length=300)] = None,
+    stream: Annotated[str | None, Query(description="Only snapshots of this stream.", max_length=300)] = None,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: IdToken = None,
 ) -> Any:
@@ -99,10 +99,12 @@ def get_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Caller) 
     operation_id="deleteSnapshot",
     status_code=status.HTTP_202_ACCEPTED,
     response_model=SnapshotOut,
-    responses=problems(s404=_UNKNOWN, s409="A stream is being put back to it.", s422="The id is not valid."),
+    responses=problems(
+        s404=_UNKNOWN, s409="A stream is being rolled back to the snapshot.", s422="The id is not valid."
+    ),
 )
 def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Caller) -> Any:
-    """Delete a snapshot: an agent deletes its files and its Pub/Sub snapshots, and then it is gone."""
+    """Delete a snapshot. An agent deletes its files and its Pub/Sub snapshots."""
     return snapshots.delete(snapshot_id, principal=caller)
 
 
@@ -112,8 +114,9 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
     status_code=status.HTTP_202_ACCEPTED,
     response_model=RollbackOut | ApprovalOut,
     responses=problems(
-        s404="There is no such stream, or no such snapshot.",
-        s409="The stream has ended or is being put back, or the snapshot is not COMPLETED or of another kind.",
+        s404="The stream or the snapshot does not exist.",
+        s409="The stream has ended or is being rolled back, or the snapshot is not COMPLETED or is of "
+        "another kind.",
         s412=CHANGED,
         s422="The request is not valid.",
     ),
@@ -128,9 +131,9 @@ def roll_back_stream(
     versions: ExpectedStreamVersions,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Drain a stream, put it back to a snapshot, and start it again; nothing is archived or staged twice by it.
+    """Roll a stream back: drain it, restore a snapshot, and start it again. No message is staged twice.
 
-    Where this deployment has rollbacks approved by a second person, the answer is the approval that it waits for.
+    If rollbacks need a second person in this deployment, the answer is the pending approval.
     """
     if waits := held.hold("rollback", name, body.model_dump(), principal=caller, versions=versions):
         return wait_for_approval(waits)
@@ -151,5 +154,5 @@ def roll_back_stream(
     responses=problems(s422="The name is not valid."),
 )
 def list_rollbacks(name: StreamName, snapshots: Snapshots, caller: Caller) -> Any:
-    """List every time that a stream was put back to a snapshot, newest first, and what could not go back."""
+    """List a stream's rollbacks, newest first, and what they could not revert."""
     return {"rollbacks": snapshots.list_rollbacks(name, principal=caller)}

@@ -14,13 +14,13 @@ _UNKNOWN: Final = "The registry has no such source."
 
 
 Sources = Annotated[SourceCatalog, Depends(service_of(lambda services: services.sources))]
-SourceName = Annotated[str, Path(description="A source's name.", max_length=300, examples=["orders"])]
+SourceName = Annotated[str, Path(description="The source's name.", max_length=300, examples=["orders"])]
 _Version = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
 
 
 @router.get("/sources", operation_id="listSources", response_model=SourcesOut, responses=problems(s502=_FAILED))
 def list_sources(sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
-    """List sources: topic, staging and reporting, with what went from one to the next; nothing is scanned."""
+    """List sources with their topic, their staging and reporting tables, and their counts. Nothing is scanned."""
     with slow:
         return {"sources": sources.list_sources(principal=caller)}
 
@@ -32,7 +32,7 @@ def list_sources(sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
     responses=problems(s404=_UNKNOWN, s422="The name is too long.", s502=_FAILED),
 )
 def get_source(name: SourceName, sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
-    """Show one source, with every unknown, missing and refused field that its stream has counted."""
+    """Show one source with every unknown, missing and refused field that its stream has counted."""
     with slow:
         return sources.show_source(name, principal=caller)
 
@@ -53,11 +53,18 @@ def list_source_versions(
     *,
     event_type: Annotated[
         str | None,
-        Query(max_length=300, description="Those of this type alone; empty: of the one without a name."),
+        Query(
+            max_length=300, description="Only versions of this event type. Empty means the type without a name."
+        ),
     ] = None,
-    before: Annotated[_Version, Query(alias="from", description="The version before `to`.")] = None,
-    after: Annotated[_Version, Query(alias="to", description="The newest.")] = None,
+    before: Annotated[
+        _Version,
+        Query(alias="from", description="The older version to compare. The default is the one before `to`."),
+    ] = None,
+    after: Annotated[
+        _Version, Query(alias="to", description="The newer version to compare. The default is the newest.")
+    ] = None,
 ) -> Any:
-    """List the versions of an inferred source's tables, and the fields in which two of them differ."""
+    """List the table versions of an inferred source, and the differences between two of them."""
     with slow:
         return sources.list_versions(name, principal=caller, event_type=event_type, before=before, after=after)

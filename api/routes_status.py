@@ -22,7 +22,7 @@ from model.rollout_record import RolloutState
 from model.stream_record import StreamState
 
 router: Final = APIRouter(tags=["status"])
-_FAILED: Final = "The warehouse or Pub/Sub failed or refused."
+_FAILED: Final = "The warehouse or Pub/Sub failed or refused the call."
 # Where no time is known a job has waited for ever.
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
 _WRONG: Final = {"failure": "job_failed", "incomplete": "backfill_incomplete"}
@@ -72,7 +72,7 @@ class StatusOut(BaseModel):
 
 @router.get("/status", operation_id="getStatus", response_model=StatusOut, responses=problems(s502=_FAILED))
 def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
-    """Show everything that runs on one screen: streams, jobs, what waits and what is wrong."""
+    """Show everything at once: streams, jobs that have not ended, the inbox, and problems."""
     services = services_of(request).jobs
     with slow:
         condition = inventory.check_streams(principal=caller)
@@ -105,7 +105,7 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
 
 @router.get("/inbox", operation_id="getInbox", response_model=InboxOut)
 def get_inbox(request: Request, inventory: OpenInventory, caller: Caller) -> Any:
-    """List what waits for a person: canaries, approvals, failures, what did not land, ended streams, gaps."""
+    """List what needs a person: approvals, canaries, failures, incomplete backfills, ended streams, gaps."""
     return {"items": _list_inbox(services_of(request), inventory, caller)}
 
 

@@ -42,12 +42,12 @@ from rollout.request import StreamLaunch
 
 router: Final = APIRouter(tags=["streams"])
 _INVALID: Final = "The name or an option is not valid; `errors` has every violation."
-_FAILED: Final = "Pub/Sub failed or refused."
+_FAILED: Final = "Pub/Sub failed or refused the call."
 
 
 @router.get("/streams", operation_id="listStreams", response_model=StreamsOut, responses=problems(s502=_FAILED))
 def list_streams(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
-    """List the streams, each as it last reported and as it was launched: state, lag and rates."""
+    """List all streams with their latest report and their launch: state, lag and rates."""
     with slow:
         return {"streams": inventory.list_streams(principal=caller)}
 
@@ -62,8 +62,10 @@ def list_stream_histories(
     inventory: OpenInventory,
     caller: Caller,
     *,
-    over: Annotated[Over, Query(description="An hour by minutes, or a day by ten minutes.")] = "hour",
-    name: Annotated[str | None, Query(max_length=300, description="This stream alone.")] = None,
+    over: Annotated[
+        Over, Query(description="An hour in steps of a minute, or a day in steps of ten minutes.")
+    ] = "hour",
+    name: Annotated[str | None, Query(max_length=300, description="Only this stream.")] = None,
 ) -> Any:
     """List the rate, lag and backlog of every stream over the last hour or day."""
     found = inventory.list_histories(over, principal=caller, name=name)
@@ -78,7 +80,7 @@ def list_stream_histories(
     response_model=StreamOut,
     responses={
         201: {"headers": CREATED_HEADERS},
-        **problems(s409="A stream of this name is living, or one that does the same work.", s422=_INVALID),
+        **problems(s409="A living stream has this name or does the same work.", s422=_INVALID),
     },
 )
 def launch_stream(
@@ -90,7 +92,7 @@ def launch_stream(
     *,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Launch a stream, or the next generation of one that was drained or cancelled; an agent starts it."""
+    """Launch a stream, or the next generation of a drained or cancelled one. An agent starts it."""
     record = streams.launch(body, principal=caller, idempotency_key=idempotency_key)
     point_to(f"/streams/{record.name}", response)
     return _shown(record, inventory, response)
@@ -104,7 +106,7 @@ def launch_stream(
         202: WAITS,
         **versioned(
             s404=NO_SUCH_STREAM,
-            s409="It has ended, or is being cancelled.",
+            s409="The stream has ended or is being cancelled.",
             s412=CHANGED,
             s422="The timeout is not valid.",
         ),
@@ -121,7 +123,7 @@ def drain_stream(
     versions: ExpectedStreamVersions,
     body: StreamDrain | None = None,
 ) -> Any:
-    """Let a stream commit and acknowledge what it has in hand, and end; no message is lost or comes twice."""
+    """Drain a stream: it commits and acknowledges its messages, and ends. None is lost or delivered twice."""
     wanted = StreamDrain() if body is None else body
     if waits := held.hold("drain", name, wanted.model_dump(), principal=caller, versions=versions):
         return wait_for_approval(waits)
@@ -148,7 +150,7 @@ def cancel_stream(
     caller: Caller,
     versions: ExpectedStreamVersions,
 ) -> Any:
-    """Let a stream end at once; what it has in hand is not acknowledged and comes again to the next one."""
+    """Cancel a stream: it ends at once. Pub/Sub delivers its unacknowledged messages to the next one."""
     if waits := held.hold("cancel", name, {}, principal=caller, versions=versions):
         return wait_for_approval(waits)
     return _shown(streams.cancel(name, principal=caller, versions=versions), inventory, response)
@@ -159,14 +161,14 @@ def cancel_stream(
     operation_id="checkStream",
     response_model=StreamCheckOut,
     responses=problems(
-        s404="There is no such stream, or no such release.",
-        s409="The stream's state is in another home than the API's.",
+        s404="The stream or the release does not exist.",
+        s409="The stream's state is not in the API's home.",
         s422=_INVALID,
-        s502="The wanted release can't read the registry, or finds faults in it.",
+        s502="The wanted release cannot read the registry, or finds faults in it.",
     ),
 )
 def check_stream(name: StreamName, body: StreamCheck, checks: Checks, caller: Caller, slow: SlowCalls) -> Any:
-    """Check an update, touching nothing: every reason against it, and whether there is a way back."""
+    """Check an update without changing anything: every reason against it, and whether it can be taken back."""
     with slow:
         found = checks.check(
             name, principal=caller, release=body.release, options=body.options, mapping=body.mapping
@@ -181,7 +183,7 @@ def check_stream(name: StreamName, body: StreamCheck, checks: Checks, caller: Ca
     responses=problems(s404=NO_SUCH_STREAM, s422="A parameter is not valid."),
 )
 def list_stream_events(name: StreamName, streams: Streams, caller: Caller, *, after: After = 0) -> Any:
-    """List what happened to a stream, who did it and why, oldest first, over all its generations."""
+    """List the history of a stream: what happened, who did it and why. It covers all generations, oldest first."""
     return {"events": streams.list_events(name, principal=caller, after=after)}
 
 
@@ -194,7 +196,7 @@ def list_stream_events(name: StreamName, streams: Streams, caller: Caller, *, af
 def read_stream_log(
     name: StreamName, streams: Streams, caller: Caller, *, tail: Tail = DEFAULT_TAIL_BYTES
 ) -> Response:
-    """Show the end of a stream's log, or the machine that has it when that is not this one."""
+    """Show the last lines of a stream's log. If another machine has the log, name that machine."""
     return Response(streams.read_log(name, principal=caller, tail_bytes=tail), media_type="text/plain")
 
 
@@ -207,7 +209,7 @@ def read_stream_log(
 def get_stream(
     name: StreamName, response: Response, streams: Streams, inventory: OpenInventory, caller: Caller
 ) -> Any:
-    """Show a stream that was launched: what is wanted of it, and how it last reported."""
+    """Show a launched stream with its wanted state and its latest report."""
     return _shown(streams.get(name, principal=caller), inventory, response)
 
 
@@ -215,7 +217,9 @@ def get_stream(
     "/streams/{name}",
     operation_id="changeStream",
     response_model=StreamOut,
-    responses=versioned(s404=NO_SUCH_STREAM, s409="It has ended, or is to end.", s412=CHANGED, s422=_INVALID),
+    responses=versioned(
+        s404=NO_SUCH_STREAM, s409="The stream has ended or is ending.", s412=CHANGED, s422=_INVALID
+    ),
 )
 def change_stream(
     name: StreamName,
@@ -227,7 +231,7 @@ def change_stream(
     caller: Caller,
     versions: ExpectedStreamVersions,
 ) -> Any:
-    """Change bounds and pace of a stream while it runs; its next batch has them."""
+    """Change the batch options of a running stream. They hold from its next batch."""
     record = streams.change(name, body.options, principal=caller, versions=versions)
     return _shown(record, inventory, response)
 

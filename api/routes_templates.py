@@ -11,11 +11,11 @@ from rollout.launching import COLLECTIONS, TemplateService
 from rollout.templates import BrokenTemplate, Template
 
 router: Final = APIRouter(tags=["templates"])
-_UNREADABLE: Final = "The template has faults; `errors` has all of them."
+_UNREADABLE: Final = "The template has faults. `errors` has all of them."
 _NO_SUCH: Final = "There is no such template."
 _NO_FOLDER: Final = "The folder of templates does not answer."
 
-TemplateName = Annotated[str, Path(description="A template's name.", examples=["replay-orders"])]
+TemplateName = Annotated[str, Path(description="The template's name.", examples=["replay-orders"])]
 
 
 class TemplateParameterOut(BaseModel):
@@ -99,8 +99,8 @@ def get_template(name: TemplateName, templates: OpenTemplates, caller: Caller) -
         202: {"headers": LOCATION_HEADER},
         **problems(
             s404=_NO_SUCH,
-            s409="As creating it without a template.",
-            s422="Parameters are wrong, or what they make of the request; `errors` has every violation.",
+            s409="The same as for a launch without a template.",
+            s422="The parameters are wrong, or the resulting request is. `errors` has every violation.",
             s502=_UNREADABLE,
             s503=_NO_FOLDER,
             s507="The disk is full.",
@@ -116,7 +116,7 @@ def launch_template(
     *,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Launch what the template describes; it needs the scopes of launching it without a template."""
+    """Launch the job or stream that the template describes."""
     made = templates.launch(name, body.parameters, principal=caller, idempotency_key=idempotency_key)
     response.headers["Location"] = f"/{COLLECTIONS[made.kind]}/{made.id}"
     return {"template": made.template, "kind": made.kind, "id": made.id}

@@ -25,7 +25,7 @@ router: Final = APIRouter(tags=["updates"])
 _UNKNOWN: Final = "There is no such update."
 _INVALID: Final = "The id is not valid."
 
-UpdateId = Annotated[str, Path(description="An update's id.", max_length=64)]
+UpdateId = Annotated[str, Path(description="The update's id.", max_length=64)]
 
 
 @router.post(
@@ -37,7 +37,7 @@ UpdateId = Annotated[str, Path(description="An update's id.", max_length=64)]
         202: {"headers": PLACE_HEADERS},
         **problems(
             s404=NO_SUCH_STREAM,
-            s409="Another update of it has not ended, it is being put back, or it has ended.",
+            s409="The stream has ended or is being rolled back, or another update of it has not ended.",
             s412=CHANGED,
             s422="The request is not valid; `errors` has every violation.",
         ),
@@ -54,9 +54,9 @@ def update_stream(
     versions: ExpectedStreamVersions,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Let a stream go on as another release or with other options: checked, handed over, and watched.
+    """Update a stream to another release or other options: check it, hand over, and watch it.
 
-    Where this deployment has updates approved by a second person, the answer is the approval that it waits for.
+    If updates need a second person in this deployment, the answer is the pending approval.
     """
     request = UpdateRequest.from_json(body.model_dump())
     if waits := held.hold("update", name, body.model_dump(), principal=caller, versions=versions):
@@ -81,10 +81,10 @@ def list_updates(name: StreamName, updates: Updates, caller: Caller) -> Any:
     "/updates/{update_id}:approve",
     operation_id="approveUpdate",
     response_model=UpdateOut,
-    responses=problems(s404=_UNKNOWN, s409="It is neither WATCHING nor INCONCLUSIVE.", s422=_INVALID),
+    responses=problems(s404=_UNKNOWN, s409="The update is neither WATCHING nor INCONCLUSIVE.", s422=_INVALID),
 )
 def approve_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
-    """Make an update that is watched, or INCONCLUSIVE, STABLE: the new release stays."""
+    """Approve an update that is WATCHING or INCONCLUSIVE. It becomes STABLE, and the new release stays."""
     return updates.approve(update_id, principal=caller)
 
 
@@ -92,10 +92,12 @@ def approve_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any
     "/updates/{update_id}:roll_back",
     operation_id="rollBackUpdate",
     response_model=UpdateOut,
-    responses=problems(s404=_UNKNOWN, s409="It has ended, goes back already, or has no way back.", s422=_INVALID),
+    responses=problems(
+        s404=_UNKNOWN, s409="The update has ended, is being taken back, or cannot be taken back.", s422=_INVALID
+    ),
 )
 def roll_back_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
-    """Take an update back: the old release takes the stream over again, or never stopped."""
+    """Take an update back: the old release runs the stream again, or continues to run it."""
     return updates.roll_back(update_id, principal=caller)
 
 

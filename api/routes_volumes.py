@@ -82,7 +82,8 @@ class VolumesOut(BaseModel):
         200: {"headers": _HEADERS},
         304: {"description": "Nothing has changed since the ETag in If-None-Match.", "headers": _HEADERS},
         **problems(
-            s422="A parameter is not valid; `errors` has every violation.", s502="The warehouse failed or refused."
+            s422="A parameter is not valid; `errors` has every violation.",
+            s502="The warehouse failed or refused the call.",
         ),
     },
 )
@@ -93,19 +94,32 @@ def list_volumes(
     slow: SlowCalls,
     *,
     start: Annotated[
-        Rfc3339Time | None, Query(alias="from", description="RFC 3339, by ingestion; 14 days before `to`.")
+        Rfc3339Time | None,
+        Query(
+            alias="from",
+            description="Start of the window by ingestion time (RFC 3339). The default is 14 days before `to`.",
+        ),
     ] = None,
-    end: Annotated[Rfc3339Time | None, Query(alias="to", description="RFC 3339, exclusive; now.")] = None,
-    step: Annotated[VolumeStep, Query(description="Width of a step.")] = "hour",
+    end: Annotated[
+        Rfc3339Time | None,
+        Query(alias="to", description="End of the window (RFC 3339), exclusive. The default is now."),
+    ] = None,
+    step: Annotated[VolumeStep, Query(description="The width of a step.")] = "hour",
     topic: Annotated[
         list[str] | None,
-        Query(description="A topic's id; again for another one. Without it every topic.", max_length=_MAX_TOPICS),
+        Query(
+            description="Only this topic. Repeat the parameter for several topics. The default is every topic.",
+            max_length=_MAX_TOPICS,
+        ),
     ] = None,
     if_none_match: Annotated[
-        str | None, Header(description="The ETag of an answer: 304 without a body while it is still true.")
+        str | None,
+        Header(
+            description="The ETag of an earlier answer. If nothing has changed, the answer is 304 without a body."
+        ),
     ] = None,
 ) -> Response:
-    """Count every topic's archived messages and payload bytes by hour or day, with gaps marked; no row is read."""
+    """Count every topic's archived messages and payload bytes by hour or day, with gaps. No row is read."""
     with slow:
         found = inventory.read_volumes(principal=caller, step=step, start=start, end=end, topics=topic or ())
     body = json.dumps(found.to_json(), separators=(",", ":")).encode()

@@ -362,7 +362,7 @@ class BackfillSlices(BaseModel):
 class DeadLetterOut(BaseModel):
     """A message that could not be published; null payload and attributes are those of who may not read them."""
 
-    row: int = Field(description="Its number in the selection.")
+    row: int = Field(description="The row's number in the selection.")
     topic: str | None
     message_id: str | None
     publish_time: datetime | None

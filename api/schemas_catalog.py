@@ -113,7 +113,7 @@ class LetterReasonOut(BaseModel):
     """Messages that one source of the pipeline could make no row of, all with one code and at one path."""
 
     source: str
-    topic: str = Field(description="The topic that they were first published to.")
+    topic: str = Field(description="The topic to which the messages were first published.")
     code: str
     path: str | None = Field(
         description="Where in the message, without numbers and keys of lists and maps; null: no place is named."

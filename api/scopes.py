@@ -71,12 +71,12 @@ _WHEN: Final[Mapping[str, str]] = {
     "createMerge": "A merge needs `backfills.run`, a dry run `backfills.plan`.",
     "cancelMerge": "A merge needs `backfills.run`, a dry run `backfills.plan`.",
     "retryMerge": "A merge needs `backfills.run`, a dry run `backfills.plan`.",
-    "launchTemplate": "It needs the scopes of launching the same without a template.",
-    "approveApproval": "It needs the scope of the action that waits.",
-    "rejectApproval": "It needs the scope of the action that waits.",
+    "launchTemplate": "It needs the scopes of the same launch without a template.",
+    "approveApproval": "It needs the scope of the pending action.",
+    "rejectApproval": "It needs the scope of the pending action.",
     "applyManifest": "A schedule needs `schedules.apply` and the scopes of its job, a rollout `rollouts.apply`.",
     "removeManifest": "A schedule needs `schedules.apply`, a rollout `rollouts.apply`.",
-    "openSession": "The caller has to send a key.",
+    "openSession": "The caller must send a key.",
 }
 
 

@@ -27,7 +27,10 @@ _MAX_NUMBER: Final = 2**53
 _EVENT_SCHEMA: Final = {
     "type": "object",
     "properties": {
-        "id": {"type": "string", "description": "Number of the last line of the history; Last-Event-ID."},
+        "id": {
+            "type": "string",
+            "description": "The number of the latest line of history. Send it as Last-Event-ID to continue.",
+        },
         "event": {"type": "string", "enum": ["history", "progress", "end", "problem"]},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
@@ -36,29 +39,34 @@ _EVENT_SCHEMA: Final = {
 _EXAMPLE: Final = 'id: 17\nevent: progress\ndata: {"id": "bf_...", "state": "RUNNING", ...}\n\n'
 WATCH_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "Server-sent events: `history` for each line of its history, `progress` with the whole "
-        "of it when something has changed, `end` with it at its end, where the stream ends; `problem` when "
-        "it can't go on. Comments keep the connection alive.",
+        "description": "Server-sent events. `history` is a new line of history. `progress` is the whole job "
+        "after a change. `end` is the ended job, and closes the stream. `problem` says why the stream stops "
+        "early. Comments keep the connection open.",
         "content": {"text/event-stream": {"schema": _EVENT_SCHEMA, "example": _EXAMPLE}},
     }
 }
 
 LOG_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "Lines, as they were written; empty while there are none.",
+        "description": "The lines as they were written. Empty if there are none yet.",
         "content": {"text/plain": {"schema": {"type": "string"}}},
     }
 }
 
-After = Annotated[
-    int, Query(ge=0, le=_MAX_NUMBER, description="Only lines of the history after the one with this number.")
-]
+After = Annotated[int, Query(ge=0, le=_MAX_NUMBER, description="Only lines of history after this number.")]
 LastEventId = Annotated[
     int | None,
-    Header(ge=0, le=_MAX_NUMBER, description="What a client sends that comes back; wins over after."),
+    Header(
+        ge=0,
+        le=_MAX_NUMBER,
+        description="The id of the last event that the client received. It overrides `after`.",
+    ),
 ]
-Tail = Annotated[int, Query(ge=0, le=MAX_TAIL_BYTES, description="Bytes from the end, whole lines of them.")]
-Follow = Annotated[bool, Query(description="Go on with what is written, until it ends.")]
+Tail = Annotated[
+    int,
+    Query(ge=0, le=MAX_TAIL_BYTES, description="Number of bytes to show from the end of the log, in whole lines."),
+]
+Follow = Annotated[bool, Query(description="Continue with new lines until the job ends.")]
 
 Found = TypeVar("Found")
 
