@@ -56,7 +56,7 @@ class Disk:
 
     def check_room(self) -> None:
         """Raise as a full disk does, if this is one now."""
-        if self.world.happens("disk full"):
+        if self.world.lasts("disk full", self, 0.0, 2.0, 30.0):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def fsync(self, descriptor: int) -> None:

@@ -98,6 +98,8 @@ class World:
         # One that was killed is never run again, not even its ``finally``: it is kept here from being collected.
         self._tasks: set[Task] = set()
         self._is_over = False
+        # By kind and thing: until when a mishap lasts.
+        self._until: dict[tuple[str, object], float] = {}
         self._failure: BaseException | None = None
 
     @property
@@ -173,6 +175,13 @@ class World:
         self._is_over = True
         self._tasks.clear()
         self._queue.clear()
+
+    def lasts(self, kind: str, thing: object, *seconds: float) -> bool:
+        """Whether ``thing`` has a mishap of this kind now; one that begins here lasts one of ``seconds``."""
+        key = kind, thing
+        if self.happens(kind):
+            self._until[key] = self.now + self.random.choice(seconds)
+        return self.now <= self._until.get(key, 0.0) and not self.is_calm
 
     def kill(self, process: Process) -> None:
         """End a process as SIGKILL does: nothing of it runs any more."""

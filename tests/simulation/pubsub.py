@@ -60,7 +60,6 @@ class PubSub:
         self.subscriptions: dict[str, Subscription] = {}
         self.acked: list[Message] = []
         self.on_ack: Any = None
-        self.away_until = 0.0
         self._published = 0
         self._pulls = 0
 
@@ -83,8 +82,6 @@ class PubSub:
     def pull(self, subscription: Subscription, most: int) -> list[tuple[Message, str]]:
         """Return some of the messages that nobody holds, with the ack id of each."""
         now, dice = self.world.now, self.world.random
-        if self.happens_away():
-            return []
         free = [
             message
             for message in subscription.messages.values()
@@ -111,11 +108,9 @@ class PubSub:
                     subscription.messages.pop(message.id, None)
         return found
 
-    def happens_away(self) -> bool:
+    def is_away(self) -> bool:
         """Whether the server answers nobody for now; an outage may begin with the call."""
-        if self.world.happens("pubsub away"):
-            self.away_until = self.world.now + self.world.random.choice((20.0, 100.0, 150.0))
-        return self.world.now < self.away_until and not self.world.is_calm
+        return self.world.lasts("pubsub away", self, 20.0, 100.0, 150.0)
 
     def _comes_late(self, message: Message) -> bool:
         """Whether a message that was delivered before stays away, for longer than Refeed keeps ids of others."""
@@ -213,7 +208,7 @@ class _Answer:
         """Wait for the answer: the request may be lost, or the answer alone."""
         world = self.pubsub.world
         world.step(self.method)
-        if self.pubsub.happens_away() or world.happens("request lost"):
+        if self.pubsub.is_away() or world.happens("request lost"):
             world.step(f"{self.method} failed", self.timeout)
             raise RpcError
         self._apply()
@@ -274,7 +269,7 @@ class Pull:
         world, pubsub = self._world, self._pubsub
         ends_at = world.now + self._timeout * world.random.choice((0.1, 1.0))
         while not self._is_done:
-            if pubsub.happens_away() or world.happens("request lost"):
+            if pubsub.is_away() or world.happens("request lost"):
                 world.step("pull fails", 0.05)
                 self._end(error=RpcError())
                 return

@@ -56,25 +56,26 @@ class Warehouse:
 
     def read_lease(self, name: str) -> bytes | None:
         """Return what the holder wrote."""
-        self._reach("read the lease")
+        self.reach("read the lease")
         return self._holders.get(name)
 
     def write_lease(self, name: str, epoch: int, content: bytes) -> None:
         """Replace what the holder wrote."""
-        self._reach("write the lease")
+        self.reach("write the lease")
         if self._epochs.get(name, 0) != epoch:
             raise LeaseLostError(lease=name)
         self._holders[name] = content
 
     def take_lease(self, name: str) -> int:
         """Begin a new epoch."""
-        self._reach("take the lease")
+        self.reach("take the lease")
         self._epochs[name] = self._epochs.get(name, 0) + 1
         return self._epochs[name]
 
-    def _reach(self, what: str) -> None:
+    def reach(self, what: str) -> None:
+        """Make a call, which fails while the warehouse is away."""
         self.world.step(what)
-        if self.world.happens("warehouse away"):
+        if self.world.lasts("warehouse away", self, 0.0, 10.0, 60.0):
             raise WarehouseUnavailableError(f"The warehouse is away: {what}")
 
 
@@ -98,9 +99,7 @@ class StreamTables:
 
     def take(self, name: str) -> int:
         """Let no older epoch commit."""
-        self._world.step(f"take {name}")
-        if self._world.happens("warehouse away"):
-            raise WarehouseUnavailableError("The warehouse is away: take")
+        self._warehouse.reach(f"take {name}")
         table = self._table(name)
         if table.epoch > self._epoch:
             raise LeaseLostError(lease="stream")
@@ -109,9 +108,7 @@ class StreamTables:
 
     def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
         """Return which tables have the attempt."""
-        self._world.step(f"settle attempt {number}")
-        if self._world.happens("warehouse away"):
-            raise WarehouseUnavailableError("The warehouse is away: settle")
+        self._warehouse.reach(f"settle attempt {number}")
         return frozenset(name for name in names if self._table(name).attempts.get(self._stream, 0) >= number)
 
     def without(self, name: str, part: Part, is_unwanted: pa.BooleanArray) -> Part | None:
@@ -148,7 +145,7 @@ class StreamTables:
         table = self._table(name)
         if table.epoch != self._epoch:
             raise LeaseLostError(lease="stream")
-        if self._world.happens("commit refused"):
+        if self._world.lasts("commit refused", name, 0.0, 10.0, 60.0):
             raise WarehouseUnavailableError("The warehouse is away: commit")
         if self._world.happens("commit lost"):
             raise CommitOutcomeUnknownError("The warehouse did not answer.")
