@@ -71,7 +71,7 @@ def end_if_held(found: Mapping[str, Any], *, waits: bool, as_json: bool) -> None
     """
     if "requested_by" not in found:
         return
-    said = (f"{found['id']}  {found['state']}: nothing has happened yet.", f"  {found['what']}")
+    said = (f"{found['id']}  {found['state']}: nothing was done yet.", f"  {found['what']}")
     print_found(found, lambda _: said, as_json=as_json)
     who = f"Somebody other than {found['requested_by']} has to approve it"
     until = f"{render_minute(found['expires_at'])} UTC"

@@ -72,10 +72,10 @@ def attach(
         )
         if not as_json:
             if attached.is_topic_new:
-                out.print(f"{subscription.topic} did not exist; it is a new topic")
+                out.print(f"{subscription.topic} did not exist and was created")
             out.print(f"{subscription.topic} is backed up through {subscription.id}")
             for difference in attached.differences:
-                err.print(f"  {difference}; --update changes it")
+                err.print(f"  {difference}; --update changes this")
     if as_json:
         print_json(found)
 
@@ -126,12 +126,12 @@ def detach(
         # All are there before one is gone.
         ids = [pubsub.get_subscription(backup_subscription_id(parse_resource_id(topic))).id for topic in wanted]
         if ids and not yes:
-            confirm(f"Delete {', '.join(ids)}? What waits in them unarchived is lost.")
+            confirm(f"Delete {', '.join(ids)}? Pending messages that are not archived are lost.")
         for subscription in ids:
             pubsub.delete_subscription(subscription)
     print_found(
         [{"topic": topic, "subscription": subscription} for topic, subscription in zip(wanted, ids, strict=True)],
-        lambda found: [f"{each['topic']} is backed up no longer" for each in found],
+        lambda found: [f"{each['topic']} is no longer backed up" for each in found],
         as_json=as_json,
     )
 

@@ -122,7 +122,7 @@ def create(
         except RequestRefusedError as refused:
             if as_json or not sys.stdin.isatty() or not _asks_whether_empty_is_meant(refused):
                 raise
-            typer.confirm("The plan selects nothing. Run it all the same?", abort=True, err=True)
+            typer.confirm("The plan selects nothing. Run it anyway?", abort=True, err=True)
             backfill = api.backfills.create({**request, "allow_empty": True}, idempotency_key=key)
         commands.finish(api, backfill, watch=watch, as_json=as_json)
 
@@ -198,7 +198,7 @@ def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any
     changes = read_given(BackfillRequest, given)
     if not changes:
         *flags, last = (flag_of(BackfillRequest, name) for name in _CHANGE_FLAGS)
-        raise InputError(f"Nothing is to change: give {', '.join(flags)} or {last}.")
+        raise InputError(f"There is nothing to change. Give {', '.join(flags)} or {last}.")
     if changes.get(_RATE) == 0:
         changes[_RATE] = None
     print_answer(lambda api: api.backfills.change(backfill_id, changes), backfill_lines, as_json=as_json)

@@ -12,7 +12,7 @@ from model.job import JobState
 _FINAL_CODES: Final = frozenset({"nothing_selected", "query_failed", "query_too_large", "selection_too_large"})
 _CANARIES: Final = {"ahead": "then it pauses", "reached": "reached: look at what arrived", "over": "over"}
 _EXCLUDED_BY: Final = {
-    "backup": "it is the backup, which archives no replay",
+    "backup": "it is the backup's, which archives no replay",
     "filter": "no replayed message passes its filter",
     "detached": "it is detached",
 }
@@ -193,7 +193,7 @@ def _reason(backfill: Mapping[str, Any]) -> str:
         is_reached = (backfill.get("canary") or {}).get("state") == "reached"
         return "paused after its canary" if is_reached else "paused"
     if backfill["state"] in {JobState.FAILED, JobState.CANCELLED}:
-        return "what is published stays published"
+        return "published messages stay published"
     return ""
 
 
@@ -244,12 +244,12 @@ def _render_canary(backfill: Mapping[str, Any]) -> str:
 def _render_approval(backfill: Mapping[str, Any]) -> str:
     approval = backfill.get("approval")
     if approval is None:
-        return "none needed here"
+        return "not needed"
     if approval.get("by"):
         return f"by {approval['by']} at {_whole_seconds(approval['at'])}, for {approval['rows']:,} rows"
     if waits_for_approval(backfill):
-        return f"awaited, from somebody other than {backfill.get('created_by')}"
-    return f"none needed up to {approval['above_rows']:,} rows"
+        return f"needed from somebody other than {backfill.get('created_by')}"
+    return f"not needed up to {approval['above_rows']:,} rows"
 
 
 def _render_revert(backfill: Mapping[str, Any]) -> str:

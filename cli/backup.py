@@ -92,8 +92,8 @@ def restore(
         _refuse_managed(deployment, "rollback {} SNAPSHOT")
         found = _find(deployment.pubsub, name)
         if not yes:
-            err.print(f"{len(found)} backup subscriptions go back to {name}.")
-            confirm("All messages since then come again. Go on?")
+            err.print(f"{len(found)} backup subscriptions return to {name}.")
+            confirm("All messages since then are delivered again. Continue?")
         state = StreamFolder.of(command_settings().home, BACKUP_STREAM).state
         with deployment.stream_fence.hold(state, BackupStreamOptions()):
             forget_ids(state, min(oldest_in_snapshot(each.expires_at) for each in found))

@@ -113,7 +113,7 @@ def _request(
     reasons = api.count_dead_letters(parse_moment(start, "--from"))["reasons"]
     chosen = [one for one in reasons if one["source"] == source and (not codes or one["code"] in codes)]
     if not chosen:
-        raise InputError(f"There are no such dead letters of {source}: 'refeed dead-letters' shows what there is.")
+        raise InputError(f"There are no such dead letters of {source}: 'refeed dead-letters' lists all.")
     request: dict[str, Any] = chosen[0]["request"]
     lists = dict(zip(("codes", "paths", "message_ids"), chosen_by, strict=True))
     given = {name: {"type": "ARRAY<STRING>", "value": values or []} for name, values in lists.items()}
@@ -122,7 +122,7 @@ def _request(
 
 def _lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not reasons:
-        yield "There are no dead letters of the pipeline in this time."
+        yield "The pipeline has no dead letters in this time."
         return
     names = ["source", "code", "path", "messages", "repaired", "last", "example"]
     rows = [

@@ -189,7 +189,7 @@ def _examine_streams(settings: Settings) -> Iterator[Finding]:
         yield Finding("streams", state, f"{problem.name}: {problem.message}{where}", _STREAM_FIXES[problem.code])
     if not problems:
         named = ", ".join(f"{stream.name} {stream.state}" for stream in streams)
-        yield Finding("streams", "ok", named or "none has ever run on this home")
+        yield Finding("streams", "ok", named or "no stream has run in this home")
 
 
 def _read_records(settings: Settings) -> "list[StreamRecord]":

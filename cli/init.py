@@ -45,9 +45,9 @@ def init(
     if as_json:
         print_json({"archive": archive.uri, "dry_run": dry_run, "changes": [asdict(change) for change in changes]})
     elif not changes:
-        out.print(f"{archive.uri} is as it should be")
+        out.print(f"{archive.uri} is up to date")
     else:
-        out.print(f"{len(changes)} differences; {'nothing was changed' if dry_run else 'all are mended'}")
+        out.print(f"{len(changes)} differences; {'nothing was changed' if dry_run else 'all were changed'}")
     if not warehouse.is_embedded and not dry_run and not as_json:
         _print_exports(settings)
     raise typer.Exit(ExitCode.OK if is_possible else ExitCode.FAILED)

@@ -64,7 +64,7 @@ def streams(as_json: JsonOption = False) -> None:
 
 def _topics_lines(found: Mapping[str, Any]) -> Iterator[str]:
     if not found["topics"]:
-        yield "There are no topics. 'refeed attach TOPIC' backs one up, 'refeed publish FILE' makes some."
+        yield "There are no topics. 'refeed attach TOPIC' backs up a topic, 'refeed publish FILE' creates topics."
         return
     rows = [
         [
@@ -91,7 +91,7 @@ def _topics_lines(found: Mapping[str, Any]) -> Iterator[str]:
 def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a table of streams, and below it what is wrong with each."""
     if not found:
-        yield "No stream has ever reported here. 'refeed up' starts all, 'refeed backup' the backup stream."
+        yield "No stream has reported yet. 'refeed up' starts all, 'refeed backup' the backup stream."
         return
     rows = [
         [
@@ -112,9 +112,10 @@ def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"{each['name']}: {each['error']['code']}: {each['error']['message']}"
         elif each["state"] == "NOT_REPORTING":
             silent = render_seconds(each["seconds_since_report"])
-            yield f"{each['name']}: no report for {silent}; 'refeed doctor' where it runs says what is missing"
+            yield f"{each['name']}: no report for {silent}; run 'refeed doctor' on its machine"
         if each["state"] in _DOWN and each.get("retained_until"):
-            yield f"{each['name']}: Pub/Sub keeps what waits until {render_minute(each['retained_until'])} UTC"
+            until = render_minute(each["retained_until"])
+            yield f"{each['name']}: Pub/Sub keeps pending messages until {until} UTC"
 
 
 def render_histogram(found: Mapping[str, Any]) -> Iterator[str]:
@@ -125,7 +126,7 @@ def render_histogram(found: Mapping[str, Any]) -> Iterator[str]:
         f"{found['messages']:,} archived messages"
     )
     if not found["messages"]:
-        yield "nothing came in; --from looks further back"
+        yield "no messages; --from looks further back"
         return
     most = max(bucket["messages"] for bucket in buckets)
     width = len(f"{most:,}")
@@ -159,7 +160,7 @@ def _next_lines(found: Mapping[str, Any], gaps: Sequence[tuple[str, str]]) -> It
     """Yield how to look closer: at the first gap where there is one."""
     step, name = found["step"], found["topic"]
     if gaps:
-        yield f"{len(gaps)} gap{'' if len(gaps) == 1 else 's'}: nothing of {name} is in the archive there."
+        yield f"{len(gaps)} gap{'' if len(gaps) == 1 else 's'}: times without an archived message of {name}."
     if step not in _CLOSER:
         return
     closer = _CLOSER[step]
@@ -173,7 +174,7 @@ def _next_lines(found: Mapping[str, Any], gaps: Sequence[tuple[str, str]]) -> It
 
 def _topic_lines(name: str, known: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not known:
-        yield f"{name}: neither Pub/Sub nor the archive's last seven days have such a topic"
+        yield f"{name}: no such topic in Pub/Sub, or in the archive of the last seven days"
         return
     (found,) = known
     if not found["is_attached"]:

@@ -189,7 +189,7 @@ def watch_job(
     ``noun`` is the word of its commands; ``progress`` returns its progress for a line.
     """
     job_id, said = found["id"], ""
-    err.print(f"watching {job_id}; Ctrl-C leaves it as it is")
+    err.print(f"watching {job_id}; Ctrl-C ends only the watching")
     try:
         # Elsewhere than in a terminal a status shows nothing.
         with err.status("") as line:
@@ -210,7 +210,7 @@ def watch_job(
 def render_leaving(noun: str, job_id: str) -> str:
     """Return what becomes of a job that nobody watches any more, and the commands that go on with it."""
     return (
-        f"{job_id} goes on without this command. To watch it again, or to stop it:\n"
+        f"{job_id} continues without this command. To watch it again, or to stop it:\n"
         f"  refeed {noun} watch {job_id}\n"
         f"  refeed {noun} cancel {job_id}"
     )

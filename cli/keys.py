@@ -59,10 +59,10 @@ def create(
         print_json({**_to_json(key), "key": token})
         return
     ends = "never expires" if expires_at is None else f"expires {expires_at:%Y-%m-%d}"
-    err.print(f"{key.id}, {ends}. Keep it now, it can't be shown again:")
+    err.print(f"{key.id}, {ends}. Store the key now. It can't be shown again:")
     out.print(token)
     if was_open:
-        err.print("It is the first one: from now on the API answers to nobody without a key.")
+        err.print("This is the first key. From now on the API refuses calls without a key.")
 
 
 @app.command("list")

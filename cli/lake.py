@@ -92,7 +92,7 @@ def expire(
     if not yes:
         confirm(f"Remove every row ingested before {before:%Y-%m-%d} from {table or 'the archive'}?")
     removed = found.expire(before=before.date())
-    said = f"{removed} files taken out; 'refeed lake vacuum' frees their space later"
+    said = f"{removed} files removed; 'refeed lake vacuum' frees their space later"
     print_found({"files_removed": removed}, lambda _: [said], as_json=as_json)
 
 

@@ -98,7 +98,7 @@ def _parse_line(line: bytes, where: str, topic: str | None) -> tuple[str, Messag
         raise LineError(f"{where}: ordering_key takes a string")
     data = _payload(fields, where)
     if not data and not attributes:
-        raise LineError(f"{where}: a message takes data or an attribute, as Pub/Sub demands")
+        raise LineError(f"{where}: a message needs data or an attribute, as Pub/Sub requires")
     return target, Message(data, attributes, ordering_key=ordering_key)
 
 

@@ -185,7 +185,7 @@ def _run_for_json() -> int:
         raise InputError(exc.format_message()) from exc
     except typer.Abort:
         # As without --json, where it is a word.
-        print_problem(InputError("Nothing was done: it asks first, and the answer was not yes; --yes answers."))
+        print_problem(InputError("Nothing was done, because the answer was not yes. --yes skips the question."))
         return ExitCode.FAILED
     return code if isinstance(code, int) else ExitCode.OK
 

@@ -133,7 +133,7 @@ def _list_lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"{each['file']}: {each['waits']}"
         elif each["fault"] is not None:
             applied = each["applied_generation"]
-            kept = "Nothing of it was applied" if applied is None else f"Generation {applied} is applied"
+            kept = "No generation is applied" if applied is None else f"Generation {applied} is applied"
             yield f"{each['file']}: generation {each['generation']} is not applied. {kept}. {each['fault']}"
 
 
@@ -206,7 +206,7 @@ def _hash_of(plans: Sequence[dict[str, Any]]) -> str:
 
 def _check_hash(plans: Sequence[dict[str, Any]], given: str | None) -> None:
     if given is not None and given != _hash_of(plans):
-        err.print("The plan is another one by now: 'refeed plan' shows it. Nothing was changed.")
+        err.print("The plan has changed. 'refeed plan' shows the new one. Nothing was changed.")
         raise typer.Exit(ExitCode.FAILED)
 
 

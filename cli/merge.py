@@ -86,7 +86,7 @@ def merge(
     """
     if context.invoked_subcommand is not None:
         if source or as_json or any(given.values()):
-            raise InputError(f"Options stand behind the command: refeed merge {context.invoked_subcommand} ...")
+            raise InputError(f"Write options after the command: refeed merge {context.invoked_subcommand} ...")
         return
     from pipeline.registry import Registry
     from reporting.request import choose_sources

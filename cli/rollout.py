@@ -119,4 +119,4 @@ def _figure(value: float | None) -> str:
 
 
 def _release(side: Mapping[str, Any]) -> str:
-    return side["release"] or "the installed one"
+    return side["release"] or "the installed version"

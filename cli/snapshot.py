@@ -85,7 +85,7 @@ def rollback(
         if not yes and found["taken_at"] is not None and found["stream"] == name:
             subscriptions = len(found["subscriptions"])
             err.print(f"{name} goes back to {found['taken_at']}, with {subscriptions} subscriptions.")
-            confirm("It is drained for that and started again. Go on?")
+            confirm("It is drained first and started again afterwards. Continue?")
         asked = api.roll_back_stream(name, snapshot, discard_staged=discard_staged, idempotency_key=str(uuid4()))
         end_if_held(asked, waits=wait, as_json=as_json)
         if wait:
@@ -126,8 +126,8 @@ def delete(
         if not yes:
             # A mistyped id is refused without a question.
             found = api.read_snapshot(snapshot)
-            what = f"{found['stream']} can't go back to {snapshot} of {found['created_at']} after this."
-            confirm(f"{what} Go on?")
+            what = f"{found['stream']} can't return to {snapshot} of {found['created_at']} after this."
+            confirm(f"{what} Continue?")
         print_found(api.delete_snapshot(snapshot), _lines, as_json=as_json)
 
 

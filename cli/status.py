@@ -59,7 +59,7 @@ def inbox(as_json: JsonOption = False) -> None:
     """List what needs a person: canaries, approvals, pauses, failures, and backfills with missing messages."""
     print_answer(
         lambda api: api.read_inbox(),
-        lambda found: _inbox_lines(found["items"]) if found["items"] else ["Nothing waits for anybody."],
+        lambda found: _inbox_lines(found["items"]) if found["items"] else ["Nothing waits for a person."],
         as_json=as_json,
     )
 

@@ -175,7 +175,7 @@ def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> 
     options = read_given(_Options, given)
     if not options:
         raise InputError(
-            f"Nothing is to change: give {' or '.join(flag_of(_Options, each) for each in _CHANGEABLE)}."
+            f"There is nothing to change. Give {' or '.join(flag_of(_Options, each) for each in _CHANGEABLE)}."
         )
     print_answer(lambda api: api.change_stream(name, {"options": options}), describe_stream, as_json=as_json)
 
@@ -336,9 +336,9 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "kind", found["kind"]
     yield (
         "options",
-        ", ".join(f"{key} {text}" for key, text in _option_texts(found)) or "as the settings say",
+        ", ".join(f"{key} {text}" for key, text in _option_texts(found)) or "the deployment's settings",
     )
-    yield "release", found["release"] or "the installed one"
+    yield "release", found["release"] or "the installed version"
     launched_at, launched_by = render_minute(found["launched_at"]), found["launched_by"]
     yield "launched", f"{launched_at} UTC by {launched_by}, generation {found['generation']}"
     agent = found["agent"]
@@ -350,7 +350,7 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if found["seconds_since_report"] is not None:
         yield "reported", f"{render_seconds(found['seconds_since_report'])} ago"
     if found["not_committed"]:
-        yield "given back", f"{found['not_committed']:,} messages, which come again"
+        yield "given back", f"{found['not_committed']:,} messages, which are delivered again"
     if found["retained_until"] is not None:
         yield "pending", f"messages are kept until {render_minute(found['retained_until'])} UTC"
     if found["error"] is not None:

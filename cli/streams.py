@@ -74,7 +74,7 @@ class WantedStreams:
                 faults = "".join(
                     f"\n  {each['pointer']}: {each['message']}" for each in exc.details.get("errors", [])
                 )
-                self._say(f"{exc.message} What runs goes on.{faults}")
+                self._say(f"{exc.message} Running streams continue.{faults}")
                 self._problem = exc.message
             # A fault of one source keeps no other group from starting; none is drained while it stands.
             with suppress(RefeedError):
@@ -96,7 +96,7 @@ class WantedStreams:
                 continue
             self._wanted.pop(record.name, None)
             if record.is_living and record.wanted is Wanted.RUNNING:
-                self._say(f"draining {record.name}: the registry has no such group any more")
+                self._say(f"draining {record.name}: the registry no longer has this group")
                 # It may have ended meanwhile.
                 with suppress(StreamStateError):
                     self._service.drain(record.name, principal=UP)

@@ -150,7 +150,7 @@ def test_the_terminal_says_who_has_to_approve_and_how(
     code, text, said = refeed("stream", "drain", "backup", "--timeout", "5")
     approval = text.split()[0]
     assert code == 0
-    assert text.splitlines()[0] == f"{approval}  WAITING: nothing has happened yet."
+    assert text.splitlines()[0] == f"{approval}  WAITING: nothing was done yet."
     assert "Somebody other than key:ann has to approve it until" in said
     assert f"refeed approval approve {approval}" in said
     for waiting in (("cancel", "backup", "--wait"), ("update", "backup", "--set", "slots=3", "--watch")):

@@ -332,7 +332,7 @@ def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, 
     assert '  /cron: nothing -> "15 0 * * *"' in printed
     plan = printed.split("\nplan ")[1].strip()
     code, _, said = refeed("apply", "-f", str(tmp_path), "--plan", "0" * 64)
-    assert (code, "The plan is another one" in said) == (1, True)
+    assert (code, "The plan has changed" in said) == (1, True)
     assert refeed("apply", "-f", str(tmp_path), "--plan", plan)[0] == 0
     assert "none: Schedule merges" in refeed("plan", "-f", str(tmp_path / "merges.yaml"))[1]
 

@@ -311,11 +311,11 @@ def test_the_terminal_asks_for_lists_shows_and_deletes(api: Any, refeed: Refeed)
 
 def test_the_terminal_asks_nobody_about_what_will_be_refused(api: Any, refeed: Refeed) -> None:
     code, _, said = refeed("snapshot", "delete", "sn_01M7Z1H20HKNZ6PGKRYCX6J210")
-    assert (code, "snapshot_not_found" in said, "Go on?" in said) == (4, True, False), said
+    assert (code, "snapshot_not_found" in said, "Continue?" in said) == (4, True, False), said
     refeed("stream", "snapshot", "backup")
     (pending,) = api.store.list_snapshots()
     code, _, said = refeed("stream", "rollback", "backup", pending.id)
-    assert (code, "Go on?" in said, "None" in said) == (4, False, False), said
+    assert (code, "Continue?" in said, "None" in said) == (4, False, False), said
     complete(api, pending.id)
     code, _, said = refeed("stream", "rollback", "bakcup", pending.id)
-    assert (code, "Go on?" in said) == (4, False), said
+    assert (code, "Continue?" in said) == (4, False), said

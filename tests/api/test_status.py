@@ -98,7 +98,7 @@ def get(api: Any, path: str) -> Any:
 def test_a_quiet_home_is_ok_and_nothing_waits(api: Any, refeed: Any) -> None:
     code, text, _ = refeed("status")
     assert (code, text.splitlines()[0]) == (0, "OK: nothing is wrong")
-    assert "No stream has ever reported here" in text
+    assert "No stream has reported yet" in text
     assert "No backfill, merge or compaction runs." in text
     assert refeed("inbox")[:2] == (0, "Nothing waits for a person.\n")
     assert json.loads(refeed("status", "--json")[1]) == get(api, "/status")

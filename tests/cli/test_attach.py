@@ -32,7 +32,7 @@ def test_attaching_makes_the_topic_and_a_subscription_that_leaves_replays_out(
 
 
 def test_attaching_twice_is_attaching_once(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
-    made = "orders did not exist; it is a new topic\n"
+    made = "orders did not exist and was created\n"
     assert refeed("attach", "orders").out == made + refeed("attach", "orders").out
 
 
@@ -83,7 +83,7 @@ def test_what_differs_is_said_and_mended_only_when_asked(
     assert refeed("attach", "orders").code == 0
     monkeypatch.setenv("REFEED_ACK_DEADLINE_SECONDS", "120")
     told = refeed("attach", "orders")
-    assert (told.code, "ack_deadline_seconds is 60, wanted is 120; --update changes it" in told.err) == (0, True)
+    assert (told.code, "ack_deadline_seconds is 60, wanted is 120; --update changes this" in told.err) == (0, True)
     (mended,) = json.loads(refeed("attach", "orders", "--exactly-once", "--update", "--json").out)
     assert mended["differences"] == []
     with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
@@ -98,7 +98,7 @@ def test_detaching_ends_the_backup_of_a_topic(refeed: Callable[..., Any], pubsub
     assert refeed("detach", "orders", "unknown", "--yes").code == 1
     with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
         assert [s.topic for s in pubsub.list_subscriptions()] == ["members", "orders"]
-        assert refeed("detach", "orders", "--yes").out == "orders is backed up no longer\n"
+        assert refeed("detach", "orders", "--yes").out == "orders is no longer backed up\n"
         assert [s.topic for s in pubsub.list_subscriptions()] == ["members"]
 
 

@@ -129,7 +129,7 @@ def test_a_plan_of_nothing_is_asked_about_in_a_terminal(
 
     assert (result.code, [given for given, _ in asked]) == (code, sent)
     assert len({key for _, key in asked}) == 1
-    assert "Run it all the same?" in result.err
+    assert "Run it anyway?" in result.err
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("excluded_by", "reason"),
     [
-        ("backup", ": it is the backup, which archives no replay"),
+        ("backup", ": it is the backup's, which archives no replay"),
         ("filter", ": no replayed message passes its filter"),
         ("detached", ": it is detached"),
         # An API of an earlier release gives no reason.

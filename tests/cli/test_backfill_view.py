@@ -32,7 +32,7 @@ bf_01M7Z1H20HKNZ6PGKRYCX6J210  FAILED  -> orders
   120,000 selected, 30,000 published, 1 failed
   1,030 repeated at most, a retry's included
   verification incomplete, 29,000 landed, 91,000 missing
-  what is published stays published
+  published messages stay published
   messages_failed: 1 message could not be published.
   why        New Year's orders lost their currency.
   who        key:ann
@@ -99,7 +99,7 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
             {"approval": WAITS, "created_by": "key:ann"},
             [
                 "1,030 rows, more than 29, need an approval",
-                "approval   awaited, from somebody other than key:ann",
+                "approval   needed from somebody other than key:ann",
                 "next       refeed backfill approve bf_1",
             ],
         ),

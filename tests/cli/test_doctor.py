@@ -108,7 +108,7 @@ def test_a_stream_that_does_not_report_is_missing_and_one_that_drained_is_not(
 def test_a_launched_stream_that_nobody_starts_is_missing_its_agent(
     refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
 ) -> None:
-    assert findings(refeed("doctor", "--json"))["streams"]["found"] == "none has ever run on this home"
+    assert findings(refeed("doctor", "--json"))["streams"]["found"] == "no stream has run in this home"
     assert not (home / "jobs.db").exists(), "a look makes no store"
     with closing(JobStore(home / "jobs.db")) as store:
         store.launch_stream("backup", StreamKind.BACKUP, actor="ann")

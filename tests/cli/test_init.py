@@ -23,7 +23,7 @@ def test_it_creates_the_lakes_archive_and_says_so_once(refeed, home):
     assert first.code == 0
     assert f"+ {home}/lake/backup/messages  table: missing -> created" in first.out
     assert (home / "lake" / "backup" / "messages" / "_delta_log").is_dir()
-    assert "is as it should be" in refeed("init").out
+    assert "is up to date" in refeed("init").out
 
 
 def test_a_dry_run_shows_what_is_missing_and_creates_nothing(refeed, bigquery, project):

@@ -119,7 +119,7 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkey
     lines = result.out.splitlines()
     assert lines[-5:] == [
         "  WAITING        1.3 s ago           -  unknown  unknown      unknown",
-        "pipeline-a: no report for 35 s; 'refeed doctor' where it runs says what is missing",
+        "pipeline-a: no report for 35 s; run 'refeed doctor' on its machine",
         "pipeline-default: storage_full: The disk is full.",
         "",
         "Everything that runs: refeed status",
@@ -135,7 +135,7 @@ def test_a_stream_that_does_not_run_says_until_when_pubsub_keeps_what_waits() ->
     kept = {"retained_until": "2026-01-08T00:00:00.000000Z"}
     lines = list(render_streams([stream("backup", "DRAINED", **kept), stream("pipeline-a", **kept)]))
     assert [line for line in lines if "keeps" in line] == [
-        "backup: Pub/Sub keeps what waits until 2026-01-08 00:00 UTC"
+        "backup: Pub/Sub keeps pending messages until 2026-01-08 00:00 UTC"
     ]
 
 
@@ -161,7 +161,7 @@ def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(
         "2026-01-02 07:00  40  ####################",
         "2026-01-02 08:00   0  nothing since, 1 hour",
         "",
-        "1 gap: nothing of orders is in the archive there.",
+        "1 gap: times without an archived message of orders.",
         "Closer: refeed topic orders --step minute --from 2026-01-02T03:00:00Z --to 2026-01-02T08:00:00Z",
     ]
     window = {"step": "hour", "start": "2026-01-02T00:00:00Z", "end": "2026-01-02T09:00:00Z"}
@@ -182,7 +182,7 @@ def test_minutes_are_the_closest_look_and_one_message_is_seen_beside_many() -> N
     whole = list(render_histogram(histogram("day", timedelta(days=1), 3, 4)))
     assert whole[-1].endswith("--step hour --from 2026-01-03T00:00:00Z --to 2026-01-04T00:00:00Z")
     assert list(render_histogram(histogram("day", timedelta(days=1), 0)))[1] == (
-        "nothing came in; --from looks further back"
+        "no messages; --from looks further back"
     )
 
 

@@ -23,7 +23,7 @@ def test_a_key_is_shown_once_and_opens_what_it_says(refeed: Callable[..., Any], 
     token = made.out.strip()
     assert made.code == 0
     assert "can't be shown again" in made.err
-    assert "nobody without a key" in made.err
+    assert "refuses calls without a key" in made.err
     store = JobStore(home / "jobs.db")
     principal = Keyring(store).authenticate(token)
     store.close()

@@ -114,7 +114,7 @@ def test_an_earlier_beginning_is_a_time_or_a_day(refeed: Callable[..., Any], ord
 
 
 def test_options_before_a_verb_are_refused_not_ignored(refeed: Callable[..., Any]) -> None:
-    assert "behind the command" in refeed("merge", "--dry-run", "create").err
+    assert "after the command" in refeed("merge", "--dry-run", "create").err
 
 
 def test_the_home_may_stand_behind_the_group(refeed: Callable[..., Any], tmp_path: Path) -> None:
@@ -181,9 +181,9 @@ def test_ctrl_c_ends_the_watching_of_a_merge_and_says_how_to_go_on(
     left = refeed("merge", "watch", MERGE["id"])
     assert left.code == 130
     assert left.err.splitlines() == [
-        f"watching {MERGE['id']}; Ctrl-C leaves it as it is",
+        f"watching {MERGE['id']}; Ctrl-C ends only the watching",
         "RUNNING 1 of 2 sources",
-        f"{MERGE['id']} goes on without this command. To watch it again, or to stop it:",
+        f"{MERGE['id']} continues without this command. To watch it again, or to stop it:",
         f"  refeed merge watch {MERGE['id']}",
         f"  refeed merge cancel {MERGE['id']}",
     ]

@@ -142,7 +142,7 @@ def test_a_registry_with_a_fault_leaves_running_what_runs_and_says_so_once(yard:
     (yard.folder / "sources.yaml").write_text("sources: {orders: {topic: 1}}")
     for _ in range(3):
         assert yard.look() == ["pipeline-shop"]
-    (line,) = [line for line in yard.said if "goes on" in line]
+    (line,) = [line for line in yard.said if "Running streams continue" in line]
     assert "sources.yaml.sources.orders.topic" in line
     yard.publish(orders="shop", clicks="web")
     assert yard.look() == ["pipeline-shop", "pipeline-web"]
