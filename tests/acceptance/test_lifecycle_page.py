@@ -1,4 +1,4 @@
-"""docs/lifecycle.md: its ten lines, run as they stand, and its picture."""
+"""docs/lifecycle.md and docs/how-to/update.md: their lines, run as they stand."""
 
 import json
 import os
@@ -16,8 +16,8 @@ from cli.running import RunningUp, record_of
 from connectors.spark.connect import ConnectServer
 from tests.rollout.wheels import build_release
 
-pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(600)]
-PAGE = (Path(__file__).parents[2] / "docs" / "lifecycle.md").read_text()
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1500)]
+DOCS = Path(__file__).parents[2] / "docs"
 # The ports of 'refeed up' are the test's, and its end is not one of the page's lines.
 FRAME = """
 refeed() {{
@@ -27,6 +27,8 @@ refeed() {{
 }}
 trap 'kill $(jobs -p); wait' EXIT
 {lines}
+"""
+UNTIL_ARCHIVED = """
 # The stream has just been started again: what waits is archived within seconds.
 for _ in $(seq 60); do
   refeed query "SELECT CAST(data AS STRING) AS data FROM backup.messages" --json > archived.json
@@ -36,8 +38,26 @@ done
 """
 
 
+# The page starts everything in a terminal of its own, and its checkout is not the test's folder.
+BEFORE_UPDATE = """
+python() {{ [ "$*" = "-m hatchling build -t wheel" ]; }}
+refeed up > up.log 2>&1 &
+until refeed stream show backup; do sleep 1; done
+"""
+# The publisher is the newest job; all that it published is archived soon.
+AFTER_UPDATE = """
+kill $!
+for _ in $(seq 60); do
+  {count} --json > counted.json
+  if [ "$(tr -dc '0-9,' < counted.json | tr , '\\n' | sort -u | wc -l)" = 1 ]; then break; fi
+  sleep 3
+done
+"""
+
+
 def lines_of_the_page() -> list[str]:
-    (block,) = re.findall(r"^## Ten lines$.*?^```sh$\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
+    page = (DOCS / "lifecycle.md").read_text()
+    (block,) = re.findall(r"^## Ten lines$.*?^```sh$\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     return str(block).splitlines()
 
 
@@ -55,29 +75,56 @@ def home(tmp_path: Path) -> Iterator[Path]:
     ConnectServer(home / "run", {}).stop()
 
 
-def test_the_ten_lines_do_what_the_page_says(home: Path, tmp_path: Path) -> None:
-    lines = lines_of_the_page()
-    assert len(lines) == 10
-    build_release(tmp_path, "0.2.0", {})
+def run_lines(lines: list[str], home: Path, folder: Path, *, seconds: float) -> str:
+    """Run lines of a page in ``folder``, and return what they and 'refeed up' said."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(("REFEED_", "PUBSUB_"))}
     environment = {**plain, "REFEED_HOME": str(home), "REFEED_BACKUP_BATCH_SECONDS": "0.3"}
     script = FRAME.format(port=free_port(), pubsub_port=free_port(), python=sys.executable, lines="\n".join(lines))
     ran = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script],
         env=environment,
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=seconds,
         check=False,
     )
-    said = f"{ran.stdout}\n{ran.stderr}\n{(tmp_path / 'up.log').read_text()}"
+    said = f"{ran.stdout}\n{ran.stderr}\n{(folder / 'up.log').read_text()}"
     assert ran.returncode == 0, said
-    assert "version 0.1.0 becomes 0.2.0" in ran.stdout
-    assert "There is a way back." in ran.stdout
-    assert "INCONCLUSIVE" in ran.stdout, said
-    assert re.search(r"^up_\w+ .*ROLLED_BACK", ran.stdout, re.MULTILINE), said
-    assert "backup  DRAINED" in ran.stdout
+    return said
+
+
+def test_the_ten_lines_do_what_the_page_says(home: Path, tmp_path: Path) -> None:
+    lines = lines_of_the_page()
+    assert len(lines) == 10
+    build_release(tmp_path, "0.2.0", {})
+    lines += UNTIL_ARCHIVED.splitlines()
+    said = run_lines(lines, home, tmp_path, seconds=500)
+    assert "version 0.1.0 becomes 0.2.0" in said
+    assert "There is a way back." in said
+    assert "INCONCLUSIVE" in said, said
+    assert re.search(r"^up_\w+ .*ROLLED_BACK", said, re.MULTILINE), said
+    assert "backup  DRAINED" in said
     archived = [json.loads(line) for line in (tmp_path / "archived.json").read_text().splitlines()]
     assert archived == [{"data": '"first"'}], "once, as JSON"
     assert "all stopped" in (tmp_path / "up.log").read_text()
+
+
+def test_the_page_on_updates_does_what_it_says(home: Path, tmp_path: Path) -> None:
+    page = (DOCS / "how-to" / "update.md").read_text()
+    blocks = re.findall(r"^```sh$\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (count,) = [block.rstrip() for block in blocks if block.startswith("refeed query")]
+    build_release(tmp_path / "dist", "0.1.0", {})
+    lines = [BEFORE_UPDATE.format(), *blocks, AFTER_UPDATE.format(count=count)]
+    said = run_lines(lines, home, tmp_path, seconds=1400)
+    # From STABLE to the line that says so, one update after the other.
+    ends = re.findall(r"^up_\w+ of backup: (\w+)$", said, re.MULTILINE)
+    assert ends == ["STABLE", "STABLE", "INCONCLUSIVE", "ROLLED_BACK"], said
+    shown = re.findall(r"^  (options|release)  +(.*)$", said, re.MULTILINE)
+    assert ("options", "slots 2") in shown
+    assert shown[-2:] == [("options", "as the settings say"), ("release", "the installed one")]
+    assert re.search(r"^up_\w+ +STABLE +installed +installed +slots= ", said, re.MULTILINE), said
+    # One row, whose three numbers are the same: each message once.
+    (counted,) = [json.loads(line) for line in (tmp_path / "counted.json").read_text().splitlines()]
+    assert counted["messages"] == counted["ids"] == counted["newest"] > 0
+    assert "all stopped" in said
