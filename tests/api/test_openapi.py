@@ -29,6 +29,7 @@ from model.archive import Attempt
 from model.job import new_job_id
 from model.principal import ADMIN, APPROVE, READ
 from model.settings import read_settings
+from tests.document import openapi_document
 from tests.waiting import wait_until
 
 CHECKS = [
@@ -68,7 +69,7 @@ def operations() -> list[Any]:
     return [operation.ok() for operation in found.get_all_operations()]
 
 
-DOCUMENT = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()
+DOCUMENT = openapi_document()
 OPERATIONS = operations()
 
 

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from app.service import create_app
 from model.principal import ADMIN, SCOPES
-from model.settings import read_settings
+from tests.document import openapi_document
 
-DOCUMENT = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()
+DOCUMENT = openapi_document()
 QUERY = {"query": "SELECT data FROM backup.messages", "topic": "replay"}
 SCHEDULE = b"kind: Schedule\nname: x\ncron: 15 2 * * *\njob: {kind: merge}\n"
 BODIES = {

@@ -208,10 +208,9 @@ def list_commands(root: Path = ROOT) -> dict[str, list[str]]:
 
 def list_operations() -> list[str]:
     """Return every method and path of the OpenAPI document."""
-    from app.service import create_app
-    from model.settings import read_settings
+    from tests.document import openapi_document
 
-    document = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()
+    document = openapi_document()
     return sorted(f"{method.upper()} {path}" for path, methods in document["paths"].items() for method in methods)
 
 

@@ -62,7 +62,9 @@ def test_of_many(n):
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    # The shop's tests need none, and these take longer to load than all else.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     files = {
         "pyproject.toml": PYPROJECT,
         "shop/main.py": SHOP,

@@ -58,6 +58,7 @@ SPARSE: Final = (
     ("15 4 8 5,8 *", "Asia/Kolkata"),
     ("45 1 4,5 4,10 *", "Australia/Lord_Howe"),
 )
+_GO_ON: Final = frozenset({"schedules", "supervisor", "agent"})
 _SECRET: Final = "whsec_" + base64.b64encode(b"s" * 24).decode()
 _REFUSED: Final = UpdateCheck((CheckReason("type", "sources", "It can't.", Remedy.MAP),), (), ())
 
@@ -240,13 +241,14 @@ class Service:
     def look(self) -> None:
         """Have every loop look until what is due has been done."""
         self.looks += 1
-        for _ in range(2):
+        # Some jobs, streams and snapshots wait for some seconds before they go on; nothing else does.
+        for is_first in (True, False):
             for replica in self.replicas:
                 with self._as(replica):
-                    for turn in replica.loops().values():
-                        turn()
-                        self.watch()
-            # What waits for some seconds is begun in the next round.
+                    for name, turn in replica.loops().items():
+                        if is_first or name in _GO_ON:
+                            turn()
+                            self.watch()
             self.clock.go(timedelta(seconds=6))
         for replica in self.replicas:
             # A call that was not heard is made again after ten seconds, and in a day no more.

@@ -1,15 +1,12 @@
 from dataclasses import fields
 from typing import Any
 
-from app.service import create_app
 from backfill.plan.options import RunOptions
 from backfill.plan.request import CHANGEABLE, BackfillRequest, YieldTo
 from model.declaration import declared_fields
-from model.settings import read_settings
+from tests.document import openapi_document
 
-SCHEMAS: dict[str, Any] = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()["components"][
-    "schemas"
-]
+SCHEMAS: dict[str, Any] = openapi_document()["components"]["schemas"]
 FIELDS = {field.name: field for field in declared_fields(BackfillRequest)}
 
 

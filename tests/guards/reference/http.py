@@ -4,9 +4,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from app.service import create_app
 from model.principal import SCOPES
-from model.settings import read_settings
+from tests.document import openapi_document
 from tests.guards.reference.markdown import anchor, first_sentence, link, page, prose, sentence, table
 from tests.guards.reference.shapes import kind_of, render_shape
 
@@ -26,7 +25,7 @@ COMMON: Final = ("401", "403", "408", "413", "422", "429", "500", "503", "504")
 
 def render_http() -> str:
     """Return the page."""
-    document = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()
+    document = openapi_document()
     by_resource: dict[str, list[tuple[str, dict[str, Any]]]] = defaultdict(list)
     usual: dict[str, str] = {}
     for path, methods in document["paths"].items():

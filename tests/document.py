@@ -1,0 +1,14 @@
+"""The OpenAPI document of a service, made once a process: it takes a second."""
+
+import functools
+from typing import Any
+
+from app.service import create_app
+from model.settings import read_settings
+
+
+@functools.cache
+def openapi_document() -> dict[str, Any]:
+    """Return the document, which is for all readers: whoever changes it copies it first."""
+    document: dict[str, Any] = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()
+    return document
