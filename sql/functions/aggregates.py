@@ -1,6 +1,7 @@
 """Functions over many rows: aggregates and what needs OVER."""
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Final
 
 from sql.datatypes import FLOAT64, INT64, SqlType
@@ -12,6 +13,9 @@ _a = TABLE.aggregate
 _w = TABLE.window
 # A power of two: only the last digits of the least numbers get lost.
 _SMALL: Final = 2.0**-100
+# Beyond this a product of two numbers may be too much, and below its inverse too little.
+_FAR: Final = 2.0**400
+_NEARER: Final = 2.0**600
 
 
 def _mean(args: Sequence[Value]) -> SqlType:
@@ -48,9 +52,42 @@ def _least(args: Sequence[Value]) -> str:
     return f"-max(-{args[0].lake})" if args[0].type == FLOAT64 else f"min({args[0].lake})"
 
 
+def _in_reach(call: str, args: Sequence[Value], *, is_scaled: bool = True) -> str:
+    """Return an aggregate whose squares of FLOAT64 may overflow or vanish, over numbers that a power of two mends.
+
+    Where ``is_scaled``, the aggregate is brought back by the same powers.
+    """
+
+    def ways(arg: Value) -> list[tuple[str, str, str]]:
+        if arg.type != FLOAT64:
+            return [("", arg.lake, "")]
+        most = f"max(abs({arg.lake})){OVER}"
+        near = [(f"{most} > {_FAR!r}", 1 / _NEARER), (f"{most} < {1 / _FAR!r}", _NEARER)]
+        return [*((when, f"{arg.lake} * {by!r}", f" / {by!r}") for when, by in near), ("", arg.lake, "")]
+
+    cases = []
+    for chosen in product(*map(ways, args)):
+        whole = call.format(*(text for _, text, _ in chosen))
+        back = "".join(by for _, _, by in chosen) if is_scaled else ""
+        when = " AND ".join(filter(None, (condition for condition, _, _ in chosen)))
+        cases.append(f"WHEN {when} THEN {whole}{back}" if when else f"ELSE {whole}")
+    return f"CASE {' '.join(cases)} END" if len(cases) > 1 else cases[0].removeprefix("ELSE ")
+
+
+def _together(name: str, *, is_scaled: bool = True) -> Render:
+    return lambda args: _in_reach(f"{name}({{0}}, {{1}}){OVER}", args, is_scaled=is_scaled)
+
+
+def _correlated(args: Sequence[Value]) -> str:
+    found = _together("corr", is_scaled=False)(args)
+    return f"CASE WHEN regr_count({args[0].lake}, {args[1].lake}){OVER} > 1 THEN {found} END"
+
+
 def _spread(name: str) -> Render:
     def render(args: Sequence[Value]) -> str:
-        spread = f"{name}({DISTINCT}{args[0].lake}){OVER}"
+        spread = f"{name}({DISTINCT}{{0}}){OVER}"
+        # A variance overflows at Google too.
+        spread = _in_reach(spread, args) if "std" in name else spread.format(args[0].lake)
         if args[0].type != FLOAT64 or "pop" not in name:
             return spread
         finite = f"coalesce(bool_and(isfinite({args[0].lake})){OVER}, TRUE)"
@@ -88,9 +125,9 @@ for _name, _lake in (
     ("VARIANCE", "var_samp"), ("VAR_SAMP", "var_samp"), ("VAR_POP", "var_pop"),
 ):  # fmt: skip
     _a(_name, "NUM", "FLOAT64", _spread(_lake))
-_a("CORR", "NUM NUM", "FLOAT64", "CASE WHEN regr_count({0}, {1}){/} > 1 THEN corr({0}, {1}){/} END")
-_a("COVAR_POP", "NUM NUM", "FLOAT64", "covar_pop({0}, {1})")
-_a("COVAR_SAMP", "NUM NUM", "FLOAT64", "covar_samp({0}, {1})")
+_a("CORR", "NUM NUM", "FLOAT64", _correlated)
+_a("COVAR_POP", "NUM NUM", "FLOAT64", _together("covar_pop"))
+_a("COVAR_SAMP", "NUM NUM", "FLOAT64", _together("covar_samp"))
 _a("APPROX_COUNT_DISTINCT", "ANY", "INT64", "approx_count_distinct({0})")
 _a("APPROX_QUANTILES", "ANY INT64", "ARRAY<T0>")
 _a("APPROX_TOP_COUNT", "ANY INT64", "UNKNOWN")

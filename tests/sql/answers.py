@@ -44,11 +44,13 @@ BATCH: Final = 40
 _ERRORS: Final = ("error", "invalid")
 # "Most functions including IEEE 754 arithmetic operations are expected to return a value that is exact in all
 # places of the mantissa. [...] Progressive margins can be used to compare floating point results that were
-# produced using computations potentially involving high precision loss such as trigonometry"; its
-# kDefaultFloatMargin is 2^4 ULP: https://github.com/google/zetasql/blob/master/zetasql/common/float_margin.h
+# produced using computations potentially involving high precision loss such as trigonometry, running averages,
+# etc."; kDefaultFloatMargin is 2^4 ULP:
+# https://github.com/google/zetasql/blob/master/zetasql/common/float_margin.h
 MARGIN: Final = 2**4
 _IS_ROUGH: Final = re.compile(
     r"\b(?:A?(?:SIN|COS|TAN)H?|ATAN2|COT|EXP|LN|LOG10|POW|POWER|CBRT|CORR|COVAR_\w+|STDDEV\w*|VAR_\w+|VARIANCE)\("
+    r"|\bAVG\(x\) OVER"
 )
 _QUOTED: Final = r"'(?:\\.|[^'\\])*'"
 _FLOAT: Final = re.compile(r"(?<![\w\"])-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf|nan)f\b")
@@ -470,14 +472,18 @@ def main() -> None:
     seed, count = int(sys.argv[2]), int(sys.argv[3]) if len(sys.argv) > 3 else 20_000
     judge, lake = Judge(), Lake()
     cases = list(Questions(seed).cases(count // FORMS))
-    old = list(grid.cases(seed)) if count >= 20_000 else []
+    old, rows = (list(grid.cases(seed)), list(grid.row_queries(seed))) if count >= 20_000 else ([], [])
     answers = ask_cases(judge, lake, [*cases, *old])
-    found = [case for case in compare(lake, [*cases, *old], answers) if case[0] not in read_accepted()]
+    answers |= {sql: [ask(judge, sql)] for sql in rows}
+    compared = [*compare(lake, [*cases, *old], answers), *compare_queries(lake, rows, answers)]
+    found = [case for case in compared if case[0] not in read_accepted()]
     for question, theirs, mine in found:
         sys.stdout.write(f"{question}\n  Google: {theirs}\n  lake:   {mine}\n")
     for function, number in Counter(kind_of(question) for question, _, _ in found).most_common():
         sys.stdout.write(f"{number:6} {function}\n")
-    sys.stdout.write(f"seed {seed}: {2 * len(cases) + len(old)} questions, {len(found)} answers differ\n")
+    sys.stdout.write(
+        f"seed {seed}: {2 * (len(cases) + len(old)) + len(rows)} questions, {len(found)} answers differ\n"
+    )
     lake.close()
     sys.exit(1 if found else 0)
 

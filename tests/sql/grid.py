@@ -337,10 +337,14 @@ def cases(seed: int | None = None, per_template: int = 2) -> Iterator[Case]:
                 yield case
 
 
-def row_queries() -> Iterator[str]:
-    """Yield the queries over rows: aggregates, windows, ordering with NULLs, sets and joins."""
+def row_queries(seed: int | None = None) -> Iterator[str]:
+    """Yield the queries over rows: aggregates, windows, ordering with NULLs, sets and joins.
+
+    With a ``seed`` they are over two relations of each type whose values are at random.
+    """
     for kind, relations in RELATIONS.items():
-        for values in relations:
+        chosen = relations if seed is None else [_random_values(kind, f"{seed}-{kind}-{n}") for n in range(2)]
+        for values in chosen:
             rows = _relation(kind, values)
             for kinds, calls in AGGREGATES.items():
                 for call in calls if kind in kinds else []:
@@ -351,6 +355,12 @@ def row_queries() -> Iterator[str]:
             for kinds, queries in QUERIES.items():
                 for query in queries if kind in kinds else []:
                     yield query.replace("{r}", rows)
+
+
+def _random_values(kind: str, seed: str) -> str:
+    chance = random.Random(seed)
+    pool = [*VALUES[kind], *(_random_value(kind, chance) for _ in range(6)), "NULL"]
+    return ",".join(chance.choices(pool, k=chance.randint(1, 6)))
 
 
 def _relation(kind: str, values: str) -> str:

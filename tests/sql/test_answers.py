@@ -289,6 +289,27 @@ def test_a_sum_that_overflows_on_the_way_is_none_that_overflows(lake: Lake, call
 
 
 @pytest.mark.parametrize(
+    ("call", "answer"),
+    [
+        ("STDDEV(x)", "7.071067811865476e+159f"),
+        ("STDDEV_POP(x)", "5e+159f"),
+        ("CORR(x, n)", "1.0f"),
+        ("CORR(x, x)", "1.0f"),
+        ("CORR(1 / x, x)", "-1.0f"),
+        ("COVAR_POP(x, n)", "2.5e+159f"),
+        ("COVAR_POP(x, 1 / x)", "-0.125f"),
+        ("STDDEV(1 / x)", "3.535533905932738e-161f"),
+        ("VAR_POP(x)", "inff"),
+    ],
+)
+def test_statistics_whose_squares_overflow_are_answered(lake: Lake, call: str, answer: str) -> None:
+    rows = "(SELECT 1 AS n, 1e160 AS x UNION ALL SELECT 2, 2e160)"
+    assert is_same(lake.query(f"SELECT {call} FROM {rows}"), answer, call)
+    running = lake.query(f"SELECT {call} OVER () FROM {rows}").split(";")
+    assert all(is_same(found, answer, call) for found in running)
+
+
+@pytest.mark.parametrize(
     ("condition", "answer"),
     [
         ("FALSE AND CHR(-5) = 'a'", "false"),
