@@ -19,17 +19,21 @@ _TEN_YEARS: Final = timedelta(days=3652)
 def check_years(service: Service, duration: timedelta, *, use_every: timedelta) -> str:
     """Let time pass with people at work, assert what must hold then, and return a line about it."""
     clock, began = service.clock, service.clock.now
-    uses = 0
+    checked = began
+    slots = uses = 0
     early = {}
+    rows: dict[str, int] = {}
     while clock.now < began + duration:
         service.use()
         uses += 1
         service.go(use_every)
+        # Also meanwhile: a violation shows as soon as it is there.
+        slots += service.check_slots(checked, clock.now)
+        checked = clock.now
+        rows = service.count_rows()
+        check_rows(service, rows, uses=uses)
         if uses == 2:
             early = service.measure()
-    slots = service.check_slots(began, clock.now)
-    rows = service.count_rows()
-    check_rows(service, rows, uses=uses)
     check_work(service, early)
     return (
         f"{duration.days} days: {len(service.applied_at)} schedules, {slots} slots, {service.looks} looks, "
