@@ -17,7 +17,7 @@ class ApprovalReject(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    reason: str | None = Field(default=None, description="Why, for the requester.", max_length=1000)
+    reason: str | None = Field(default=None, description="The reason, which the requester sees.", max_length=1000)
 
 
 class ApprovalFaultOut(CodedMessage):
@@ -25,41 +25,48 @@ class ApprovalFaultOut(CodedMessage):
 
 
 class ApprovalOut(BaseModel):
-    """An action that waits for a second person, or what became of it."""
+    """An action that needs a second person, with its decision."""
 
-    id: str = Field(examples=["ap_01M7Z1H20HKNZ6PGKRYCX6J210"])
+    id: str = Field(examples=["ap_01M7Z1H20HKNZ6PGKRYCX6J210"], description="The approval's id.")
     state: Literal["WAITING", "APPROVED", "REJECTED", "EXPIRED"] = Field(
-        description="APPROVED is carried out. EXPIRED: nobody decided in time, or what it is about has changed."
+        description="APPROVED: the action was carried out. EXPIRED: nobody decided in time, or the thing has "
+        "changed."
     )
     kind: str = Field(
         validation_alias=AliasPath("asked", "kind"),
-        description="What kind of thing it is about.",
+        description="The kind of the thing that the action changes.",
         examples=["stream"],
     )
-    name: str = Field(validation_alias=AliasPath("asked", "name"), examples=["backup"])
-    action: str = Field(validation_alias=AliasPath("asked", "action"), examples=["drain"])
+    name: str = Field(
+        validation_alias=AliasPath("asked", "name"), examples=["backup"], description="The name of the thing."
+    )
+    action: str = Field(
+        validation_alias=AliasPath("asked", "action"), examples=["drain"], description="The action, such as drain."
+    )
     what: str = Field(
-        validation_alias=AliasPath("asked", "what"), description="What the action does, in a sentence."
+        validation_alias=AliasPath("asked", "what"), description="A sentence about what the action does."
     )
     request: dict[str, Any] = Field(
-        validation_alias=AliasPath("asked", "request"), description="The body of the call that asked for it."
+        validation_alias=AliasPath("asked", "request"), description="The body of the requesting call."
     )
     version: int = Field(
         validation_alias=AliasPath("asked", "version"),
-        description="The version of the thing that the requester saw.",
+        description="The version of the thing when the action was requested.",
     )
     scope: str = Field(
         validation_alias=AliasPath("asked", "scope"),
-        description="The scope of the action, which the one who approves it needs too.",
+        description="The scope of the action. The approver needs it too.",
     )
-    requested_by: str = Field(validation_alias=AliasPath("asked", "requester", "name"))
-    requested_at: datetime
-    expires_at: datetime
-    decided_by: str | None
-    decided_at: datetime | None
+    requested_by: str = Field(
+        validation_alias=AliasPath("asked", "requester", "name"), description="Who requested the action."
+    )
+    requested_at: datetime = Field(description="When it was requested.")
+    expires_at: datetime = Field(description="When the approval expires.")
+    decided_by: str | None = Field(description="Who decided. Null while it is pending.")
+    decided_at: datetime | None = Field(description="When it was decided.")
     reason: str | None = Field(description="Why it was rejected.")
     outcome: dict[str, Any] | None = Field(
-        description="What the action made, once it is APPROVED.", examples=[{"stream": "backup"}]
+        description="The result of an APPROVED action.", examples=[{"stream": "backup"}]
     )
     error: ApprovalFaultOut | None = Field(description="Why it is EXPIRED.")
 

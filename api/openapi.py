@@ -29,6 +29,42 @@ _WITH_INPUT: Final = {
     "422": "The request is not valid; `errors` has every violation.",
 }
 _FOREIGN: Final = "HTTPValidationError"
+# Fields and parameters that mean the same wherever they stand and are not described there.
+_SAME_EVERYWHERE: Final = {
+    "actor": "Who did it.",
+    "applied_by": "Who applied it.",
+    "at": "When it happened.",
+    "attributes": "The message's attributes.",
+    "changed_at": "When it last changed.",
+    "code": "A stable code.",
+    "created_at": "When it was created.",
+    "created_by": "Who created it.",
+    "data": "The message's payload.",
+    "detail": "A sentence about the error.",
+    "encoding": "How `data` is written.",
+    "error": "Why it failed. Null without a failure.",
+    "errors": "Every violation.",
+    "etag": "The version, for If-Match.",
+    "events": "The lines of the history.",
+    "finished_at": "When it ended. Null until then.",
+    "host": "The name of the machine.",
+    "ingest_time": "When the message was archived.",
+    "instance": "The path of the call.",
+    "is_cut": "Whether `data` is cut.",
+    "message": "A sentence for people.",
+    "message_id": "The message's id in Pub/Sub.",
+    "next_page_token": "The page_token of the next page. Null on the last page.",
+    "ordering_key": "The message's ordering key. Empty without one.",
+    "page_size": "The most entries of a page.",
+    "page_token": "`next_page_token` of the previous page.",
+    "publish_time": "When Pub/Sub received the message.",
+    "started_at": "When it started. Null until then.",
+    "status": "The HTTP status.",
+    "title": "The name of the HTTP status.",
+    "type": "The path of the error's page.",
+    "what": "What happened, in a sentence.",
+    "why": "The reason. Null without one.",
+}
 _HEADERS: Final = {
     "401": {"WWW-Authenticate": {"description": "The scheme to authenticate with.", "schema": {"type": "string"}}},
     "429": {
@@ -62,6 +98,7 @@ def install_openapi(app: FastAPI) -> None:
         }
         for path, operation in _operations(document):
             _complete(path, operation)
+        _describe_common_fields(document)
         for unused in (_FOREIGN, "ValidationError"):
             components["schemas"].pop(unused, None)
         return document
@@ -73,6 +110,20 @@ def _operations(document: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, An
     for path, methods in document["paths"].items():
         for operation in methods.values():
             yield path, operation
+
+
+def _describe_common_fields(document: Mapping[str, Any]) -> None:
+    fields = [
+        field
+        for schema in document["components"]["schemas"].values()
+        for field in schema.get("properties", {}).items()
+    ]
+    parameters = [
+        (each["name"], each) for _, operation in _operations(document) for each in operation.get("parameters", ())
+    ]
+    for name, found in (*fields, *parameters):
+        if meaning := _SAME_EVERYWHERE.get(name):
+            found.setdefault("description", meaning)
 
 
 def _complete(path: str, operation: dict[str, Any]) -> None:

@@ -18,21 +18,23 @@ _MAX_DIGITS: Final = 18
 
 
 class AuditEntryOut(BaseModel):
-    """One call: who asked for what, and what came of it."""
+    """One call: who called, what they wanted, and the outcome."""
 
-    number: int
+    number: int = Field(description="The number of the line. It grows.")
     at: datetime
     actor: str = Field(description="`key:NAME`, `user:NAME`, `local`, `terminal:NAME`, or `unknown at ADDRESS`.")
     action: str = Field(
-        description="The operation's id, as in this document; the method where nobody was admitted."
+        description="The operation's id, as in this document. The method if the caller was not admitted."
     )
-    target: str
-    outcome: Literal["done", "refused", "failed"]
+    target: str = Field(description="The thing that the call was about.")
+    outcome: Literal["done", "refused", "failed"] = Field(
+        description="Whether the call was done, refused or failed."
+    )
     why: str | None
 
 
 class AuditPage(BaseModel):
-    """Some lines of the audit log, newest first."""
+    """A page of the audit log, newest first."""
 
     entries: list[AuditEntryOut]
     next_page_token: str | None

@@ -13,53 +13,63 @@ _FAILED: Final = "Pub/Sub failed or refused the call."
 _INVALID: Final = "The name or the body is not valid"
 
 
-_PLAN = Field(default=None, description="The `plan` of a dry run: this is done, or nothing.", max_length=64)
+_PLAN = Field(
+    default=None,
+    description="The `plan` of a dry run. The call makes exactly this change, or none.",
+    max_length=64,
+)
 
 
 class TopicDetach(BaseModel):
-    """How a topic's backup ends."""
+    """The end of a topic's backup."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    dry_run: bool = Field(default=False, description="Change nothing, and answer what would be done.")
+    dry_run: bool = Field(default=False, description="Change nothing, and return the planned change.")
     plan: str | None = _PLAN
 
 
 class TopicAttach(TopicDetach):
-    """How a topic's backup begins."""
+    """The beginning of a topic's backup."""
 
     exactly_once: bool = Field(
-        default=False, description="Exactly-once delivery, which confirms acknowledgements; slower."
+        default=False, description="Use exactly-once delivery, which confirms acknowledgements. It is slower."
     )
-    update: bool = Field(default=False, description="Change settings of the subscription that differ.")
+    update: bool = Field(default=False, description="Change the subscription's settings that differ.")
 
 
 class SettingDifferenceOut(BaseModel):
-    """A setting of the subscription that a new one would have otherwise; `update` changes it."""
+    """A setting in which the subscription differs from a new one. `update` changes it."""
 
-    field: str
-    found: str
-    wanted: str
+    field: str = Field(description="The name of the setting.")
+    found: str = Field(description="The value in Pub/Sub.")
+    wanted: str = Field(description="The value of a new subscription.")
 
 
 class TopicBackupOut(BaseModel):
-    """What was done about a topic's backup or, in a dry run, would be."""
+    """The change of a topic's backup, or in a dry run the planned change."""
 
-    topic: str
-    action: Literal["attach", "detach"]
-    dry_run: bool
-    subscription: str
-    filter: str = Field(description="With `<token>` for the deployment's own one.")
-    was_attached: bool
-    is_attached: bool = Field(description="Whether the topic is backed up after this call.")
-    creates_topic: bool = Field(description="Whether the topic was missing; a local Pub/Sub server creates it.")
-    ack_deadline_seconds: int
-    exactly_once: bool
-    differences: list[SettingDifferenceOut]
-    backlog_messages: int | None = Field(
-        description="Messages that wait in the subscription; a detach loses them. Null is unknown."
+    topic: str = Field(description="The topic.")
+    action: Literal["attach", "detach"] = Field(description="Whether it is an attach or a detach.")
+    dry_run: bool = Field(description="Whether it was a dry run.")
+    subscription: str = Field(description="The backup subscription's id.")
+    filter: str = Field(
+        description="The subscription's filter, with `<token>` in place of the deployment's token."
     )
-    plan: str = Field(description="Stands for what Pub/Sub had before.")
+    was_attached: bool = Field(description="Whether the topic was backed up before this call.")
+    is_attached: bool = Field(description="Whether the topic is backed up after this call.")
+    creates_topic: bool = Field(
+        description="Whether the topic is missing and is created. Only the local Pub/Sub server does this."
+    )
+    ack_deadline_seconds: int = Field(description="The subscription's acknowledgement deadline.")
+    exactly_once: bool = Field(description="Whether the subscription has exactly-once delivery.")
+    differences: list[SettingDifferenceOut] = Field(
+        description="The settings that differ from a new subscription."
+    )
+    backlog_messages: int | None = Field(
+        description="Pending messages of the subscription. A detach loses them. Null is unknown."
+    )
+    plan: str = Field(description="A hash of the state before the change. Send it as `plan` with the real call.")
 
 
 Backups = Annotated[TopicBackups, Depends(service_of(lambda services: services.backups))]

@@ -20,17 +20,21 @@ _LONGEST: Final = timedelta(days=31)
 
 
 class ChangeOut(BaseModel):
-    """One change; `what` and `why` are for people."""
+    """One change. `what` and `why` are sentences for people."""
 
     at: datetime
-    resource: Literal["backfill", "merge", "compaction", "stream", "manifest", "key"]
-    id: str = Field(description="A job's id; the name of anything else.")
-    type: str = Field(
-        description="As in the resource's own history: created, moved, launched, applied, revoked ..."
+    resource: Literal["backfill", "merge", "compaction", "stream", "manifest", "key"] = Field(
+        description="The kind of the changed resource."
     )
-    actor: str | None = Field(description="Null where the history does not know; the audit log may.")
-    what: str
-    why: str | None
+    id: str = Field(description="The job's id, or the name of another resource.")
+    type: str = Field(
+        description="The type in the resource's own history, such as created, moved, launched, applied or revoked."
+    )
+    actor: str | None = Field(
+        description="Who made the change. Null if the history does not know; the audit log may."
+    )
+    what: str = Field(description="What changed.")
+    why: str | None = Field(description="Why it changed. Null without a reason.")
 
 
 class ChangesOut(BaseModel):

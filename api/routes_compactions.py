@@ -34,15 +34,17 @@ class CompactionOut(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
-    id: str
-    state: JobState
-    tables: list[str] = Field(description="archive, and tables of rows as dataset.table.")
-    files_removed: dict[str, int] = Field(description="How many files fewer each table has that is done.")
+    id: str = Field(description='The compaction\'s id, "cp_" and a ULID.')
+    state: JobState = Field(description="The compaction's state.")
+    tables: list[str] = Field(description="`archive`, and other tables as dataset.table.")
+    files_removed: dict[str, int] = Field(description="For each compacted table, by how many files it has fewer.")
     created_by: str
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    restarts: int = Field(description="Drivers that died and were replaced since a person last started it.")
+    restarts: int = Field(
+        description="Number of drivers that died and were replaced since a person last started it."
+    )
     error: MergeError | None
     etag: str
 

@@ -17,77 +17,81 @@ _EXAMPLE: Final = "SELECT data, attributes, message_id FROM backup.messages WHER
 
 
 class QueryCheck(BaseModel):
-    """A query to check, as a backfill would have it."""
+    """A backfill's query to check."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"query": _EXAMPLE}]})
 
-    query: Annotated[str, Field(max_length=_MAX_QUERY_CHARACTERS)]
-    parameters: dict[str, QueryParameter] = Field(default_factory=dict)
+    query: Annotated[str, Field(max_length=_MAX_QUERY_CHARACTERS)] = Field(description="The query.")
+    parameters: dict[str, QueryParameter] = Field(
+        default_factory=dict, description="The query's parameters by name."
+    )
 
 
 class QueryEdit(BaseModel):
-    """A change of the text: `text` takes the place of the characters from `start` to `end`, exclusive."""
+    """A change of the text: `text` replaces the characters from `start` to `end`, exclusive."""
 
-    start: int
-    end: int
-    text: str
+    start: int = Field(description="The first replaced character.")
+    end: int = Field(description="The character after the last replaced one.")
+    text: str = Field(description="The new text.")
 
 
 class QueryFinding(BaseModel):
-    """A reason why the query is refused, and where; offsets count characters (code points) from 0."""
+    """A reason why the query is refused, and its place. Offsets count characters (code points) from 0."""
 
     code: str
     message: str
-    line: int
-    column: int
-    start: int
-    end: int
-    rewrite: str | None = Field(description="A way out, in words or as SQL.")
+    line: int = Field(description="The line, from 1.")
+    column: int = Field(description="The column, from 1.")
+    start: int = Field(description="The first character of the place.")
+    end: int = Field(description="The character after the place.")
+    rewrite: str | None = Field(description="An allowed form, in words or as SQL.")
     edits: list[QueryEdit] = Field(
-        description="What mends it when all of them are applied: tried, so that this finding is gone and no other "
-        "one has come. Empty where nothing is known to."
+        description="Edits that mend the finding if all of them are applied. The gate has tried them. Empty "
+        "if there are none."
     )
     source: Literal["gate", "warehouse"] = Field(
-        description="`warehouse`: the gate lets it through, and this deployment's warehouse can't do it."
+        description="`warehouse`: the gate accepts the query, and this deployment's warehouse cannot run it."
     )
 
 
 class RewrittenQuery(BaseModel):
-    """The query with the edits of all findings, or of its warnings where it passes, and whether it may run."""
+    """The query with the edits of all findings, or of its warnings if it passes."""
 
-    query: str
-    passes: bool
+    query: str = Field(description="The query with the edits.")
+    passes: bool = Field(description="Whether this query is accepted.")
 
 
 class QueryColumn(BaseModel):
     """A column and its type."""
 
-    name: str
-    type: str
+    name: str = Field(description="The column's name.")
+    type: str = Field(description="The column's GoogleSQL type.")
 
 
 class ReadableTableOut(BaseModel):
     """A table that queries may read."""
 
-    table: str
-    is_archive: bool
-    columns: list[QueryColumn] | None = Field(description="Null where they are known to BigQuery alone.")
+    table: str = Field(description="The table's name.")
+    is_archive: bool = Field(description="Whether it is the archive.")
+    columns: list[QueryColumn] | None = Field(description="The table's columns. Null if only BigQuery knows them.")
 
 
 class QueryWarning(CodedMessage):
-    """Something to know of a query that may run."""
+    """A warning about an accepted query."""
 
 
 class QueryVerdict(BaseModel):
     """The gate's verdict on a query; nothing was run."""
 
-    passes: bool
-    findings: list[QueryFinding]
-    rewritten: RewrittenQuery | None
-    window: TimeWindow | None = Field(description="The ingestion times that it can read; null when it is refused.")
-    columns: list[QueryColumn] = Field(description="Of its result; empty when it is refused.")
-    warnings: list[QueryWarning]
-    reads: list[str] = Field(description="The tables that it reads; empty when it is refused.")
+    passes: bool = Field(description="Whether the query is accepted.")
+    findings: list[QueryFinding] = Field(description="The reasons why it is refused.")
+    rewritten: RewrittenQuery | None = Field(description="The query with its edits. Null if there are none.")
+    window: TimeWindow | None = Field(
+        description="The ingestion times that the query can read. Null if it is refused."
+    )
+    columns: list[QueryColumn] = Field(description="The columns of the result. Empty if the query is refused.")
+    warnings: list[QueryWarning] = Field(description="The warnings about an accepted query.")
+    reads: list[str] = Field(description="The tables that the query reads. Empty if it is refused.")
     tables: list[ReadableTableOut] = Field(description="All tables that queries may read.")
 
 

@@ -15,52 +15,53 @@ router: Final = APIRouter(tags=["streams"])
 
 
 class FormatOut(BaseModel):
-    """A format: the number of what the release writes, and the numbers that it can read."""
+    """A format: the number that the release writes, and the numbers that it can read."""
 
-    writes: int
-    reads: list[int]
+    writes: int = Field(description="The number that the release writes.")
+    reads: list[int] = Field(description="The numbers that it can read.")
 
 
 class FormatsOut(BaseModel):
-    """The formats of what a stream of the release keeps, and of its parts and attempts in each warehouse."""
+    """The formats of a stream's state, and of its parts and attempts in each warehouse."""
 
-    version: str
-    state: dict[str, FormatOut]
-    warehouses: dict[str, dict[str, FormatOut]]
+    version: str = Field(description="The version of Refeed.")
+    state: dict[str, FormatOut] = Field(description="The format of a stream's state.")
+    warehouses: dict[str, dict[str, FormatOut]] = Field(description="The formats by warehouse.")
 
 
 class ReleaseOut(BaseModel):
-    """A version of Refeed that was installed from a wheel, beside the one that answers."""
+    """A version of Refeed that was installed from a wheel, beside the API's own version."""
 
-    name: str
-    version: str
-    wheel: str = Field(description="The file that it was installed from.")
-    sha256: str = Field(description="The wheel's.")
-    environment: str = Field(description="Its packages; releases with the same lock share them.")
-    added_at: datetime
-    formats: FormatsOut
-    hosts: list[str] = Field(
-        description="Machines whose agents have it in their home; none: only the API's home has it."
+    name: str = Field(description="The release's name.")
+    version: str = Field(description="The version of Refeed in it.")
+    wheel: str = Field(description="The name of the wheel.")
+    sha256: str = Field(description="The hash of the wheel.")
+    environment: str = Field(
+        description="The environment with its packages. Releases with the same lock share it."
     )
+    added_at: datetime = Field(description="When it was installed.")
+    formats: FormatsOut = Field(description="The formats that it writes and reads.")
+    hosts: list[str] = Field(description="The machines whose agents have it. Empty if only the API's home has it.")
 
 
 class AgentOut(BaseModel):
-    """An agent that lives; one without streams is a standby."""
+    """A running agent. An agent without streams is a standby."""
 
     host: str = Field(validation_alias=AliasPath("report", "host"))
-    home: str = Field(validation_alias=AliasPath("report", "home"))
+    home: str = Field(validation_alias=AliasPath("report", "home"), description="The agent's home.")
     installed_version: str = Field(
-        validation_alias=AliasPath("report", "version"), description="What its streams without a release are of."
+        validation_alias=AliasPath("report", "version"),
+        description="The version of its streams that name no release.",
     )
-    reported_at: datetime
+    reported_at: datetime = Field(description="When the agent last reported.")
 
 
 class ReleasesOut(BaseModel):
     """The releases of all agents and of the API's home, by their names."""
 
-    installed_version: str = Field(description="The version that answers.")
-    agents: list[AgentOut]
-    releases: list[ReleaseOut]
+    installed_version: str = Field(description="The API's own version.")
+    agents: list[AgentOut] = Field(description="The running agents.")
+    releases: list[ReleaseOut] = Field(description="The installed releases.")
 
 
 Releases = Annotated[KnownReleases, Depends(service_of(lambda services: services.releases))]

@@ -27,48 +27,50 @@ def _declared(name: str) -> BeforeValidator:
 class RolloutSideOut(BaseModel):
     """A release of a stream with its options."""
 
-    release: str | None = Field(description="Null is the installed one.")
-    options: dict[str, Any]
+    release: str | None = Field(description="The release. Null is the installed one.")
+    options: dict[str, Any] = Field(description="The stream's options.")
 
 
 class RolloutStepOut(BaseModel):
     """A step that a rollout has begun."""
 
-    state: RolloutState
-    at: datetime
-    why: str | None
+    state: RolloutState = Field(description="The step.")
+    at: datetime = Field(description="When it began.")
+    why: str | None = Field(description="Why it began. Null without a reason.")
 
 
 class RolloutFaultOut(CodedMessage):
-    """Why a rollout went back, halted, was refused or failed."""
+    """Why a rollout was taken back, halted, was refused or failed."""
 
 
 class RolloutOut(BaseModel):
-    """A rollout of a stream; null is not known yet."""
+    """A rollout of a stream. Null is not known yet."""
 
-    id: str
-    manifest: str
-    stream: str
-    strategy: Literal["restart", "update", "rolling"]
-    state: RolloutState = Field(description="The step that it is at, or how it ended.")
-    from_: RolloutSideOut = Field(validation_alias="from_side", serialization_alias="from")
-    to: RolloutSideOut = Field(validation_alias="to_side")
+    id: str = Field(description="The rollout's id.")
+    manifest: str = Field(description="The manifest's name.")
+    stream: str = Field(description="The stream's name.")
+    strategy: Literal["restart", "update", "rolling"] = Field(description="How the release is rolled out.")
+    state: RolloutState = Field(description="The current step, or how it ended.")
+    from_: RolloutSideOut = Field(
+        validation_alias="from_side", serialization_alias="from", description="The old release with its options."
+    )
+    to: RolloutSideOut = Field(validation_alias="to_side", description="The new release with its options.")
     on_failure: Annotated[Literal["rollback", "halt"], _declared("on_failure")] = Field(
-        validation_alias="document"
+        validation_alias="document", description="What happens if the validation fails."
     )
     validate_: Annotated[dict[str, Any], _declared("validate")] = Field(
         validation_alias="document",
         serialization_alias="validate",
-        description="As the manifest has it, with its defaults.",
+        description="The manifest's `validate`, with its defaults.",
     )
-    is_trusted: bool = Field(description="Whether its release was STABLE before: nothing is validated.")
-    reverses: str | None = Field(description="The rollout that it takes back.")
-    update_id: str | None = Field(description="The stream's update that carries it out.")
-    steps: list[RolloutStepOut]
-    compared: dict[str, Any] | None = Field(description="The figures that it was judged by: before and after.")
+    is_trusted: bool = Field(description="Whether its release was STABLE before. Then nothing is validated.")
+    reverses: str | None = Field(description="The rollout that this one reverses.")
+    update_id: str | None = Field(description="The stream's update that carries out the rollout.")
+    steps: list[RolloutStepOut] = Field(description="The steps that the rollout has begun.")
+    compared: dict[str, Any] | None = Field(description="The figures before and after that decided the rollout.")
     error: RolloutFaultOut | None
     unwanted_by: str | None = Field(description="Who cancelled it.")
-    digest: str = Field(description="Stands for its manifest's content, whatever the comments and order.")
+    digest: str = Field(description="The hash of the manifest's content, without comments and order.")
     created_by: str
     created_at: datetime
     changed_at: datetime

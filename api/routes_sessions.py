@@ -18,25 +18,34 @@ class SessionOut(BaseModel):
     """Who calls, and what they may do."""
 
     name: str = Field(
-        description='"key:" and a key\'s name, "user:" and a person\'s; "local" where the deployment is open.'
+        description='"key:" with a key\'s name, "user:" with a person\'s name, or "local" if the deployment is '
+        "open."
     )
-    scopes: list[str] = Field(description="Those that the caller holds, backfills.admin's also by themselves.")
-    topics: list[str] | None = Field(description="Topics that backfills may publish to; null is every topic.")
-    is_open: bool = Field(description="Whether there is neither a key nor an issuer, so that nobody signs in.")
-    expires_at: datetime | None = Field(description="When the session ends by itself; null without one.")
+    scopes: list[str] = Field(
+        description="The caller's scopes. For backfills.admin, this includes every scope in it."
+    )
+    topics: list[str] | None = Field(
+        description="Topics that the caller's backfills may publish to. Null is every topic."
+    )
+    is_open: bool = Field(
+        description="Whether the deployment has neither keys nor an issuer, so that nobody needs to sign in."
+    )
+    expires_at: datetime | None = Field(description="When the session ends by itself. Null without a session.")
 
 
 class OpenedSessionOut(SessionOut):
-    """A session that was opened; nobody can show its token again."""
+    """A new session. Its token is never shown again."""
 
-    token: Annotated[str, Field(description="Sent as a bearer token, as the key is.", examples=["rs_..."])]
+    token: Annotated[
+        str, Field(description="The session's token. Send it as a bearer token, like a key.", examples=["rs_..."])
+    ]
 
 
 class EndedSessionOut(SessionOut):
     """Whose session it was."""
 
     provider_sign_out_url: str | None = Field(
-        description="Where the browser ends the session at the identity provider too; null where there is none."
+        description="The address that also ends the session at the identity provider. Null if there is none."
     )
 
 

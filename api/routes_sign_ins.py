@@ -20,35 +20,35 @@ class SignInMethodsOut(BaseModel):
     """How people may sign in, besides with a key."""
 
     issuer: str | None = Field(
-        description="The identity provider's issuer; null where there is no sign-in with one."
+        description="The identity provider's issuer. Null if there is no identity provider."
     )
 
 
 class StartedSignInOut(BaseModel):
-    """A sign-in that was started; it has to come back within ten minutes."""
+    """A started sign-in. It must be completed within ten minutes."""
 
-    attempt: str = Field(
-        description="Kept by the browser that started it, and sent when it completes the sign-in."
-    )
-    state: str = Field(description="What the provider sends back, so that the attempt is found.")
-    authorization_url: str = Field(description="Where the browser goes to sign in.")
-    expires_at: datetime = Field(description="When it can't be completed any more.")
+    attempt: str = Field(description="The attempt. The browser keeps it and sends it to complete the sign-in.")
+    state: str = Field(description="The value that the provider sends back. It identifies the attempt.")
+    authorization_url: str = Field(description="The address to which the browser goes to sign in.")
+    expires_at: datetime = Field(description="After this time it cannot be completed.")
 
 
 Given = Annotated[str | None, Field(max_length=_MAX_CHARS)]
 
 
 class CompleteSignInIn(BaseModel):
-    """What came back from the provider, with the attempt of the same browser."""
+    """The provider's answer, with the attempt of the same browser."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    attempt: Annotated[str, Field(max_length=_MAX_CHARS, description="As startSignIn answered it.")]
-    state: Given = None
-    code: Given = None
-    iss: Given = None
-    error: Given = None
-    error_description: Given = None
+    attempt: Annotated[
+        str, Field(max_length=_MAX_CHARS, description="The attempt from the answer of startSignIn.")
+    ]
+    state: Given = Field(default=None, description="The provider's state.")
+    code: Given = Field(default=None, description="The provider's code.")
+    iss: Given = Field(default=None, description="The provider's issuer.")
+    error: Given = Field(default=None, description="The provider's error.")
+    error_description: Given = Field(default=None, description="The provider's description of the error.")
 
 
 @router.get("/sign-ins", operation_id="getSignInMethods", response_model=SignInMethodsOut)

@@ -31,43 +31,51 @@ _FAILURES: Final = {"manifest": "upload_failed", "rollout": "rollout_failed"}
 
 
 class InboxItemOut(BaseModel):
-    """Something that goes on, or is mended, only when a person acts: a job, a stream, a topic or an upload."""
+    """Something that needs a person: a job, a stream, a topic, an approval, a rollout or an upload."""
 
-    kind: Literal["approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap"]
-    resource: Literal["backfill", "merge", "compaction", "stream", "manifest", "approval", "rollout", "topic"]
-    id: str = Field(description="Of a stream its name; of an uploaded manifest its file, or where it is uploaded.")
-    state: JobState | StreamState | ApprovalState | RolloutState | None = Field(description="Null of a topic.")
-    topic: str | None
+    kind: Literal["approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap"] = Field(
+        description="Why it needs a person."
+    )
+    resource: Literal["backfill", "merge", "compaction", "stream", "manifest", "approval", "rollout", "topic"] = (
+        Field(description="The kind of the resource.")
+    )
+    id: str = Field(
+        description="The id. For a stream or topic its name, for an uploaded manifest its file or its folder."
+    )
+    state: JobState | StreamState | ApprovalState | RolloutState | None = Field(
+        description="The state of the resource. Null for a topic."
+    )
+    topic: str | None = Field(description="The target topic of a backfill, or the topic of a gap.")
     created_by: str | None
-    since: datetime | None = Field(description="When it began to wait.")
+    since: datetime | None = Field(description="When it began to need a person.")
     message: str
-    code: str | None = Field(description="Of a backfill's failure.")
+    code: str | None = Field(description="The error code of a failed backfill.")
 
 
 class InboxOut(BaseModel):
-    """What waits for a person, the longest first; what ended counts for seven days."""
+    """What needs a person, oldest first. Ended jobs count for seven days."""
 
     items: list[InboxItemOut]
 
 
 class StatusProblemOut(BaseModel):
-    """Something that is wrong."""
+    """A problem."""
 
     code: str
-    name: str = Field(description="The stream, job or part that it is about.")
+    name: str = Field(description="The stream, job or part of the service with the problem.")
     message: str
 
 
 class StatusOut(BaseModel):
-    """Everything that runs, on one screen."""
+    """Everything that runs, with its problems."""
 
     is_ok: bool = Field(description="Whether `problems` is empty.")
-    problems: list[StatusProblemOut]
-    streams: list[StreamOut]
-    backfills: list[BackfillOut] = Field(description="Those that have not ended, oldest first.")
-    merges: list[MergeOut] = Field(description="Those that have not ended, oldest first.")
-    compactions: list[CompactionOut] = Field(description="Those that have not ended, oldest first.")
-    inbox: list[InboxItemOut]
+    problems: list[StatusProblemOut] = Field(description="Everything that is wrong.")
+    streams: list[StreamOut] = Field(description="All streams.")
+    backfills: list[BackfillOut] = Field(description="Jobs that have not ended, oldest first.")
+    merges: list[MergeOut] = Field(description="Jobs that have not ended, oldest first.")
+    compactions: list[CompactionOut] = Field(description="Jobs that have not ended, oldest first.")
+    inbox: list[InboxItemOut] = Field(description="What needs a person.")
 
 
 @router.get("/status", operation_id="getStatus", response_model=StatusOut, responses=problems(s502=_FAILED))

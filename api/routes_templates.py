@@ -19,25 +19,25 @@ TemplateName = Annotated[str, Path(description="The template's name.", examples=
 
 
 class TemplateParameterOut(BaseModel):
-    """A parameter: its GoogleSQL type, and its default; null is none."""
+    """A parameter with its GoogleSQL type and its default. Null means no default."""
 
-    name: str
-    type: str
-    default: Any
-    help: str
-    required: bool
+    name: str = Field(description="The parameter's name.")
+    type: str = Field(description="The parameter's GoogleSQL type.")
+    default: Any = Field(description="The default. Null without one.")
+    help: str = Field(description="What the parameter means.")
+    required: bool = Field(description="Whether a launch must give a value.")
 
 
 class TemplateOut(BaseModel):
-    """A template; one with faults has its name and `errors` alone, and can't be launched."""
+    """A template. If it has faults, it has only a name and `errors`, and cannot be launched."""
 
-    name: str
-    kind: str | None
-    release: str | None = Field(description="Of a stream; null is the installed one.")
-    description: str | None
-    parameters: list[TemplateParameterOut]
-    request: dict[str, Any] | None = Field(description="With `${name}` where parameters go.")
-    errors: list[ProblemItem]
+    name: str = Field(description="The template's name.")
+    kind: str | None = Field(description="What the template launches.")
+    release: str | None = Field(description="The release of a stream. Null is the installed one.")
+    description: str | None = Field(description="The template's description.")
+    parameters: list[TemplateParameterOut] = Field(description="The template's parameters.")
+    request: dict[str, Any] | None = Field(description="The request with `${name}` in place of parameters.")
+    errors: list[ProblemItem] = Field(description="The template's faults.")
 
 
 class TemplatesOut(BaseModel):
@@ -47,22 +47,22 @@ class TemplatesOut(BaseModel):
 
 
 class TemplateLaunch(BaseModel):
-    """The values of a template's parameters, by their names."""
+    """The values of a template's parameters."""
 
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={"examples": [{"parameters": {"from": "2026-01-01T00:00:00Z", "topic": "orders"}}]},
     )
 
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: dict[str, Any] = Field(default_factory=dict, description="The values by the parameters' names.")
 
 
 class TemplateLaunchOut(BaseModel):
-    """What was made, of the template's kind: the `id` of a job, or the name of a stream."""
+    """The launched job or stream: the job's `id`, or the stream's name."""
 
-    template: str
-    kind: str
-    id: str
+    template: str = Field(description="The template's name.")
+    kind: str = Field(description="The template's kind.")
+    id: str = Field(description="The job's id, or the stream's name.")
 
 
 OpenTemplates = Annotated[TemplateService, Depends(service_of(lambda services: services.templates))]

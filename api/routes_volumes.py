@@ -27,12 +27,12 @@ _MAX_TOPICS: Final = 100
 class SurgeOut(BaseModel):
     """A step with far more messages than usual."""
 
-    start: datetime
-    usual: int = Field(description="Messages: the median that it is compared with.")
+    start: datetime = Field(description="Start of the step.")
+    usual: int = Field(description="The usual number of messages: the median that the step is compared with.")
 
 
 class TopicSeriesOut(BaseModel):
-    """A topic's messages and payload bytes, a number for each of `starts`. Null is unknown, never 0."""
+    """A topic's messages and payload bytes, one number for each of `starts`. Null is unknown, never 0."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -50,28 +50,30 @@ class TopicSeriesOut(BaseModel):
         }
     )
 
-    topic: str
-    total_messages: int | None = Field(description="Null when one of the steps is.")
-    total_bytes: int | None
-    messages: list[int | None]
-    bytes: list[int | None] = Field(description="Of payloads, as they were published.")
+    topic: str = Field(description="The topic.")
+    total_messages: int | None = Field(description="Null if one of the steps is null.")
+    total_bytes: int | None = Field(description="The sum of bytes. Null if one of the steps is null.")
+    messages: list[int | None] = Field(description="Number of messages by step.")
+    bytes: list[int | None] = Field(description="Bytes of the published payloads.")
     gaps: list[datetime] = Field(
-        description="Starts of steps that are over and have less than a tenth of the median of the same hour on "
-        "the other days, where that is 10 messages at least; the 13 days before the window are looked at too."
+        description="Starts of ended steps with less than a tenth of the usual messages. Usual is the median "
+        "of the same hour on the other days, including the 13 days before the window, and at least 10 "
+        "messages."
     )
     surges: list[SurgeOut] = Field(
-        description="Steps with at least twice the median of the same hour on the other days since the archive's "
-        "first message, and 10 messages more than it; with fewer than three such days, of all other steps."
+        description="Steps with at least twice the usual messages and 10 more. Usual is the median of the "
+        "same hour on the other days since the archive's first message. With fewer than three such days, it "
+        "is the median of all other steps."
     )
 
 
 class VolumesOut(BaseModel):
-    """Every topic that had messages in the window, by steps of their ingestion; the window is of whole steps."""
+    """The volumes of every topic with messages in the window, by steps of ingestion time."""
 
-    step: Literal["hour", "day"]
-    window: TimeWindow
-    starts: list[datetime]
-    topics: list[TopicSeriesOut]
+    step: Literal["hour", "day"] = Field(description="The width of a step.")
+    window: TimeWindow = Field(description="The window, of whole steps.")
+    starts: list[datetime] = Field(description="The start of each step.")
+    topics: list[TopicSeriesOut] = Field(description="The topics with their volumes.")
 
 
 @router.get(

@@ -35,14 +35,14 @@ Since = Annotated[Rfc3339Time, AfterValidator(_bring_into_calendar)]
 
 
 class ProblemItem(BaseModel):
-    """One of several things that are wrong; SQL has line and column, other fields a pointer."""
+    """One violation. A query's has line and column, another field's a JSON pointer."""
 
     code: str
     message: str
-    pointer: str | None = None
-    line: int | None = None
-    column: int | None = None
-    rewrite: str | None = None
+    pointer: str | None = Field(default=None, description="The JSON pointer of the field.")
+    line: int | None = Field(default=None, description="The line in the query, from 1.")
+    column: int | None = Field(default=None, description="The column in the query, from 1.")
+    rewrite: str | None = Field(default=None, description="An allowed form, in words or as SQL.")
 
 
 class CodedMessage(BaseModel):
@@ -86,20 +86,20 @@ def changes_of(declaration: type, name: str, about: str, *, example: dict[str, A
 
 
 class Health(BaseModel):
-    """Whether the service lives, or what is not ready yet."""
+    """The health of the service."""
 
-    status: Literal["ok", "not_ready"]
-    problems: dict[str, str] = Field(default_factory=dict)
+    status: Literal["ok", "not_ready"] = Field(description="ok, or not_ready if the service has problems.")
+    problems: dict[str, str] = Field(default_factory=dict, description="The problems by part of the service.")
 
 
 class Root(BaseModel):
-    """Where to go on from the service's root."""
+    """The service's main paths."""
 
-    service: str = "refeed"
-    version: str
-    docs: str = "/docs"
-    openapi: str = "/openapi.json"
-    health: str = "/healthz"
-    readiness: str = "/readyz"
-    metrics: str = "/metrics"
+    service: str = Field(default="refeed", description="The name of the service.")
+    version: str = Field(description="The version of Refeed.")
+    docs: str = Field(default="/docs", description="The path of Swagger UI.")
+    openapi: str = Field(default="/openapi.json", description="The path of the OpenAPI document.")
+    health: str = Field(default="/healthz", description="The path that says whether the process runs.")
+    readiness: str = Field(default="/readyz", description="The path that says whether a backfill could start.")
+    metrics: str = Field(default="/metrics", description="The path of the metrics.")
     status: str = "/status"

@@ -65,20 +65,20 @@ else:
 
 
 class BackfillRetry(BaseModel):
-    """What a retry sends."""
+    """Which messages a retry sends."""
 
     model_config = ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [{"only": "failed"}]})
 
     only: Literal["all", "failed", "missing"] = Field(
         default="all",
-        description="all: what is left of one that failed or was cancelled; failed: its dead letters; "
-        "missing: what has not landed.",
+        description="all: everything that is left of a failed or cancelled backfill, dead letters too. "
+        "failed: only dead letters. missing: only messages that have not landed.",
     )
     rows: list[Annotated[int, Field(ge=0)]] = Field(
-        default_factory=list, max_length=10_000, description="With failed: these dead letters alone, by their row."
+        default_factory=list, max_length=10_000, description="With failed: only the dead letters of these rows."
     )
     code: str | None = Field(
-        default=None, max_length=64, description="With failed: the dead letters of this code alone."
+        default=None, max_length=64, description="With failed: only dead letters with this code."
     )
 
 
@@ -87,73 +87,76 @@ class TimeWindow(BaseModel):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    start: datetime = Field(alias="from")
-    end: datetime = Field(alias="to")
+    start: datetime = Field(alias="from", description="Start, inclusive.")
+    end: datetime = Field(alias="to", description="End, exclusive.")
 
 
 class ReplayedTimes(TimeWindow):
-    """The times between which all messages lie that the query lets through."""
+    """The times between which all messages of the query's result lie."""
 
     column: Literal["ingest_time", "publish_time", "_PARTITIONTIME"] = Field(
-        description="Which time of a message; _PARTITIONTIME where the query bounds no other from both sides."
+        description="The time that is meant. It is _PARTITIONTIME if the query limits neither ingest_time "
+        "nor publish_time on both sides."
     )
 
 
 class BackfillProgress(BaseModel):
-    """A backfill's figures."""
+    """The progress of a backfill."""
 
-    selected: int | None = Field(description="Rows of the query's result; null until it has run.")
+    selected: int | None = Field(description="Rows of the query's result. Null until the query has run.")
     published: int = Field(description="Messages that Pub/Sub has confirmed.")
-    failed: int = Field(description="Rows that can't be published; /dead-letters has each with its reason.")
+    failed: int = Field(description="Rows that cannot be published. /dead-letters has each with its reason.")
     bytes: int = Field(description="Bytes of the confirmed requests.")
-    event_time: datetime | None = Field(description="The latest publish_time among what has been replayed.")
-    rate_messages_per_second: float | None = Field(description="Over the last 15 seconds.")
-    eta_seconds: float | None = Field(description="What is left, at the rate of the last 15 seconds.")
+    event_time: datetime | None = Field(description="The latest publish_time of the replayed messages.")
+    rate_messages_per_second: float | None = Field(description="The rate of the last 15 seconds.")
+    eta_seconds: float | None = Field(description="Seconds until the end, at the rate of the last 15 seconds.")
     repeated_at_most: int = Field(
-        description="How many messages may have gone out twice, or will with a retry, at most: 0 unless a process "
-        "died or an answer was lost."
+        description="The most messages that were published twice, or that a retry would publish twice. 0 "
+        "unless a process died or an answer was lost."
     )
 
 
 class BackfillVerification(BaseModel):
-    """What is proven of a backfill, in rows of its selection; null is what can't be known."""
+    """How many rows of a backfill's selection are proven to have arrived. Null is unknown."""
 
     state: Literal["pending", "complete", "incomplete", "unknown"] = Field(
-        description="pending: it has not ended, or nobody has counted yet. complete: every selected row was "
-        "published and has landed in each staging table of the target. incomplete: some were not, or have not. "
-        "unknown: published whole, and no staging table of the target is known."
+        description="pending: the backfill has not ended, or its rows are not counted yet. complete: every "
+        "selected row was published and has landed in each staging table of the target. incomplete: some "
+        "rows were not published or have not landed. unknown: all rows were published, and no staging table "
+        "of the target is known."
     )
-    selected: int | None
-    published: int
+    selected: int | None = Field(description="Rows of the selection.")
+    published: int = Field(description="Messages that Pub/Sub has confirmed.")
     landed: int | None = Field(description="Rows that reached the target's staging table.")
     merged: int | None = Field(description="Rows that a merge has taken into the reporting table.")
     missing: int | None = Field(description="Selected rows that have not landed.")
 
 
 class BackfillApproval(BaseModel):
-    """Whether somebody other than the creator has to approve, and who did."""
+    """Whether somebody other than the creator must approve, and who did."""
 
-    required: bool
-    above_rows: int | None
-    rows: int | None = Field(description="Those of the plan, then those that were selected.")
-    by: str | None
-    at: datetime | None
+    required: bool = Field(description="Whether the backfill needs an approval.")
+    above_rows: int | None = Field(description="A backfill with more rows needs an approval.")
+    rows: int | None = Field(description="Rows of the plan. Once the query has run: selected rows.")
+    by: str | None = Field(description="Who approved it. Null if nobody has.")
+    at: datetime | None = Field(description="When it was approved.")
 
 
 class BackfillRevert(BaseModel):
     """Who reverted a backfill, and when."""
 
-    by: str
-    at: datetime
+    by: str = Field(description="Who reverted the backfill.")
+    at: datetime = Field(description="When it was reverted.")
     rows: int = Field(description="Rows that were deleted from staging.")
 
 
 class BackfillCanary(BaseModel):
-    """The canary that was asked for."""
+    """The requested canary."""
 
-    messages: int
+    messages: int = Field(description="Number of messages of the canary.")
     state: Literal["ahead", "reached", "over"] = Field(
-        description="reached: paused after it, waiting for :resume; over: resumed after it, or ended."
+        description="ahead: not all published yet. reached: the backfill has paused after it, until :resume. "
+        "over: the backfill was resumed, or has ended."
     )
 
 
@@ -162,7 +165,7 @@ class BackfillError(CodedMessage):
 
 
 class PlanWarning(CodedMessage):
-    """Something to know before it runs."""
+    """A warning about the backfill."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,38 +178,43 @@ class BackfillOut(BackfillRequest):
         "json_schema_extra": {"examples": [_EXAMPLE_BACKFILL]},
     }
 
-    id: str
-    state: JobState
+    id: Annotated[str, Field(description='The backfill\'s id, "bf_" and a ULID.')]
+    state: Annotated[JobState, Field(description="The backfill's state.")]
     created_by: str
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    window: Annotated[TimeWindow | None, Field(description="The partitions that are read.")]
-    replays: Annotated[ReplayedTimes | None, Field(description="Null of one that an earlier Refeed made.")]
+    window: Annotated[TimeWindow | None, Field(description="The partitions that the query reads.")]
+    replays: Annotated[
+        ReplayedTimes | None, Field(description="Null for a backfill of an older release of Refeed.")
+    ]
     canary_messages: Annotated[int | None, Field(description="Null once a resume has ended the canary.")]
-    canary: Annotated[BackfillCanary | None, Field(description="Null when none was asked for.")]
-    progress: BackfillProgress
+    canary: Annotated[BackfillCanary | None, Field(description="Null without a canary.")]
+    progress: Annotated[BackfillProgress, Field(description="How far the backfill is.")]
     restarts: Annotated[
-        int, Field(description="Drivers that died and were replaced since a person last started it.")
+        int, Field(description="Number of drivers that died and were replaced since a person last started it.")
     ]
     in_flight_at_most: Annotated[
         int | None,
-        Field(description="Of one that is paused or being cancelled: messages that may still go out. Null else."),
+        Field(
+            description="While paused or being cancelled: the most messages that may still be published. "
+            "Null otherwise."
+        ),
     ]
-    approval: Annotated[BackfillApproval | None, Field(description="Null where this deployment asks for none.")]
-    verification: BackfillVerification
+    approval: Annotated[BackfillApproval | None, Field(description="Null if this deployment needs no approvals.")]
+    verification: Annotated[BackfillVerification, Field(description="What is proven to have arrived.")]
     revert: Annotated[
-        BackfillRevert | None, Field(description="Null when nobody reverted it, or it was retried since.")
+        BackfillRevert | None, Field(description="Null if nobody reverted it, or if it was retried since.")
     ]
     error: BackfillError | None
     warnings: Annotated[
-        list[PlanWarning], Field(description="nobody_receives, nothing_selected: nothing arrives anywhere.")
+        list[PlanWarning], Field(description="nobody_receives or nothing_selected: no message arrives anywhere.")
     ]
     etag: str
 
 
 class PublishedSide(BaseModel):
-    """A message as it would be published, without the tags; data is its own text, else base64, cut at 4 KiB."""
+    """A message as it would be published, without the tags. `data` is text or base64, cut after 4 KiB."""
 
     attributes: dict[str, str | None]
     data: str
@@ -217,19 +225,19 @@ class PublishedSide(BaseModel):
 class ArchivedSide(PublishedSide):
     """The same message as it was archived."""
 
-    topic: str
+    topic: str = Field(description="The topic of the archived message.")
     publish_time: datetime
     ingest_time: datetime
-    data_bytes: int = Field(description="Of the whole payload.")
+    data_bytes: int = Field(description="The size of the whole payload.")
 
 
 class SampleComparison(BaseModel):
     """A sample before and after the query."""
 
     archived: ArchivedSide | None = Field(
-        description="Null where no message, or more than one, has the sample's id in the window."
+        description="Null if no message of the window has the sample's id, or more than one."
     )
-    published: PublishedSide
+    published: PublishedSide = Field(description="The message as it would be published.")
 
 
 class PlanSample(BaseModel):
@@ -240,130 +248,139 @@ class PlanSample(BaseModel):
 
     message_id: str | None
     publish_time: datetime | None
-    topic: str | None
+    topic: str | None = Field(description="The topic that the query returns.")
     attributes: dict[str, str | None] | None
     data: Any
     encoding: Literal["json", "text", "base64"] | None
-    comparison: SampleComparison | None = Field(default=None, description="With originals=true alone.")
+    comparison: SampleComparison | None = Field(default=None, description="Only with originals=true.")
 
 
 class PlanHour(BaseModel):
     """Rows that were published within one hour, by publish_time."""
 
-    hour: datetime
-    rows: int
+    hour: datetime = Field(description="Start of the hour.")
+    rows: int = Field(description="Number of rows.")
 
 
 class PlanSubscription(BaseModel):
     """A subscription of the target, and whether replayed messages reach it."""
 
-    name: str
-    filter: str
-    receives_replay: bool
+    name: str = Field(description="The subscription's id.")
+    filter: str = Field(description="The subscription's filter. Empty without one.")
+    receives_replay: bool = Field(description="Whether replayed messages reach it.")
     excluded_by: Literal["backup", "filter", "detached"] | None = Field(
         default=None,
-        description="What keeps replays from it: as a backup its filter, its own filter, or that it is detached.",
+        description="Why replays do not reach it. backup: it is a backup subscription, and its filter "
+        "excludes them. filter: its filter excludes them. detached: it receives nothing.",
     )
 
 
 class PlanBounds(BaseModel):
-    """What one selection may come to in this deployment; beyond it a backfill fails before its first message."""
+    """The limits of a selection in this deployment. A backfill beyond them fails before its first message."""
 
-    rows: int | None
-    bytes: int | None = Field(description="Of the selected rows, attributes and all.")
+    rows: int | None = Field(description="The most selected rows.")
+    bytes: int | None = Field(description="The most bytes of selected rows, with their attributes.")
 
 
 class PlanPricePart(BaseModel):
-    """One thing that a replay makes somebody pay for."""
+    """One part of a replay's price."""
 
-    what: str
-    bytes: int | None = Field(description="Null where they are not known, or not what is billed.")
-    usd: float | None = Field(description="At list prices; null is unknown.")
+    what: str = Field(description="The name of the part.")
+    bytes: int | None = Field(
+        description="The billed bytes. Null if unknown, or if the price does not depend on bytes."
+    )
+    usd: float | None = Field(description="The price at list prices. Null is unknown.")
 
 
 class PlanPrice(BaseModel):
-    """What a replay costs, the query and all that follows, at the list prices of docs/cost.md."""
+    """The price of a replay with its query, at the list prices of docs/cost.md."""
 
-    usd: float | None = Field(description="Null while a part is unknown.")
-    at_least_usd: float = Field(description="The sum of the parts that are known.")
-    parts: list[PlanPricePart]
+    usd: float | None = Field(description="The whole price. Null while a part is unknown.")
+    at_least_usd: float = Field(description="The sum of the known parts.")
+    parts: list[PlanPricePart] = Field(description="The parts of the price.")
 
 
 class PlanOut(BaseModel):
-    """What a backfill would do. Null is what can't be known before; it is never zero."""
+    """What a backfill would do. Null is unknown, never zero."""
 
-    plan_id: str
-    expires_at: datetime
-    topic: str
-    window: TimeWindow | None = Field(description="The partitions that are read.")
-    replays: ReplayedTimes
-    rows: int | None = Field(description="Exact; null on BigQuery without exact=true.")
-    bytes: int | None = Field(description="Of the messages' data.")
-    bytes_scanned: int | None = Field(description="What the query reads.")
-    price_usd: float | None = Field(description="Of the query; null where no price is set or nothing is billed.")
-    replay_price: PlanPrice | None = Field(description="Of the whole replay; null where nothing of it is billed.")
-    rows_by_topic: dict[str, int]
-    rows_by_hour: list[PlanHour]
-    first_publish_time: datetime | None
-    last_publish_time: datetime | None
+    plan_id: str = Field(description='The plan\'s id, "pl_...".')
+    expires_at: datetime = Field(description="When the plan expires.")
+    topic: str = Field(description="The target topic.")
+    window: TimeWindow | None = Field(description="The partitions that the query reads.")
+    replays: ReplayedTimes = Field(description="The times of the selected messages.")
+    rows: int | None = Field(description="The exact number of rows. Null on BigQuery without exact=true.")
+    bytes: int | None = Field(description="Bytes of the messages' payloads. Null on BigQuery.")
+    bytes_scanned: int | None = Field(description="Bytes that the query reads.")
+    price_usd: float | None = Field(description="The query's price. Null if no price is set or nothing is billed.")
+    replay_price: PlanPrice | None = Field(
+        description="The price of the whole replay. Null if nothing of it is billed."
+    )
+    rows_by_topic: dict[str, int] = Field(description="Rows by the topic that the query returns.")
+    rows_by_hour: list[PlanHour] = Field(description="Rows by hour of publish_time.")
+    first_publish_time: datetime | None = Field(description="The oldest publish_time.")
+    last_publish_time: datetime | None = Field(description="The newest publish_time.")
     messages_without_room: int | None = Field(
-        description="Messages with no room for the tags (100 attributes, 10 MB): they would become dead letters."
+        description="Messages without room for the tags (100 attributes, 10 MB). They would become dead letters."
     )
     messages_with_refused_attributes: int | None = Field(
-        description="Messages with an attribute that Pub/Sub refuses (keys have 1 to 256 bytes and do not begin "
-        "with goog, values have 1,024 bytes at most): they would become dead letters."
+        description="Messages with an attribute that Pub/Sub refuses. They would become dead letters. A key "
+        "has 1 to 256 bytes and does not begin with goog; a value has at most 1,024 bytes."
     )
     messages_with_rewritten_attributes: int | None = Field(
-        description="Messages with attributes of their own whose place the replay's tags or added attributes take."
+        description="Messages with an attribute that a tag or an added attribute of the replay replaces."
     )
-    bounds: PlanBounds
-    samples: list[PlanSample]
-    subscriptions: list[PlanSubscription]
-    warnings: list[PlanWarning]
+    bounds: PlanBounds = Field(description="The limits of a selection.")
+    samples: list[PlanSample] = Field(description="Up to ten messages.")
+    subscriptions: list[PlanSubscription] = Field(description="The target's subscriptions.")
+    warnings: list[PlanWarning] = Field(description="The warnings (docs/sql.md).")
 
 
 class StoredPlanOut(PlanOut):
-    """A plan that was made."""
+    """An earlier plan."""
 
-    request: BackfillRequest = Field(description="What it is of; a create that quotes the plan sends the same.")
+    request: BackfillRequest = Field(
+        description="The planned request. A create with this plan's id sends the same."
+    )
 
 
 class BackfillEvent(BaseModel):
     """One line of a backfill's history."""
 
-    number: int = Field(description="Grows, with gaps; what ?after= and Last-Event-ID take.")
+    number: int = Field(description="Grows, with gaps. ?after= and Last-Event-ID take it.")
     at: datetime
     actor: str
-    what: str
+    what: str = Field(description="What happened, in a sentence.")
     why: str | None
 
 
 class BackfillSlice(BaseModel):
     """How far one slice of the selection is."""
 
-    number: int
-    first_row: int
-    rows: int
-    state: Literal["waiting", "begun", "done"]
-    offset: int = Field(description="Rows of it with an answer from Pub/Sub, good or bad.")
-    published: int
-    failed: int
-    bytes: int
-    event_time: datetime | None
-    repeated_at_most: int
+    number: int = Field(description="The slice's number.")
+    first_row: int = Field(description="The number of its first row.")
+    rows: int = Field(description="Number of its rows.")
+    state: Literal["waiting", "begun", "done"] = Field(
+        description="Whether the slice waits, has begun or is done."
+    )
+    offset: int = Field(description="Rows of the slice that Pub/Sub has accepted or refused.")
+    published: int = Field(description="Messages that Pub/Sub has confirmed.")
+    failed: int = Field(description="Rows that cannot be published.")
+    bytes: int = Field(description="Bytes of the confirmed requests.")
+    event_time: datetime | None = Field(description="The latest publish_time of its replayed messages.")
+    repeated_at_most: int = Field(description="The most messages of the slice that may be published twice.")
 
 
 class BackfillSlices(BaseModel):
-    """A backfill's slices, in order; none before its query has run."""
+    """A backfill's slices, in order. There are none before its query has run."""
 
     slices: list[BackfillSlice]
 
 
 class DeadLetterOut(BaseModel):
-    """A message that could not be published; null payload and attributes are those of who may not read them."""
+    """A message that could not be published. Payload and attributes are null without messages.read."""
 
     row: int = Field(description="The row's number in the selection.")
-    topic: str | None
+    topic: str | None = Field(description="The topic of the archived message.")
     message_id: str | None
     publish_time: datetime | None
     ordering_key: str
@@ -371,17 +388,17 @@ class DeadLetterOut(BaseModel):
         description="attribute_without_text, no_room_for_tags, message_too_large, refused_by_pubsub, gave_up or "
         "ordering_key_stopped."
     )
-    reason: str
-    at: datetime = Field(description="When it failed for the last time.")
+    reason: str = Field(description="Why it cannot be published, in a sentence.")
+    at: datetime = Field(description="When it last failed.")
     attributes: dict[str, str | None] | None = Field(description="Null without the scope messages.read.")
-    data: str | None = Field(description="Its own text or base64; null without the scope messages.read.")
+    data: str | None = Field(description="The payload as text or base64. Null without the scope messages.read.")
     encoding: Literal["text", "base64"] | None
-    data_bytes: int = Field(description="Of the whole payload.")
+    data_bytes: int = Field(description="The size of the whole payload.")
     is_cut: bool = Field(description="Whether there is more of the payload.")
 
 
 class DeadLetterPageOut(BaseModel):
-    """Some of the messages that could not be published, by row; a page ends early at 16 MB of data."""
+    """A page of the messages that could not be published, by row. It ends early at 16 MB of data."""
 
     dead_letters: list[DeadLetterOut]
     next_page_token: str | None
@@ -396,38 +413,41 @@ class DeadLetterReasons(BaseModel):
 class MissingMessageOut(BaseModel):
     """A message that was selected and has not landed."""
 
-    row: int
+    row: int = Field(description="The row's number in the selection.")
     message_id: str | None
-    topic: str | None
+    topic: str | None = Field(description="The topic of the archived message.")
     publish_time: datetime | None
 
 
 class MissingPage(BaseModel):
-    """Some of the messages that have not landed, by row."""
+    """A page of the messages that have not landed, by row."""
 
     messages: list[MissingMessageOut]
     next_page_token: str | None
 
 
 class BackfillRate(BaseModel):
-    """What a backfill did in one interval; null is unknown."""
+    """The figures of a backfill in one interval. Null is unknown."""
 
-    start: datetime
-    end: datetime
-    over_seconds: float
+    start: datetime = Field(description="Start of the interval.")
+    end: datetime = Field(description="End of the interval.")
+    over_seconds: float = Field(description="Length of the interval in seconds.")
     published: int | None = Field(
-        description="In the interval; null where the total fell: dead letters went again."
+        description="Messages published in the interval. Null if the total fell, because dead letters were "
+        "sent again."
     )
-    failed: int | None
-    rate_messages_per_second: float | None
+    failed: int | None = Field(description="Messages that failed in the interval. Null as for published.")
+    rate_messages_per_second: float | None = Field(description="The mean rate of the interval.")
     rate_limit_messages_per_second: float | None = Field(
-        description="That held at the end; null: none, or unknown."
+        description="The rate limit at the end of the interval. Null if there was none, or if it is unknown."
     )
-    event_time: datetime | None = Field(description="The latest publish_time that was replayed by the end.")
-    state: str | None
+    event_time: datetime | None = Field(
+        description="The latest publish_time that was replayed by the end of the interval."
+    )
+    state: str | None = Field(description="The backfill's state at the end of the interval.")
 
 
 class BackfillRates(BaseModel):
-    """A backfill's intervals, oldest first: of a minute while there are few, 240 at most."""
+    """A backfill's intervals, oldest first. There are at most 240, of a minute or more."""
 
     intervals: list[BackfillRate]

@@ -49,27 +49,32 @@ class TopicOut(BaseModel):
         }
     )
 
-    topic: str
-    is_attached: bool
+    topic: str = Field(description="The topic.")
+    is_attached: bool = Field(description="Whether the topic is backed up.")
     subscription: str | None = Field(description="Its backup subscription.")
-    excludes_replays: bool | None = Field(description="Whether that one's filter leaves replays out.")
-    backlog_messages: int | None
+    excludes_replays: bool | None = Field(
+        description="Whether the filter of the backup subscription excludes replays."
+    )
+    backlog_messages: int | None = Field(description="Number of pending messages of the backup subscription.")
     lag_seconds: float | None = Field(description="Age of the oldest message that is not archived yet.")
-    last_publish_time: datetime | None
-    last_ingest_time: datetime | None
+    last_publish_time: datetime | None = Field(description="The newest publish_time in the archive.")
+    last_ingest_time: datetime | None = Field(description="The newest ingest_time in the archive.")
     freshness_seconds: float | None = Field(description="Age of the newest archived message.")
-    messages: int | None
+    messages: int | None = Field(description="Archived messages of the last seven days.")
     stored_bytes: int | None = Field(
-        description="As compressed; an estimate where a file has several topics: its bytes are shared out by rows."
+        description="Compressed bytes. For a file with several topics this is an estimate by rows."
     )
     messages_per_second: float | None = Field(
-        description="Archived, on average since the hour before this one began; null where nobody counts them."
+        description="Archived messages a second, on average since the beginning of the previous hour. Null "
+        "if they are not counted."
     )
-    subscriptions: list[PlanSubscription] = Field(description="All of the topic that its project has, by name.")
+    subscriptions: list[PlanSubscription] = Field(
+        description="The topic's subscriptions in its own project, by name."
+    )
 
 
 class TopicsOut(BaseModel):
-    """Every topic that Pub/Sub has or the archive has lately heard of, by name."""
+    """Every topic of Pub/Sub or of the archive's last seven days, by name."""
 
     topics: list[TopicOut]
 
@@ -77,18 +82,18 @@ class TopicsOut(BaseModel):
 class HistogramBucket(BaseModel):
     """Messages that came in from ``start`` on, for one step."""
 
-    start: datetime
-    messages: int
+    start: datetime = Field(description="Start of the step.")
+    messages: int = Field(description="Number of messages.")
 
 
 class HistogramOut(BaseModel):
     """A topic's messages by minute, hour or day of their ingestion, empty ones too."""
 
-    topic: str
-    step: Literal["minute", "hour", "day"]
-    window: TimeWindow
-    messages: int
-    buckets: list[HistogramBucket]
+    topic: str = Field(description="The topic.")
+    step: Literal["minute", "hour", "day"] = Field(description="The width of a bucket.")
+    window: TimeWindow = Field(description="The counted window.")
+    messages: int = Field(description="Number of all messages.")
+    buckets: list[HistogramBucket] = Field(description="One bucket for each step.")
 
 
 class MessageOut(BaseModel):
@@ -98,7 +103,7 @@ class MessageOut(BaseModel):
     """
 
     message_id: str
-    topic: str
+    topic: str = Field(description="The message's topic.")
     publish_time: datetime | None
     ingest_time: datetime | None
     ordering_key: str
@@ -106,55 +111,56 @@ class MessageOut(BaseModel):
     data: Any
     encoding: Literal["json", "text", "base64"]
     data_bytes: int = Field(description="The whole payload's size.")
-    is_cut: bool = Field(description="Whether `data` is only its first 4 KiB; `full` has all of it.")
+    is_cut: bool = Field(description="Whether `data` is cut. `full` shows all of it.")
 
 
 class LetterReasonOut(BaseModel):
-    """Messages that one source of the pipeline could make no row of, all with one code and at one path."""
+    """Messages that one source of the pipeline could not turn into a row, with one code and path."""
 
-    source: str
+    source: str = Field(description="The source.")
     topic: str = Field(description="The topic to which the messages were first published.")
-    code: str
+    code: str = Field(description="The code of the reason.")
     path: str | None = Field(
-        description="Where in the message, without numbers and keys of lists and maps; null: no place is named."
+        description="The place in the message, without list numbers and map keys. Null if the reason names "
+        "no place."
     )
-    messages: int = Field(description="Each counts once, by its latest dead letter.")
+    messages: int = Field(description="Number of messages. Each counts once, by its latest dead letter.")
     repaired: int | None = Field(
-        description="How many have become a row since; null unless REFEED_QUERY_TABLES names the staging table."
+        description="How many have become a row since. Null unless REFEED_QUERY_TABLES names the staging table."
     )
-    first_ingest_time: datetime | None
-    last_ingest_time: datetime | None
-    example_message_id: str
-    example_reason: str
+    first_ingest_time: datetime | None = Field(description="When the first of them became a dead letter.")
+    last_ingest_time: datetime | None = Field(description="When the last of them became a dead letter.")
+    example_message_id: str = Field(description="The id of one of the messages.")
+    example_reason: str = Field(description="The reason of that message.")
     request: dict[str, Any] = Field(
-        description="A backfill of those that are not known to be repaired, as `POST /backfills` and "
-        "`/backfills:plan` take it; empty `codes`, `paths` or `message_ids` stand for all."
+        description="A request for `POST /backfills` and `/backfills:plan` that sends the messages again, "
+        "except repaired ones. An empty list in `codes`, `paths` or `message_ids` means all."
     )
 
 
 class LetterMessageOut(BaseModel):
-    """A message that is a dead letter, with its latest reason; null payloads are hidden or not asked for."""
+    """A dead letter with its latest reason. A payload is null if it is hidden or was not requested."""
 
-    source: str
-    topic: str
+    source: str = Field(description="The source that could not read the message.")
+    topic: str = Field(description="The topic to which the message was first published.")
     message_id: str
-    code: str
-    path: str | None
-    reason: str
+    code: str = Field(description="The code of the reason.")
+    path: str | None = Field(description="The place in the message. Null if the reason names no place.")
+    reason: str = Field(description="The reason, in a sentence.")
     publish_time: datetime | None
-    ingest_time: datetime | None = Field(description="When it became a dead letter, the last time.")
+    ingest_time: datetime | None = Field(description="When it last became a dead letter.")
     attributes: dict[str, str | None] | None
-    data: str | None = Field(description="The payload's own text or base64, cut at `preview_bytes`.")
+    data: str | None = Field(description="The payload as text or base64, cut after `preview_bytes`.")
     encoding: Literal["text", "base64"] | None
-    data_bytes: int | None = Field(description="Of the whole payload.")
+    data_bytes: int | None = Field(description="The size of the whole payload.")
     is_cut: bool | None = Field(description="Whether there is more of the payload.")
 
 
 class LetterMessagesOut(BaseModel):
-    """Dead letters of one source, the latest first."""
+    """Dead letters of one source, newest first."""
 
     messages: list[LetterMessageOut]
-    is_cut: bool = Field(description="Whether there are more.")
+    is_cut: bool = Field(description="Whether the source has more dead letters.")
 
 
 class LettersOut(BaseModel):
@@ -166,6 +172,6 @@ class LettersOut(BaseModel):
 class MessagesOut(BaseModel):
     """Messages of one topic that came in within the window, newest first."""
 
-    window: TimeWindow
+    window: TimeWindow = Field(description="The window by ingestion time.")
     messages: list[MessageOut]
     next_page_token: str | None

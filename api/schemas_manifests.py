@@ -12,11 +12,13 @@ from api.schemas import CodedMessage
 class ManifestOut(BaseModel):
     """A manifest as it was applied."""
 
-    name: str
-    kind: str
-    document: dict[str, Any] = Field(description="What was written, as JSON.")
-    source: str = Field(description="Who owns the name: api, REFEED_MERGE_AT, or upload: and a folder or bucket.")
-    version: int
+    name: str = Field(description="The manifest's name.")
+    kind: str = Field(description="The manifest's kind.")
+    document: dict[str, Any] = Field(description="The manifest's content as JSON.")
+    source: str = Field(
+        description="The owner of the name: api, REFEED_MERGE_AT, or upload: with a folder or bucket."
+    )
+    version: int = Field(description="The manifest's version. It grows.")
     applied_by: str
     created_at: datetime
     changed_at: datetime
@@ -25,69 +27,77 @@ class ManifestOut(BaseModel):
 class ManifestUploadOut(BaseModel):
     """A file of the folder or bucket that REFEED_MANIFESTS names."""
 
-    file: str
-    source: str
-    generation: str = Field(description="The newest version: a bucket's generation, or a mark of a file's time.")
-    noted_at: datetime = Field(description="When that version was looked at.")
-    fault: str | None = Field(description="Why that version is not applied; null where it is.")
+    file: str = Field(description="The file's name.")
+    source: str = Field(description="The folder or bucket.")
+    generation: str = Field(
+        description="The newest version: the generation in a bucket, or a mark of the file's time."
+    )
+    noted_at: datetime = Field(description="When that version was read.")
+    fault: str | None = Field(description="Why that version is not applied. Null if it is applied.")
     applied_generation: str | None = Field(description="The version that was applied last.")
-    gone_at: datetime | None = Field(description="Since when the file is missing.")
+    gone_at: datetime | None = Field(description="The time since which the file is missing.")
     waits: str | None = Field(description="Why the manifest of a missing file stays until somebody decides.")
-    approval_id: str | None = Field(description="The approval that the removal waits for.")
+    approval_id: str | None = Field(description="The pending approval of the removal.")
 
 
 class UploadSourceOut(BaseModel):
     """The folder or bucket that REFEED_MANIFESTS names."""
 
-    source: str
-    problem: str | None = Field(description="Why it can't be watched; nothing is changed for as long.")
+    source: str = Field(description="The folder or bucket.")
+    problem: str | None = Field(
+        description="Why the folder or bucket cannot be read. Until it can, no manifest changes."
+    )
 
 
 class ManifestsOut(BaseModel):
-    """All manifests, by name, and the files of those that come by upload."""
+    """All manifests by name, and the files of uploaded ones."""
 
-    manifests: list[ManifestOut]
-    uploads: list[ManifestUploadOut]
-    upload_source: UploadSourceOut | None
+    manifests: list[ManifestOut] = Field(description="The applied manifests.")
+    uploads: list[ManifestUploadOut] = Field(description="The uploaded files.")
+    upload_source: UploadSourceOut | None = Field(description="The watched folder or bucket. Null without one.")
 
 
 class DifferenceOut(BaseModel):
-    """A value that changes, by its JSON pointer; null is none."""
+    """A changed value, by its JSON pointer. Null means no value."""
 
-    pointer: str
-    before: Any
-    after: Any
+    pointer: str = Field(description="The value's JSON pointer.")
+    before: Any = Field(description="The value before.")
+    after: Any = Field(description="The value after.")
 
 
 class ManifestPlanOut(BaseModel):
     """What applying or removing a manifest changes."""
 
-    name: str
-    kind: str
-    action: Literal["create", "update", "none", "remove"]
-    differences: list[DifferenceOut]
-    hash: str = Field(description="Stands for exactly this change; apply and delete may quote it as plan.")
-    note: str | None = Field(description="Of a rollout whose content is applied again: what became of it.")
-    warnings: list[CodedMessage] = Field(description="Of its query, with the times of the last slot.")
+    name: str = Field(description="The manifest's name.")
+    kind: str = Field(description="The manifest's kind.")
+    action: Literal["create", "update", "none", "remove"] = Field(description="What the call would do.")
+    differences: list[DifferenceOut] = Field(description="The values that would change.")
+    hash: str = Field(description="The hash of this change. Send it as `plan` with the apply or the removal.")
+    note: str | None = Field(description="The result of the earlier rollout, if its content is applied again.")
+    warnings: list[CodedMessage] = Field(
+        description="Warnings about the manifest's query, with the times of the last slot."
+    )
 
 
 class AppliedOut(BaseModel):
-    """A manifest that was applied, and what that has changed."""
+    """An applied manifest, and what it has changed."""
 
-    manifest: ManifestOut
-    plan: ManifestPlanOut
-    rollout: RolloutOut | None = Field(description="The newest rollout of a manifest of that kind.")
+    manifest: ManifestOut = Field(description="The applied manifest.")
+    plan: ManifestPlanOut = Field(description="What has changed.")
+    rollout: RolloutOut | None = Field(description="The newest rollout, if the manifest is one.")
 
 
 class ScheduleRunOut(BaseModel):
-    """One slot of a schedule, [start, slot); it is due at its end, and known by it."""
+    """One slot of a schedule, from `slot_start` to `slot`. It is due at its end, which identifies it."""
 
-    slot: datetime
-    slot_start: datetime
-    state: Literal["QUEUED", "STARTING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED"]
-    job_kind: str | None
-    job_id: str | None = Field(description="The job's id, the snapshot's or the rollout's, or a stream's name.")
-    why: str | None
+    slot: datetime = Field(description="End of the slot.")
+    slot_start: datetime = Field(description="Start of the slot.")
+    state: Literal["QUEUED", "STARTING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED"] = Field(
+        description="The state of the run."
+    )
+    job_kind: str | None = Field(description="The kind of what the run has started.")
+    job_id: str | None = Field(description="The id of the job, snapshot or rollout, or the stream's name.")
+    why: str | None = Field(description="Why it failed or was skipped. Null without a reason.")
     created_at: datetime
     finished_at: datetime | None
 
@@ -95,20 +105,24 @@ class ScheduleRunOut(BaseModel):
 class ScheduleOut(BaseModel):
     """A schedule with its next slots and its last runs, newest first."""
 
-    name: str = Field(validation_alias=AliasPath("record", "name"))
-    description: str = Field(validation_alias=AliasPath("spec", "description"))
+    name: str = Field(validation_alias=AliasPath("record", "name"), description="The schedule's name.")
+    description: str = Field(
+        validation_alias=AliasPath("spec", "description"), description="The manifest's description."
+    )
     job: str = Field(validation_alias=AliasPath("spec", "job", "kind"), description="The kind of its job.")
-    cron: str = Field(validation_alias=AliasPath("spec", "cron"))
-    time_zone: str = Field(validation_alias=AliasPath("spec", "time_zone"))
-    source: str = Field(validation_alias=AliasPath("record", "source"))
+    cron: str = Field(validation_alias=AliasPath("spec", "cron"), description="The cron expression.")
+    time_zone: str = Field(
+        validation_alias=AliasPath("spec", "time_zone"), description="The time zone of the cron expression."
+    )
+    source: str = Field(validation_alias=AliasPath("record", "source"), description="The owner of the name.")
     paused: str | None = Field(
         validation_alias=AliasPath("record", "paused"),
-        description="Why no slot is due; null where it is not paused.",
+        description="Why the schedule is paused. Null if it is not.",
     )
     applied_by: str = Field(validation_alias=AliasPath("record", "applied_by"))
     changed_at: datetime = Field(validation_alias=AliasPath("record", "changed_at"))
-    next_slots: list[datetime]
-    runs: list[ScheduleRunOut]
+    next_slots: list[datetime] = Field(description="The ends of the next slots.")
+    runs: list[ScheduleRunOut] = Field(description="The last runs.")
 
 
 class SchedulesOut(BaseModel):

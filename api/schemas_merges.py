@@ -45,10 +45,10 @@ class MergeAudit(BaseModel):
     """One check of one source's merge, made before it was committed."""
 
     name: str = Field(description="keys_unique, counts_reconciled or freshness.")
-    is_passed: bool = Field(description="Whether it holds; else reporting is as it was.")
-    expected: int
-    found: int
-    details: dict[str, Any]
+    is_passed: bool = Field(description="Whether the check passed. If not, reporting did not change.")
+    expected: int = Field(description="The expected number.")
+    found: int = Field(description="The found number.")
+    details: dict[str, Any] = Field(description="More figures of the check.")
 
 
 class MergeError(CodedMessage):
@@ -56,31 +56,35 @@ class MergeError(CodedMessage):
 
 
 class MergedSource(BaseModel):
-    """How far one source is, and what its merge came to."""
+    """The progress and the result of one source's merge."""
 
-    source: str
-    state: Literal["waiting", "merging", "merged", "failed"]
-    since: datetime | None = Field(description="From when on staging was read; null is from its beginning.")
-    until: datetime | None = Field(description="Up to when staging is in reporting.")
-    changed: int = Field(description="Keys that staging had.")
-    newer: int = Field(description="Those of them that changed reporting.")
-    without_key: int = Field(description="Keys staged that are null as a whole: each row is kept, by its message.")
-    partitions: list[str | None] = Field(description="Days that changed; null is that of entities without one.")
-    rows_before: int = Field(description="In these partitions.")
-    rows_after: int = Field(description="In these partitions.")
-    audits: list[MergeAudit]
+    source: str = Field(description="The source's name.")
+    state: Literal["waiting", "merging", "merged", "failed"] = Field(description="How far the source is.")
+    since: datetime | None = Field(description="The time from which staging was read. Null is its beginning.")
+    until: datetime | None = Field(description="The time up to which staging is merged into reporting.")
+    changed: int = Field(description="Number of keys in the rows read from staging.")
+    newer: int = Field(description="Number of those keys that changed reporting.")
+    without_key: int = Field(
+        description="Number of staged rows whose whole key is null. Each such row is kept, by its message."
+    )
+    partitions: list[str | None] = Field(
+        description="Changed days. Null is the partition of entities without a day."
+    )
+    rows_before: int = Field(description="Rows of these partitions.")
+    rows_after: int = Field(description="Rows of these partitions.")
+    audits: list[MergeAudit] = Field(description="The checks before the commit.")
     error: MergeError | None
 
 
 class MergeProgress(BaseModel):
-    """How many of its sources a merge has done, and the sums of their reports."""
+    """Number of sources by state, and the sums of their reports."""
 
-    sources: int
-    merged: int
-    failed: int
-    changed: int
-    newer: int
-    without_key: int
+    sources: int = Field(description="Number of sources.")
+    merged: int = Field(description="Number of merged sources.")
+    failed: int = Field(description="Number of failed sources.")
+    changed: int = Field(description="Sum of the sources' changed.")
+    newer: int = Field(description="Sum of the sources' newer.")
+    without_key: int = Field(description="Sum of the sources' without_key.")
 
 
 class MergeOut(BaseModel):
@@ -88,30 +92,36 @@ class MergeOut(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE_MERGE]})
 
-    id: str
-    state: JobState
-    source: str | None = Field(description="Null is every source that had a key when the merge was made.")
-    since: datetime | None
-    dry_run: bool
-    created_by: str = Field(description="schedule:nightly-merge made the nightly one.")
+    id: str = Field(description='The merge\'s id, "mg_" and a ULID.')
+    state: JobState = Field(description="The merge's state.")
+    source: str | None = Field(
+        description="The source. Null is every source that had a key when the merge was created."
+    )
+    since: datetime | None = Field(
+        description="The time from which to read staging again. Null is where each source's last merge ended."
+    )
+    dry_run: bool = Field(description="Whether the merge changes nothing.")
+    created_by: str = Field(description="Who created the merge. The nightly one has schedule:nightly-merge.")
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    progress: MergeProgress
-    sources: list[MergedSource]
-    restarts: int = Field(description="Drivers that died and were replaced since a person last started it.")
+    progress: MergeProgress = Field(description="How far the merge is.")
+    sources: list[MergedSource] = Field(description="The report of each source.")
+    restarts: int = Field(
+        description="Number of drivers that died and were replaced since a person last started it."
+    )
     error: MergeError | None
     etag: str
 
 
 class MergeNight(MergedSource):
-    """How one source fared in one merge that has ended."""
+    """The result of one source in one ended merge."""
 
-    merge_id: str
+    merge_id: str = Field(description="The merge's id.")
     finished_at: datetime | None
 
 
 class MergeAudits(BaseModel):
-    """Sources of merges, the newest merge first; dry runs are left out."""
+    """Sources of ended merges, newest merge first, without dry runs."""
 
     nights: list[MergeNight]

@@ -20,7 +20,7 @@ class SnapshotCreate(BaseModel):
 
 
 class RollbackCreate(BaseModel):
-    """The snapshot that a stream goes back to."""
+    """A rollback to a snapshot."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -29,8 +29,8 @@ class RollbackCreate(BaseModel):
     )
     discard_staged: bool = Field(
         default=False,
-        description="Whether to delete the rows that a pipeline staged since the snapshot; they are staged again "
-        "when their messages come again. Reporting tables keep what was merged.",
+        description="Whether to delete the rows that a pipeline staged since the snapshot. They are staged "
+        "again when Pub/Sub delivers their messages again. Reporting tables keep merged rows.",
     )
 
 
@@ -41,31 +41,33 @@ class SnapshotFaultOut(CodedMessage):
 class SourceSnapshotOut(BaseModel):
     """Pub/Sub's snapshot of one subscription."""
 
-    subscription: str
-    snapshot: str
-    topic: str
-    expire_time: datetime
+    subscription: str = Field(description="The subscription's id.")
+    snapshot: str = Field(description="The Pub/Sub snapshot's id.")
+    topic: str = Field(description="The subscription's topic.")
+    expire_time: datetime = Field(description="When Pub/Sub deletes it.")
 
 
 class SnapshotOut(BaseModel):
-    """A snapshot of a stream; null is unknown until it is COMPLETED."""
+    """A snapshot of a stream. Null is unknown until it is COMPLETED."""
 
-    id: str
-    stream: str
-    kind: str
-    state: Literal["PENDING", "COMPLETED", "FAILED", "DELETING"]
-    reason: Literal["manual", "scheduled", "update"]
-    with_source: bool
-    release: str | None = Field(description="The release that ran the stream; null is the installed one.")
-    format_version: int | None = Field(description="The format of the state in it.")
-    subscriptions: list[SourceSnapshotOut] = Field(validation_alias="sources")
-    expire_time: datetime | None = Field(
-        description="When Pub/Sub drops the first of its snapshots, as it answered; null without a source."
+    id: str = Field(description='The snapshot\'s id, "sn_" and a ULID.')
+    stream: str = Field(description="The stream's name.")
+    kind: str = Field(description="The stream's kind.")
+    state: Literal["PENDING", "COMPLETED", "FAILED", "DELETING"] = Field(description="The snapshot's state.")
+    reason: Literal["manual", "scheduled", "update"] = Field(description="Why it was made.")
+    with_source: bool = Field(description="Whether it includes Pub/Sub snapshots of the subscriptions.")
+    release: str | None = Field(description="The release that ran the stream. Null is the installed one.")
+    format_version: int | None = Field(description="The format number of the state in it.")
+    subscriptions: list[SourceSnapshotOut] = Field(
+        validation_alias="sources", description="The Pub/Sub snapshots."
     )
-    taken_at: datetime | None
-    size_bytes: int | None
-    seconds_paused: float | None = Field(description="How long the stream committed nothing for it.")
-    known_messages: int | None = Field(description="How many ids the stream's journal knew.")
+    expire_time: datetime | None = Field(
+        description="When Pub/Sub deletes the first of its Pub/Sub snapshots. Null without a source."
+    )
+    taken_at: datetime | None = Field(description="The moment of the snapshot.")
+    size_bytes: int | None = Field(description="The size of its files.")
+    seconds_paused: float | None = Field(description="How long the stream paused its commits for the snapshot.")
+    known_messages: int | None = Field(description="Number of message ids in the stream's journal.")
     error: SnapshotFaultOut | None
     created_by: str
     created_at: datetime
@@ -80,15 +82,15 @@ class SnapshotsOut(BaseModel):
 
 
 class RollbackOut(BaseModel):
-    """One time that a stream goes back to a snapshot."""
+    """A rollback of a stream to a snapshot."""
 
-    id: str
-    stream: str
-    snapshot: str = Field(validation_alias="snapshot_id")
-    state: Literal["RUNNING", "SUCCEEDED", "FAILED"]
-    step: Literal["waiting", "restored", "sought"] = Field(description="The last step that is done.")
-    discard_staged: bool = Field(description="Whether what was staged since the snapshot is deleted.")
-    not_reverted: list[str] = Field(description="What could not go back, in sentences.")
+    id: str = Field(description="The rollback's id.")
+    stream: str = Field(description="The stream's name.")
+    snapshot: str = Field(validation_alias="snapshot_id", description="The snapshot's id.")
+    state: Literal["RUNNING", "SUCCEEDED", "FAILED"] = Field(description="The rollback's state.")
+    step: Literal["waiting", "restored", "sought"] = Field(description="The last finished step.")
+    discard_staged: bool = Field(description="Whether the rows staged since the snapshot are deleted.")
+    not_reverted: list[str] = Field(description="Sentences about what could not be reverted.")
     error: SnapshotFaultOut | None
     created_by: str
     created_at: datetime
@@ -96,6 +98,6 @@ class RollbackOut(BaseModel):
 
 
 class RollbacksOut(BaseModel):
-    """Every time that a stream went back, newest first."""
+    """The rollbacks of a stream, newest first."""
 
     rollbacks: list[RollbackOut]

@@ -12,74 +12,81 @@ from api.schemas_merges import MergeError
 class SourceArchived(BaseModel):
     """Messages of the source's topic that were archived within a day."""
 
-    from_: datetime = Field(alias="from")
-    to: datetime
-    messages: int | None = Field(description="By ingestion; null where an hour has not been counted.")
+    from_: datetime = Field(alias="from", description="Start, inclusive.")
+    to: datetime = Field(description="End, exclusive.")
+    messages: int | None = Field(description="Messages by ingestion time. Null if an hour is not counted.")
 
 
 class SourceFinding(BaseModel):
-    """A field or a reason, and how often it was met."""
+    """A field or a code, and its number of occurrences."""
 
-    what: str = Field(description="Of a field its path in the message, of what was refused the code.")
-    count: int
+    what: str = Field(description="The path of a field, or the code of a refusal.")
+    count: int = Field(description="Number of occurrences.")
 
 
 class SourceFindings(BaseModel):
-    """Findings of one kind; `largest` has ten of them in the list of sources, and all of them in one source."""
+    """Findings of one kind. `largest` has the ten most frequent in the list of sources, and all in one source."""
 
-    total: int
-    largest: list[SourceFinding]
+    total: int = Field(description="Number of all occurrences.")
+    largest: list[SourceFinding] = Field(description="The most frequent ones.")
 
 
 class SourceStaged(BaseModel):
     """What the pipeline's stream has counted of the source since its process began."""
 
-    since: datetime | None
+    since: datetime | None = Field(description="When the stream's process began to count.")
     at: datetime | None = Field(description="When the stream wrote these counts.")
-    rows: int
+    rows: int = Field(description="Number of staged rows.")
     unknown_fields: SourceFindings = Field(description="Fields that the schema does not know.")
     missing_fields: SourceFindings = Field(description="Required fields that messages lacked.")
     refused: SourceFindings = Field(description="Messages that became dead letters, by code.")
 
 
 class SourceMerged(BaseModel):
-    """What the newest merge of the source that has ended made of it; dry runs do not count."""
+    """The result of the source's newest ended merge. Dry runs do not count."""
 
-    merge_id: str
-    state: Literal["merged", "failed"]
+    merge_id: str = Field(description="The merge's id.")
+    state: Literal["merged", "failed"] = Field(description="Whether the source was merged.")
     finished_at: datetime | None
-    until: datetime | None = Field(description="Up to when staging is in reporting.")
-    changed: int = Field(description="Keys that staging had.")
-    newer: int = Field(description="Those of them that changed reporting.")
-    without_key: int = Field(description="Keys staged that are null as a whole: each row is kept, by its message.")
-    rows_before: int = Field(description="In the partitions that changed.")
-    rows_after: int
+    until: datetime | None = Field(description="The time up to which staging is merged into reporting.")
+    changed: int = Field(description="Number of keys in the rows read from staging.")
+    newer: int = Field(description="Number of those keys that changed reporting.")
+    without_key: int = Field(
+        description="Number of staged rows whose whole key is null. Each such row is kept, by its message."
+    )
+    rows_before: int = Field(description="Rows of the changed partitions before the merge.")
+    rows_after: int = Field(description="Rows of the changed partitions after the merge.")
     error: MergeError | None
 
 
 class SourceFault(CodedMessage):
-    """Why the registry's entry can't be used."""
+    """Why the registry's entry cannot be used."""
 
 
 class SourceOut(BaseModel):
-    """A source: its topic, its tables, and how much went from one to the next. Null is not known, never zero."""
+    """A source: its topic, its tables and its counts. Null is unknown, never zero."""
 
-    name: str
-    group: str | None
-    topic: str | None = Field(description="Null of a source that has a fault, as all that its entry says.")
-    subscription: str | None
-    publish: str | None = Field(description="The topic that its rows are published to.")
-    message: str | None = Field(description="The message of its schema; null of an inferred source.")
-    schema_version: str | None = Field(description="The hash of the schema that the registry has now.")
-    is_inferred: bool | None
-    key: list[str] | None
-    event_time: str | None
-    tables: list[str] | None = Field(description="Staging: of an inferred source one for each type of event.")
-    reporting: str | None
-    archived: SourceArchived | None
-    staged: SourceStaged | None = Field(description="Null where no stream of this home has counted any of it.")
-    merged: SourceMerged | None = Field(description="Null where no merge of the last 14 days got to it.")
-    fault: SourceFault | None
+    name: str = Field(description="The source's name.")
+    group: str | None = Field(description="The pipeline's group.")
+    topic: str | None = Field(
+        description="The source's topic. If the source has a fault, this and all other "
+        "fields of its entry are null."
+    )
+    subscription: str | None = Field(description="The pipeline's subscription.")
+    publish: str | None = Field(description="The topic to which the source's rows are published.")
+    message: str | None = Field(description="The message type of the schema. Null for an inferred source.")
+    schema_version: str | None = Field(description="The hash of the schema in the registry.")
+    is_inferred: bool | None = Field(description="Whether the schema is inferred from messages.")
+    key: list[str] | None = Field(description="The columns of the key.")
+    event_time: str | None = Field(description="The field with the event time.")
+    tables: list[str] | None = Field(description="Staging tables. An inferred source has one for each event type.")
+    reporting: str | None = Field(description="The reporting table. Null without one.")
+    archived: SourceArchived | None = Field(description="Archived messages of the source's topic.")
+    staged: SourceStaged | None = Field(
+        description="Counts of the stream. Null if no stream of this home has counted the source."
+    )
+    merged: SourceMerged | None = Field(description="The newest merge. Null if the last 14 days have none.")
+    fault: SourceFault | None = Field(description="The fault of the source's entry. Null without one.")
 
 
 class SourcesOut(BaseModel):
@@ -91,45 +98,46 @@ class SourcesOut(BaseModel):
 class SourceVersion(BaseModel):
     """One version of a table whose schema is inferred."""
 
-    event_type: str = Field(description="Empty where the source has one type.")
-    number: int
-    table: str
-    noted_at: datetime = Field(description="When the first message came that made the table this wide.")
-    columns: int
+    event_type: str = Field(description="The event type. Empty if the source has one type.")
+    number: int = Field(description="The version's number.")
+    table: str = Field(description="The staging table.")
+    noted_at: datetime = Field(description="When the first message with the new columns arrived.")
+    columns: int = Field(description="Number of the table's columns.")
 
 
 class DiffField(BaseModel):
-    """A field that one of two versions has."""
+    """A field that only one of two versions has."""
 
-    path: str
-    type: str
+    path: str = Field(description="The field's path.")
+    type: str = Field(description="The field's type.")
 
 
 class DiffChange(BaseModel):
     """A field whose type or mode differs."""
 
-    path: str
-    before: str
-    after: str
-    is_wider: bool = Field(description="Whether every cell of before has its value in after.")
+    path: str = Field(description="The field's path.")
+    before: str = Field(description="The old type and mode.")
+    after: str = Field(description="The new type and mode.")
+    is_wider: bool = Field(description="Whether every value of the old type fits the new type.")
 
 
 class SourceVersionsDiff(BaseModel):
     """What differs between two versions of one type's table."""
 
-    event_type: str
-    from_: int = Field(alias="from")
-    to: int
-    added: list[DiffField]
-    removed: list[DiffField]
-    changed: list[DiffChange]
+    event_type: str = Field(description="The event type.")
+    from_: int = Field(alias="from", description="The older version.")
+    to: int = Field(description="The newer version.")
+    added: list[DiffField] = Field(description="New fields.")
+    removed: list[DiffField] = Field(description="Removed fields.")
+    changed: list[DiffChange] = Field(description="Fields with another type or mode.")
 
 
 class SourceVersionsOut(BaseModel):
-    """Versions of an inferred source's tables, by type and number; a source with a message has none here."""
+    """Table versions of an inferred source, by type and number. A source with a message type has none."""
 
-    source: str
-    versions: list[SourceVersion]
+    source: str = Field(description="The source's name.")
+    versions: list[SourceVersion] = Field(description="The versions.")
     diff: SourceVersionsDiff | None = Field(
-        description="Of the versions in `from` and `to`, else of the newest two; null while there are no two."
+        description="The difference between the versions `from` and `to`, by default the newest two. Null if "
+        "there is only one."
     )

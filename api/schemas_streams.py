@@ -30,84 +30,94 @@ class StreamError(CodedMessage):
 
 
 class StreamAlert(BaseModel):
-    """A source of a pipeline, or its registry, that has a fault; all others go on."""
+    """A fault of one source of a pipeline, or of its registry. The other sources continue."""
 
-    about: str
+    about: str = Field(description="The source, or the registry.")
     code: str
     message: str
 
 
 class StreamOwner(BaseModel):
-    """A process: that a stream runs in, or that looks after one."""
+    """The process of a stream, or of its agent."""
 
     host: str
-    pid: int
+    pid: int = Field(description="The id of the process.")
 
 
 class StreamPlace(BaseModel):
     """The folder of a stream's state on the machine that ran it last."""
 
     host: str
-    path: str
+    path: str = Field(description="The folder's path.")
 
 
 class StreamOut(BaseModel):
-    """A stream as it last reported, and as it was launched; null is unknown, or was started by hand."""
+    """A stream with its latest report and its launch. Null is unknown, or the stream was started by hand."""
 
-    name: str
-    kind: Literal["backup", "pipeline", "kinesis"] | None
+    name: str = Field(description="The stream's name.")
+    kind: Literal["backup", "pipeline", "kinesis"] | None = Field(description="The stream's kind.")
     state: State = Field(
-        description="NOT_REPORTING 15 seconds after the last report of a stream that had not ended; DRAINING "
-        "also while a cancelled stream's process has not ended."
+        description="NOT_REPORTING: the last report is over 15 seconds old, and the stream had not ended. "
+        "DRAINING: also while the process of a cancelled stream still runs."
     )
-    owner: StreamOwner | None
+    owner: StreamOwner | None = Field(description="The stream's process.")
     instance_id: str | None = Field(
-        description='Of its newest start, "in_" and a ULID; of the home, where it was started by hand.'
+        description='The id of its newest start, "in_" and a ULID. The id of the home if it was started by hand.'
     )
     is_retired: bool | None = Field(
-        description="Whether the registry no longer has the pipeline's group; null while it can't be read."
+        description="Whether the registry no longer has the pipeline's group. Null while the registry cannot "
+        "be read."
     )
     started_at: datetime | None
-    reported_at: datetime | None
-    seconds_since_report: float | None
-    totals: dict[str, float]
+    reported_at: datetime | None = Field(description="When the stream last reported.")
+    seconds_since_report: float | None = Field(description="Seconds since the last report.")
+    totals: dict[str, float] = Field(
+        description="Counts since the stream's process began, such as messages and bytes."
+    )
     rates: dict[str, float] | None = Field(
-        description="The totals' growth a second over over_seconds; null unless it is RUNNING."
+        description="The growth of the totals in a second, over the last over_seconds. Null unless the "
+        "stream is RUNNING."
     )
-    over_seconds: float | None
+    over_seconds: float | None = Field(description="The time over which rates are measured.")
     batch_seconds: float | None = Field(
-        description="What its latest batch with messages took to be committed and acknowledged."
+        description="How long the latest batch with messages took to be committed and acknowledged."
     )
-    backlog_messages: int | None
+    backlog_messages: int | None = Field(description="Number of pending messages of its subscriptions.")
     lag_seconds: float | None = Field(
-        description="Age of the oldest message of its subscriptions at lag_measured_at."
+        description="Age of the oldest pending message of its subscriptions at lag_measured_at."
     )
     lag_measured_at: datetime | None = Field(
-        description="At Google a sample of Cloud Monitoring, one to three minutes old when it is first seen."
+        description="When the lag was measured. On Google Cloud it is the time of a sample of Cloud "
+        "Monitoring, which is one to three minutes old when it appears."
     )
-    alerts: list[StreamAlert] | None = Field(description="Of a pipeline: its sources that have a fault.")
+    alerts: list[StreamAlert] | None = Field(description="The faults of a pipeline's sources.")
     error: StreamError | None
-    redelivered: float | None = Field(description="Messages that came again and were not written again.")
+    redelivered: float | None = Field(
+        description="Messages that Pub/Sub delivered again and the stream did not write again."
+    )
     not_committed: int | None = Field(
-        description="Messages that its end gave back unacknowledged; they come again."
+        description="Messages that the stream did not acknowledge before it ended. Pub/Sub delivers them again."
     )
     retained_until: datetime | None = Field(
-        description="Pub/Sub deletes nothing that waits for it before this; null: nothing waits, or nobody knows."
+        description="Pub/Sub keeps the stream's pending messages at least until this time. Null if there are "
+        "none, or if it is unknown."
     )
-    release: str | None = Field(description="The version that it was launched with; null is the installed one.")
+    release: str | None = Field(
+        description="The version that the stream was launched with. Null is the installed version."
+    )
     options: dict[str, Any] | None = Field(
-        description="Those that it was launched with; one that is absent is as the settings say."
+        description="The options that the stream was launched with. An absent option has the deployment's setting."
     )
-    wanted: Literal["RUNNING", "DRAINED", "CANCELLED"] | None
-    drain_timeout_seconds: float | None = Field(description="Of the drain that was asked for.")
-    generation: int | None = Field(description="How often a stream was launched under this name.")
-    agent: StreamOwner | None = Field(description="The agent that looks after it; null while nobody does.")
-    home: StreamPlace | None
+    wanted: Literal["RUNNING", "DRAINED", "CANCELLED"] | None = Field(description="The wanted state.")
+    drain_timeout_seconds: float | None = Field(description="The timeout of the requested drain.")
+    generation: int | None = Field(description="How many times a stream was launched under this name.")
+    agent: StreamOwner | None = Field(description="The agent that runs the stream. Null if no agent does.")
+    home: StreamPlace | None = Field(description="The folder of the stream's state.")
     snapshot_id: str | None = Field(description="The snapshot that it was launched from.")
-    created_by: str | None = Field(description="Who launched a stream under this name for the first time.")
+    created_by: str | None = Field(description="Who first launched a stream under this name.")
     created_at: datetime | None
-    launched_by: str | None = Field(description="Who launched the generation that it is at.")
-    launched_at: datetime | None
+    launched_by: str | None = Field(description="Who launched the current generation.")
+    launched_at: datetime | None = Field(description="When the current generation was launched.")
     etag: str | None
 
 
@@ -127,7 +137,8 @@ class StreamDrain(BaseModel):
         Field(
             ge=0,
             le=MAX_DRAIN_TIMEOUT_SECONDS,
-            description="After it the stream ends with what is not committed unacknowledged; that comes again.",
+            description="After this time the stream ends, even with uncommitted messages. Pub/Sub delivers "
+            "those again.",
             examples=[30],
         ),
     ] = DRAIN_TIMEOUT_SECONDS
@@ -136,14 +147,14 @@ class StreamDrain(BaseModel):
 class StreamEventOut(BaseModel):
     """One line of a stream's history."""
 
-    number: int = Field(description="Grows, with gaps; what ?after= takes.")
-    generation: int
+    number: int = Field(description="Grows, with gaps. ?after= takes it.")
+    generation: int = Field(description="The stream's generation.")
     at: datetime
     actor: str
-    type: StreamEventType
+    type: StreamEventType = Field(description="The kind of the event.")
     what: str
     why: str | None
-    fields: dict[str, Any] = Field(description="What programs read, by the type.")
+    fields: dict[str, Any] = Field(description="Details for programs. They depend on the type.")
 
 
 class StreamEvents(BaseModel):
@@ -168,30 +179,30 @@ _CHANGEABLE = [field.name for field in declared_fields(StreamOptions) if field.s
 
 
 class StreamChange(BaseModel):
-    """Bounds and pace of a stream; null is the deployment's setting again."""
+    """The batch options of a stream. Null restores the deployment's setting."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     options: Annotated[dict[str, Any], WithJsonSchema(options_schema(StreamOptions, only=_CHANGEABLE))] = Field(
-        description="batch_seconds and batch_bytes; the others are those of a launch.",
+        description="batch_seconds and batch_bytes. Only a launch or an update sets the other options.",
         examples=[{"batch_seconds": 2}],
     )
 
 
 class StreamCheck(BaseModel):
-    """An update that a stream may get: another release, other options, other names of its sources."""
+    """An update to check: another release, other options, or other names of sources."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     release: Annotated[str | None, Field(min_length=1, max_length=64)] = Field(
-        default=None, description="The wanted release; null is the installed one.", examples=["0.2.0"]
+        default=None, description="The wanted release. Null is the installed one.", examples=["0.2.0"]
     )
     options: Annotated[dict[str, Any], WithJsonSchema(options_schema(*OPTIONS.values()))] = Field(
-        default_factory=dict, description="Options that would change; null is the deployment's setting again."
+        default_factory=dict, description="The options to change. Null restores the deployment's setting."
     )
     mapping: dict[str, str | None] = Field(
         default_factory=dict,
-        description="From the name of a source that runs to its new one; null where it is to end.",
+        description="The new name of each renamed source, by its old name. Null ends the source.",
         examples=[{"orders": "sales"}],
     )
 
@@ -202,18 +213,18 @@ class CheckReasonOut(BaseModel):
     code: str
     about: str = Field(description="The part of the stream, such as sources.orders.")
     message: str
-    remedy: Remedy
-    advice: str
+    remedy: Remedy = Field(description="What a person can do.")
+    advice: str = Field(description="What to do, in a sentence.")
 
 
 class StreamCheckOut(BaseModel):
-    """Whether a stream can go on as another release, and whether it could come back."""
+    """Whether a stream can be updated, and whether the update could be taken back."""
 
-    passes: bool
-    reasons: list[CheckReasonOut]
-    changes: list[str] = Field(description="What would be otherwise, and is fine.")
-    has_way_back: bool = Field(description="Whether the old release could go on after the new one has written.")
-    no_way_back: list[str] = Field(description="Why it could not.")
+    passes: bool = Field(description="Whether the stream can be updated.")
+    reasons: list[CheckReasonOut] = Field(description="The reasons against the update.")
+    changes: list[str] = Field(description="Changes that are allowed.")
+    has_way_back: bool = Field(description="Whether the old release could continue after the new one has written.")
+    no_way_back: list[str] = Field(description="Why the update could not be taken back.")
 
 
 def launch_schemas(launch: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,26 +264,28 @@ def launch_schemas(launch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class StreamPoint(BaseModel):
-    """A stream in one step of its history; null where nobody measured."""
+    """The figures of a stream in one step. Null if they were not measured."""
 
-    start: datetime
-    state: str | None
-    rate_messages_per_second: float | None = Field(description="The mean of the step's minutes.")
-    lag_seconds: float | None = Field(description="The worst of the step's minutes, as backlog and batch.")
-    backlog_messages: float | None
-    batch_seconds: float | None
+    start: datetime = Field(description="Start of the step.")
+    state: str | None = Field(description="The stream's state in the step.")
+    rate_messages_per_second: float | None = Field(description="The mean rate of the step.")
+    lag_seconds: float | None = Field(
+        description="The longest lag in the step. Backlog and batch are the step's worst values too."
+    )
+    backlog_messages: float | None = Field(description="The largest backlog.")
+    batch_seconds: float | None = Field(description="The longest batch.")
 
 
 class StreamHistory(BaseModel):
-    """A stream's points, oldest first; the last one is of the step that is under way."""
+    """A stream's points, oldest first. The last one is the current step."""
 
-    name: str
-    points: list[StreamPoint]
+    name: str = Field(description="The stream's name.")
+    points: list[StreamPoint] = Field(description="One point for each step.")
 
 
 class StreamHistories(BaseModel):
     """Histories of streams, by name."""
 
-    over: Literal["hour", "day"]
-    step_seconds: int
+    over: Literal["hour", "day"] = Field(description="The length of the history.")
+    step_seconds: int = Field(description="The length of a step.")
     streams: list[StreamHistory]

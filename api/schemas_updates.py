@@ -10,16 +10,16 @@ from model.stream_update import MAX_SHADOW_HOURS, MAX_VALIDATE_SECONDS, MIN_MESS
 
 
 class UpdateShadow(BaseModel):
-    """A run of a pipeline's new release in the shadow of the old one, before anything is touched."""
+    """A run of a pipeline's new release beside the old one, before anything changes."""
 
     model_config = ConfigDict(extra="forbid")
 
     hours: Annotated[
-        float, Field(ge=0, le=MAX_SHADOW_HOURS, description="How much of the archive is compared first.")
+        float, Field(ge=0, le=MAX_SHADOW_HOURS, description="Hours of the archive that are compared first.")
     ] = 1.0
     may_differ: list[str] = Field(
         default_factory=list,
-        description="Columns that are meant to change: `column` or `dataset.table.column`.",
+        description="Columns that may differ: `column` or `dataset.table.column`.",
         examples=[["staging.orders.total"]],
         max_length=1000,
     )
@@ -31,16 +31,16 @@ class UpdateCreate(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     release: str | None = Field(
-        default=None, description="The wanted release; null is the installed one.", max_length=64
+        default=None, description="The wanted release. Null is the installed one.", max_length=64
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="Options to change; null is the deployment's setting again.",
+        description="The options to change. Null restores the deployment's setting.",
         examples=[{"slots": 8}],
     )
     mapping: dict[str, str | None] = Field(
         default_factory=dict,
-        description="From the name of a source that runs to its new one, or to null where it is to end.",
+        description="The new name of each renamed source, by its old name. Null ends the source.",
         examples=[{"orders": "sales"}],
     )
     validate_seconds: Annotated[
@@ -50,16 +50,17 @@ class UpdateCreate(BaseModel):
         ),
     ] = VALIDATE_SECONDS
     min_messages: Annotated[
-        int, Field(ge=0, description="With fewer messages in that time the update is INCONCLUSIVE.")
+        int, Field(ge=0, description="If fewer messages arrive in that time, the update is INCONCLUSIVE.")
     ] = MIN_MESSAGES
-    reason: str | None = Field(default=None, description="Why, for the history.", max_length=1000)
+    reason: str | None = Field(default=None, description="The reason, for the history.", max_length=1000)
     shadow: UpdateShadow | None = Field(
-        default=None, description="Of a pipeline: its rows have to agree in the shadow first; null is without."
+        default=None,
+        description="Compare the rows of a pipeline's two releases before the update. Null skips this.",
     )
 
 
 class UpdateFaultOut(CodedMessage):
-    """Why an update was refused, failed, went back, or waits for a person."""
+    """Why an update was refused, failed, was taken back, or needs a person."""
 
     logs: dict[str, str] = Field(description='The last lines of each release\'s log, by "old" and "new".')
 
@@ -67,46 +68,63 @@ class UpdateFaultOut(CodedMessage):
 class UpdateReplayOut(BaseModel):
     """The messages that a release may have staged wrongly before it was taken back; a backfill replays them."""
 
-    since: datetime | None = Field(description="The first publish time; null where nobody knows it.")
-    until: datetime = Field(description="The publish time that ends the interval, exclusive.")
+    since: datetime | None = Field(description="The first publish time. Null if unknown.")
+    until: datetime = Field(description="The end of the interval of publish times, exclusive.")
     topics: list[str] = Field(description="The topics of the stream's sources.")
 
 
 class UpdateOut(BaseModel):
-    """An update of a stream; null is not known yet."""
+    """An update of a stream. Null is not known yet."""
 
-    id: str
-    stream: str
-    state: UpdateState = Field(description="The step that it is at, or how it ended.")
+    id: str = Field(description="The update's id.")
+    stream: str = Field(description="The stream's name.")
+    state: UpdateState = Field(description="The current step, or how it ended.")
     release: str | None = Field(
         validation_alias=AliasPath("request", "release"),
-        description="The wanted release; null is the installed one.",
+        description="The wanted release. Null is the installed one.",
     )
     options: dict[str, Any] = Field(
         validation_alias=AliasPath("request", "options"), description="The changed options."
     )
-    mapping: dict[str, str | None] = Field(validation_alias=AliasPath("request", "mapping"))
-    validate_seconds: float = Field(validation_alias=AliasPath("request", "validate_seconds"))
-    min_messages: int = Field(validation_alias=AliasPath("request", "min_messages"))
-    reason: str | None = Field(validation_alias=AliasPath("request", "reason"))
-    shadow: UpdateShadow | None = Field(validation_alias=AliasPath("request", "shadow"))
-    from_release: str | None = Field(description="The release before; null is the installed one.")
+    mapping: dict[str, str | None] = Field(
+        validation_alias=AliasPath("request", "mapping"),
+        description="The new name of each renamed source, by its old name.",
+    )
+    validate_seconds: float = Field(
+        validation_alias=AliasPath("request", "validate_seconds"),
+        description="How long the new release is watched.",
+    )
+    min_messages: int = Field(
+        validation_alias=AliasPath("request", "min_messages"), description="The fewest messages for a result."
+    )
+    reason: str | None = Field(
+        validation_alias=AliasPath("request", "reason"), description="The reason, for the history."
+    )
+    shadow: UpdateShadow | None = Field(
+        validation_alias=AliasPath("request", "shadow"),
+        description="The comparison before the update. Null without one.",
+    )
+    from_release: str | None = Field(description="The old release. Null is the installed one.")
     has_way_back: bool | None = Field(
-        description="Whether the old release can go on after the new one has written."
+        description="Whether the old release can continue after the new one has written."
     )
     checked: dict[str, Any] | None = Field(
-        description="The check: reasons, changes, and why there is no way back."
+        description="The result of the check: reasons, changes, and why the update could not be taken back."
     )
     snapshot_id: str | None = Field(description="The snapshot of the state before the hand-over.")
-    instance_id: str | None = Field(description="The process that takes the stream over.")
-    attempts: int = Field(description="How many standbys were started for the present step.")
-    handed_over_at: datetime | None
-    paused_seconds: float | None = Field(description="From the old release's last commit to the new one's first.")
+    instance_id: str | None = Field(description="The process that takes over the stream.")
+    attempts: int = Field(description="Number of standbys that were started for the current step.")
+    handed_over_at: datetime | None = Field(description="When the new release took over the stream.")
+    paused_seconds: float | None = Field(
+        description="Seconds from the old release's last commit to the new one's first."
+    )
     figures: dict[str, Any] | None = Field(
-        description="The figures that the watch compares, before and after, and the report of the shadow."
+        description="The figures before and after the hand-over, and the report of the shadow."
     )
     error: UpdateFaultOut | None
-    replay: UpdateReplayOut | None
+    replay: UpdateReplayOut | None = Field(
+        description="The messages to replay after the update was taken back. Null if there are none."
+    )
     created_by: str
     created_at: datetime
     changed_at: datetime
