@@ -44,7 +44,7 @@ class RolloutFaultOut(CodedMessage):
 
 
 class RolloutOut(BaseModel):
-    """A rollout of a stream. Null is not known yet."""
+    """A rollout of a stream. A null field is not known yet."""
 
     id: str = Field(description="The rollout's id.")
     manifest: str = Field(description="The manifest's name.")

@@ -186,10 +186,13 @@ class BackfillOut(BackfillRequest):
     finished_at: datetime | None
     window: Annotated[TimeWindow | None, Field(description="The partitions that the query reads.")]
     replays: Annotated[
-        ReplayedTimes | None, Field(description="Null for a backfill of an older release of Refeed.")
+        ReplayedTimes | None,
+        Field(description="The times of the selected messages. Null if an older release created the backfill."),
     ]
-    canary_messages: Annotated[int | None, Field(description="Null once a resume has ended the canary.")]
-    canary: Annotated[BackfillCanary | None, Field(description="Null without a canary.")]
+    canary_messages: Annotated[
+        int | None, Field(description="The canary of the request. Null after a resume has ended it.")
+    ]
+    canary: Annotated[BackfillCanary | None, Field(description="The canary and its state. Null without one.")]
     progress: Annotated[BackfillProgress, Field(description="How far the backfill is.")]
     restarts: Annotated[
         int, Field(description="Number of drivers that died and were replaced since a person last started it.")
@@ -201,10 +204,13 @@ class BackfillOut(BackfillRequest):
             "Null otherwise."
         ),
     ]
-    approval: Annotated[BackfillApproval | None, Field(description="Null if this deployment needs no approvals.")]
+    approval: Annotated[
+        BackfillApproval | None, Field(description="The approval. Null if this deployment needs none.")
+    ]
     verification: Annotated[BackfillVerification, Field(description="What is proven to have arrived.")]
     revert: Annotated[
-        BackfillRevert | None, Field(description="Null if nobody reverted it, or if it was retried since.")
+        BackfillRevert | None,
+        Field(description="The last revert. Null if nobody reverted the backfill, or if it was retried since."),
     ]
     error: BackfillError | None
     warnings: Annotated[

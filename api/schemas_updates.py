@@ -74,7 +74,7 @@ class UpdateReplayOut(BaseModel):
 
 
 class UpdateOut(BaseModel):
-    """An update of a stream. Null is not known yet."""
+    """An update of a stream. A null field is not known yet."""
 
     id: str = Field(description="The update's id.")
     stream: str = Field(description="The stream's name.")
