@@ -336,7 +336,8 @@ class ExpressionBinder(ConstructBinder):
         if left.type == DATE and right.type == INT64:
             amount = (right.constant, "DAY") if isinstance(right.constant, int) else None
             # The engine would fail on days that INTEGER can't hold, also of no date.
-            days = f"CAST(CASE WHEN ({left.lake}) IS NOT NULL THEN {right.lake} END AS INTEGER)"
+            count = literals.within(right, _LONGEST["DAY"])
+            days = f"CAST(CASE WHEN ({left.lake}) IS NOT NULL THEN {count} END AS INTEGER)"
             lake = checked(f"CAST(({left.lake} {operator} {days}) AS DATE)", DATE)
             return Value(DATE, lake, constant=literals.moved(left.constant, operator, amount))
         if left.type.name in {"DATE", "DATETIME", "TIMESTAMP"} and right.type == INTERVAL:

@@ -209,6 +209,22 @@ def moved(constant_value: Any, operator: str, amount: tuple[int, str] | None) ->
     return fold("DATE_ADD" if operator == "+" else "DATE_SUB", [constant_value, amount])
 
 
+# How many of a unit the engine can hold.
+_MOST: Final = {
+    "MICROSECOND": 2**63 - 1, "MILLISECOND": 2**63 // 10**3, "SECOND": 2**63 // 10**6, "MINUTE": 2**57 // 10**6,
+    "HOUR": 2**63 // (36 * 10**8), "DAY": 2**31 - 1, "MONTH": 2**31 - 1, "YEAR": (2**31 - 1) // 12,
+}  # fmt: skip
+
+
+def within(value: Value, most: int) -> str:
+    """Return the text for a number, an error for a constant beyond ``most``.
+
+    The engine computes constants when it plans the query, and would fail where nothing looks at the result.
+    """
+    is_beyond = isinstance(value.constant, int) and abs(value.constant) > most
+    return "CAST(error('A number that is out of range') AS BIGINT)" if is_beyond else value.lake
+
+
 def interval(amount: Value, unit: str) -> Value:
     """Return ``INTERVAL amount unit``."""
     known = (amount.constant, unit) if isinstance(amount.constant, int) else NOT_CONSTANT
@@ -218,7 +234,8 @@ def interval(amount: Value, unit: str) -> Value:
     function = {"MICROSECOND": "to_microseconds", "MILLISECOND": "to_milliseconds"}.get(
         name, f"to_{name.lower()}s"
     )
-    count = amount.lake if scale == 1 else f"({amount.lake} * {scale})"
+    held = within(amount, _MOST[name] // scale)
+    count = held if scale == 1 else f"({held} * {scale})"
     if name in {"DAY", "MONTH", "YEAR"}:
         count = f"CAST({count} AS INTEGER)"
     return Value(INTERVAL, f"{function}({count})", constant=known, amount=(amount, unit))

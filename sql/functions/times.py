@@ -249,8 +249,9 @@ def _truncated_like(args: Sequence[Value]) -> str:
     return _truncated(kind)(args)
 
 
-def _since_epoch(template: str, kind: SqlType) -> Render:
-    return lambda args: checked(fill(template, args), kind)
+def _since_epoch(template: str, kind: SqlType, most: int) -> Render:
+    """Return a moment so many units after 1970; ``most`` is in the year 9999."""
+    return lambda args: checked(fill(template, [replace(args[0], lake=literals.within(args[0], most))]), kind)
 
 
 def _floored(micros: int) -> Render:
@@ -286,20 +287,25 @@ _s(
     "DATE_FROM_UNIX_DATE",
     "INT64",
     "DATE",
-    _since_epoch("CAST(DATE '1970-01-01' + CAST({0} AS INTEGER) AS DATE)", DATE),
+    _since_epoch("CAST(DATE '1970-01-01' + CAST({0} AS INTEGER) AS DATE)", DATE, 2_932_896),
 )
-_s("TIMESTAMP_MICROS", "INT64", "TIMESTAMP", _since_epoch("timezone('UTC', make_timestamp({0}))", TIMESTAMP))
+_s(
+    "TIMESTAMP_MICROS",
+    "INT64",
+    "TIMESTAMP",
+    _since_epoch("timezone('UTC', make_timestamp({0}))", TIMESTAMP, 253_402_300_800 * 10**6),
+)
 _s(
     "TIMESTAMP_MILLIS",
     "INT64",
     "TIMESTAMP",
-    _since_epoch("timezone('UTC', make_timestamp({0} * 1000))", TIMESTAMP),
+    _since_epoch("timezone('UTC', make_timestamp({0} * 1000))", TIMESTAMP, 253_402_300_800 * 10**3),
 )
 _s(
     "TIMESTAMP_SECONDS",
     "INT64",
     "TIMESTAMP",
-    _since_epoch("timezone('UTC', make_timestamp({0} * 1000000))", TIMESTAMP),
+    _since_epoch("timezone('UTC', make_timestamp({0} * 1000000))", TIMESTAMP, 253_402_300_800),
 )
 _s("UNIX_MICROS", "TIMESTAMP", "INT64", "epoch_us({0})")
 _s("UNIX_MILLIS", "TIMESTAMP", "INT64", _floored(1000))

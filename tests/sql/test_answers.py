@@ -310,6 +310,23 @@ def test_statistics_whose_squares_overflow_are_answered(lake: Lake, call: str, a
 
 
 @pytest.mark.parametrize(
+    "expression",
+    [
+        "DATE_ADD(DATE '2024-01-01', INTERVAL 9007199254740993 YEAR)",
+        "DATE_ADD(DATE '2024-01-01', INTERVAL 9007199254740993 WEEK)",
+        "DATE_FROM_UNIX_DATE(9007199254740993)",
+        "DATE '2024-01-01' + 9007199254740993",
+        "DATE(TIMESTAMP_ADD(TIMESTAMP '2024-01-01 00:00:00+00', INTERVAL 9007199254740993 HOUR))",
+        "DATE(TIMESTAMP_SECONDS(9007199254740993))",
+        "DATE(TIMESTAMP_MILLIS(9223372036854775807))",
+    ],
+)
+def test_a_constant_that_fails_fails_only_where_it_is_looked_at(lake: Lake, expression: str) -> None:
+    assert lake.query(f"SELECT COALESCE(DATE '2024-01-01', {expression})") == "2024-01-01"
+    assert lake.query(f"SELECT {expression}") == "error"
+
+
+@pytest.mark.parametrize(
     ("condition", "answer"),
     [
         ("FALSE AND CHR(-5) = 'a'", "false"),
