@@ -209,11 +209,8 @@ def moved(constant_value: Any, operator: str, amount: tuple[int, str] | None) ->
     return fold("DATE_ADD" if operator == "+" else "DATE_SUB", [constant_value, amount])
 
 
-# How many of a unit the engine can hold.
-_MOST: Final = {
-    "MICROSECOND": 2**63 - 1, "MILLISECOND": 2**63 // 10**3, "SECOND": 2**63 // 10**6, "MINUTE": 2**57 // 10**6,
-    "HOUR": 2**63 // (36 * 10**8), "DAY": 2**31 - 1, "MONTH": 2**31 - 1, "YEAR": (2**31 - 1) // 12,
-}  # fmt: skip
+# How many of a unit an INTEGER of the engine holds; smaller units go round the clock where a TIME is moved.
+_MOST: Final = {"DAY": 2**31 - 1, "MONTH": 2**31 - 1, "YEAR": (2**31 - 1) // 12}
 
 
 def within(value: Value, most: int) -> str:
@@ -234,9 +231,9 @@ def interval(amount: Value, unit: str) -> Value:
     function = {"MICROSECOND": "to_microseconds", "MILLISECOND": "to_milliseconds"}.get(
         name, f"to_{name.lower()}s"
     )
-    held = within(amount, _MOST[name] // scale)
+    held = within(amount, _MOST[name] // scale) if name in _MOST else amount.lake
     count = held if scale == 1 else f"({held} * {scale})"
-    if name in {"DAY", "MONTH", "YEAR"}:
+    if name in _MOST:
         count = f"CAST({count} AS INTEGER)"
     return Value(INTERVAL, f"{function}({count})", constant=known, amount=(amount, unit))
 
