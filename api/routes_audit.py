@@ -26,7 +26,7 @@ class AuditEntryOut(BaseModel):
     action: str = Field(
         description="The operation's id, as in this document. The method if the caller was not admitted."
     )
-    target: str = Field(description="The thing that the call was about.")
+    target: str = Field(description="Path of the call, or of what the call created.")
     outcome: Literal["done", "refused", "failed"] = Field(
         description="Whether the call was done, refused or failed."
     )

@@ -159,5 +159,5 @@ def pause_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller)
     responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
 )
 def resume_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
-    """Resume a schedule from now on. It skips the slots of the pause."""
+    """Resume a schedule from now on. Slots within the pause are skipped."""
     return manifests.resume(name, principal=caller)

@@ -92,7 +92,7 @@ class TimeWindow(BaseModel):
 
 
 class ReplayedTimes(TimeWindow):
-    """The times between which all messages of the query's result lie."""
+    """The time window that contains all messages of the query's result."""
 
     column: Literal["ingest_time", "publish_time", "_PARTITIONTIME"] = Field(
         description="The time that is meant. It is _PARTITIONTIME if the query limits neither ingest_time "

@@ -126,7 +126,7 @@ class LetterReasonOut(BaseModel):
     )
     messages: int = Field(description="Number of messages. Each counts once, by its latest dead letter.")
     repaired: int | None = Field(
-        description="How many have become a row since. Null unless REFEED_QUERY_TABLES names the staging table."
+        description="How many of them became a row later. Null unless REFEED_QUERY_TABLES names the staging table."
     )
     first_ingest_time: datetime | None = Field(description="When the first of them became a dead letter.")
     last_ingest_time: datetime | None = Field(description="When the last of them became a dead letter.")

@@ -65,7 +65,7 @@ class MergedSource(BaseModel):
     changed: int = Field(description="Number of keys in the rows read from staging.")
     newer: int = Field(description="Number of those keys that changed reporting.")
     without_key: int = Field(
-        description="Number of staged rows whose whole key is null. Each such row is kept, by its message."
+        description="Number of staged rows whose whole key is null. Each stays a row of its own, by topic and id."
     )
     partitions: list[str | None] = Field(
         description="Changed days. Null is the partition of entities without a day."

@@ -90,7 +90,7 @@ class RollbackOut(BaseModel):
     state: Literal["RUNNING", "SUCCEEDED", "FAILED"] = Field(description="The rollback's state.")
     step: Literal["waiting", "restored", "sought"] = Field(description="The last finished step.")
     discard_staged: bool = Field(description="Whether the rows staged since the snapshot are deleted.")
-    not_reverted: list[str] = Field(description="Sentences about what could not be reverted.")
+    not_reverted: list[str] = Field(description="What could not be reverted, one sentence for each thing.")
     error: SnapshotFaultOut | None
     created_by: str
     created_at: datetime

@@ -52,7 +52,7 @@ class SourceMerged(BaseModel):
     changed: int = Field(description="Number of keys in the rows read from staging.")
     newer: int = Field(description="Number of those keys that changed reporting.")
     without_key: int = Field(
-        description="Number of staged rows whose whole key is null. Each such row is kept, by its message."
+        description="Number of staged rows whose whole key is null. Each stays a row of its own, by topic and id."
     )
     rows_before: int = Field(description="Rows of the changed partitions before the merge.")
     rows_after: int = Field(description="Rows of the changed partitions after the merge.")

@@ -48,7 +48,7 @@ def show(approval: IdArgument, as_json: JsonOption = False) -> None:
 
 @app.command("approve", epilog=EXIT_CODES)
 def approve(approval: IdArgument, as_json: JsonOption = False) -> None:
-    """Approve an action that somebody else requested. You need the action's own scope."""
+    """Approve an action that somebody else requested. You need the scope that the action itself needs."""
     print_answer(lambda api: api.decide_approval(approval, "approve"), _lines, as_json=as_json)
 
 

@@ -205,7 +205,9 @@ def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any
 
 
 commands.add_action("pause", "Pause a backfill until a resume, and print how many messages may still go out.")
-commands.add_action("resume", "Resume a paused backfill, also after its canary.", can_watch=True)
+commands.add_action(
+    "resume", "Resume a backfill that was paused, by a person or after its canary.", can_watch=True
+)
 commands.add_action("cancel", "Cancel a backfill. Published messages stay published.")
 
 

@@ -195,7 +195,7 @@ def check(
 ) -> None:
     """Check an update without starting it: print the reasons against it, and whether it can be taken back.
 
-    Nothing is changed. --release, --set and --mapping are those of 'refeed stream update'.
+    Nothing is changed. --release, --set and --mapping mean the same as in 'refeed stream update'.
     """
     wanted = {"release": release, "options": parse_options(options), "mapping": parse_mapping(mapping)}
     with open_api() as api:

@@ -47,7 +47,9 @@ def kind_of(schema: Mapping[str, Any]) -> str:
     if values:
         return ", ".join(f"`{value}`" for value in values)
     if options := schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf"):
-        return " or ".join(dict.fromkeys(kind_of(each) for each in options))
+        # The values of an object may be null too, which is another null.
+        words = " or ".join(dict.fromkeys(kind_of(each) for each in options))
+        return words.replace("null or null", "null, or null")
     return _type(schema, schema.get("type", "any value"))
 
 
