@@ -104,7 +104,7 @@ def add_job_routes(router: APIRouter, resource: JobResource) -> None:
 
 def add_retry_route(router: APIRouter, resource: JobResource, conflict: str) -> None:
     """Add the retry of a kind that retries all that is not done."""
-    about = f"Continue a failed or cancelled {resource.noun} with the rest."
+    about = f"Continue a failed or cancelled {resource.noun}. What is done is not done again."
     add_action_route(router, resource, "retry", about, s409=conflict, s422=INVALID)
 
 

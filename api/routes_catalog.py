@@ -147,7 +147,10 @@ def list_dead_letters(
     code: Annotated[str | None, Query(max_length=100, description="Only dead letters with this code.")] = None,
     path: Annotated[
         str | None,
-        Query(max_length=300, description="Only dead letters at this path. Empty means those without a path."),
+        Query(
+            max_length=300,
+            description="Only faults at this path in the message. Empty means those without a path.",
+        ),
     ] = None,
     preview_bytes: Annotated[
         int | None,

@@ -30,7 +30,7 @@ class FormatsOut(BaseModel):
 
 
 class ReleaseOut(BaseModel):
-    """A version of Refeed that was installed from a wheel, beside the API's own version."""
+    """A version of Refeed that was installed from a wheel, in addition to the version that the API runs."""
 
     name: str = Field(description="The release's name.")
     version: str = Field(description="The version of Refeed in it.")

@@ -404,7 +404,10 @@ class DeadLetterOut(BaseModel):
 
 
 class DeadLetterPageOut(BaseModel):
-    """A page of the messages that could not be published, by row. It ends early at 16 MB of data."""
+    """A page of the messages that could not be published, in the order of their rows.
+
+    It ends early at 16 MB of data.
+    """
 
     dead_letters: list[DeadLetterOut]
     next_page_token: str | None
@@ -426,7 +429,7 @@ class MissingMessageOut(BaseModel):
 
 
 class MissingPage(BaseModel):
-    """A page of the messages that have not landed, by row."""
+    """A page of the messages that have not landed, in the order of their rows."""
 
     messages: list[MissingMessageOut]
     next_page_token: str | None

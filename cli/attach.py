@@ -30,7 +30,8 @@ def attach(
     exactly_once: Annotated[
         bool,
         typer.Option(
-            "--exactly-once", help="Use exactly-once delivery. It confirms acknowledgements and is slower."
+            "--exactly-once",
+            help="Use exactly-once delivery: Pub/Sub confirms each acknowledgement. It is slower.",
         ),
     ] = False,
     terraform: Annotated[

@@ -49,9 +49,7 @@ def check(
     ] = None,
     rewrite: Annotated[
         bool,
-        typer.Option(
-            "--rewrite", help="Print the query with every known correction. Exit code 0 if the result may run."
-        ),
+        typer.Option("--rewrite", help="Print the corrected query. Exit code 0 if it may run."),
     ] = False,
     as_json: JsonObjectOption = False,
 ) -> None:

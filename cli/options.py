@@ -7,8 +7,8 @@ import typer
 from model.job import JobState
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 done, and with --watch SUCCEEDED; 1 it FAILED or was CANCELLED; 2 wrong usage; 3 the API does "
-    "not answer; 4 the API refused; 130 interrupted."
+    "Exit codes: 0 done (with --watch: the job SUCCEEDED); 1 the job FAILED or was CANCELLED; 2 wrong usage; 3 "
+    "the API does not answer; 4 the API refused; 130 interrupted."
 )
 DEFAULT_TAIL_BYTES: Final = 100_000
 

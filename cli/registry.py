@@ -36,7 +36,7 @@ FilesArgument = Annotated[
 
 @app.command("check")
 def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
-    """Check the registry, or what FILES would make of it, and print every fault with its place.
+    """Check the registry and print every fault with its place; with FILES, as if they were published.
 
     A note is not a fault. It names an error with which merges of the source end, or may end.
     """

@@ -33,10 +33,10 @@ def add(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Install a wheel as a release, with the packages of its lock. This runs the wheel's code.
+    """Install a wheel as a release, with the packages of its requirements.lock. This runs the wheel's code.
 
-    Packages that are installed here are used again. Others are downloaded and checked against the lock's hashes.
-    All releases with the same lock share one environment.
+    Packages that are installed here are used again. Others are downloaded and checked against its hashes.
+    All releases with the same requirements.lock share one environment.
     """
     if not as_json:
         err.print(f"installing {wheel.name} ...")

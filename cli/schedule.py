@@ -42,7 +42,7 @@ def pause(name: NameArgument, as_json: JsonOption = False) -> None:
 
 @app.command("resume", epilog=EXIT_CODES)
 def resume(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Resume a schedule from now on. Slots of the pause are skipped."""
+    """Resume a schedule from now on. Slots within the pause are skipped."""
     print_answer(lambda api: api.act_on_schedule(name, "resume"), _lines, as_json=as_json)
 
 

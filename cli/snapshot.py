@@ -14,7 +14,7 @@ from cli.options import JsonOption, YesOption
 from cli.terminal import ExitCode, confirm, err, print_found, render_table
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 done, and with --wait the snapshot or the rollback is complete; 1 with --wait: it is not, "
+    "Exit codes: 0 done (with --wait: the snapshot or the rollback is complete); 1 only with --wait: it is not, "
     "or needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
 )
 _WAIT_SECONDS: Final = 600.0

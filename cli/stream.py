@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from client.api import RefeedApi
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 done, and with --wait the stream runs or has ended; 1 with --wait: the stream does not "
-    "run, or the action needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 "
+    "Exit codes: 0 done (with --wait: the stream runs or has ended); 1 only with --wait: the stream does not run, "
+    "or the action needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 "
     "interrupted."
 )
 # Spark starts within a minute, also on a busy machine.

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from client.api import RefeedApi
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 done, and with --watch the update is STABLE, or taken back by --roll-back; 1 with --watch: it "
-    "is not, or needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
+    "Exit codes: 0 done (with --watch: the update is STABLE, or taken back by --roll-back); 1 only with --watch: "
+    "it is not, or needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 "
+    "interrupted."
 )
 _ENDED: Final = frozenset(state.value for state in ENDED_UPDATES)
 _WAITS: Final = UpdateState.INCONCLUSIVE.value
