@@ -223,6 +223,9 @@ def _parse(kind: str) -> Callable[..., Any]:
         if set(re.findall("%(.)", plain)) - set("YmdHMS") or re.search(r"\s", plain):
             return NOT_CONSTANT
         found = datetime.strptime(text, plain)  # noqa: DTZ007 - the zone follows
+        if "%Y" not in plain:
+            # Python's year is 1900 then. Neither it nor 1970 is a leap year.
+            found = found.replace(year=1970)
         # Python shares digits out between elements that touch, Google takes as many as there are.
         if re.search(r"%[A-Za-z]%", plain) and found.strftime(plain) != text:
             return NOT_CONSTANT

@@ -260,7 +260,8 @@ def time_of(text: str) -> Any:
 def parsed(text: str, pattern: str) -> datetime:
     """Return the moment that a text writes after a format of PARSE_TIMESTAMP and its kin, without a zone."""
     place, found = 0, {"Y": 1970, "m": 1, "d": 1, "H": 0, "M": 0, "S": 0}
-    text = text.strip(BLANKS)
+    # Google's engine takes a NUL at the end of a text for the end of the text.
+    text = text.removesuffix("\0").strip(BLANKS)
     for blank, element, literal in _elements(pattern.strip(BLANKS)):
         if blank:
             while place < len(text) and text[place] in BLANKS:

@@ -120,7 +120,8 @@ def ask_case(judge: Judge, case: grid.Case) -> list[str]:
 def is_same(ours: str, theirs: str, question: str) -> bool:
     """Say whether an answer of the lake is Google's: refusing is.
 
-    A FLOAT64 of a function that no standard rounds may differ as Google's own tests let it differ.
+    A FLOAT64 of a function that no standard rounds may differ as Google's own tests let it differ; within another
+    such call the difference grows again.
     """
     if theirs.startswith("unknown") or ours.startswith("refused"):
         return True
@@ -129,20 +130,21 @@ def is_same(ours: str, theirs: str, question: str) -> bool:
     if ours == theirs:
         return True
     mine, wanted = _FLOAT.findall(ours), _FLOAT.findall(theirs)
+    rough = len(_IS_ROUGH.findall(question))
     return (
-        _IS_ROUGH.search(question) is not None
+        rough > 0
         and len(mine) == len(wanted)
         and _FLOAT.sub("", ours) == _FLOAT.sub("", theirs)
-        and all(_is_close(float(a[:-1]), float(b[:-1])) for a, b in zip(mine, wanted, strict=True))
+        and all(_is_close(float(a[:-1]), float(b[:-1]), MARGIN**rough) for a, b in zip(mine, wanted, strict=True))
     )
 
 
-def _is_close(mine: float, wanted: float) -> bool:
+def _is_close(mine: float, wanted: float, margin: int) -> bool:
     if mine == wanted:
         return math.copysign(1, mine) == math.copysign(1, wanted)
     if not (math.isfinite(mine) and math.isfinite(wanted)):
         return math.isnan(mine) and math.isnan(wanted)
-    return mine != 0 != wanted and abs(mine - wanted) <= MARGIN * math.ulp(max(abs(mine), abs(wanted)))
+    return mine != 0 != wanted and abs(mine - wanted) <= margin * math.ulp(max(abs(mine), abs(wanted)))
 
 
 class Lake:

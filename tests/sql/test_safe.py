@@ -51,6 +51,15 @@ GOOGLES_ANSWERS = [
     # Texts that are read.
     ("SAFE.PARSE_TIMESTAMP('%Y-%m-%d', s) FROM UNNEST(['2024-01-01', 'x', NULL]) AS s", "1704067200000000us;NULL;NULL"),
     ("SAFE.PARSE_DATE('%Y-%m-%d', s) FROM UNNEST(['2024-01-01', '2024-02-30']) AS s", "2024-01-01;NULL"),
+    # What a format does not name is that of 1970-01-01, also where all is constant.
+    ("SAFE.PARSE_DATE('%m', '3')", "1970-03-01"),
+    ("SAFE.PARSE_TIMESTAMP('x', 'x')", "0us"),
+    ("SAFE.PARSE_DATE('%m', s) FROM UNNEST(['3', '\\u0000']) AS s", "1970-03-01;NULL"),
+    # A NUL ends the text, if nothing follows it.
+    (
+        "SAFE.PARSE_DATE('%Y', s) FROM UNNEST(['2020\\u0000', '2020 \\u0000', '2020\\u0000 ', '2020\\u0000\\u0000']) AS s",
+        "2020-01-01;2020-01-01;NULL;NULL",
+    ),
     ("SAFE.PARSE_DATETIME('%Y-%m-%d %H', s) FROM UNNEST(['2024-01-01 10', 'x']) AS s", "2024-01-01 10:00:00.000000;NULL"),
     ("SAFE.TIMESTAMP(s) FROM UNNEST(['x', '2024-01-01']) AS s", "NULL;1704067200000000us"),
     ("SAFE.TIMESTAMP(s, 'Europe/Stockholm') FROM UNNEST(['x', '2024-01-01']) AS s", "NULL;1704063600000000us"),
