@@ -16,7 +16,6 @@ from jobs.store import JobStore, open_store
 from model.process import raise_file_limit
 from tests import certificates, schema, spares
 from tests.ending import pytest_sessionstart, pytest_unconfigure
-from tests.rewriting import pytest_collection
 from tests.schema import migrations
 from tests.spares import own_spares
 from tests.standin.shared import session_standin, shared_standin
@@ -24,7 +23,6 @@ from tests.standin.shared import session_standin, shared_standin
 __all__ = [
     "migrations",
     "own_spares",
-    "pytest_collection",
     "pytest_sessionstart",
     "pytest_unconfigure",
     "session_standin",
