@@ -35,6 +35,7 @@ _log = structlog.get_logger(__name__)
 _REQUESTS: Final = 8
 # A scheduled snapshot that failed is tried again after this time.
 _RETRY_FAILED: Final = timedelta(minutes=10)
+# What is younger by more was made by a clock that was ahead: machines' clocks differ by less.
 _AHEAD: Final = timedelta(hours=1)
 
 # Lets no commit begin while the block runs. It raises SnapshotRefusedError when the stream does not pause in time.
@@ -248,16 +249,14 @@ def find_subscriptions(pubsub: PubSub, kind: str, state: Path) -> list[str]:
     ]
 
 
-def find_overdue(snapshots: Sequence[SnapshotRecord], *, every: timedelta, now: datetime) -> bool:
+def is_overdue(store: JobStore, stream: str, *, every: timedelta, now: datetime) -> bool:
     """Whether a stream's newest snapshot with its source is older than ``every``; a failed one counts for minutes.
 
     Those without their source, such as each update makes one, bring no message back and take no schedule's place.
+    Neither do those of the future, which a clock that was ahead has made.
     """
-    for each in (each for each in snapshots if each.with_source):
-        waits = min(every, _RETRY_FAILED) if each.state is SnapshotState.FAILED else every
-        if each.state is not SnapshotState.DELETING and not _is_ahead(each, now) and now - each.created_at < waits:
-            return False
-    return True
+    retry_after = now - min(every, _RETRY_FAILED)
+    return not store.has_young_snapshot(stream, after=now - every, failed_after=retry_after, until=now + _AHEAD)
 
 
 def find_surplus(
@@ -267,21 +266,16 @@ def find_surplus(
 
     Those of the future, which a clock that was ahead has made, are older than all others ``now``.
 
-    What people asked for is never among them, and neither is the newest COMPLETED one of all.
+    What people asked for is never among them, and neither is the newest COMPLETED one.
 
     Example:
         >>> find_surplus([], keep=7)
         []
     """
-    whole = sorted(
-        (each for each in snapshots if each.state is SnapshotState.COMPLETED),
-        key=lambda each: (now is None or not _is_ahead(each, now), each.id),
+    is_whole = (SnapshotReason.SCHEDULED, SnapshotState.COMPLETED)
+    scheduled = sorted(
+        (each for each in snapshots if (each.reason, each.state) == is_whole),
+        key=lambda each: (now is None or each.created_at - now <= _AHEAD, each.id),
         reverse=True,
     )
-    scheduled = [each for each in whole if each.reason is SnapshotReason.SCHEDULED]
-    return [each for each in scheduled[max(keep, 1) :] if each is not whole[0]]
-
-
-def _is_ahead(snapshot: SnapshotRecord, now: datetime) -> bool:
-    """Whether a clock that was ahead has made it: machines' clocks differ by less."""
-    return snapshot.created_at - now > _AHEAD
+    return scheduled[max(keep, 1) :]

@@ -15,7 +15,7 @@ from model.stream_record import StreamRecord
 from model.stream_snapshot import RestoreRecord, SnapshotReason, SnapshotRecord, SnapshotState
 from rollout.process import StreamProcess
 from rollout.restorer import StreamRestorer
-from rollout.snapshot_taker import SnapshotTaker, find_overdue, find_surplus
+from rollout.snapshot_taker import SnapshotTaker, find_surplus, is_overdue
 from rollout.stream_threads import StreamThreads
 from streams.control import LONGEST_PAUSE_SECONDS
 from streams.lease import lock_home
@@ -119,15 +119,17 @@ class SnapshotWork:
         if record.kind is StreamKind.KINESIS:
             return
         stream = record.name
-        made = self._store.list_snapshots(stream=stream)
         now = datetime.now(UTC)
-        if find_overdue(made, every=self._every, now=now):
+        whole = self._store.list_snapshots(
+            stream=stream, states=[SnapshotState.COMPLETED], reason=SnapshotReason.SCHEDULED
+        )
+        if is_overdue(self._store, stream, every=self._every, now=now):
             # A stream that is to end has none.
             with suppress(StreamStateError):
                 self._store.create_snapshot(
                     stream, with_source=True, actor=_ACTOR, reason=SnapshotReason.SCHEDULED
                 )
-        for each in find_surplus(made, keep=self._keep, now=now):
+        for each in find_surplus(whole, keep=self._keep, now=now):
             # One that a stream is put back to stays, and another may be gone by now.
             with suppress(StreamStateError, StreamSnapshotNotFoundError):
                 self._store.delete_snapshot(each.id)

@@ -442,8 +442,8 @@ class UpdateWork:
 
     def _forget_snapshots(self, update: StreamUpdate) -> None:
         """Have the snapshots of earlier updates deleted; the newest one stays."""
-        for made in self._store.list_snapshots(stream=update.stream):
-            is_older = made.reason is SnapshotReason.UPDATE and made.id != update.snapshot_id
+        for made in self._store.list_snapshots(stream=update.stream, reason=SnapshotReason.UPDATE):
+            is_older = made.id != update.snapshot_id
             if is_older and update.snapshot_id is not None and made.state is not SnapshotState.DELETING:
                 with suppress(StreamStateError):
                     self._store.delete_snapshot(made.id)

@@ -15,7 +15,10 @@ _INSTRUCTIONS = 20
 
 @dataclass
 class Work:
-    """The statements of a block and the rows that they gave or changed; on SQLite also its instructions."""
+    """The statements of a block and the rows that they gave or changed; on SQLite also its instructions.
+
+    PostgreSQL's driver counts the rows of a whole result, and SQLite's those that somebody fetched.
+    """
 
     statements: int = 0
     rows: int = 0
@@ -31,16 +34,22 @@ def counted(store: JobStore) -> Iterator[Work]:
         work.statements += 1
         work.rows += max(cursor.rowcount, 0)
 
+    def count_row(_: Any, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        work.rows += 1
+        return row
+
     def count_instructions() -> None:
         work.instructions += _INSTRUCTIONS
 
     def connect(connection: Any, *_: Any) -> None:
         if engine.dialect.name == "sqlite":
             connection.set_progress_handler(count_instructions, _INSTRUCTIONS)
+            connection.row_factory = count_row
 
     def leave(connection: Any, *_: Any) -> None:
         if engine.dialect.name == "sqlite":
             connection.set_progress_handler(None, 0)
+            connection.row_factory = None
 
     listeners = (("after_cursor_execute", count), ("checkout", connect), ("checkin", leave))
     for name, listener in listeners:

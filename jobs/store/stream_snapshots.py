@@ -110,6 +110,7 @@ class StreamSnapshots:
         *,
         stream: str | None = None,
         states: Sequence[SnapshotState] = (),
+        reason: SnapshotReason | None = None,
         before: str | None = None,
         limit: int | None = None,
     ) -> list[SnapshotRecord]:
@@ -120,10 +121,29 @@ class StreamSnapshots:
             query = query.where(columns.stream == stream)
         if states:
             query = query.where(columns.state.in_(states))
+        if reason is not None:
+            query = query.where(columns.reason == reason)
         if before is not None:
             query = query.where(columns.id < before)
         with self._database.read() as connection:
             return _SNAPSHOTS.find_all(connection, query)
+
+    def has_young_snapshot(self, stream: str, *, after: datetime, failed_after: datetime, until: datetime) -> bool:
+        """Whether a snapshot of the stream with its source was asked for after ``after`` and not after ``until``.
+
+        One that FAILED counts only when it is younger than ``failed_after``, and one that is to be deleted never.
+        """
+        columns = STREAM_SNAPSHOTS.c
+        query = sa.select(columns.id).where(
+            columns.stream == stream,
+            columns.created_at > after,
+            columns.created_at <= until,
+            columns.with_source,
+            columns.state != SnapshotState.DELETING,
+            sa.or_(columns.state != SnapshotState.FAILED, columns.created_at > failed_after),
+        )
+        with self._database.read() as connection:
+            return connection.scalar(query.limit(1)) is not None
 
     def list_unfinished_snapshots(self) -> list[SnapshotRecord]:
         """Return the snapshots that an agent has work with, newest first.

@@ -27,7 +27,7 @@ from model.stream_snapshot import RestoreRecord, SnapshotRecord
 from model.stream_update import StreamUpdate
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0021"
+SCHEMA_REVISION: Final = "0022"
 
 METADATA: Final = sa.MetaData()
 
@@ -234,12 +234,14 @@ STREAM_SNAPSHOTS: Final = _table(
     "stream_snapshots",
     SnapshotRecord,
     sa.Column("id", TEXT, primary_key=True),
-    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
+    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False),
     sa.Column("state", TEXT, nullable=False, index=True),
     sa.Column("size_bytes", sa.BigInteger),
     sa.Column("known_messages", sa.BigInteger),
     sa.Column("idempotency_key", TEXT, unique=True),
     sa.Column("fingerprint", TEXT),
+    sa.Index("stream_snapshots_by_time", "stream", "created_at"),
+    sa.Index("stream_snapshots_by_reason", "stream", "reason"),
 )
 
 # Streams that are put back to a snapshot, and how far that is.

@@ -25,6 +25,7 @@ from model.stream_snapshot import (
     SnapshotState,
     SourceSnapshot,
 )
+from tests.work import Work, counted
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOURCE = SourceSnapshot("refeed-backup.orders", "refeed.sn_1.refeed-backup.orders", "orders", NOON)
@@ -265,3 +266,46 @@ def test_of_snapshots_that_fail_for_years_the_last_twenty_are_kept(store: JobSto
     pending = create(store)
     found = [each.id for each in store.list_snapshots()]
     assert found == [pending.id, *failed[:-21:-1], whole.id]
+
+
+def test_a_schedule_s_look_at_snapshots_reads_nothing_of_those_that_people_keep(store: JobStore) -> None:
+    def look() -> Work:
+        with counted(store) as work:
+            found = store.list_snapshots(
+                stream="backup", states=[SnapshotState.COMPLETED], reason=SnapshotReason.SCHEDULED
+            )
+            assert [each.id for each in found] == [scheduled.id]
+            assert store.has_young_snapshot("backup", **times)
+        return work
+
+    scheduled = create(store, reason=SnapshotReason.SCHEDULED)
+    scheduled = store.complete_snapshot(scheduled.id, None, **COMPLETED)
+    hour = timedelta(hours=1)
+    times = {"after": scheduled.created_at - hour, "failed_after": scheduled.created_at + hour}
+    times["until"] = scheduled.created_at + hour
+    first = look()
+    error = FaultRecord("pubsub_error", "Pub/Sub refused it.")
+    for _ in range(20):
+        store.fail_snapshot(create(store, reason=SnapshotReason.SCHEDULED).id, None, error)
+    for _ in range(100):
+        complete(store)
+    after = look()
+    assert (after.statements, after.rows) == (first.statements, first.rows)
+    assert after.instructions <= first.instructions + 20 * 20, "some for each that failed, and none for the others"
+
+
+def test_a_snapshot_is_young_by_when_it_was_asked_for(store: JobStore) -> None:
+    made = create(store)
+    at, second = made.created_at, timedelta(seconds=1)
+    times = {"after": at - second, "failed_after": at - second, "until": at}
+    assert store.has_young_snapshot("backup", **times)
+    assert not store.has_young_snapshot("backup", **times | {"after": at})
+    assert not store.has_young_snapshot("backup", **times | {"until": at - second})
+    assert store.has_young_snapshot("backup", **times | {"failed_after": at})
+    store.fail_snapshot(made.id, None, FaultRecord("pubsub_error", "Pub/Sub refused it."))
+    assert store.has_young_snapshot("backup", **times)
+    assert not store.has_young_snapshot("backup", **times | {"failed_after": at})
+    store.delete_snapshot(made.id)
+    assert not store.has_young_snapshot("backup", **times)
+    create(store, with_source=False)
+    assert not store.has_young_snapshot("backup", **times | {"until": at + timedelta(hours=1)})

@@ -1,6 +1,6 @@
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,12 +10,13 @@ import pytest
 from connectors.pubsub.client import PubSub
 from jobs.disk_files import DiskFiles
 from jobs.store import JobStore
+from jobs.store.tables import STREAM_SNAPSHOTS
 from local.server import PubSubServer
 from model.errors import PubSubUnavailableError, SnapshotRefusedError, StreamSnapshotNotFoundError
 from model.message import backup_subscription_id
 from model.stream_options import StreamKind
 from model.stream_snapshot import SnapshotPlace, SnapshotReason, SnapshotRecord, SnapshotState
-from rollout.snapshot_taker import SnapshotTaker, find_overdue, find_surplus
+from rollout.snapshot_taker import SnapshotTaker, find_surplus, is_overdue
 from streams.journal import Journal
 from streams.snapshot import read_manifest
 
@@ -240,25 +241,42 @@ def test_retention_keeps_what_people_made_and_the_newest_whole_one() -> None:
     assert find_surplus(manual, keep=0) == []
 
 
-def test_a_scheduled_snapshot_is_due_when_the_newest_is_old_and_none_is_under_way() -> None:
+def is_due(store: JobStore, records: Sequence[SnapshotRecord], *, every: timedelta, now: datetime) -> bool:
+    """Keep the records alone, and say whether another snapshot is due."""
+    with store._database.write() as connection:
+        connection.execute(STREAM_SNAPSHOTS.delete())
+        for each in records:
+            values = {column.name: getattr(each, column.name) for column in fields(each)}
+            connection.execute(STREAM_SNAPSHOTS.insert().values(**values))
+    return is_overdue(store, "backup", every=every, now=now)
+
+
+def test_a_scheduled_snapshot_is_due_when_the_newest_is_old_and_none_is_under_way(store: JobStore) -> None:
     every = timedelta(hours=1)
     old = record(0, SnapshotReason.MANUAL)
     failed = record(5, SnapshotReason.SCHEDULED, SnapshotState.FAILED)
     pending = record(5, SnapshotReason.SCHEDULED, SnapshotState.PENDING)
-    assert find_overdue([], every=every, now=NOW)
-    assert find_overdue([old], every=every, now=NOW + timedelta(hours=1))
-    assert not find_overdue([old], every=every, now=NOW + timedelta(minutes=59))
-    assert not find_overdue([pending, old], every=every, now=NOW + timedelta(hours=5))
-    assert not find_overdue([failed, old], every=every, now=NOW + timedelta(hours=5, minutes=9))
-    assert find_overdue([failed, old], every=every, now=NOW + timedelta(hours=5, minutes=10))
+    deleting = record(5, SnapshotReason.SCHEDULED, SnapshotState.DELETING)
+    assert is_due(store, [], every=every, now=NOW)
+    assert is_due(store, [old], every=every, now=NOW + timedelta(hours=1))
+    assert not is_due(store, [old], every=every, now=NOW + timedelta(minutes=59))
+    assert not is_due(store, [pending, old], every=every, now=NOW + timedelta(hours=5))
+    assert is_due(store, [deleting, old], every=every, now=NOW + timedelta(hours=5))
+    assert not is_due(store, [failed, old], every=every, now=NOW + timedelta(hours=5, minutes=9))
+    assert is_due(store, [failed, old], every=every, now=NOW + timedelta(hours=5, minutes=10))
+    # The schedule's interval is shorter than the wait after a failure.
+    assert is_due(store, [failed, old], every=timedelta(minutes=5), now=NOW + timedelta(hours=5, minutes=5))
+    young = record(4, SnapshotReason.MANUAL)
+    assert not is_due(store, [failed, young], every=timedelta(hours=2), now=NOW + timedelta(hours=5, minutes=30))
 
 
-def test_a_snapshot_without_its_source_takes_no_scheduled_one_s_place() -> None:
+def test_a_snapshot_without_its_source_takes_no_scheduled_one_s_place(store: JobStore) -> None:
     every = timedelta(hours=1)
     old = record(0, SnapshotReason.SCHEDULED)
     update = replace(record(5, SnapshotReason.UPDATE), with_source=False)
-    assert find_overdue([update, old], every=every, now=NOW + timedelta(hours=5, minutes=1))
-    assert not find_overdue([replace(update, with_source=True), old], every=every, now=NOW + timedelta(hours=5))
+    assert is_due(store, [update, old], every=every, now=NOW + timedelta(hours=5, minutes=1))
+    update = replace(update, with_source=True)
+    assert not is_due(store, [update, old], every=every, now=NOW + timedelta(hours=5))
 
 
 def test_nothing_is_left_of_a_snapshot_that_another_agent_deleted_while_it_was_made(
@@ -356,11 +374,13 @@ def test_a_snapshot_is_failed_before_anything_of_it_is_deleted_and_the_rest_goes
     assert store.get_snapshot(asked.id) == replace(failed, place=None)
 
 
-def test_snapshots_that_a_clock_that_was_ahead_has_made_keep_no_others_from_being_made_or_kept() -> None:
+def test_snapshots_that_a_clock_that_was_ahead_has_made_keep_no_others_from_being_made_or_kept(
+    store: JobStore,
+) -> None:
     now, ahead = NOW + timedelta(hours=9), 24 * 3652
     future = [record(ahead + number, SnapshotReason.SCHEDULED) for number in range(3)]
     young = [record(number, SnapshotReason.SCHEDULED) for number in (8, 9)]
-    assert find_overdue(future, every=timedelta(days=1), now=now)
-    assert not find_overdue([*future, *young], every=timedelta(days=1), now=now)
+    assert is_due(store, future, every=timedelta(days=1), now=now)
+    assert not is_due(store, [*future, *young], every=timedelta(days=1), now=now)
     # Their ids have the time of that clock too.
     assert find_surplus([*future, *young], keep=2, now=now) == sorted(future, key=lambda each: each.id)[::-1]

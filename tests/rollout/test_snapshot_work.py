@@ -11,6 +11,7 @@ from jobs.disk_files import DiskFiles
 from jobs.store import JobStore
 from local.server import PubSubServer
 from model.errors import LeaseHeldError, PubSubUnavailableError, SnapshotRefusedError
+from model.fault import FaultRecord
 from model.message import backup_subscription_id
 from model.settings import read_settings
 from model.stream_options import StreamKind
@@ -27,6 +28,7 @@ from streams.journal_mark import JournalMark
 from streams.lease import lock_home
 from streams.status import StatusFile
 from tests.memory.warehouse import MemoryWarehouse
+from tests.work import Work, counted
 
 
 class Paused:
@@ -337,3 +339,28 @@ def test_a_snapshot_that_raises_what_nobody_expects_is_not_tried_at_every_look(b
     with pytest.MonkeyPatch.context() as context:
         context.setattr(SnapshotTaker, "take", lambda *_: 1 / 0)
         assert count_threads(bench) == 1
+
+
+def test_the_schedule_reads_nothing_of_the_snapshots_that_people_keep_and_of_those_that_failed(
+    bench: Bench,
+) -> None:
+    def look() -> Work:
+        work = bench.make(every_seconds=3600, keep=3)
+        with counted(bench.store) as done:
+            bench.look(work)
+        return done
+
+    for _ in range(3):
+        take_scheduled(bench)
+    first = look()
+    error = FaultRecord("pubsub_error", "Pub/Sub refused it.")
+    facts = {"format_version": 1, "size_bytes": 1, "seconds_paused": 0.1, "known_messages": 1}
+    for _ in range(100):
+        asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
+        bench.store.complete_snapshot(asked.id, None, sources=[], taken_at=asked.created_at, **facts)
+    for _ in range(20):
+        failed = bench.store.create_snapshot("backup", with_source=True, actor="ann")
+        bench.store.fail_snapshot(failed.id, None, error)
+    after = look()
+    assert (after.statements, after.rows) == (first.statements, first.rows)
+    assert after.instructions <= first.instructions + 200, "not one for each snapshot"
