@@ -80,7 +80,9 @@ def _divided(args: Sequence[Value]) -> str:
         return f"refeed_safe_numeric_quotient({coerce(args[0], kind).lake}, {coerce(args[1], kind).lake})"
     quotient = f"{args[0].lake} / {args[1].lake}"
     fits = f"(NOT isinf({quotient}) OR isinf(CAST({args[0].lake} AS DOUBLE)))"
-    return f"CASE WHEN {args[1].lake} <> 0 AND {fits} THEN {quotient} END"
+    # The dividend first: what fails in it fails whatever the divisor is.
+    is_zero = f"WHEN {args[1].lake} = 0 THEN NULL"
+    return f"CASE WHEN {args[0].lake} IS NULL THEN NULL {is_zero} WHEN {fits} THEN {quotient} END"
 
 
 def _whole_quotient(args: Sequence[Value]) -> str:

@@ -165,7 +165,9 @@ def _padded(name: str) -> Render:
         filler = args[2].lake if len(args) > 2 else "' '"
         padded = f"{name}({args[0].lake}, CAST({args[1].lake} AS INTEGER), {filler})"
         wrong = f"{args[1].lake} < 0" + (f" OR {filler} = ''" if len(args) > 2 else "")
-        error = f"WHEN {args[0].lake} IS NOT NULL AND ({wrong}) THEN error('Wrong length or pattern')"
+        # Of a call with a NULL nothing else counts.
+        known = " AND ".join(f"{text} IS NOT NULL" for text in (args[0].lake, filler))
+        error = f"WHEN {known} AND ({wrong}) THEN error('Wrong length or pattern')"
         return f"CASE {error} ELSE {padded} END"
 
     return render

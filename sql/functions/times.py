@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sql import literals
-from sql.constants import BELOW_DAY
+from sql.constants import BELOW_DAY, ConstantError, parse_timestamp
 from sql.datatypes import DATE, DATETIME, STRING, TIMESTAMP, SqlType
 from sql.functions.registry import Render, Table, fill
 from sql.literals import in_zone, read_timestamp
@@ -87,6 +87,12 @@ def _date(args: Sequence[Value]) -> str:
         return checked(fill("make_date({0}, {1}, {2})", _in_32_bits(args)), DATE)
     if len(args) == 2:
         return checked(f"CAST(timezone({args[1].lake}, {args[0].lake}) AS DATE)", DATE)
+    if isinstance(text := args[0].constant, str):
+        # The day of the moment in UTC; Google refuses another text before it runs anything.
+        try:
+            return f"DATE '{parse_timestamp(text).date().isoformat()}'"
+        except ConstantError as exc:
+            raise LakeGapError("a text that is no date") from exc
     return f"CAST({args[0].lake} AS DATE)"
 
 

@@ -51,6 +51,10 @@ GOOGLES_ANSWERS = [
     # Texts that are read.
     ("SAFE.PARSE_TIMESTAMP('%Y-%m-%d', s) FROM UNNEST(['2024-01-01', 'x', NULL]) AS s", "1704067200000000us;NULL;NULL"),
     ("SAFE.PARSE_DATE('%Y-%m-%d', s) FROM UNNEST(['2024-01-01', '2024-02-30']) AS s", "2024-01-01;NULL"),
+    ("SAFE.DATE('2024-01-01 00:30:00+01')", "2023-12-31"),
+    ("LPAD('a', -1, CAST(NULL AS STRING))", "NULL"),
+    # What fails in the dividend fails whatever the divisor is.
+    ("SAFE_DIVIDE(POWER(1.5, 253402300799), 0.0)", "error"),
     # What a format does not name is that of 1970-01-01, also where all is constant.
     ("SAFE.PARSE_DATE('%m', '3')", "1970-03-01"),
     ("SAFE.PARSE_TIMESTAMP('x', 'x')", "0us"),
