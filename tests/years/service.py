@@ -5,6 +5,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import astuple
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
@@ -58,6 +59,9 @@ SPARSE: Final = (
     ("15 4 8 5,8 *", "Asia/Kolkata"),
     ("45 1 4,5 4,10 *", "Australia/Lord_Howe"),
 )
+# An agent looks at the snapshots of its streams once in such a time.
+_MINUTE: Final = timedelta(seconds=61)
+_MEASURED: Final = 7
 _GO_ON: Final = frozenset({"schedules", "supervisor", "agent"})
 _SECRET: Final = "whsec_" + base64.b64encode(b"s" * 24).decode()
 _REFUSED: Final = UpdateCheck((CheckReason("type", "sources", "It can't.", Remedy.MAP),), (), ())
@@ -336,16 +340,23 @@ class Service:
             }
 
     def measure(self) -> dict[str, Work]:
-        """Return the work of one look of each loop of a replica, at a moment when nothing is due."""
+        """Return the work of one turn of each loop of a replica, when nothing is due but what is due each minute.
+
+        It is the median of some turns a minute apart: a retry may be due at one of them.
+        """
+        # What a slot made is deleted a minute later.
         self.look()
-        found = {}
+        self.look()
+        found: dict[str, list[Work]] = {}
         replica = self.replicas[0]
-        with self._as(replica):
-            for name, turn in replica.loops().items():
-                with counted(self.store) as work:
-                    turn()
-                found[name] = work
-        return found
+        for _ in range(_MEASURED):
+            self.clock.go(_MINUTE)
+            with self._as(replica):
+                for name, turn in replica.loops().items():
+                    with counted(self.store) as work:
+                        turn()
+                    found.setdefault(name, []).append(work)
+        return {name: _median_of(works) for name, works in found.items()}
 
     def waiting_approvals(self) -> int:
         """Return how many approvals wait."""
@@ -353,6 +364,10 @@ class Service:
 
     def _next_due(self) -> datetime:
         return min(next(timing.after(self.clock.now)) for timing in self._timings)
+
+
+def _median_of(works: Sequence[Work]) -> Work:
+    return Work(*(sorted(counts)[len(works) // 2] for counts in zip(*map(astuple, works), strict=True)))
 
 
 def _be_quick(connection: Any, _: Any) -> None:

@@ -92,7 +92,7 @@ def check_rows(service: Service, rows: dict[str, int], *, uses: int) -> None:
 
 
 def check_work(service: Service, early: dict[str, object]) -> None:
-    """Assert that a look of each loop, when nothing is due, has as much work as it had in the first days."""
+    """Assert that a turn of each loop, when nothing is due, has as much work as it had in the first days."""
     late = service.measure()
     for name, work in late.items():
         before = early[name]
