@@ -13,7 +13,9 @@ _OFFSET = re.compile(r"(?:UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
 _TIMESTAMP = re.compile(
     r"(?P<date>\d{4}-\d{1,2}-\d{1,2})"
     r"(?:[ T](?P<clock>\d{1,2}:\d{1,2}:\d{1,2}(?:\.\d{1,6})?))?"
-    r"(?(clock)\s?(?P<zone>[Zz]|UTC|[+-]\d{1,2}(?::?\d{2})?|[A-Z][A-Za-z]+(?:/[A-Za-z_+\-0-9]+)*)?)"
+    # A blank stands before a zone's name, and none before an offset:
+    # https://cloud.google.com/bigquery/docs/reference/standard-sql/data-types#time_zones
+    r"(?(clock)(?P<zone>[Zz]|[+-]\d{1,2}(?::?\d{2})?|\s[A-Z][A-Za-z]+(?:/[A-Za-z_+\-0-9]+)*)?)"
 )
 MAX_ARRAY: Final = 20_000
 # The parts of a day.
@@ -86,7 +88,7 @@ def parse_timestamp(text: str, zone: tzinfo = UTC) -> datetime:
     try:
         naive = datetime(day.year, day.month, day.day, int(parts[0]), int(parts[1]), int(whole))  # noqa: DTZ001 - the zone follows
         naive = naive.replace(microsecond=int(fraction[:6].ljust(6, "0")))
-        return naive.replace(tzinfo=parse_zone(match["zone"]) if match["zone"] else zone).astimezone(UTC)
+        return naive.replace(tzinfo=parse_zone(match["zone"].strip()) if match["zone"] else zone).astimezone(UTC)
     except (ValueError, OverflowError) as exc:
         raise ConstantError(f"no timestamp {text!r}") from exc
 

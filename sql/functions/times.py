@@ -159,9 +159,16 @@ def _formatted(args: Sequence[Value]) -> str:
     moment, text = _plain_time(args[1:]), lake_format(args[0])
     if not args[0].constant:
         return f"CASE WHEN {moment} IS NOT NULL THEN '' END"
+    written = f"strftime({moment}, {text})"
     parts = re.findall("%.|[^%]+", args[0].constant, re.DOTALL)
+    if "%F" in parts and args[1].type == TIMESTAMP:
+        # In a zone east of UTC the calendar ends in the year 10000, which %F writes with a sign.
+        late = text.replace("%Y-%m-%d", "+%Y-%m-%d")
+        written = (
+            f"CASE WHEN extract(year FROM {moment}) > 9999 THEN strftime({moment}, {late}) ELSE {written} END"
+        )
     if "%Y" not in parts:
-        return f"strftime({moment}, {text})"
+        return written
     # Google writes a year below 1000 without zeros, in %F with them.
     year = f"CAST(extract(year FROM {moment}) AS VARCHAR)"
     pieces = [
@@ -169,7 +176,7 @@ def _formatted(args: Sequence[Value]) -> str:
         for part in parts
     ]
     early = f"extract(year FROM {moment}) < 1000"
-    return f"CASE WHEN {early} THEN {' || '.join(pieces)} ELSE strftime({moment}, {text}) END"
+    return f"CASE WHEN {early} THEN {' || '.join(pieces)} ELSE {written} END"
 
 
 def _parsed(kind: str) -> Render:

@@ -55,6 +55,10 @@ GOOGLES_ANSWERS = [
     ("LPAD('a', -1, CAST(NULL AS STRING))", "NULL"),
     # What fails in the dividend fails whatever the divisor is.
     ("SAFE_DIVIDE(POWER(1.5, 253402300799), 0.0)", "error"),
+    # A blank stands before the name of a zone, and none before an offset.
+    ("TIMESTAMP('2024-01-01 10:00:00 +02')", "error"),
+    ("TIMESTAMP('2024-01-01 10:00:00 Europe/Stockholm')", "1704099600000000us"),
+    ("FORMAT_TIMESTAMP('%F', t, 'Asia/Tokyo') FROM UNNEST([TIMESTAMP '9999-12-31 23:00:00Z', TIMESTAMP '2024-01-01 00:00:00Z']) AS t", '"+10000-01-01";"2024-01-01"'),
     # What a format does not name is that of 1970-01-01, also where all is constant.
     ("SAFE.PARSE_DATE('%m', '3')", "1970-03-01"),
     ("SAFE.PARSE_TIMESTAMP('x', 'x')", "0us"),
