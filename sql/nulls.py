@@ -102,7 +102,7 @@ def _may_fail(node: Expression, values: dict[int, Value]) -> bool:
 
 
 def is_total(lake: str) -> bool:
-    """Say whether a text for the lake gives a value for all values of its columns: nothing in it can fail.
+    """Say whether a text for the lake can never fail, whatever its columns hold.
 
     Example:
         >>> is_total("upper(t1.x)"), is_total("chr(CAST(t1.n AS INTEGER))"), is_total("TRY(chr(t1.n))")
@@ -125,7 +125,7 @@ def is_total(lake: str) -> bool:
 
 
 def _matches_a_pattern(node: Node) -> bool:
-    """Say whether ``node`` itself reads a pattern, which may be none: ``'('``, and a backslash at LIKE's end."""
+    """Say whether ``node`` reads a pattern, which may be invalid: ``'('``, or a backslash at LIKE's end."""
     match node:
         case Call(name=name):
             return name[-1].startswith("REGEXP_")

@@ -178,8 +178,7 @@ class StreamCommitter:
         self._report()
 
     def _commit_parts(self, batch: Batch) -> None:
-        self._finish_half_done()
-        self._take_all(batch)
+        self._prepare(batch)
         new = find_new(batch, self._journal, self._targets)
         parts, held = new.parts, new.done
         self._drop(new.dropped)
@@ -214,9 +213,14 @@ class StreamCommitter:
         if tables:
             self._compactor.touch(tables)
 
-    def _take_all(self, batch: Batch) -> None:
-        """Take the tables of the batch: their ids are known then, and its attempt is newer than each of theirs."""
+    def _prepare(self, batch: Batch) -> None:
+        """Take the batch's tables: their ids are known then, and its attempt is newer than each of theirs.
+
+        Raises:
+            RefeedError: a table can't be taken, or the attempt before is still half done; the batch is given up.
+        """
         try:
+            self._finish_half_done()
             for one in batch.parts:
                 self.take(one.table)
         except RefeedError:

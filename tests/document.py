@@ -9,6 +9,6 @@ from model.settings import read_settings
 
 @functools.cache
 def openapi_document() -> dict[str, Any]:
-    """Return the document, which is for all readers: whoever changes it copies it first."""
+    """Return the document that all tests share: copy it before a change."""
     document: dict[str, Any] = create_app(read_settings({"REFEED_HOME": "/nonexistent"})).openapi()
     return document

@@ -263,7 +263,7 @@ def _truncated_like(args: Sequence[Value]) -> str:
 
 
 def _since_epoch(template: str, kind: SqlType, most: int) -> Render:
-    """Return a moment so many units after 1970; ``most`` is in the year 9999."""
+    """Return the moment that is a number of units after 1970; ``most`` is the last number in the year 9999."""
     return lambda args: checked(fill(template, [replace(args[0], lake=literals.within(args[0], most))]), kind)
 
 

@@ -242,7 +242,7 @@ def test_retention_keeps_what_people_made_and_the_newest_whole_one() -> None:
 
 
 def is_due(store: JobStore, records: Sequence[SnapshotRecord], *, every: timedelta, now: datetime) -> bool:
-    """Keep the records alone, and say whether another snapshot is due."""
+    """Store the records without files, and return whether another snapshot is due."""
     with store._database.write() as connection:
         connection.execute(STREAM_SNAPSHOTS.delete())
         for each in records:

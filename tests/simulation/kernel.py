@@ -274,7 +274,7 @@ class World:
     def _run(self, task: Task) -> None:
         try:
             task.run()
-        except Exception as exc:  # noqa: BLE001 - whoever asks for the run gets it
+        except Exception as exc:  # noqa: BLE001 - World.go raises it
             self._failure = exc
         task.is_over = True
         self.wake(task.waiters)

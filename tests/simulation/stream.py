@@ -94,7 +94,7 @@ class _Work:
 
 
 class Simulation:
-    """Two machines that may run one stream, its subscriptions and its tables, and whoever starts and stops it."""
+    """One stream, two machines that may run it, its subscriptions and tables, and its operator."""
 
     def __init__(self, seed: int, root: Path, only: Collection[Mishap] | None = None) -> None:
         dice = World(seed, {}).random
@@ -131,7 +131,7 @@ class Simulation:
         world.start("operator", outside, self._operate)
 
     def run(self, steps: int) -> None:
-        """Take so many steps with mishaps; then let everything come to its end, and check that it does."""
+        """Run ``steps`` steps with mishaps, then none, and check that all messages are done."""
         world = self.world
         try:
             with self._is_everything():
