@@ -1,9 +1,9 @@
 """Power cuts: records a program's writes and syncs, and rebuilds its folder as a cut at any moment may leave it.
 
 The model is the contract of file systems: what ext4 and XFS promise, and not what they mostly do. A file's content
-survives as it was at its last fsync; written since, it may be there, be cut short or be empty. A name (created,
-linked, renamed, removed) survives as it was at the last fsync of its folder; changed since, it may be old or new,
-each name by itself.
+survives as it was at its last fsync. What was written since may be there, be cut short or be missing; what was
+synced before an append stays whole. A name (created, linked, renamed, removed) survives as it was at the last
+fsync of its folder; changed since, it may be old or new, each name by itself.
 """
 
 import hashlib
@@ -52,7 +52,9 @@ class File:
         if survival is Survival.EVERYTHING:
             return self.now
         if survival is Survival.CHANCE and self.now != self.synced:
-            return dice.choice((self.now, self.synced, self.now[: len(self.now) // 2]))
+            # A write after what is synced leaves that whole, however short the file is cut.
+            kept = len(self.synced) if self.now.startswith(self.synced) else 0
+            return dice.choice((self.now, self.synced, self.now[: (kept + len(self.now)) // 2]))
         return self.synced
 
 

@@ -1,6 +1,8 @@
+import random
+
 import pytest
 
-from tests.power import replay
+from tests.power import File, Survival, replay
 
 # As strace wrote it beside other threads: a call that another thread's line interrupts is told in two pieces.
 TRACE = b"""\
@@ -38,3 +40,14 @@ def test_a_call_on_the_folder_that_can_t_be_read_is_an_error_and_not_left_out(tm
     root = str(tmp_path / "root").encode()
     with pytest.raises(ValueError, match="can't read"):
         recorded(tmp_path, b"7 " + call.encode() % {b"root": root} + b"\n")
+
+
+def test_an_append_that_is_cut_short_leaves_what_was_synced_before_it():
+    file = File(now=b"synced and much longer|new", synced=b"synced and much longer|")
+    left = {file.survivor(Survival.CHANCE, random.Random(seed)) for seed in range(50)}
+    assert left == {file.now, file.synced, b"synced and much longer|n"}
+
+
+def test_a_file_that_was_written_anew_may_be_cut_anywhere():
+    left = {File(b"new bytes", b"old").survivor(Survival.CHANCE, random.Random(seed)) for seed in range(50)}
+    assert left == {b"new bytes", b"old", b"new "}
