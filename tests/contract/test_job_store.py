@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import Engine, event
 
 from backfill.run.progress import Progress
 from jobs.store import Idempotency, Job, JobStore, open_store
@@ -356,3 +357,27 @@ def test_a_line_of_the_history_says_by_type_and_fields_what_it_is_about(store: J
     assert [event.has_changed("rate") for event in events[2:5]] == [True, False, True]
     assert events[4].is_move(to=JobState.PAUSED)
     assert not events[4].is_move(to=JobState.PAUSED, before=JobState.PENDING)
+
+
+def test_a_change_of_a_job_and_its_line_in_the_history_are_stored_together_or_not_at_all(
+    store: JobStore, insert: Insert
+) -> None:
+    job_id = insert()
+
+    def fail(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        if statement.startswith("INSERT INTO events "):
+            raise InterruptedError
+
+    event.listen(Engine, "before_cursor_execute", fail)
+    try:
+        for change in (
+            lambda: insert({"query": "SELECT 2"}),
+            lambda: store.move(job_id, JobState.CANCELLED, actor="ann"),
+        ):
+            with pytest.raises(InterruptedError):
+                change()
+    finally:
+        event.remove(Engine, "before_cursor_execute", fail)
+
+    assert [(job.id, job.state) for job in store.list_active()] == [(job_id, JobState.PENDING)]
+    assert len(store.list_events(job_id)) == 1
