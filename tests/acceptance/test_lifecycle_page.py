@@ -57,7 +57,7 @@ done
 
 def lines_of_the_page() -> list[str]:
     page = (DOCS / "lifecycle.md").read_text()
-    (block,) = re.findall(r"^## Ten lines$.*?^```sh$\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    (block,) = re.findall(r"^## Example$.*?^```sh$\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     return str(block).splitlines()
 
 
