@@ -94,7 +94,7 @@ class World:
 def documented_calls() -> set[str]:
     """The calls of docs/bigquery.md's table of calls and quotas."""
     page = (ROOT / "docs" / "bigquery.md").read_text()
-    section = page.split("## Every call, its quota", 1)[1].split("\n## ", 1)[0]
+    section = page.split("## Calls and quotas", 1)[1].split("\n## ", 1)[0]
     cells = re.findall(r"^\| ([^|]+) \|", section, re.MULTILINE)
     return {
         name for cell in cells for name in re.findall(r"(?:[a-z]+\.)?[A-Za-z]+", re.sub(r"\([^)]*\)", "", cell))
