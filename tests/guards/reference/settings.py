@@ -11,11 +11,12 @@ from tests.guards.reference.markdown import ROOT, link, page, prose, sentence, t
 
 SECTION: Final = re.compile(r"^# --- (.+?) -+$")
 INTRODUCTION: Final = """\
-Refeed reads its settings from the environment of each process. It does not read a file. To use
-[.env.example](../../.env.example) as one, run `set -a; . ./.env; set +a` before `refeed`.
+Refeed reads its settings from the environment variables of each process. It does not read a file of settings. To
+keep them in a file, copy [.env.example](../../.env.example) to `.env` and run `set -a; . ./.env; set +a` before
+`refeed`.
 
-An empty variable counts as one that is not set, except `REFEED_MERGE_AT`. A wrong value stops the command
-with exit code 2, and the message names every wrong variable."""
+An empty variable means the default, except for `REFEED_MERGE_AT`. If a value is wrong, the command ends with exit
+code 2. Its message names every wrong variable."""
 
 
 @dataclass
@@ -77,7 +78,7 @@ def _setting(name: str, value: str, text: str, source: Any) -> Setting:
     text, _, words = re.sub(r"\s*Defaults?: ", "\0", text).partition("\0")
     default = f"`{value}`" if value and words.startswith(value) else prose(words) or "none"
     if value and words.startswith(value):
-        default += prose(words.removeprefix(value))
+        default += f" {prose(words.removeprefix(value))}".rstrip()
     return Setting(name, text, default.removesuffix("."), _takes(source), bool(source and source.is_secret))
 
 
