@@ -27,7 +27,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._answers = Counter(
             "refeed_http_answers",
-            "Answers of this process, by operation and HTTP status.",
+            "Answers of this process by operation and HTTP status.",
             ["operation", "status"],
             registry=self._registry,
         )
@@ -74,12 +74,18 @@ class _Jobs(ScrapedCollector[Sequence[JobCount]]):
     def collect(self) -> Iterator[Metric]:
         """Yield the figures."""
         counts = self.read()
-        jobs = GaugeMetricFamily("refeed_jobs", "Jobs in the store, by kind and state.", labels=["kind", "state"])
+        jobs = GaugeMetricFamily(
+            "refeed_jobs", "Jobs in the job store by kind and state.", labels=["kind", "state"]
+        )
         published = CounterMetricFamily(
-            "refeed_published_messages", "Messages that Pub/Sub has confirmed, over all jobs.", labels=["kind"]
+            "refeed_published_messages",
+            "Published messages that Pub/Sub has confirmed, over all jobs.",
+            labels=["kind"],
         )
         failed = GaugeMetricFamily(
-            "refeed_failed_messages", "Messages that are dead letters of a job, over all jobs.", labels=["kind"]
+            "refeed_failed_messages",
+            "Messages that could not be published (dead letters), over all jobs.",
+            labels=["kind"],
         )
         for kind in sorted({count.kind for count in counts}):
             of_kind = {count.state: count for count in counts if count.kind == kind}
@@ -97,7 +103,7 @@ class _Failures(ScrapedCollector[Mapping[str, datetime]]):
         """Yield the figure."""
         found = GaugeMetricFamily(
             "refeed_job_last_failure_timestamp_seconds",
-            "When the newest job that is FAILED ended, by kind.",
+            "When the newest FAILED job ended, by kind.",
             labels=["kind"],
         )
         for kind, at in sorted(self.read().items()):

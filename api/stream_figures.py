@@ -54,53 +54,58 @@ FIGURES: Final = (
     ),
     _Figure(
         "refeed_stream_wanted",
-        "0 once somebody has drained or cancelled the stream, else 1.",
+        "0 after somebody has drained or cancelled the stream, else 1.",
         lambda stream: float(stream.state not in _ENDED_ON_PURPOSE),
     ),
     _Figure(
         "refeed_stream_report_age_seconds",
-        "Seconds since the stream's last report; it makes one every five seconds.",
+        "Seconds since the stream's last report. A stream reports every five seconds.",
         lambda stream: stream.seconds_since_report,
     ),
     _Figure(
         "refeed_stream_messages_per_second",
-        "Messages a second that it archives or stages, over refeed_stream_rate_window_seconds.",
+        "Messages that the stream archives or stages each second, measured over "
+        "refeed_stream_rate_window_seconds.",
         lambda stream: (stream.rates or {}).get("messages"),
     ),
     _Figure(
         "refeed_stream_rate_window_seconds",
-        "Seconds that refeed_stream_messages_per_second was measured over.",
+        "Seconds over which refeed_stream_messages_per_second was measured.",
         lambda stream: stream.over_seconds,
     ),
     _Figure(
         "refeed_stream_lag_seconds",
-        "Age of the oldest message that its subscriptions have still to deliver or that is not acknowledged.",
+        "Age of the oldest pending message of the stream's subscriptions.",
         lambda stream: stream.lag_seconds,
     ),
     _Figure(
         "refeed_stream_lag_measured_timestamp_seconds",
-        "When refeed_stream_lag_seconds was measured; Cloud Monitoring shows it one to three minutes later.",
+        "When refeed_stream_lag_seconds was measured.",
         lambda stream: (
             None if stream.lag_measured_at is None else datetime.fromisoformat(stream.lag_measured_at).timestamp()
         ),
     ),
     _Figure(
         "refeed_stream_backlog_messages",
-        "Messages of its subscriptions that are not acknowledged.",
+        "Pending messages of the stream's subscriptions.",
         lambda stream: stream.backlog_messages,
     ),
     _Figure(
         "refeed_stream_batch_seconds",
-        "Seconds that its latest batch with messages took to be committed and acknowledged.",
+        "Seconds until the stream's latest batch with messages was committed and acknowledged.",
         lambda stream: stream.batch_seconds,
     ),
-    _total("messages", "Messages that the stream has archived or, dead letters too, staged."),
-    _total("dead_letters", "Messages that became dead letters of the stream."),
-    _total("replays", "Replays that reached the backup all the same and were not archived."),
-    _total("forged_replays", "Messages with a replay token and without the tags of a backfill."),
-    _total("redelivered", "Messages that were delivered again and not written again."),
-    _total("unknown_fields", "Fields of messages that their schema does not know."),
-    _total("faults", "Pulls and acknowledgements that failed and were tried again."),
+    _total("messages", "Messages that the stream has archived or staged, including dead letters."),
+    _total("dead_letters", "Messages of the stream that became dead letters."),
+    _total(
+        "replays",
+        "Replayed messages that reached the backup although its subscriptions exclude them. The backup did not "
+        "archive them.",
+    ),
+    _total("forged_replays", "Messages that have a replay token but no tags of a backfill."),
+    _total("redelivered", "Messages that Pub/Sub delivered again. The stream did not write them a second time."),
+    _total("unknown_fields", "Fields of messages that the source's schema does not have."),
+    _total("faults", "Failed Pulls and acknowledgements. The stream tries them again."),
 )
 
 

@@ -12,16 +12,18 @@ class Figures:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._answers = self._counter("answers", "Answers by topic and HTTP status.", "topic", "status")
-        self._events = self._counter("events", "Events that were durable when they were answered.", "topic")
-        self._bytes = self._counter("bytes", "Bytes of these events, with their attributes.", "topic")
+        self._events = self._counter(
+            "events", "Accepted events. Each was stored safely before it was answered.", "topic"
+        )
+        self._bytes = self._counter("bytes", "Bytes of accepted events, with their attributes.", "topic")
         self._unread = self._counter(
             "unread_requests",
-            "Requests for a topic that nothing subscribes to: refused, or with --allow-unread taken for nobody.",
+            "Requests for a topic without a subscription. They were refused, or with --allow-unread accepted.",
             "topic",
         )
         self._waiting = Gauge(
             "refeed_collector_waiting_events",
-            "Events in the queue that Pub/Sub does not have yet.",
+            "Events in the queue that are not published yet.",
             ["topic"],
             registry=self._registry,
         )

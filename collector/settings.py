@@ -85,35 +85,45 @@ class _Section(BaseModel):
 
 
 class KeySection(_Section):
-    """A caller's key, and the topics that it may send to; without topics, all."""
+    """A caller's key, and the topics to which the caller may send events."""
 
     name: str = Field(min_length=1, max_length=100, description="The caller's name.")
-    secret: Secret = Field(repr=False, description="A reference to the key.")
+    secret: Secret = Field(repr=False, description="A reference to the secret key.")
     topics: tuple[Pattern, ...] | None = Field(
-        default=None, description="Topics and patterns that the caller may send to."
+        default=None,
+        description="Topics, or patterns of topics, to which the caller may send events. Null means all topics.",
     )
 
 
 class SignatureSection(_Section):
-    """How the sender of a webhook signs its bodies: an HMAC of the body's bytes, in a header.
+    """The signature of a webhook's sender: an HMAC of the body in a header.
 
     ``github`` is ``X-Hub-Signature-256: sha256=<hex>``
     (https://docs.github.com/en/webhooks/using-webhooks/validating-webhook-deliveries); ``generic`` is told by the
     other fields.
     """
 
-    kind: Literal["github", "generic"] = Field(description="GitHub's form, or the one that the other fields tell.")
-    secret: Secret = Field(repr=False, description="A reference to the secret that signs.")
+    kind: Literal["github", "generic"] = Field(
+        description="github: the signature of GitHub's webhooks. generic: a signature as the other fields "
+        "describe it."
+    )
+    secret: Secret = Field(repr=False, description="A reference to the secret with which the sender signs.")
     header: str = Field(
-        default="", pattern=r"^[A-Za-z0-9\-]{0,100}$", description="With generic: the header with the signature."
+        default="",
+        pattern=r"^[A-Za-z0-9\-]{0,100}$",
+        description="Only with generic: the name of the header with the signature.",
     )
     algorithm: Literal["sha1", "sha256", "sha512"] = Field(
-        default="sha256", description="With generic: the hash of the HMAC."
+        default="sha256", description="Only with generic: the hash function of the HMAC."
     )
     encoding: Literal["hex", "base64"] = Field(
-        default="hex", description="With generic: how the header writes the HMAC."
+        default="hex", description="Only with generic: the encoding of the HMAC in the header."
     )
-    prefix: str = Field(default="", max_length=100, description="With generic: what stands before the HMAC.")
+    prefix: str = Field(
+        default="",
+        max_length=100,
+        description="Only with generic: the text before the HMAC in the header, such as sha256=.",
+    )
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -123,58 +133,72 @@ class SignatureSection(_Section):
 
 
 class LimitSection(_Section):
-    """How many requests a minute each key, and each address, may make; 0 is no limit."""
+    """The most requests a minute of each key and of each address. 0 means no limit."""
 
-    key_per_minute: int = Field(default=0, ge=0, le=10_000_000, description="Requests of one key.")
+    key_per_minute: int = Field(
+        default=0, ge=0, le=10_000_000, description="The most requests a minute of one key."
+    )
     address_per_minute: int = Field(
-        default=0, ge=0, le=10_000_000, description="Requests of one address; an IPv6 /64 is one address."
+        default=0,
+        ge=0,
+        le=10_000_000,
+        description="The most requests a minute of one address. An IPv6 network /64 counts as one address.",
     )
 
 
 class TopicSection(_Section):
-    """How events of one topic, or of the topics of a pattern, are taken."""
+    """How the collector accepts events of a topic, or of the topics of a pattern."""
 
     format: Literal["json", "raw"] = Field(
-        default="json", description="json wants strict JSON; raw keeps any body as one event."
+        default="json", description="json: the body must be strict JSON. raw: any body is one event."
     )
     arrays: Literal["batch", "event"] = Field(
-        default="batch", description="Whether a JSON array is many events or one."
+        default="batch",
+        description="batch: each element of a JSON array is an event. event: the whole array is one event.",
     )
     source: str = Field(
         default="http",
         min_length=1,
         max_length=MAX_ATTRIBUTE_VALUE_BYTES // 4,
-        description="The attribute source of its messages.",
+        description="The value of the attribute source of the published messages.",
     )
-    public: bool = Field(default=False, description="Whether anybody may send, without a key.")
+    public: bool = Field(default=False, description="Whether anybody may send events without a key.")
     cors: tuple[Origin, ...] = Field(
-        default=(), description="Origins of web pages that may send; pages of other origins are then refused."
+        default=(),
+        description="The origins of web pages that may send events (CORS). If the list is not empty, pages of "
+        "other origins are refused.",
     )
     signature: SignatureSection | None = Field(
-        default=None, description="How every body is signed; then no key is needed."
+        default=None, description="The signature that every request must have. Callers then need no key."
     )
 
 
 class SnsTopicSection(_Section):
-    """The Pub/Sub topics that notifications of one SNS topic may go to.
+    """One SNS topic, and the Pub/Sub topics to which its notifications are published.
 
     With a password every request about the SNS topic must carry the Basic credentials; raw delivery needs them.
     """
 
-    topics: tuple[TopicName, ...] = Field(min_length=1, description="The Pub/Sub topics.")
+    topics: tuple[TopicName, ...] = Field(
+        min_length=1, description="The Pub/Sub topics to which notifications may be published."
+    )
     source: str = Field(
         default="sns",
         min_length=1,
         max_length=MAX_ATTRIBUTE_VALUE_BYTES // 4,
-        description="The attribute source of its messages.",
+        description="The value of the attribute source of the published messages.",
     )
     username: str = Field(
-        default="", max_length=100, pattern=r"^[^:]*$", description="The user of the Basic credentials."
+        default="",
+        max_length=100,
+        pattern=r"^[^:]*$",
+        description="The user name that SNS sends with HTTP Basic authentication.",
     )
     password: Secret | None = Field(
         default=None,
         repr=False,
-        description="A reference to the password of the Basic credentials, which raw delivery needs.",
+        description="A reference to the password that SNS sends with HTTP Basic authentication. Raw message "
+        "delivery needs it.",
     )
 
     @model_validator(mode="after")
@@ -185,17 +209,19 @@ class SnsTopicSection(_Section):
 
 
 class SnsSection(_Section):
-    """The SNS topics, by ARN, whose notifications are taken; all others are refused.
+    """The Amazon SNS topics whose notifications the collector accepts. It refuses all others.
 
     SNS tries for an hour to deliver; what is older than ``max_age_seconds`` somebody kept and sends again.
     """
 
-    topics: dict[TopicArn, SnsTopicSection] = Field(default_factory=dict, description="Each by its ARN.")
+    topics: dict[TopicArn, SnsTopicSection] = Field(
+        default_factory=dict, description="The SNS topics by their ARN."
+    )
     max_age_seconds: int = Field(
         default=7200,
         ge=3600,
         le=604_800,
-        description="Older messages are refused; SNS itself retries for an hour.",
+        description="Notifications older than this many seconds are refused. SNS itself retries for one hour.",
     )
 
     @cached_property
@@ -205,28 +231,41 @@ class SnsSection(_Section):
 
 
 class CollectorFile(_Section):
-    """A collector's settings file."""
+    """The settings file of a collector."""
 
     topics: dict[Pattern, TopicSection] = Field(
         default_factory=dict,
-        description="By topic or pattern. A topic's own section wins over a pattern's, and of patterns the first "
-        "that fits.",
+        description="Settings by topic or pattern. If a topic has a section of its own, that section applies. "
+        "Otherwise the first pattern that matches applies.",
     )
     keys: tuple[KeySection, ...] = Field(default=(), description="The keys of callers.")
     facts: tuple[Literal["path", "query", "user_agent", "referer", "client_address"], ...] = Field(
-        default=FACTS, description="The facts of a request that become attributes."
+        default=FACTS, description="The facts of a request that become attributes of the message."
     )
     proxies: int = Field(
-        default=0, ge=0, le=10, description="Entries of X-Forwarded-For that proxies before the collector append."
+        default=0,
+        ge=0,
+        le=10,
+        description="The number of trusted proxies in front of the collector. Each of them adds one entry to "
+        "X-Forwarded-For.",
     )
-    rate_limits: LimitSection = Field(default=LimitSection(), description="Bounds of requests a minute.")
+    rate_limits: LimitSection = Field(default=LimitSection(), description="The most requests a minute.")
     sns: SnsSection = Field(default=SnsSection(), description="Amazon SNS topics.")
-    max_body_bytes: int = Field(default=10_000_000, ge=1024, le=100_000_000, description="Bytes of a body.")
+    max_body_bytes: int = Field(
+        default=10_000_000, ge=1024, le=100_000_000, description="The largest body of a request, in bytes."
+    )
     max_connections: int = Field(
-        default=1000, ge=1, le=100_000, description="Callers at a time; further ones are answered 503 and closed."
+        default=1000,
+        ge=1,
+        le=100_000,
+        description="The most connections at the same time. Further connections are answered with status 503 "
+        "and closed.",
     )
     publish_timeout_seconds: float = Field(
-        default=10.0, ge=0.1, le=600, description="How long an event may wait for Pub/Sub."
+        default=10.0,
+        ge=0.1,
+        le=600,
+        description="How many seconds the collector waits for Pub/Sub before it answers with an error.",
     )
 
 

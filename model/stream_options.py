@@ -70,42 +70,46 @@ def _parse_topic(text: str) -> str:
 
 
 SLOTS: Final = FieldSpec(
-    description="Number of tasks that pull at the same time; null is the deployment's setting.",
+    description="Number of tasks that read at the same time. Null means the deployment's setting.",
     least=1,
     most=1000,
-    help="Number of tasks that pull at the same time.",
+    help="Number of tasks that read at the same time.",
 )
 BATCH_SECONDS: Final = FieldSpec(
-    description="How many seconds of messages one commit collects; null is the deployment's setting.",
+    description="How many seconds a batch collects messages before it is committed. For kinesis: after how many "
+    "seconds a "
+    "shard without new records is read again. Null means the deployment's setting.",
     least=0.05,
     most=300,
     is_changeable=True,
     help="Collect messages for this many seconds before each commit.",
 )
 BATCH_BYTES: Final = FieldSpec(
-    description="A batch with this many bytes is committed earlier; null is the deployment's setting.",
+    description="A batch that reaches this many bytes is committed at once. For kinesis: the position in a "
+    "shard is saved "
+    "after this many bytes, and after 1,000 messages. Null means the deployment's setting.",
     least=1_000_000,
     most=1 << 40,
     is_changeable=True,
-    help="Commit earlier if the batch has this many bytes.",
+    help="Commit a batch at once if it reaches this many bytes.",
 )
 KNOWN_IDS_SECONDS: Final = FieldSpec(
-    description="A message that comes again within this many seconds is dropped; null is the deployment's "
-    "setting.",
+    description="How many seconds the stream remembers message ids. If Pub/Sub delivers a message again within "
+    "this time, the stream drops the copy. Null means the deployment's setting.",
     least=0,
     most=_WEEK_SECONDS,
-    help="Of a backup: drop a message that comes again within this many seconds.",
+    help="Only for a backup: drop a message that Pub/Sub delivers again within this many seconds.",
 )
 MESSAGE_BYTES: Final = FieldSpec(
-    description="A message with more bytes becomes a dead letter; null is the deployment's setting.",
+    description="A message with more bytes becomes a dead letter. Null means the deployment's setting.",
     least=1_000,
     most=100_000_000,
-    help="Of a pipeline: turn messages with more bytes than this into dead letters.",
+    help="Only for a pipeline: turn messages with more bytes than this into dead letters.",
 )
 GROUP: Final = FieldSpec(
-    description="The group of sources, as the registry's sources.yaml names it.",
+    description="A group of sources in the registry's sources.yaml. The stream reads its sources.",
     example="default",
-    help="Of a pipeline: the group of sources that it reads.",
+    help="Only for a pipeline: the group of sources that it reads.",
     parse=_parse_group,
 )
 # https://docs.aws.amazon.com/kinesis/latest/APIReference/API_CreateStream.html
@@ -121,24 +125,24 @@ REGION: Final = FieldSpec(
 )
 TOPIC: Final = FieldSpec(description="The topic to which the Kinesis records are published.", parse=_parse_topic)
 START: Final = FieldSpec(
-    description="Where the first start begins to read: LATEST, TRIM_HORIZON, or a time such as "
-    "2026-01-03T10:00:00Z.",
+    description="The position at which the stream's first start begins to read: LATEST (only new records), "
+    "TRIM_HORIZON (the oldest record), or a time such as 2026-01-03T10:00:00Z.",
     parse=_check_start,
     metavar="LATEST|TRIM_HORIZON|MOMENT",
 )
 RECREATED: Final = FieldSpec(
-    description="If the Kinesis stream was deleted and created again under its name: refuse ends with an "
-    "error, begin reads the new stream from its oldest record.",
+    description="What the stream does if the Kinesis stream was deleted and created again. refuse: it fails. "
+    "begin: it reads the new Kinesis stream from the oldest record.",
     parse=_check_recreated,
     metavar="refuse|begin",
 )
 SOURCE: Final = FieldSpec(
-    description="The value of the attribute source of each message.",
+    description="The value of the attribute source of each published message.",
     parse=matching(r"[\x20-\x7e]{1,256}", "1 to 256 printable characters"),
 )
 ACCESS_KEY_ID: Final = FieldSpec(
-    description="A reference to the id of an AWS access key, such as file:/run/secrets/aws-id. By default the "
-    "process's own credentials are used.",
+    description="A reference to the id of an AWS access key, such as file:/run/secrets/aws-id. By default, the "
+    "stream uses its process's AWS credentials.",
     parse=parse_reference,
     metavar="REFERENCE",
 )
@@ -149,10 +153,11 @@ SECRET_ACCESS_KEY: Final = FieldSpec(
     metavar="REFERENCE",
 )
 MAPPING: Final = FieldSpec(
-    description="Sources of the group that got another name in the registry: old name to new name. The state "
-    "of the old name continues under the new name. You can leave the mapping in place.",
+    description="Sources that were renamed in the registry: the new name by the old name. The stream continues a "
+    "renamed source from the state of its old name.",
     example={"orders": "sales"},
-    help="Of a pipeline: a source that got another name in the registry; may be repeated.",
+    help="Only for a pipeline: the old and the new name of a source that was renamed in the registry. May be "
+    "repeated.",
     metavar="OLD=NEW",
 )
 
@@ -220,7 +225,7 @@ class BackupStreamOptions(StreamOptions):
 
 @dataclass(frozen=True, slots=True)
 class PipelineStreamOptions(StreamOptions):
-    """The options of a pipeline's stream, of one group of sources."""
+    """The options of a pipeline stream."""
 
     VARIABLES: ClassVar[Mapping[str, str]] = {
         "slots": "REFEED_PIPELINE_SLOTS",

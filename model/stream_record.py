@@ -110,15 +110,15 @@ class StreamEventType(StrEnum):
     LAUNCHED = "launched"
     """Somebody launched the stream, or launched it again."""
     WANTED = "wanted"
-    """Somebody drained or cancelled the stream; ``wanted`` says which."""
+    """Somebody drained or cancelled the stream. ``wanted`` is the wanted state."""
     CHANGED = "changed"
-    """Somebody changed options; ``options`` has their names."""
+    """Somebody changed options of the stream. ``options`` has their names."""
     MOVED = "moved"
     """The stream went from the state ``from`` to the state ``to``."""
     STARTED = "started"
-    """The agent started a process; ``instance_id`` is its id."""
+    """The agent started a process. ``instance_id`` is its id."""
     NOTED = "noted"
-    """Something else happened."""
+    """Another event, such as a snapshot or a step of an update."""
 
 
 @dataclass(frozen=True, slots=True)

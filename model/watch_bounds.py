@@ -10,32 +10,50 @@ _MOST: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class WatchBounds(Declared):
-    """By which factor, and by how much more than that, a figure of the new release may exceed the old one's."""
+    """The new release's limits. Each is the old release's figure, times a factor, plus an addition."""
 
     dead_letter_factor: Annotated[
         float,
-        FieldSpec(description="Times the old share of dead letters.", least=0, most=_MOST),
+        FieldSpec(
+            description="The factor for the share of messages that become dead letters.", least=0, most=_MOST
+        ),
     ] = 2.0
     dead_letter_share: Annotated[
-        float, FieldSpec(description="And this share of the messages more; 0.01 is a percent.", least=0, most=1)
+        float,
+        FieldSpec(
+            description="The addition for the share of dead letters. 0.01 is one percent of the messages.",
+            least=0,
+            most=1,
+        ),
     ] = 0.01
     # Some faults come with every start.
     fault_factor: Annotated[
-        float, FieldSpec(description="Times the old faults a second.", least=0, most=_MOST)
+        float,
+        FieldSpec(
+            description="The factor for faults a second: failed Pulls and acknowledgements.", least=0, most=_MOST
+        ),
     ] = 2.0
     faults_per_second: Annotated[
-        float, FieldSpec(description="And this many faults a second more.", least=0, most=_MOST)
+        float, FieldSpec(description="The addition for faults a second.", least=0, most=_MOST)
     ] = 0.5
     lag_factor: Annotated[
-        float, FieldSpec(description="Times the old age of the oldest waiting message.", least=0, most=_MOST)
+        float,
+        FieldSpec(
+            description="The factor for the lag: the age of the oldest pending message.", least=0, most=_MOST
+        ),
     ] = 2.0
     # A lag that has grown by a minute beyond twice the old one's will not go away by itself.
-    lag_seconds: Annotated[float, FieldSpec(description="And this many seconds more.", least=0, most=_MOST)] = 60.0
+    lag_seconds: Annotated[
+        float, FieldSpec(description="The addition for the lag, in seconds.", least=0, most=_MOST)
+    ] = 60.0
     # The producers may just send less: a rate counts while the lag grows.
     rate_factor: Annotated[
         float,
         FieldSpec(
-            description="The least share of the old messages a second, while the lag grows.", least=0, most=1
+            description="If the lag grows, the new release must process at least this share of the old release's "
+            "messages a second.",
+            least=0,
+            most=1,
         ),
     ] = 0.5
 

@@ -81,65 +81,80 @@ class Faults:
 
 
 class SourceEntry(BaseModel):
-    """One source as a person writes it."""
+    """A source: a topic whose messages the pipeline turns into rows."""
 
     model_config = ConfigDict(extra="forbid")
 
-    topic: str = Field(description="The Pub/Sub topic.")
+    topic: str = Field(description="The Pub/Sub topic of the source.")
     subscription: str | None = Field(
         default=None,
-        description="The subscription, refeed-pipeline.TOPIC without this. It is created if it is missing; an "
-        "existing one is not changed.",
+        description="The subscription from which the pipeline reads. Default: refeed-pipeline.TOPIC. A missing "
+        "subscription is created. An existing subscription is not changed.",
     )
-    message: str | None = Field(default=None, description="The full name of the protobuf message.")
+    message: str | None = Field(default=None, description="The full name of the source's protobuf message.")
     schema_: Literal["protobuf", "inferred"] = Field(
-        default="protobuf", alias="schema", description="With inferred the table follows the messages themselves."
+        default="protobuf",
+        alias="schema",
+        description="protobuf: the columns follow the protobuf message. inferred: the columns follow the fields "
+        "of the received messages.",
     )
     event_type_attribute: str | None = Field(
         default=None,
-        description="With inferred: the attribute that names the event type. Each type gets a table. None of them "
-        "is merged, so the source has no key.",
+        description="Only with the schema inferred: the attribute that contains the event type. Each event type "
+        "has its own staging table. These tables are not merged, so the source can't have a key.",
     )
     scalars_as_text: bool = Field(
         default=False,
-        description="Whether a field of type string also takes a number or a boolean, as its text in the message.",
+        description="Whether a string field accepts a number or a boolean of the message. The row then has its "
+        "text, such "
+        'as "1.0".',
     )
     staging: str | None = Field(
         default=None,
-        description="The table of rows as received. Without this it is the message's table_reference, else "
-        "staging.NAME.",
+        description="The staging table. Default: the table_reference of the protobuf message, else staging.NAME.",
     )
-    reporting: str | None = Field(
-        default=None, description="The table of entities, which the merge makes; reporting.NAME without this."
-    )
+    reporting: str | None = Field(default=None, description="The reporting table. Default: reporting.NAME.")
     key: str | list[str] = Field(
-        default_factory=list, description="The column, or the columns, that identify an entity."
+        default_factory=list,
+        description="The column or columns that identify an entity. Without a key the source is not merged.",
     )
     event_time: str | None = Field(
         default=None,
-        description="The column that orders versions: a time, or a text that is one "
-        "(docs/reporting.md#which-version-wins).",
+        description="The column with the time of a version. The version with the latest time is the newest. The "
+        "column is "
+        "a timestamp, or a string that contains one (docs/reporting.md#which-version-wins).",
     )
     partition: str | None = Field(
-        default=None, description="The column whose day is the entity's partition in reporting."
+        default=None, description="The column whose day is the entity's partition in the reporting table."
     )
     dedup_order: list[str] = Field(
-        default_factory=list, description="Columns that are compared before all others."
+        default_factory=list,
+        description="Columns by which the merge compares versions before it compares event_time.",
     )
     group: str = Field(
         default=DEFAULT_GROUP,
-        description="Sources of one group share a stream ('refeed pipeline run --group GROUP'), which fails "
-        "as one.",
+        description="The source's group. One stream reads all sources of a group. If the stream fails, it fails "
+        "for all of them.",
     )
-    variant: Variant = Field(default="plain", description="With change_data, messages have NewImage and OldImage.")
+    variant: Variant = Field(
+        default="plain",
+        description="plain: a message is a version of an entity. change_data: a message is an INSERT, MODIFY or "
+        "REMOVE "
+        "event with the fields NewImage and OldImage.",
+    )
     delete: Literal["hard", "soft"] = Field(
-        default="hard", description="With change_data: soft keeps the row of a removed entity."
+        default="hard",
+        description="Only with change_data: what the view shows of a removed entity. hard: nothing. soft: its "
+        "last values.",
     )
     publish: str | None = Field(
-        default=None, description="A topic that also gets the rows (docs/pipeline.md#rows-as-a-stream)."
+        default=None,
+        description="A topic to which the pipeline also publishes the rows (docs/pipeline.md#rows-as-a-stream).",
     )
     publish_ordering: Literal["none", "key"] = Field(
-        default="none", description="With key, published messages have the text of the key as their ordering key."
+        default="none",
+        description="The ordering key of published rows. none: they have none. key: the value of the source's "
+        "key.",
     )
 
 

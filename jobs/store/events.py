@@ -22,13 +22,13 @@ class JobEventType(StrEnum):
     MOVED = "moved"
     """The job went from the state ``from`` to the state ``to``."""
     CHANGED = "changed"
-    """Somebody changed ``options`` of the job."""
+    """Somebody changed options of the job. ``options`` has their names."""
     APPROVED = "approved"
     """A second person approved the job."""
     FOUND = "found"
-    """The driver reported what it found; of a verdict there is its ``state``."""
+    """The driver reported a result. For a verification, ``state`` has the verdict."""
     DRIVER_ENDED = "driver_ended"
-    """The driver's process ended, and the job had not."""
+    """The driver's process ended before the job had ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,17 +53,22 @@ def _bounds(bounds: WatchBounds) -> WatchBounds:
 
 
 class RolloutSideWanted(ManifestPart):
-    """A release of a stream with all its options; one that is missing has the deployment's setting."""
+    """A release and all options of a stream. A missing option has the value of the deployment's setting."""
 
     release: str | None = Field(
-        default=None, min_length=1, max_length=64, description="The release; null is the installed one."
+        default=None,
+        min_length=1,
+        max_length=64,
+        description="The version of Refeed. Null means the installed version.",
     )
     options: dict[str, Any] = Field(
-        default_factory=dict, description="As POST /streams takes them.", examples=[{"slots": 4}]
+        default_factory=dict,
+        description="The options of the stream, as in POST /streams.",
+        examples=[{"slots": 4}],
     )
     environment: dict[str, str | int | float] = Field(
         default_factory=dict,
-        description="The same by the variables of the stream's process that stand for options.",
+        description="Options by the names of their settings, such as REFEED_BACKUP_SLOTS.",
         examples=[{"REFEED_BACKUP_BATCH_SECONDS": "2"}],
         json_schema_extra={"propertyNames": {"enum": [*sorted(overridable())]}},
     )
@@ -80,49 +85,68 @@ class RolloutSideWanted(ManifestPart):
 
 
 class Validation(ManifestPart):
-    """When the new release counts as good: its figures against those of the old one's last minute."""
+    """The validation: the new release's figures are compared with the old release's last minute."""
 
     seconds: float = Field(
-        default=VALIDATE_SECONDS, ge=0, le=MAX_VALIDATE_SECONDS, description="How long it is watched."
+        default=VALIDATE_SECONDS,
+        ge=0,
+        le=MAX_VALIDATE_SECONDS,
+        description="How many seconds the new release is watched.",
     )
     min_messages: int = Field(
-        default=MIN_MESSAGES, ge=0, description="With fewer messages in that time it is not proven good."
+        default=MIN_MESSAGES,
+        ge=0,
+        description="If fewer messages arrive in that time, the validation has no result and a person must "
+        "decide.",
     )
     thresholds: Annotated[WatchBounds, AfterValidator(_bounds)] = Field(
-        default_factory=WatchBounds, description="How much worse its figures may be."
+        default_factory=WatchBounds, description="How much worse the new release's figures may be."
     )
     may_differ: list[str] = Field(
-        default_factory=list, max_length=1000, description="Columns that a rolling rollout means to change."
+        default_factory=list,
+        max_length=1000,
+        description="For the strategy rolling: columns whose values may differ between the two releases.",
     )
     query: str | None = Field(
         default=None,
         min_length=1,
-        description="A SELECT that must give no rows after the watch; @since is when the new release began.",
+        description="A SELECT that runs at the end of the validation. If it returns a row, the validation fails. "
+        "Its parameter @since is the time at which the new release began.",
         examples=["SELECT topic FROM backup.messages WHERE _PARTITIONTIME >= TIMESTAMP_TRUNC(@since, DAY)"],
     )
     max_bytes_billed: int = Field(
         default=_QUERY_BYTES,
         ge=_LEAST_QUERY_BYTES,
         le=10**15,
-        description="A query that would read more bytes is not run: the rollout is not proven good.",
+        description="The most bytes that the query may read. A query that would read more is not run, and the "
+        "validation has no result.",
     )
 
 
 class RolloutWanted(ManifestPart):
-    """The change of a stream that a rollout makes; without ``from`` it begins with what runs, whatever that is."""
+    """The rollout of a stream that a schedule begins."""
 
     stream: str = Field(pattern=_NAME, description="The stream's name.")
     from_: RolloutSideWanted | None = Field(
-        default=None, alias="from", description="What runs; null is whatever runs then. Otherwise it is refused."
+        default=None,
+        alias="from",
+        description="The release and options with which the stream runs before the rollout. If they differ, the "
+        "rollout is refused. Null accepts every release and options.",
     )
-    to: RolloutSideWanted = Field(description="What is to run.")
+    to: RolloutSideWanted = Field(
+        description="The release and options with which the stream runs after the rollout."
+    )
     strategy: Literal["restart", "update", "rolling"] = Field(
         default="update",
-        description="Drain and start again; hand over between two commits; or that after a run in the shadow.",
+        description="restart: the stream is drained and started again. update: the new release takes over "
+        "between two commits. rolling: the same as update, after a shadow comparison of the rows (only for "
+        "pipelines).",
     )
     validate_: Validation = Field(default_factory=Validation, alias="validate")
     on_failure: Literal["rollback", "halt"] = Field(
-        default="rollback", description="Whether a new release that fails is taken back, or stays for a person."
+        default="rollback",
+        description="What happens if the new release fails. rollback: the old release runs again. halt: the new "
+        "release stays until a person decides.",
     )
 
     @model_validator(mode="after")
@@ -135,12 +159,16 @@ class RolloutWanted(ManifestPart):
 
 
 class RolloutManifest(RolloutWanted):
-    """A stream that goes from one release, or from one set of options, to another."""
+    """A rollout: it brings a stream to another release or to other options."""
 
     kind: Literal["Rollout"]
-    name: str = Field(pattern=_NAME, description="Its id, by which it is seen everywhere.")
+    name: str = Field(pattern=_NAME, description="The manifest's name, and its id in commands and calls.")
     description: str = Field(default="", max_length=2000)
-    from_: RolloutSideWanted = Field(alias="from", description="What runs now; otherwise it is refused.")
+    from_: RolloutSideWanted = Field(
+        alias="from",
+        description="The release and options with which the stream runs now. If they differ, the rollout is "
+        "refused.",
+    )
 
 
 def read_rollout(document: Mapping[str, Any]) -> RolloutManifest:

@@ -42,7 +42,7 @@ def _zone(text: str) -> str:
 
 
 class SnapshotWanted(ManifestPart):
-    """The snapshot that a schedule makes of a stream."""
+    """The snapshot to make."""
 
     stream: str = Field(min_length=1, max_length=63, description="The stream's name.")
     with_source: bool = Field(
@@ -51,21 +51,24 @@ class SnapshotWanted(ManifestPart):
 
 
 class TemplateWanted(ManifestPart):
-    """The template that a schedule launches, with the values of its parameters."""
+    """The template to launch, with the values of its parameters."""
 
     template: str = Field(min_length=1, max_length=63, description="The template's name.")
-    parameters: dict[str, Any] = Field(default_factory=dict, description="A value may be {{ slot.start }}.")
+    parameters: dict[str, Any] = Field(
+        default_factory=dict,
+        description="The parameters' values. A value may be {{ slot.start }} or {{ slot.end }}.",
+    )
 
 
 class BackfillJob(ManifestPart):
-    """A backfill; values of its query's parameters may be ``{{ slot.start }}`` or ``{{ slot.end }}``."""
+    """A backfill. A parameter of its query may have the value ``{{ slot.start }}`` or ``{{ slot.end }}``."""
 
     kind: Literal["backfill"]
     request: BackfillRequest
 
 
 class MergeJob(ManifestPart):
-    """A merge of staging into reporting."""
+    """A merge of staging tables into reporting tables."""
 
     kind: Literal["merge"]
     request: MergeCreate = Field(default_factory=MergeCreate)
@@ -79,33 +82,33 @@ class SnapshotJob(ManifestPart):
 
 
 class TemplateJob(ManifestPart):
-    """Whatever a template launches."""
+    """The job or stream that a template describes."""
 
     kind: Literal["template"]
     request: TemplateWanted
 
 
 class RolloutJob(ManifestPart):
-    """A rollout of a stream; a slot at which the stream runs as ``to`` already is left out."""
+    """A rollout of a stream. The slot is skipped if the stream already runs as ``to`` describes."""
 
     kind: Literal["rollout"]
     request: RolloutWanted
 
 
 class CompactionWanted(ManifestPart):
-    """The tables that a schedule compacts in a lake."""
+    """The tables to compact."""
 
     tables: list[Annotated[str, Field(pattern=r"^(archive|\w+\.\w+)$", max_length=300)]] = Field(
         default_factory=lambda: ["archive"],
         min_length=1,
         max_length=1000,
-        description="The archive, and tables of rows as dataset.table.",
+        description="The tables: archive for the archive, and dataset.table for a staging or reporting table.",
         examples=[["archive", "staging.orders"]],
     )
 
 
 class CompactionJob(ManifestPart):
-    """A compaction of tables in a lake: small files become large ones, and no row changes."""
+    """A compaction of tables in the lake. It merges small files into large ones and changes no row."""
 
     kind: Literal["compaction"]
     request: CompactionWanted = Field(default_factory=CompactionWanted)
@@ -115,34 +118,56 @@ Job = BackfillJob | MergeJob | SnapshotJob | TemplateJob | RolloutJob | Compacti
 
 
 class CatchUp(ManifestPart):
-    """Which missed slots are made up for when the service was away; without it none is."""
+    """Which missed slots run when the service starts again. Without this field they are skipped."""
 
-    window_seconds: float = Field(ge=60, le=_MAX_CATCH_UP_SECONDS, description="Not those that are older.")
-    max: int = Field(ge=1, le=100, description="At most the newest N of these, one after another.")
+    window_seconds: float = Field(
+        ge=60,
+        le=_MAX_CATCH_UP_SECONDS,
+        description="Slots that ended more than this many seconds ago are skipped.",
+    )
+    max: int = Field(
+        ge=1,
+        le=100,
+        description="The most missed slots that run later. The newest slots are chosen, and they run one after "
+        "another.",
+    )
 
 
 class ScheduleManifest(ManifestPart):
-    """A job that runs again and again."""
+    """A schedule: a job that runs regularly."""
 
     kind: Literal["Schedule"]
-    name: str = Field(pattern=r"^[a-z][a-z0-9\-]{0,62}$", description="Its id, by which it is seen everywhere.")
+    name: str = Field(
+        pattern=r"^[a-z][a-z0-9\-]{0,62}$", description="The manifest's name, and its id in commands and calls."
+    )
     description: str = Field(default="", max_length=2000)
     cron: Annotated[str, AfterValidator(_cron)] = Field(
-        max_length=200, description="Minute, hour, day of month, month, day of week.", examples=["15 0 * * *"]
+        max_length=200,
+        description="The cron expression: minute, hour, day of month, month, day of week.",
+        examples=["15 0 * * *"],
     )
     time_zone: Annotated[str, AfterValidator(_zone)] = Field(
-        default="UTC", max_length=100, description="Of the tz database.", examples=["Europe/Berlin"]
+        default="UTC",
+        max_length=100,
+        description="The time zone of the cron expression, as a name of the tz database.",
+        examples=["Europe/Berlin"],
     )
-    start: AwareDatetime | None = Field(default=None, description="No slot is due before it (RFC 3339).")
-    end: AwareDatetime | None = Field(default=None, description="No slot is due at it or after it (RFC 3339).")
+    start: AwareDatetime | None = Field(
+        default=None, description="The schedule starts no job for a slot before this time (RFC 3339)."
+    )
+    end: AwareDatetime | None = Field(
+        default=None, description="The schedule starts no job for a slot at this time (RFC 3339) or later."
+    )
     job: Annotated[Job, Field(discriminator="kind")]
     catch_up: CatchUp | None = None
     overlap: Literal["skip", "queue", "replace"] = Field(
         default="skip",
-        description="While the run before goes on: leave the slot out, wait for it (one slot), or cancel the run.",
+        description="What happens if the previous run has not ended. skip: the slot is skipped. queue: the slot "
+        "waits for the end of that run, but at most one slot waits. replace: that run is cancelled.",
     )
     on_failure: Literal["go_on", "pause"] = Field(
-        default="go_on", description="Whether a run that fails pauses the schedule."
+        default="go_on",
+        description="What happens after a failed run. go_on: the schedule continues. pause: it pauses.",
     )
 
     @model_validator(mode="after")

@@ -12,14 +12,15 @@ from model.stream_record import StreamEventType
 from tests.guards.reference.markdown import ROOT, page, prose, table
 
 INTRODUCTION: Final = """\
-The types of histories and webhooks are stable, so programs can rely on them. The sentences `what` and `why` in
-histories, and the events of the log, are for people and may change."""
+The types in histories and webhooks are stable: programs can rely on them. The fields `what` and `why` of a
+history, and the events of the log, are texts for people. They may change."""
+JOBS: Final = "The lines of `GET /backfills/{id}/events`, and of the same calls of merges and compactions."
 WEBHOOKS: Final = """\
-`REFEED_NOTIFY_URL` gets these, signed ([webhooks](../security.md#webhooks)): one when a job ends, and one when it
-waits."""
+Refeed sends a signed webhook to `REFEED_NOTIFY_URL` when a job has ended and when a job waits for a person
+([webhooks](../security.md#webhooks))."""
 LOG: Final = """\
-A process logs one event a line. The event comes first, and its fields follow as `name=value`. After some errors a
-traceback follows. The audit log's lines are the event `audit`."""
+A process writes one line for each event: the event's text, and then its fields as `name=value`. Some errors also
+have a traceback. Each entry of the audit log is an event `audit`."""
 LEVELS: Final = {"debug", "info", "warning", "error", "exception"}
 KINDS: Final = ("backfill", "compaction", "merge")
 
@@ -32,15 +33,15 @@ def render_events() -> str:
     told = [
         [
             f"`{kind}.{happened}`",
-            "It waits for a person." if happened == "waiting" else f"It is {happened.upper()}.",
+            "The job waits for a person." if happened == "waiting" else f"The job is {happened.upper()}.",
         ]
         for kind in KINDS
         for happened in [*ends, "waiting"]
     ]
     parts = [
         INTRODUCTION,
-        f"## Histories of jobs\n\n`GET /backfills/{{id}}/events`, and of merges and compactions.\n\n{jobs}",
-        f"## Histories of streams\n\n`GET /streams/{{name}}/events`.\n\n{streams}",
+        f"## Histories of jobs\n\n{JOBS}\n\n{jobs}",
+        "## Histories of streams\n\nThe lines of `GET /streams/{name}/events`.\n\n" + streams,
         f"## Webhooks\n\n{WEBHOOKS}\n\n{table(['type', 'means'], told)}",
         f"## The log\n\n{LOG}",
         *_logged(),

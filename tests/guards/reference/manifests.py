@@ -8,18 +8,22 @@ from collector.settings import CollectorFile
 from model.stream_options import OPTIONS, StreamOptions
 from pipeline.entries import SourceEntry
 from rollout.manifests.manifest import manifest_schema
+from tests.document import openapi_document
 from tests.guards.reference.markdown import link, page
 from tests.guards.reference.shapes import render_shape
 
 INTRODUCTION: Final = """\
-A [manifest](../manifests.md) describes a schedule or a rollout, [sources.yaml](../pipeline.md) the sources of a
-registry, and the file of `REFEED_COLLECTOR_SETTINGS` a [collector](../collectors.md#settings). A field that is not
-listed here is refused.
-`refeed manifest schema` prints the JSON Schema of manifests for editors."""
+This page lists the fields of three kinds of files: [manifests](../manifests.md), the registry's
+[sources.yaml](../pipeline.md), and the [settings file of a collector](../collectors.md#settings). Refeed refuses a
+file with any other field. `refeed manifest schema` prints the JSON Schema of manifests for editors."""
 COLLECTOR: Final = "Settings of a collector"
+SHARED: Final = """\
+### {name}
+
+The fields are the same as [in a call of the API](http.md#{anchor}).
+"""
 OPTION: Final = """\
-Where the default is a setting, an option that is left out or null has the value of that setting in the stream's
-process."""
+If the default is a setting, a missing or null option has the value of that setting in the stream's process."""
 FIRST: Final = {"ScheduleManifest": "kind: Schedule", "RolloutManifest": "kind: Rollout"}
 
 
@@ -27,7 +31,11 @@ def render_manifest_fields() -> str:
     """Return the page."""
     shapes = manifest_schema()["$defs"]
     first = [render_shape(name, shapes[name], "##") for name in FIRST]
-    rest = [render_shape(name, shapes[name]) for name in sorted(set(shapes) - set(FIRST))]
+    shared = set(openapi_document()["components"]["schemas"])
+    rest = [
+        SHARED.format(name=name, anchor=name.lower()) if name in shared else render_shape(name, shapes[name])
+        for name in sorted(set(shapes) - set(FIRST))
+    ]
     streams = [_options(kind.value, declared) for kind, declared in OPTIONS.items()]
     named = [f"{link(name)}: `{kind}`" for name, kind in FIRST.items()]
     others = [link(name) for name in ("Parts of manifests", "Options of streams", "sources.yaml", COLLECTOR)]

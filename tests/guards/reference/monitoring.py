@@ -16,20 +16,20 @@ from model.job import JobState
 from tests.guards.reference.markdown import ROOT, page, prose, sentence, table
 
 METRICS: Final = """\
-`GET /metrics` of the API and of a collector answers in Prometheus' text format, without a key. It has no
-names of people and no contents of messages. [Alerts](alerts.md) use these figures, and
+`GET /metrics` of the API and of a collector answers in Prometheus' text format, without a key. The answer contains
+no names of people and no contents of messages. [Alerts](alerts.md) use these figures, and
 `deploy/monitoring/dashboard.json` shows them in Grafana.
 
-A figure that nobody knows is absent. It is never 0 instead. A counter begins at 0 with the process that
-counts. The counters of jobs come from the job store, so every replica gives the same ones."""
+An unknown figure is absent, never 0. A counter starts at 0 when its process starts. The counters of jobs come from
+the job store, so all replicas have the same values."""
 STREAMS: Final = """\
-When a group of sources has left the registry and its stream has ended, the stream has no figures any more. At
-Google, lag and backlog are samples of Cloud Monitoring. They are one to three minutes old."""
+If a group of sources is no longer in the registry and its stream has ended, the stream has no figures. On Google
+Cloud, lag and backlog are samples of Cloud Monitoring. They are one to three minutes old."""
 ALERTS: Final = """\
-[deploy/monitoring/alerts.yaml](../../deploy/monitoring/alerts.yaml) has these rules for Prometheus. Load it
-with `rule_files`, and name the scrape job `refeed`. Every replica of the API gives the same figures of
-streams and jobs. So each rule takes their maximum and rings once. The [runbook](../runbook.md#alarms) says
-what to do about each alert."""
+[deploy/monitoring/alerts.yaml](../../deploy/monitoring/alerts.yaml) has these rules for Prometheus. Load the file
+with `rule_files`, and name the scrape job `refeed`. All replicas of the API have the same figures of streams and
+jobs. Each rule uses the maximum of all replicas, so an alert fires only once. The [runbook](../runbook.md#alarms)
+says what to do about each alert."""
 
 
 class _OneJob:
@@ -86,7 +86,7 @@ def render_alerts() -> str:
         for group in groups
         for rule in group["rules"]
     ]
-    parts = [table(["alert", "severity", "rings after"], overview)]
+    parts = [table(["alert", "severity", "fires after"], overview)]
     parts += [_render(rule) for group in groups for rule in group["rules"]]
     return page("Alerts", "deploy/monitoring/alerts.yaml", ALERTS, *parts)
 
