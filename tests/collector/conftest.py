@@ -9,6 +9,7 @@ import pytest
 from google.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
+from cli.processes import free_port
 from collector.delivery import DirectDelivery, TopicDirectory
 from collector.door import Door
 from collector.http import Collector
@@ -125,6 +126,13 @@ def yard(pubsub: PubSub, tmp_path: Path) -> Iterator[Yard]:
     made = Yard(pubsub, tmp_path)
     with made.loop:
         yield made
+
+
+@pytest.fixture
+def away() -> Any:
+    """A client of a Pub/Sub that nobody serves."""
+    with PubSub("shop", f"127.0.0.1:{free_port()}") as client:
+        yield client
 
 
 def problem_of(response: httpx.Response) -> tuple[int, str, list[str]]:

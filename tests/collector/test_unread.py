@@ -13,9 +13,7 @@ from collector.records import ReadTopic
 from connectors.pubsub.client import PubSub
 from model.errors import TopicUnreadError
 from tests.collector.conftest import Yard, problem_of
-from tests.collector.test_queue import away, message, numbers, run, wait_for
-
-__all__ = ["away"]
+from tests.collector.queues import message, numbers, run, wait_for
 
 
 @pytest.fixture(autouse=True)

@@ -11,17 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.guards.old_home import (
-    NOT_JSON,
-    NOTIFY_SECRET,
-    REPLAYED_ROWS,
-    Record,
-    System,
-    free_port,
-    unpack,
-    wait_for,
-    wait_until_all_is_in,
-)
+from tests.guards.home_system import NOT_JSON, Record, System, free_port, wait_for, wait_until_all_is_in
+from tests.guards.old_home import NOTIFY_SECRET, REPLAYED_ROWS, unpack
 
 HOMES = sorted((Path(__file__).parent / "homes").glob("*.tar.xz"))
 PROGRAM = Path(sys.executable).parent / "refeed"
