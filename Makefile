@@ -109,8 +109,8 @@ rooms: $(VENV)/bin/python  ## Write the table of rooms in docs/overview.md from 
 reference: $(STAMPS)/dev  ## Write the pages of docs/reference from what the code declares
 	@$(BIN)/python -m tests.guards.reference
 
-mutants: $(STAMPS)/dev  ## Break each mended fault again, one at a time; a test must fail each time (ONLY=a,b)
-	@$(BIN)/python -m tests.guards.mutants $(if $(ONLY),--only $(ONLY)) $(ARGS)
+mutants: $(STAMPS)/dev  ## Break the code in 200 places, one at a time; a test must notice each (ONLY=a,b SEED=1)
+	@$(BIN)/python -m tests.guards.mutants --seed $(or $(SEED),1) $(if $(ONLY),--only $(ONLY)) $(ARGS)
 
 lock: $(VENV)/bin/python  ## Write the lock files anew from pyproject.toml (needs the network)
 	@$(BIN)/python -m venv $(VENV)/.lock && $(VENV)/.lock/bin/python -m pip install --quiet uv
