@@ -14,7 +14,7 @@ from model.errors import PubSubError
 from tests.chaos.lanes import SUSPEND_SECONDS, Lane
 from tests.chaos.messages import ORDERS, TOPICS, Key
 from tests.chaos.oracle import Replay, select, settled
-from tests.chaos.processes import Part, StuckError, descendants, find_faketime, kill_pid, skewed, suspend
+from tests.chaos.processes import Part, StuckError, descendants, kill_pid, suspend
 from tests.chaos.service import Service
 
 _QUERY: Final = (
@@ -82,14 +82,6 @@ class BackfillLane(Lane):
         pid = self.part.pid if what == "api" or driver is None else driver.pid
         suspend([pid], SUSPEND_SECONDS, self.over)
         self._finish(backfill_id)
-
-    def clock(self, offset: str) -> None:
-        library = find_faketime()
-        assert library is not None
-        self._stop_api()
-        self.part.ensure(**skewed(library, offset))
-        self._finish(self._create(**skewed(library, offset)))
-        self._stop_api()
 
     def replays(self) -> list[Replay]:
         """Return every backfill that ended with what it was to select; nothing is published any more."""
@@ -161,17 +153,10 @@ class BackfillLane(Lane):
     def _spark_pid(self) -> int:
         return int(json.loads((self.yard.home / "run" / "connect.json").read_text())["pid"])
 
-    def _stop_api(self) -> None:
-        """End the API and its Spark: those of another clock are to start."""
-        self.part.kill()
-        if (self.yard.home / "run" / "connect.json").exists():
-            kill_pid(self._spark_pid())
-
 
 def _parameters(topics: list[str], until: datetime) -> dict[str, dict[str, Any]]:
     now = datetime.now(UTC)
     return {
-        # Wider than any clock here is off.
         "from": {"type": "TIMESTAMP", "value": (now - timedelta(days=2)).isoformat()},
         "to": {"type": "TIMESTAMP", "value": (now + timedelta(days=2)).isoformat()},
         "until": {"type": "TIMESTAMP", "value": until.isoformat()},

@@ -8,7 +8,7 @@ from typing import Final
 
 from model import failpoint
 from streams.status import StatusFile
-from tests.chaos.processes import Part, StuckError, find_faketime, kill_pid, skewed, suspend
+from tests.chaos.processes import Part, StuckError, kill_pid, suspend
 from tests.chaos.yard import KNOWN_IDS_SECONDS, ChaosYard
 
 # Longer than the ack deadline of the yard's subscriptions: whoever wakes up finds its leases gone.
@@ -92,35 +92,6 @@ class StreamLane(Lane):
         self.pause(0.0, 3.0)
         below = [] if what == "driver" else [*self.part.processes("java"), *self.part.processes("python")]
         suspend([self.part.pid, *below], SUSPEND_SECONDS, self.over)
-
-    def clock(self, offset: str) -> None:
-        library = find_faketime()
-        assert library is not None
-        self.part.kill()
-        self.part.ensure(**skewed(library, offset))
-        self.pause(4.0, 8.0)
-        self.part.kill()
-
-    def move(self, _: str) -> None:
-        # Two homes in turn: a new one at first, then the one of before, whose journal is out of date.
-        self.part.ensure()
-        self.pause(0.0, 3.0)
-        if self.dice.random() < 0.5:
-            self.part.kill()
-        else:
-            self.part.stop()
-        self.yard.swap_homes(self.name)
-        self.part.ensure()
-
-    def disk(self, _: str) -> None:
-        self.part.ensure()
-        disk, part = self.yard.journal_disk, self.part
-        pid = part.pid
-        disk.fill(pid)
-        try:
-            part.wait(lambda: "storage_full" in part.said() or part.pid != pid, "has met the full disk")
-        finally:
-            disk.empty(pid)
 
 
 @dataclass

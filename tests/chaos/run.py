@@ -38,7 +38,7 @@ from tests.chaos.oracle import (
     compare_reporting,
     compare_staging,
 )
-from tests.chaos.processes import Part, StuckError, find_faketime
+from tests.chaos.processes import Part, StuckError
 from tests.chaos.schedule import Schedule, draw, draw_under_agents, parts_of, places_of
 from tests.chaos.tables import TablesLane
 from tests.chaos.yard import ChaosYard
@@ -261,7 +261,6 @@ def run_chaos(
     under agents, is nothing but that, or has none.
     """
     tally = Tally(warehouses)
-    can_skew = find_faketime() is not None
     begun = time.monotonic()
     for seed in seeds:
         runs = [(each, False) for each in warehouses] if plan or agents != "only" else []
@@ -272,7 +271,7 @@ def run_chaos(
             if is_under_agents:
                 schedule = draw_under_agents(seed, kills, warehouse, hit)
             else:
-                schedule = plan or draw(seed, kills, warehouse, hit, can_skew=can_skew)
+                schedule = plan or draw(seed, kills, warehouse, hit)
             name = f"seed {seed}, {warehouse}" + (", agents" if schedule.has_agents else "")
 
             def say_so(text: str, where: str = name) -> None:

@@ -11,8 +11,8 @@ from model.failpoint import FAILPOINTS
 # its failpoints, and what can be done to it beside these.
 _STREAM: Final = ("kill:driver", "kill:jvm", "kill:worker", "suspend:driver", "suspend:all")
 _HARMS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
-    "backup": (7, (*_STREAM, "disk:journal", "move:home")),
-    "pipeline": (7, (*_STREAM, "move:home")),
+    "backup": (7, _STREAM),
+    "pipeline": (7, _STREAM),
     "backfill": (3, ("kill:driver", "kill:spark", "kill:worker", "kill:api", "suspend:driver", "suspend:api")),
     "tables": (6, ("kill:merge", "kill:compact")),
     "server": (2, ("kill:server", "suspend:server", "outage:server")),
@@ -45,11 +45,6 @@ _UNDER_AGENTS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     **{part: harms for part, harms in _HARMS.items() if part not in {"backup", "pipeline"}},
     # No outage: it takes as long as four harms.
     "server": (2, ("kill:server", "suspend:server")),
-}
-_SKEWED: Final[dict[str, tuple[str, ...]]] = {
-    "backup": ("clock:+5h", "clock:-5h"),
-    "pipeline": ("clock:+5h", "clock:-5h"),
-    "backfill": ("clock:+5h", "clock:-5h"),
 }
 _TABLE_PLACES: Final = ("merge.", "compact.", "bigquery.merge.")
 # BigQuery's engine merges rows and small files by itself.
@@ -103,15 +98,13 @@ def parts_of(warehouse: str) -> tuple[str, ...]:
     return tuple(part for part in _HARMS if part not in _ABSENT[warehouse])
 
 
-def draw(seed: int, kills: int, warehouse: str, hit: Collection[tuple[str, str]], *, can_skew: bool) -> Schedule:
+def draw(seed: int, kills: int, warehouse: str, hit: Collection[tuple[str, str]]) -> Schedule:
     """Return about ``kills`` harms, at least one for each part.
 
     Two of three are failpoints, those first that no run of this warehouse has hit yet, as ``hit`` (part, name)
     says; every other harm is of another kind.
     """
-    skewed = _SKEWED if can_skew else {}
-    possible = {part: (share, (*kinds, *skewed.get(part, ()))) for part, (share, kinds) in _HARMS.items()}
-    return _draw(seed, kills, warehouse, hit, possible)
+    return _draw(seed, kills, warehouse, hit, _HARMS)
 
 
 def draw_under_agents(seed: int, kills: int, warehouse: str, hit: Collection[tuple[str, str]]) -> Schedule:

@@ -6,9 +6,9 @@ from tests.chaos.schedule import AGENT_PLACES, draw, draw_under_agents, parts_of
 
 
 def test_a_seed_gives_the_same_schedule_again_and_another_one_another():
-    first = draw(3, 40, "lake", set(), can_skew=True)
-    assert first == draw(3, 40, "lake", set(), can_skew=True)
-    assert first.harms != draw(4, 40, "lake", set(), can_skew=True).harms
+    first = draw(3, 40, "lake", set())
+    assert first == draw(3, 40, "lake", set())
+    assert first.harms != draw(4, 40, "lake", set()).harms
 
 
 def test_both_warehouses_together_pass_every_failpoint_that_is_not_an_agent_s():
@@ -24,7 +24,7 @@ def planned(seeds: range, kills: int, warehouses: tuple[str, ...], *, enough: in
     for seed in seeds:
         for warehouse in warehouses:
             hit = {(part, name) for where, part, name in found if where == warehouse}
-            for part, harms in draw(seed, kills, warehouse, hit, can_skew=True).harms.items():
+            for part, harms in draw(seed, kills, warehouse, hit).harms.items():
                 done += len(harms)
                 names = [what for kind, _, what in (harm.partition(":") for harm in harms) if kind == "failpoint"]
                 found |= {(warehouse, part, name) for name in names}
@@ -49,13 +49,13 @@ def test_two_hundred_kills_come_to_every_failpoint_however_they_are_shared_out(k
 
 
 def test_no_harm_comes_twice_before_every_other_one_of_its_part_came():
-    harms = draw(1, 200, "bigquery", set(), can_skew=True).harms["backup"]
+    harms = draw(1, 200, "bigquery", set()).harms["backup"]
     failpoints = [harm for harm in harms if harm.startswith("failpoint:")]
     others = [harm for harm in harms if not harm.startswith("failpoint:")]
     places = places_of("backup", "bigquery")
     # The missing ones first, which are all of them here, then all of them again.
     assert len(set(failpoints[: len(places)])) == len(places)
-    assert len(set(others[:9])) == 9
+    assert len(set(others[:5])) == 5
 
 
 def test_a_failpoint_that_was_missed_counts_in_a_call_of_two_hundred_kills_or_more():
@@ -71,7 +71,7 @@ def test_a_failpoint_that_was_missed_counts_in_a_call_of_two_hundred_kills_or_mo
 @pytest.mark.parametrize("warehouse", WAREHOUSES)
 def test_a_run_of_forty_kills_has_an_outage_longer_than_ids_are_known(warehouse):
     for seed in range(20):
-        assert "outage:server" in draw(seed, 40, warehouse, set(), can_skew=True).harms["server"]
+        assert "outage:server" in draw(seed, 40, warehouse, set()).harms["server"]
 
 
 def split(harms):
@@ -102,12 +102,3 @@ def test_runs_under_agents_come_to_every_place_that_agents_and_the_service_pass(
         names, _ = split(draw_under_agents(seed, 40, warehouse, hit).harms["agents"])
         hit |= {("agents", name) for name in names}
     assert {name for _, name in hit} == {name for name in FAILPOINTS if name.startswith(AGENT_PLACES)}
-
-
-def test_no_clock_is_skewed_where_it_can_t_be():
-    def skews(*, can_skew: bool) -> bool:
-        drawn = (draw(seed, 60, "lake", set(), can_skew=can_skew) for seed in range(5))
-        return any(harm.startswith("clock:") for each in drawn for harms in each.harms.values() for harm in harms)
-
-    assert skews(can_skew=True)
-    assert not skews(can_skew=False)

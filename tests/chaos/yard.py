@@ -2,10 +2,8 @@
 
 import json
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -22,12 +20,10 @@ from connectors.spark.connect import ConnectServer
 from jobs.store import JobStore
 from model.message import BACKFILL_ID_ATTRIBUTE, ROW_ATTRIBUTE, replay_token
 from model.settings import read_settings
-from model.stream import PIPELINE_PREFIX
 from pipeline.registry import Registry
 from rollout.child import Children
 from rollout.process import StreamProcess
 from streams.folder import StreamFolder
-from tests.chaos.disk import SmallDisk
 from tests.chaos.messages import (
     APPEND_BYTES,
     EVENTS,
@@ -66,14 +62,6 @@ sources:
 # Pub/Sub may take a minute; acknowledged messages come meanwhile.
 _SEEK_SECONDS: Final = 5
 _ENTITY: Final = ("id", "version", "customer")
-
-
-def _move_state(source: Path, target: Path) -> None:
-    """Move a stream's id, plan and journal from one folder to another that has none."""
-    (target / "journal").mkdir(parents=True, exist_ok=True)
-    for path in (source / "stream-id", source / "plan.json", *(source / "journal").glob("*")):
-        if path.exists():
-            shutil.move(path, target / path.relative_to(source))
 
 
 def _entity(row: Mapping[str, Any]) -> Entity:
@@ -128,7 +116,6 @@ class ChaosYard:
         )
         self.agents = tuple(self._agent(place) for place in (home, home / "other")) if has_agents else ()
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{self.api_port}", timeout=30)
-        self.journal_disk = SmallDisk(home / "streams" / "backup" / "journal")
         self.pubsub = PubSub(self.settings.project, self.settings.pubsub_emulator_host)
         self.ear = Ear(self.pubsub, self.token)
 
@@ -166,17 +153,6 @@ class ChaosYard:
                 job.driver.signal_group(signal.SIGKILL)
         store.close()
         ConnectServer(self.home / "run", {}).stop()
-        self.journal_disk.close()
-
-    def swap_homes(self, stream: str) -> None:
-        """Put the state of a stream that does not run aside, and what was put aside before in its place."""
-        folder = f"{PIPELINE_PREFIX}default" if stream == "pipeline" else stream
-        here, other = self.home / "streams" / folder, self.home / "moved" / folder
-        with tempfile.TemporaryDirectory(dir=self.home) as between:
-            # File by file: the journal's folder may be a disk of its own.
-            _move_state(here, Path(between))
-            _move_state(other, here)
-            _move_state(Path(between), other)
 
     def token(self, topic: str) -> str:
         """Return the token that replays of ``topic`` carry."""
