@@ -44,12 +44,6 @@ def crash(*_, **__):
     raise KeyboardInterrupt
 
 
-def test_a_batch_is_acknowledged_once_it_is_in_bigquery(stream, pulled):
-    stream.batch([pulled("orders", b"a", b"b")], [pulled("members", b"c")])
-    assert stream.archived() == Counter([("orders", "1"), ("orders", "2"), ("members", "1")])
-    assert sorted(stream.channel.acked) == ["members-1", "orders-1", "orders-2"]
-
-
 def test_new_messages_of_a_part_that_holds_known_ones_are_given_back_and_written_when_they_come_again(
     stream, pulled, tmp_path
 ):
@@ -77,13 +71,6 @@ def test_a_message_that_comes_twice_in_one_batch_is_not_acknowledged_for_a_part_
     assert "orders-2" not in stream.channel.acked
     stream.batch([pulled("orders", b"b", first=2)])
     assert stream.archived() == Counter([("orders", "1"), ("orders", "2")])
-
-
-def test_a_part_of_known_messages_alone_is_acknowledged_and_not_written_again(stream, pulled):
-    stream.batch([pulled("orders", b"a")])
-    stream.batch([pulled("orders", b"a")])
-    assert stream.channel.acked == ["orders-1", "orders-1"]
-    assert stream.archived() == Counter([("orders", "1")])
 
 
 @pytest.mark.parametrize("place", ["note", "acks"])

@@ -1,6 +1,5 @@
 import json
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ from deltalake import DeltaTable
 
 from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.pull import PulledBatch, PullTarget
-from model.errors import CommitOutcomeUnknownError, LeaseLostError, StorageFullError
+from model.errors import StorageFullError
 from model.message import replay_token
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
 from pipeline.plan import GroupPlan, SourcePlan
@@ -25,7 +24,7 @@ from pipeline.staging import StagingWork
 from streams.ack_leases import AckLeases
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter
-from streams.journal import EntryState, Journal
+from streams.journal import EntryState
 from streams.learning import Learner
 from streams.status import StatusFile
 from tests.pipeline.conftest import compile_protos, frame, messages
@@ -271,116 +270,6 @@ def test_the_status_counts_rows_unknown_fields_and_dead_letters_by_source(stream
     }
     assert summed == {"messages": 3, "dead_letters": 1, "unknown_fields": 2, "forged_replays": 0}
     assert 0 < status["batch_seconds"] < 60
-
-
-def test_the_next_batch_can_be_pulled_while_one_is_committed(stream, monkeypatch):
-    may_commit = threading.Event()
-    commit = LakeRowTable.commit
-
-    def commit_slowly(*given):
-        assert may_commit.wait(30), "the batch is only committed after Spark has gone on"
-        commit(*given)
-
-    monkeypatch.setattr(LakeRowTable, "commit", commit_slowly)
-    task = StagingTask("secret").with_plan(stream.plan)
-    with CommitWorker(stream.committer) as worker:
-        worker.take_batch(frame([task(iter([pulled("orders", b"{}")]))]), 0)
-        assert stream.hold.acked == []
-        may_commit.set()
-        worker.finish()
-    assert (stream.staged(), stream.hold.acked) == (Counter([("orders", "1")]), ["orders-1"])
-
-
-def test_a_crash_between_commits_and_acks_acknowledges_at_the_next_start(stream):
-    stream.hold.is_crashing = True
-    with pytest.raises(KeyboardInterrupt):
-        stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
-    stream.start()
-    assert sorted(stream.hold.acked) == ["members-1", "orders-1"]
-    stream.batch([pulled("orders", b"{}", b"{}"), pulled("members", b"{}")])
-    assert stream.staged() == Counter([("orders", "1"), ("orders", "2"), ("members", "1")])
-
-
-def test_a_crash_after_some_commits_keeps_what_those_tables_have_and_forgets_the_rest(stream, failing):
-    with failing("staging.orders", KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-        stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
-    stream.start()
-    assert stream.hold.acked == ["members-1"]
-    stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
-    assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
-
-
-def test_a_table_that_can_t_be_committed_to_keeps_only_its_own_messages_back(stream, failing):
-    with failing("staging.orders", StorageFullError), pytest.raises(StorageFullError):
-        stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
-    assert stream.hold.acked == ["members-1"]
-    assert isinstance(stream.worker.failure, StorageFullError)
-    stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
-    assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
-    assert sorted(stream.hold.acked) == ["members-1", "members-1", "orders-1"]
-
-
-def test_a_full_disk_has_a_message_known_where_its_table_has_it_and_nowhere_else(stream, failing):
-    """The disk has room for nothing: neither for the table's commit nor for the journal's shorter entry."""
-
-    def full(*_):
-        raise StorageFullError
-
-    with failing("staging.orders", StorageFullError) as patched:
-        patched.setattr(Journal, "keep_only", full)
-        with pytest.raises(StorageFullError):
-            stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
-        # Where there is still no room nothing is compared with the journal.
-        with pytest.raises(StorageFullError):
-            stream.batch([pulled("members", b"{}")])
-    stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
-    assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
-
-
-@pytest.mark.parametrize("is_partial", [False, True])
-def test_messages_whose_acks_failed_stay_known_however_long_pubsub_is_away(
-    tmp_path, monkeypatch, failing, is_partial
-):
-    monkeypatch.setattr(Stream, "keep_seconds", 0)
-    stream = Stream(tmp_path)
-    stream.hold.is_down = True
-    if is_partial:
-        with failing("staging.members", StorageFullError), pytest.raises(StorageFullError):
-            stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
-    else:
-        stream.batch([pulled("orders", b"{}")])
-    stream.batch([])
-    stream.hold.is_down = False
-    stream.batch([pulled("members", b"{}")])
-    stream.batch([pulled("orders", b"{}")])
-    assert stream.staged() == Counter([("orders", "1"), ("members", "1")])
-    assert sorted(stream.hold.acked) == ["members-1", "orders-1"]
-
-
-def test_a_commit_whose_outcome_is_unknown_is_looked_up_at_the_next_start(stream, monkeypatch):
-    commit = LakeRowTable.commit
-
-    def commit_then_lose_the_answer(self, files, attempt, ids=None):
-        commit(self, files, attempt, ids)
-        raise CommitOutcomeUnknownError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(LakeRowTable, "commit", commit_then_lose_the_answer)
-        with pytest.raises(CommitOutcomeUnknownError):
-            stream.batch([pulled("orders", b"{}")])
-    assert stream.hold.acked == []
-    stream.start()
-    assert stream.hold.acked == ["orders-1"]
-    stream.batch([pulled("orders", b"{}")])
-    assert stream.staged() == Counter([("orders", "1")])
-
-
-def test_a_stream_whose_tables_were_taken_over_commits_and_acknowledges_nothing(stream):
-    stream.open("staging.orders").take_lease("l")
-    with pytest.raises(LeaseLostError):
-        stream.batch([pulled("orders", b"{}")])
-    assert stream.staged() == Counter()
-    assert stream.hold.acked == []
 
 
 def test_an_error_of_a_task_ends_the_batch_before_its_commits_and_leaves_no_file(stream):

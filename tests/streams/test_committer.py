@@ -7,27 +7,29 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from model.errors import LeaseLostError
+from model.errors import LeaseLostError, StorageFullError
 from streams.batch import Batch
 from streams.committer import StreamCommitter
-from streams.ids import IDS_SCHEMA, ONLY_TABLE
+from streams.ids import ONLY_TABLE, TABLE_IDS_SCHEMA
 from streams.journal import EntryState, Journal
 from streams.status import StatusFile
 from streams.targets import TargetPart, TaskOutput
 from tests.waiting import wait_until
 
-NONE = IDS_SCHEMA.empty_table()
+NONE = TABLE_IDS_SCHEMA.empty_table()
 
 
-def ids(*message_ids: str) -> pa.Table:
-    row = {"topic": "t", "subscription": "s", "publish_time": datetime(2024, 3, 1, tzinfo=UTC)}
-    return pa.Table.from_pylist([{**row, "message_id": n, "ack_id": f"a{n}"} for n in message_ids], IDS_SCHEMA)
+def ids(*message_ids: str, table: str = ONLY_TABLE) -> pa.Table:
+    row = {"topic": "t", "subscription": "s", "publish_time": datetime(2024, 3, 1, tzinfo=UTC), "table": table}
+    found = [{**row, "message_id": n, "ack_id": f"a{n}"} for n in message_ids]
+    return pa.Table.from_pylist(found, TABLE_IDS_SCHEMA)
 
 
 class Leases:
-    """Acknowledges everything, and knows whether messages are held at the moment."""
+    """Acknowledges everything unless it ``is_down``, and knows whether messages are held at the moment."""
 
     is_held = False
+    is_down = False
 
     def __init__(self) -> None:
         self.acked: list[str] = []
@@ -40,6 +42,8 @@ class Leases:
         self.is_held = False
 
     def acknowledge(self, ids):
+        if self.is_down:
+            return ids
         self.acked += ids.column("ack_id").to_pylist()
         return ids.slice(0, 0)
 
@@ -56,6 +60,7 @@ class OneTable:
         self.numbers: list[int] = []
         self.newest = {ONLY_TABLE: 0}
         self.is_lost = False
+        self.full: str | None = None
 
     def take(self, name):
         if self.is_lost:
@@ -70,20 +75,25 @@ class OneTable:
 
     def commit(self, parts, number, ids):
         self.numbers.append(number)
-        for part in (part for found in parts.values() for part in found):
+        committed = frozenset(parts) - {self.full}
+        for part in (part for name in committed for part in parts[name]):
             self.rows += part.ids
-        return frozenset(parts), None
+        return committed, StorageFullError() if self.full in parts else None
 
     def drop(self, name, part):
         self.dropped.append(part.ids)
 
 
 class Stream:
-    def __init__(self, folder) -> None:
+    def __init__(self, folder, *, keep_seconds: float = 600) -> None:
         self.leases = Leases()
         self.table = OneTable()
-        self.journal = Journal(folder / "journal", keep_seconds=600)
         self.room = True
+        self.folder, self.keep_seconds = folder, keep_seconds
+        self.start()
+
+    def start(self) -> None:
+        self.journal = Journal(self.folder / "journal", keep_seconds=self.keep_seconds, schema=TABLE_IDS_SCHEMA)
         work = SimpleNamespace(
             name="test",
             counted=(),
@@ -97,16 +107,24 @@ class Stream:
             names=[ONLY_TABLE],
             journal=self.journal,
             ack_leases=self.leases,
-            status=StatusFile(folder / "status.json"),
+            status=StatusFile(self.folder / "status.json"),
         )
 
     def commit(
         self, *numbers: str, settled=NONE, unfit=NONE, wait_seconds: float = 0.0, table: str = ONLY_TABLE
     ) -> None:
         part = SimpleNamespace(ids=list(numbers), rows=len(numbers))
-        parts = (TargetPart(table, part, ids(*numbers)),) if numbers else ()
+        parts = (TargetPart(table, part, ids(*numbers, table=table)),) if numbers else ()
         output = TaskOutput(parts, settled, unfit, None)
         self.committer.commit_batch(Batch((output,), next_at=time.monotonic() + wait_seconds))
+
+    def commit_parts(self, parts: dict[str, list[str]]) -> None:
+        """Commit one batch for several tables."""
+        made = [
+            TargetPart(name, SimpleNamespace(ids=found, rows=len(found)), ids(*found, table=name))
+            for name, found in parts.items()
+        ]
+        self.committer.commit_batch(Batch((TaskOutput(tuple(made), NONE, NONE, None),)))
 
 
 @pytest.fixture
@@ -204,3 +222,48 @@ def test_a_batch_that_is_given_back_comes_again_at_once_and_its_parts_are_droppe
     assert stream.committer.give_back(Batch((output,))) == 4
     assert (stream.leases.given_back, stream.leases.acked) == (["a1", "a2", "a3", "a4"], [])
     assert (stream.table.rows, stream.table.dropped) == ([], [["1", "2"]])
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_messages_whose_acks_failed_stay_known_however_long_pubsub_is_away(tmp_path, is_restarted):
+    stream = Stream(tmp_path, keep_seconds=0)
+    stream.leases.is_down = True
+    stream.commit("1", "2")
+    stream.commit()
+    if is_restarted:
+        stream.start()
+    stream.leases.is_down = False
+    stream.commit("9")
+    stream.commit("1", "2")
+    assert stream.table.rows == ["1", "2", "9"]
+    assert stream.leases.acked == ["a9", "a1", "a2"]
+
+
+def test_a_known_message_whose_ack_fails_stays_known(stream):
+    stream.commit("1")
+    stream.leases.is_down = True
+    stream.commit("1")
+    (entry,) = stream.journal.entries(EntryState.RECOVERED)
+    assert entry.read_ids().column("message_id").to_pylist() == ["1"]
+
+
+def test_a_full_disk_has_a_message_known_where_its_table_has_it_and_nowhere_else(stream, monkeypatch):
+    """The disk has room for nothing: neither for one table's commit nor for the journal's shorter entry."""
+
+    def full(*_):
+        raise StorageFullError
+
+    stream.table.newest["other"] = 0
+    stream.table.full = "other"
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "keep_only", full)
+        with pytest.raises(StorageFullError):
+            stream.commit_parts({ONLY_TABLE: ["1"], "other": ["2"]})
+        assert (stream.table.rows, stream.leases.acked) == (["1"], ["a1"])
+        # Where there is still no room nothing is compared with the journal.
+        with pytest.raises(StorageFullError):
+            stream.commit("1")
+    stream.table.full = None
+    stream.commit("1")
+    stream.commit("2", table="other")
+    assert (stream.table.rows, stream.leases.acked) == (["1", "2"], ["a1", "a1", "a2"])
