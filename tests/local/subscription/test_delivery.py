@@ -1,4 +1,4 @@
-"""What a subscription gives, takes back and gives again, and what of it outlives a restart."""
+"""What a subscription gives within its bounds, and who wakes; test_histories.py has when a message comes again."""
 
 import threading
 from collections.abc import Callable
@@ -6,75 +6,6 @@ from typing import Any
 
 from local.wire import AckIds, parse_ack_ids
 from tests.waiting import wait_until
-
-
-def test_messages_come_once_in_order_and_not_again_while_leased(bench: Any) -> None:
-    bench.publish("a", "b", "c")
-    assert list(bench.pull(2)) == ["a", "b"]
-    assert list(bench.pull()) == ["c"]
-    assert bench.pull() == {}
-
-
-def test_an_unacknowledged_message_comes_back_after_its_deadline_and_only_it(bench: Any) -> None:
-    bench.publish("a", "b", "c")
-    got = bench.pull()
-    bench.ack(got["b"])
-    bench.now += 9.9
-    assert bench.pull() == {}
-    bench.now += 0.2
-    assert list(bench.pull()) == ["a", "c"]
-
-
-def test_a_nack_brings_a_message_back_at_once(bench: Any) -> None:
-    bench.publish("a", "b")
-    got = bench.pull()
-    bench.extend(0, got["a"])
-    assert list(bench.pull()) == ["a"]
-
-
-def test_more_time_is_more_time_and_less_is_less(bench: Any) -> None:
-    bench.publish("a", "b", "c")
-    got = bench.pull()
-    bench.extend(60, got["a"])
-    bench.extend(3, got["c"])
-    bench.now += 4
-    assert list(bench.pull()) == ["c"]
-    bench.now += 7
-    assert list(bench.pull()) == ["b"]
-    bench.now += 50
-    assert list(bench.pull()) == ["a", "b", "c"]
-
-
-def test_a_late_acknowledgement_counts_even_when_the_message_went_out_again(bench: Any) -> None:
-    bench.publish("a", "b")
-    first = bench.pull()
-    bench.now += 11
-    bench.ack(first["a"])
-    second = bench.pull()
-    assert list(second) == ["b"]
-    bench.ack(first["b"])
-    assert bench.subscription.floor == 2
-    bench.ack(second["b"])
-    bench.now += 11
-    assert bench.pull() == {}
-
-
-def test_an_acknowledgement_of_before_a_restart_counts_for_what_went_out_again(bench: Any) -> None:
-    bench.publish("a", "b")
-    before = bench.pull()
-    bench.open()
-    bench.pull()
-    bench.ack(before["a"])
-    bench.now += 11
-    assert list(bench.pull()) == ["b"]
-
-
-def test_an_acknowledgement_of_before_a_restart_counts(bench: Any) -> None:
-    bench.publish("a", "b", "c")
-    got = bench.pull()
-    bench.open()
-    bench.ack(got["b"])
-    assert list(bench.pull()) == ["a", "c"]
 
 
 def test_acknowledging_twice_or_out_of_thin_air_does_nothing(bench: Any) -> None:
@@ -99,14 +30,6 @@ def test_no_ids_are_no_work(bench: Any) -> None:
     bench.subscription.acknowledge(empty)
     bench.subscription.modify_ack_deadline(empty, 0)
     assert bench.subscription.floor == 0
-
-
-def test_what_was_acknowledged_stays_so_over_a_restart_and_the_rest_comes_again(bench: Any) -> None:
-    bench.publish(*"abcdef")
-    got = bench.pull()
-    bench.ack(got["b"], got["e"], got["a"])
-    bench.open()
-    assert list(bench.pull()) == ["c", "d", "f"]
 
 
 def test_a_response_keeps_to_its_bytes_but_has_one_message_at_least(bench: Any) -> None:

@@ -1,4 +1,4 @@
-"""Histories that nobody thought of: random publishes, pulls, acks, nacks, expiries and restarts."""
+"""Histories that nobody thought of: publishes, pulls, acks of any id, nacks, more or less time, and restarts."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -27,31 +27,51 @@ class SubscriptionModel(RuleBasedStateMachine):
         folder.mkdir()
         self.bench = self.open_bench(folder, ordered=self.ordered)
         self.published = 0
+        self.names: list[str] = []
         self.acked: set[str] = set()
+        self.given: list[tuple[str, str]] = []
         self.ids: dict[str, str] = {}
         self.leased: dict[str, float] = {}
 
     @rule(count=st.integers(1, 4), key=st.sampled_from(["", "a", "b"]))
     def publish(self, count: int, key: str) -> None:
         names = [f"{key}:{self.published + n}" for n in range(count)]
+        self.names += names
         self.published += count
         self.bench.publish(*names, key=key)
 
     @rule(count=st.integers(1, 6))
     def pull(self, count: int) -> None:
-        for name, ack_id in self.bench.pull(count).items():
-            if not self.ordered or name.startswith(":"):
-                assert name not in self.acked
-                assert self.leased.get(name, 0) <= self.bench.now
+        got = self.bench.pull(count)
+        waiting = [name for name in self.names if name not in self.acked and not self.is_leased(name)]
+        if not self.ordered:
+            # All that is neither acknowledged nor leased, in its order, and nothing else.
+            assert list(got) == waiting[:count]
+        else:
+            assert {name for name in got if name.startswith(":")} <= set(waiting)
+        for name, ack_id in got.items():
             self.ids[name] = ack_id
+            self.given.append((name, ack_id))
             self.leased[name] = self.bench.now + 10
+
+    def is_leased(self, name: str) -> bool:
+        return self.leased.get(name, 0) > self.bench.now
 
     @rule(data=st.data())
     def ack(self, data: st.DataObject) -> None:
-        if self.ids:
-            names = data.draw(st.lists(st.sampled_from(sorted(self.ids)), unique=True))
-            self.bench.ack(*(self.ids[name] for name in names))
-            self.acked |= set(names)
+        """Acknowledge by any id, also a late one, one of before a restart, or one of a message that came again."""
+        if self.given:
+            found = data.draw(st.lists(st.sampled_from(self.given), unique=True))
+            self.bench.ack(*(ack_id for _, ack_id in found))
+            self.acked |= {name for name, _ in found}
+
+    @rule(data=st.data(), seconds=st.sampled_from([3, 60]))
+    def extend(self, data: st.DataObject, seconds: int) -> None:
+        names = [name for name in self.leased if self.is_leased(name) and name not in self.acked]
+        if names:
+            name = data.draw(st.sampled_from(sorted(names)))
+            self.bench.extend(seconds, self.ids[name])
+            self.leased[name] = self.bench.now + seconds
 
     @rule(data=st.data())
     def nack(self, data: st.DataObject) -> None:
@@ -73,6 +93,8 @@ class SubscriptionModel(RuleBasedStateMachine):
     def nothing_unacknowledged_is_lost(self) -> None:
         state = self.bench.subscription.read_state()
         assert state.count_missing(self.published) >= self.published - len(self.acked)
+        if not self.ordered:
+            assert state.count_missing(self.published) == self.published - len(self.acked)
 
     def teardown(self) -> None:
         self.bench.now += 1000
