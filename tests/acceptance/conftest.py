@@ -1,7 +1,5 @@
 import json
-import os
 import random
-import sys
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
@@ -20,6 +18,7 @@ from model.settings import read_settings
 from model.window import Window
 from rollout.child import Child, Children
 from tests.waiting import wait_until
+from tests.worlds.processes import plain_environment, start_numbered, start_pubsub
 from warehouse.open import open_warehouse
 
 
@@ -31,34 +30,16 @@ class Backyard:
     ) -> None:
         self.home = home
         self.port = free_port()
-        self.environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("REFEED_", "PUBSUB_"))},
-            "REFEED_HOME": str(home),
-            "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{self.port}",
-            "REFEED_ACK_DEADLINE_SECONDS": "10",
-            "REFEED_BACKUP_BATCH_SECONDS": "0.3",
-            **environment,
-        }
+        self.environment = plain_environment(
+            REFEED_HOME=str(home),
+            PUBSUB_EMULATOR_HOST=f"127.0.0.1:{self.port}",
+            REFEED_ACK_DEADLINE_SECONDS="10",
+            REFEED_BACKUP_BATCH_SECONDS="0.3",
+        )
+        self.environment |= environment
         self.settings = read_settings(self.environment)
         self._children = children
-        self.server = children.start(
-            Child(
-                "pubsub",
-                [
-                    sys.executable,
-                    "-m",
-                    "local.server",
-                    "--port",
-                    str(self.port),
-                    "--data-dir",
-                    str(home / "pubsub"),
-                    *server_options,
-                ],
-                environment=self.environment,
-                log=home / "logs" / "pubsub.log",
-            )
-        )
-        self.wait_for_server()
+        self.server = start_pubsub(children, home, self.port, *server_options, environment=self.environment)
         self.pubsub = PubSub(self.settings.project, self.settings.pubsub_emulator_host)
         self.published: dict[tuple[str, str], Message] = {}
 
@@ -84,14 +65,14 @@ class Backyard:
         self.published |= {(topic, i): message for i, message in zip(ids, messages, strict=True)}
 
     def start_backup(self, *arguments: str, **environment: str) -> Child:
-        name = f"backup-{len(list(self._children))}"
-        return self._children.start(
-            Child(
-                name,
-                [sys.executable, "-m", "cli.main", "backup", *arguments],
-                environment={**self.environment, **environment},
-                log=self.home / "logs" / f"{name}.log",
-            )
+        return self.start("backup", "backup", *arguments, **environment)
+
+    def start_agent(self, **environment: str) -> Child:
+        return self.start("agent", "agent", **environment)
+
+    def start(self, name: str, *command: str, **environment: str) -> Child:
+        return start_numbered(
+            self._children, self.home, name, *command, environment=self.environment, **environment
         )
 
     def archived(self) -> list[dict]:

@@ -13,8 +13,8 @@ from connectors.pubsub.pull import PULLED_SCHEMA
 from model.archive import Attempt
 from model.message import replay_token
 from rollout.child import Children
-from tests.acceptance.test_backfill import House
 from tests.standin.fixture import StandIn, standin
+from tests.worlds.backfills import House
 from warehouse.open import open_warehouse
 
 __all__ = ["standin"]

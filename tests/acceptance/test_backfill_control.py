@@ -1,7 +1,6 @@
 """What steers a running backfill, with real drivers on one Spark Connect server; a job is a folder here."""
 
 import signal
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -16,8 +15,7 @@ import pytest
 from backfill.run.dead_letters import list_dead_letters
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, SliceCheckpoint
-from backfill.run.publish import unconfirmed_bound
-from cli.processes import free_port, is_listening
+from cli.processes import free_port
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
@@ -29,8 +27,9 @@ from model.archive import Attempt
 from model.job import JobState
 from model.message import Message, replay_token
 from model.process import Process
-from rollout.child import Child, Children
+from rollout.child import Children
 from tests.acceptance.receiving import receive_waiting
+from tests.worlds.processes import start_pubsub
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
 
@@ -106,9 +105,7 @@ class Yard:
         self.home = home
         port = free_port()
         self.host = f"127.0.0.1:{port}"
-        command = [sys.executable, "-m", "local.server", "--port", str(port), "--data-dir", str(home / "pubsub")]
-        server = children.start(Child("pubsub", command, environment={}, log=home / "pubsub.log"))
-        server.wait_until(lambda: is_listening(self.host), seconds=30, what="begun to listen")
+        start_pubsub(children, home, port)
         self.pubsub = PubSub(PROJECT, self.host)
         environment = spark_environment(home / "spark")
         self.server = ConnectServer(home / "run", environment)
@@ -230,60 +227,6 @@ def test_a_rate_holds_over_two_tasks_together_and_changes_while_it_runs(
     assert slow == pytest.approx(10_000, rel=0.05)
     assert fast == pytest.approx(30_000, rel=0.05)
     assert sum(at > cancelled + 2 for at in times) == 0
-
-
-# Through the API it is in test_backfill_api.py.
-@pytest.mark.soak
-def test_a_pause_takes_effect_within_two_seconds_and_a_resume_goes_on_without_repeating(
-    yard: Yard, make_job: Callable[..., Job]
-) -> None:
-    job = make_job("paused")
-    job.launch(rate_limit_messages_per_second=4000.0)
-    job.wait(lambda: job.published > 2000, "it publishes")
-
-    bound = unconfirmed_bound(len(job.folder.running_slices(1)))
-    before = job.published
-    paused = job.order(Order.PAUSE)
-    job.wait(lambda: job.folder.running_slices(1) == [], "no task is in Spark any more", seconds=10)
-    time.sleep(2)
-    first = yard.receive(job)
-    assert max(sent_at(first)) < paused + 2
-    assert before <= job.published == len(first) < BULK_ROWS
-    assert sum(at > paused for at in sent_at(first)) <= bound
-    assert job.driver is not None
-    assert job.driver.is_alive
-
-    resumed = job.order(Order.RUN)
-    job.wait(lambda: job.published > len(first), "it goes on")
-    time.sleep(1)
-    second = yard.receive(job)
-    in_a_second = sum(at < resumed + 1 for at in sent_at(second))
-    assert in_a_second <= 4000, "what was not sent while it was paused is not made up for"
-    job.order(rate_limit_messages_per_second=None)
-    assert job.wait_for_end().state is JobState.SUCCEEDED
-
-    assert rows_in(first + second + yard.receive(job)) == Counter(range(BULK_ROWS))
-    assert sum(checkpoint.repeated_at_most for checkpoint in job.checkpoints) == 0
-
-
-# Through the API it is in test_backfill_api.py.
-@pytest.mark.soak
-def test_a_canary_publishes_exactly_so_many_pauses_by_itself_and_waits(
-    yard: Yard, make_job: Callable[..., Job]
-) -> None:
-    job = make_job("canary")
-    job.launch(canary_messages=1234)
-
-    job.wait(lambda: job.folder.read_pause(1) is not None, "it pauses by itself")
-    job.order(Order.PAUSE)
-    job.wait(lambda: job.folder.running_slices(1) == [], "its tasks have ended")
-    first = yard.receive(job)
-    assert len(first) == job.published == 1234
-    assert "1234" in str(job.folder.read_pause(1))
-
-    job.order(Order.RUN, canary_messages=None)
-    assert job.wait_for_end().state is JobState.SUCCEEDED
-    assert rows_in(first + yard.receive(job)) == Counter(range(BULK_ROWS))
 
 
 def test_a_backfill_yields_to_a_subscription_that_lags_and_goes_on_when_it_has_caught_up(

@@ -1,8 +1,6 @@
 """A collector with a queue is killed while Pub/Sub is away: what it answered is published all the same."""
 
 import json
-import os
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +10,11 @@ import pytest
 from google.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-from cli.processes import free_port, is_listening
+from cli.processes import free_port
 from connectors.pubsub.client import PubSub
 from rollout.child import Child, Children
 from tests.waiting import wait_until
+from tests.worlds.processes import plain_environment, start_module, start_pubsub
 
 pytestmark = pytest.mark.kills
 
@@ -31,29 +30,23 @@ class Site:
         self._children = children
         self._pubsub_port, self.port = free_port(), free_port()
         self.address = f"127.0.0.1:{self._pubsub_port}"
-        self._environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("REFEED_", "PUBSUB_"))},
-            "REFEED_HOME": str(home),
-            "PUBSUB_EMULATOR_HOST": self.address,
-            "REFEED_COLLECTOR_TOPICS": _TOPIC,
-            "REFEED_COLLECTOR_QUEUE_BYTES": "50000000",
-        }
+        self._environment = plain_environment(
+            REFEED_HOME=str(home),
+            PUBSUB_EMULATOR_HOST=self.address,
+            REFEED_COLLECTOR_TOPICS=_TOPIC,
+            REFEED_COLLECTOR_QUEUE_BYTES="50000000",
+        )
         self.answered: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def start_pubsub(self) -> Child:
-        command = ["local.server", "--port", str(self._pubsub_port), "--data-dir", str(self._home / "pubsub")]
-        return self._start("pubsub", command, self._pubsub_port)
+        return start_pubsub(self._children, self._home, self._pubsub_port, environment=self._environment)
 
     def start_collector(self) -> Child:
-        return self._start("collector", ["cli.main", "collector", "--port", str(self.port)], self.port)
-
-    def _start(self, name: str, command: list[str], port: int) -> Child:
-        log = self._home / "logs" / f"{name}.log"
-        child = Child(name, [sys.executable, "-m", *command], environment=self._environment, log=log)
-        self._children.start(child)
-        child.wait_until(lambda: is_listening(f"127.0.0.1:{port}"), seconds=30, what="begun to listen")
-        return child
+        command = ("cli.main", "collector", "--port", str(self.port))
+        return start_module(
+            self._children, self._home, "collector", *command, environment=self._environment, port=self.port
+        )
 
     def send(self, start: int) -> None:
         """Send events until the collector is gone, and note those that it answered."""

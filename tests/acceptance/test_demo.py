@@ -13,8 +13,6 @@ from tests.standin.fixture import run_standin
 
 pytestmark = [pytest.mark.kills, pytest.mark.java, pytest.mark.timeout(420)]
 
-ROOT = Path(__file__).parents[2]
-WEBHOOKS = ROOT.parent / "shared" / "data" / "github_webhooks.ndjson.gz"
 KEYS = [
     "published",
     "archived",
@@ -66,17 +64,3 @@ def test_the_same_with_the_archive_in_bigquery(tmp_path: Path, tmp_path_factory:
     assert (verdict["published"], verdict["archived"]) == (1500, 1500)
     assert verdict["selected"] == verdict["republished"] > 500
     assert list(tmp_path.iterdir()) == []
-
-
-# The demo above and the collector's own kills hold it; these are other payloads.
-@pytest.mark.soak
-def test_real_webhooks_of_fifty_topics_survive_too_posted_to_a_collector(tmp_path: Path) -> None:
-    if not WEBHOOKS.exists():
-        pytest.skip(f"the example payloads are not part of the repository and {WEBHOOKS} does not exist")
-    code, verdict, told = run_demo(tmp_path, "--collect", "--input", str(WEBHOOKS), "--keep")
-    assert verdict["ok"] is True, (verdict, told)
-    assert code == 0
-    assert (verdict["published"], verdict["archived"]) == (216, 216)
-    kept = [entry.name for entry in tmp_path.iterdir()]
-    assert len(kept) == 1
-    assert kept[0].startswith("refeed-demo-"), "--keep keeps the home"

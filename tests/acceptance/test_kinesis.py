@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -13,13 +12,14 @@ import pytest
 from google.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
-from cli.processes import free_port, is_listening
+from cli.processes import free_port
 from collector.records import CHUNK_MESSAGES
 from connectors.pubsub.client import PubSub
 from rollout.child import Child, Children
 from tests.standin.kinesis import Kinesis
 from tests.standin.kms_server import KEY, KmsServer
 from tests.waiting import wait_until
+from tests.worlds.processes import start_module, start_pubsub
 
 pytestmark = [pytest.mark.kills, pytest.mark.cloud]
 
@@ -50,10 +50,7 @@ class Site:
         self.sent: list[tuple[str, bytes]] = []
 
     def start_pubsub(self) -> Child:
-        command = ["local.server", "--port", str(self._port), "--data-dir", str(self.home / "pubsub")]
-        child = self._start("pubsub", command)
-        child.wait_until(lambda: is_listening(self.address), seconds=30, what="begun to listen")
-        return child
+        return start_pubsub(self._children, self.home, self._port, environment=self._environment)
 
     def start_stream(self) -> Child:
         options = {
@@ -67,13 +64,8 @@ class Site:
             "--secret-access-key": f"gcp-kms:{KEY}:file:{self.home}/aws.enc",
         }
         words = [word for option in options.items() for word in option]
-        return self._start("kinesis", ["cli.main", "kinesis", "run", *words])
-
-    def _start(self, name: str, command: list[str]) -> Child:
-        log = self.home / "logs" / f"{name}.log"
-        child = Child(name, [sys.executable, "-m", *command], environment=self._environment, log=log)
-        self._children.start(child)
-        return child
+        command = ("cli.main", "kinesis", "run", *words)
+        return start_module(self._children, self.home, "kinesis", *command, environment=self._environment)
 
     def put(self, count: int) -> None:
         start = len(self.sent)

@@ -15,6 +15,7 @@ from cli.processes import free_port
 from cli.running import RunningUp, record_of
 from connectors.spark.connect import ConnectServer
 from tests.rollout.wheels import build_release
+from tests.worlds.processes import plain_environment
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1500)]
 DOCS = Path(__file__).parents[2] / "docs"
@@ -77,8 +78,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 def run_lines(lines: list[str], home: Path, folder: Path, *, seconds: float) -> str:
     """Run lines of a page in ``folder``, and return what they and 'refeed up' said."""
-    plain = {name: value for name, value in os.environ.items() if not name.startswith(("REFEED_", "PUBSUB_"))}
-    environment = {**plain, "REFEED_HOME": str(home), "REFEED_BACKUP_BATCH_SECONDS": "0.3"}
+    environment = plain_environment(REFEED_HOME=str(home), REFEED_BACKUP_BATCH_SECONDS="0.3")
     script = FRAME.format(port=free_port(), pubsub_port=free_port(), python=sys.executable, lines="\n".join(lines))
     ran = subprocess.run(
         ["bash", "-eu", "-o", "pipefail", "-c", script],

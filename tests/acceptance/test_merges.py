@@ -1,23 +1,34 @@
-"""Merges as jobs of a real API with real drivers, which are killed where it hurts most."""
+"""A merge and a schedule's compaction as jobs of a real API, whose drivers are killed around their commits."""
 
-import os
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from deltalake import DeltaTable
 
 from cli.processes import free_port
 from connectors.spark.connect import ConnectServer
 from local.server import PubSubServer
 from model import failpoint
 from rollout.child import Child, Children
+from tests.archive import fill_archive
 from tests.reporting.orders import Orders
 from tests.waiting import wait_until
+from tests.worlds.processes import plain_environment
 
-pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(500)]
+ARCHIVE, STAGING = "backup/messages", "staging/orders"
+FILES = 24
+MANIFEST = """\
+kind: Schedule
+name: small-files
+cron: "* * * * *"
+job: {kind: compaction, request: {tables: [archive, staging.orders]}}
+"""
 
 
 class Office:
@@ -31,13 +42,13 @@ class Office:
         self.pubsub = PubSubServer(self.home / "pubsub")
         host = f"127.0.0.1:{self.pubsub.start()}"
         port = free_port()
-        environment = {k: v for k, v in os.environ.items() if not k.startswith(("REFEED_", "PUBSUB_"))} | {
-            "REFEED_HOME": str(self.home),
-            "PUBSUB_EMULATOR_HOST": host,
-            "REFEED_FAILPOINTS": str(self.places),
-            # Only what is asked for is merged.
-            "REFEED_MERGE_AT": "off",
-        }
+        # Only what is asked for is merged.
+        environment = plain_environment(
+            REFEED_HOME=str(self.home),
+            PUBSUB_EMULATOR_HOST=host,
+            REFEED_FAILPOINTS=str(self.places),
+            REFEED_MERGE_AT="off",
+        )
         command = [sys.executable, "-m", "cli.main", "api", "--open", "--port", str(port), "--interrupt-at-exit"]
         self.api = Child("api", command, environment=environment, log=self.home / "logs" / "api.log")
         self.client = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30)
@@ -70,10 +81,10 @@ class Office:
             return False
 
 
-@pytest.fixture
-def office(tmp_path: Path) -> Iterator[Office]:
+@pytest.fixture(scope="module")
+def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     with Children() as children:
-        office = Office(tmp_path, children)
+        office = Office(tmp_path_factory.mktemp("office"), children)
         try:
             yield office
         finally:
@@ -103,3 +114,53 @@ def test_a_merge_survives_kills_of_its_driver_before_and_behind_its_commit(offic
     events = office.client.get(f"/merges/{merged['id']}/events").json()["events"]
     assert sum("SIGKILL" in (event["why"] or "") for event in events) == 2
     assert events[-1]["what"] == "RUNNING -> SUCCEEDED"
+
+
+def files_and_rows(office: Office, table: str) -> tuple[int, Counter[str]]:
+    """Return how many files the table has, and how often it has each row."""
+    found = DeltaTable(str(office.home / "lake" / table))
+    return len(found.file_uris()), Counter(map(repr, found.to_pyarrow_table().to_pylist()))
+
+
+def test_a_slot_compacts_many_small_files_and_no_row_changes_though_its_driver_is_killed(office: Office) -> None:
+    for number in range(FILES):
+        fill_archive(office.home, {"orders": 1 + number % 3})
+        office.orders.stage((1, number), (1, number + 100))
+    before = {table: files_and_rows(office, table) for table in (ARCHIVE, STAGING)}
+    assert min(files for files, _ in before.values()) >= FILES
+    failpoint.arm(office.places, "compact.after")
+
+    office.client.put("/manifests/small-files", content=MANIFEST).raise_for_status()
+    run = ended_run(office)
+    office.client.delete("/manifests/small-files").raise_for_status()
+
+    assert failpoint.is_hit(office.places, "compact.after")
+    assert (run["state"], run["job_kind"]) == ("SUCCEEDED", "compaction")
+    done = office.client.get(f"/compactions/{run['job_id']}").json()
+    assert (done["state"], done["restarts"], done["error"]) == ("SUCCEEDED", 1, None)
+    assert done["created_by"] == "schedule:small-files"
+    # The driver died before it had noted the archive, and found nothing more to compact there.
+    assert done["files_removed"] == {"archive": 0, "staging.orders": before[STAGING][0] - 1}
+    after = {table: files_and_rows(office, table) for table in (ARCHIVE, STAGING)}
+    assert {table: files for table, (files, _) in after.items()} == {ARCHIVE: 1, STAGING: 1}
+    for table in (ARCHIVE, STAGING):
+        assert after[table][1] == before[table][1], table
+    status = office.client.get("/status").json()
+    assert [each["id"] for each in status["compactions"]] == []
+    assert [item for item in status["inbox"] if item["resource"] == "compaction"] == []
+    assert "compacted" in office.client.get(f"/compactions/{done['id']}/logs").text
+
+
+def ended_run(office: Office) -> dict[str, Any]:
+    """Return the first run of the schedule that has ended; each slot begins one."""
+    found: dict[str, Any] = {}
+
+    def has_ended() -> bool:
+        runs = office.client.get("/schedules/small-files").json()["runs"]
+        found.update(runs[-1] if runs else {"state": "none"})
+        return found["state"] in {"SUCCEEDED", "FAILED", "CANCELLED"}
+
+    wait_until(
+        has_ended, f"a slot is compacted; the API's log: {office.api.log_tail()}", seconds=180, every_seconds=0.1
+    )
+    return found

@@ -2,6 +2,7 @@
 
 import pytest
 
+from model import failpoint
 from tests.acceptance.test_pipeline import attach, plant
 from tests.waiting import wait_until
 
@@ -12,9 +13,7 @@ pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(900)]
 TOPICS = ("orders", "members")
 
 
-def test_backup_and_pipeline_lose_their_homes_after_a_seek_and_after_a_kill_before_the_acknowledgements(
-    plant, tmp_path
-):
+def test_backup_and_pipeline_lose_their_homes_after_a_seek_and_a_kill_before_the_acknowledgements(plant, tmp_path):
     plant.publish_schema()
     plant.attach(*TOPICS)
     attach(plant, *TOPICS)
@@ -22,35 +21,33 @@ def test_backup_and_pipeline_lose_their_homes_after_a_seek_and_after_a_kill_befo
     for subscription in subscriptions:
         plant.pubsub.create_snapshot(f"before.{subscription}", subscription)
     plant.send_some(100, 0)
-    streams = [plant.start_backup(), plant.start_pipeline()]
+    places = {name: tmp_path / name for name in ("backup", "pipeline")}
+    streams = [
+        plant.start_backup(REFEED_FAILPOINTS=str(places["backup"])),
+        plant.start_pipeline(REFEED_FAILPOINTS=str(places["pipeline"])),
+    ]
     for stream in streams:
         plant.wait_until_archived(stream)
-    assert [stream.stop() for stream in streams] == [0, 0]
-
-    # All that was acknowledged comes again, to streams that know nothing of it.
-    for subscription in subscriptions:
-        plant.pubsub.seek_to_snapshot(subscription, f"before.{subscription}")
-    assert plant.unacked() > 300
-    lose_homes(plant)
-    plant.send_some(20, 1)
-    markers = {name: tmp_path / name for name in ("backup", "pipeline")}
     # Each commits what is new and dies before it acknowledges any of it.
-    armed = {name: f"commit.after=0:{marker}" for name, marker in markers.items()}
-    streams = [
-        plant.start_backup(REFEED_FAILPOINTS=armed["backup"]),
-        plant.start_pipeline(REFEED_FAILPOINTS=armed["pipeline"]),
-    ]
+    for place in places.values():
+        failpoint.arm(place, "commit.after")
+    plant.send_some(20, 1)
 
     def are_hit():
-        for stream, marker in zip(streams, markers.values(), strict=True):
-            assert stream.is_running or marker.exists(), stream.ended_error().message
-        return all(marker.exists() for marker in markers.values())
+        for stream, place in zip(streams, places.values(), strict=True):
+            assert stream.is_running or failpoint.is_hit(place, "commit.after"), stream.ended_error().message
+        return all(failpoint.is_hit(place, "commit.after") for place in places.values())
 
     wait_until(are_hit, seconds=180, why=f"both were killed: {[stream.log_tail() for stream in streams]}")
     for stream in streams:
         stream.kill()
 
-    lose_homes(plant)
+    # All that was acknowledged comes again too, to streams that know nothing of it.
+    (plant.home / "streams").rename(plant.home / "lost")
+    for subscription in subscriptions:
+        plant.pubsub.seek_to_snapshot(subscription, f"before.{subscription}")
+    assert plant.unacked() > 300
+    plant.send_some(20, 2)
     streams = start_again(plant.start_backup, plant.start_pipeline)
     for stream in streams:
         plant.wait_until_archived(stream)
@@ -59,12 +56,6 @@ def test_backup_and_pipeline_lose_their_homes_after_a_seek_and_after_a_kill_befo
     archived = plant.archived_ids()
     assert {key: count for key, count in archived.items() if count > 1} == {}
     assert {f"{topic} {message_id}" for topic, message_id in archived} == set().union(*plant.ids.values())
-
-
-def lose_homes(plant) -> None:
-    """Take the streams' state away; what is left of a killed stream's JVM may write there still."""
-    lost = len(list(plant.home.glob("lost-*")))
-    (plant.home / "streams").rename(plant.home / f"lost-{lost}")
 
 
 def start_again(*starts):

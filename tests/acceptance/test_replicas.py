@@ -21,6 +21,7 @@ from jobs.store import Job, JobStore, open_store
 from model.job import JobState, new_job_id
 from model.settings import read_settings
 from rollout.child import Child, Children
+from tests.worlds.processes import plain_environment, start_pubsub
 
 pytestmark = pytest.mark.kills
 
@@ -220,13 +221,12 @@ def test_two_apis_answer_for_one_store_and_one_goes_on_when_the_other_is_killed(
 ) -> None:
     """Nothing is launched: the Spark Connect server is said to be somebody else's, and jobs start paused."""
     url, pubsub_port = make_postgresql_store(), free_port()
-    environment = {
-        **{k: v for k, v in os.environ.items() if not k.startswith(("REFEED_", "PUBSUB_"))},
-        "REFEED_HOME": str(tmp_path),
-        "REFEED_JOB_STORE": url,
-        "REFEED_CONNECT_URL": "sc://127.0.0.1:1",
-        "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{pubsub_port}",
-    }
+    environment = plain_environment(
+        REFEED_HOME=str(tmp_path),
+        REFEED_JOB_STORE=url,
+        REFEED_CONNECT_URL="sc://127.0.0.1:1",
+        PUBSUB_EMULATOR_HOST=f"127.0.0.1:{pubsub_port}",
+    )
     body = {
         "query": "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONTIME >= @from",
         "parameters": {"from": {"type": "TIMESTAMP", "value": datetime.now(UTC).isoformat()}},
@@ -241,9 +241,7 @@ def test_two_apis_answer_for_one_store_and_one_goes_on_when_the_other_is_killed(
             log = tmp_path / f"{name}.log"
             return children.start(Child(name, command, environment=environment, log=log))
 
-        data = str(tmp_path / "pubsub")
-        server = start("pubsub", "-m", "local.server", "--port", str(pubsub_port), "--data-dir", data)
-        server.wait_until(lambda: is_listening(f"127.0.0.1:{pubsub_port}"), seconds=60, what="begun to listen")
+        start_pubsub(children, tmp_path, pubsub_port, environment=environment)
         with PubSub(read_settings(environment).project, f"127.0.0.1:{pubsub_port}") as pubsub:
             pubsub.create_topic("orders")
         ports = [free_port(), free_port()]

@@ -1,6 +1,5 @@
 """A pipeline's snapshot and rollback, while the agent that carries them out is killed at every step of both."""
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -41,10 +40,7 @@ class ManagedPlant:
         self.agent = self.start_agent()
 
     def start_agent(self) -> Child:
-        name = f"agent-{len(list(self.plant._children))}"
-        log = self.plant.home / "logs" / f"{name}.log"
-        command = [sys.executable, "-m", "cli.main", "agent"]
-        self.agent = self.plant._children.start(Child(name, command, environment=self.plant.environment, log=log))
+        self.agent = self.plant.start_agent()
         return self.agent
 
     def record(self) -> StreamRecord:

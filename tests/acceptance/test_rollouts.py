@@ -1,5 +1,6 @@
-"""Rollouts with real processes and releases, on one system: a restart, its reversal, and updates over a kill."""
+"""Rollouts with real processes and releases, on one system: a restart, its reversal, and updates over kills."""
 
+import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,12 +14,13 @@ from model.rollout_record import RolloutState
 from model.stream_record import StreamRecord, StreamState
 from model.stream_update import UpdateState
 from rollout.manifests.service import ManifestService
+from rollout.releases import Releases
 from rollout.rollout_engine import RolloutEngine
 from rollout.rollouts import RolloutService
 from rollout.watch import StreamStatuses
 from rollout.watch_query import WatchRows
-from tests.acceptance.test_updates import Rollout, rollout, wheels
 from tests.waiting import wait_until
+from tests.worlds.updates import Rollout, rollout, wheels
 
 __all__ = ["rollout", "wheels"]
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(1200)]
@@ -97,11 +99,20 @@ def test_a_stream_is_rolled_out_reversed_taken_back_by_itself_and_survives_its_a
     rollout.launch()
     rollout.wait_until_archived()
 
-    replica.apply("restart", "changed", "restart", seconds=60)
+    # Its lock is this tree's: the packages that are installed here are used, and none was downloaded.
+    assert {path.suffix for path in (rollout.yard.home / "environments").iterdir()} == {".lock"}
+    # A checkout where a process is started does not win over the release.
+    started = Releases(rollout.yard.home).start("changed", rollout.yard.environment)
+    command = started.command("--version")
+    ran = subprocess.run(command, env=started.variables, check=True, capture_output=True, text=True)
+    assert ran.stdout == "refeed 0.1.0+changed\n"
+
+    replica.apply("restart", "changed", "restart", seconds=20)
     replica.wait_for(RolloutState.WATCHING)
     restarted = replica.wait_for(RolloutState.STABLE, publishing=True)
     assert (replica.release(), rollout.store.get_stream("backup").generation) == ("changed", 2)
     assert processed(restarted) >= MIN_MESSAGES
+    assert rollout.totals()["by_the_release"] > 0
 
     reversal = replica.rollouts.reverse(restarted.id, principal=ANN)
     assert reversal.is_trusted
@@ -115,20 +126,41 @@ def test_a_stream_is_rolled_out_reversed_taken_back_by_itself_and_survives_its_a
     assert back.error is not None
     assert back.error.code == "stream_died"
     assert replica.release() is None
+    logs = rollout.living().error.logs
+    assert "The release is broken." in logs["new"]
+    assert logs["old"]
 
+    updated = update_over_kills(rollout, replica)
+    rollout.wait_for_stream(StreamState.RUNNING)
+    rollout.wait_until_archived()
+    rollout.drain()
+    writers = rollout.check_each_message_once()
+    assert writers["old"] >= 200
+    assert writers["new"] >= processed(restarted) + processed(updated)
+
+
+def update_over_kills(rollout: Rollout, replica: Replica) -> RolloutRecord:
+    """Update the stream while its agent is killed twice."""
     replica.apply("update", "changed", "update", seconds=20)
     replica.wait_for(RolloutState.UPDATING)
     rollout.wait_for_update(UpdateState.STARTING)
     rollout.agent.kill()
     rollout.start_agent()
+    rollout.wait_for_update(UpdateState.WATCHING)
+    (process,) = [each for each in rollout.processes() if each.instance_id == rollout.living().instance_id]
+    rollout.agent.kill()
+    rollout.yard.publish("orders", 20, seed=1)
+    # It archives without an agent, and goes on under the next one.
+    rollout.wait_until_archived()
+    rollout.start_agent()
     updated = replica.wait_for(RolloutState.STABLE, publishing=True)
     assert replica.release() == "changed"
     assert processed(updated) >= MIN_MESSAGES
-
-    rollout.wait_for_stream(StreamState.RUNNING)
-    rollout.wait_until_archived()
-    rollout.drain()
-    assert rollout.check_each_message_once()["new"] >= processed(restarted) + processed(updated)
+    done = rollout.living()
+    assert (done.state, done.has_way_back) == (UpdateState.STABLE, True)
+    assert done.paused_seconds is not None
+    assert [each.pid for each in rollout.processes()] == [process.pid]
+    return updated
 
 
 def processed(rollout: RolloutRecord) -> float:

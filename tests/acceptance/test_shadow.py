@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -17,7 +16,7 @@ from model.rollout_record import Rollout, RolloutState
 from model.stream_record import StreamState
 from model.stream_update import UpdateState
 from pipeline.shadow_report import ShadowFolder, ShadowReport
-from rollout.child import Child, Children
+from rollout.child import Children
 from rollout.manifests.service import ManifestService
 from rollout.process import find_instance
 from rollout.releases import Releases
@@ -151,7 +150,7 @@ def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_cha
     yard: Yard, tmp_path: Path
 ) -> None:
     plant, marker = yard.plant, tmp_path / "hit"
-    agents = [start_agent(yard, REFEED_FAILPOINTS=f"shadow.looked=0:{marker}")]
+    agents = [plant.start_agent(REFEED_FAILPOINTS=f"shadow.looked=0:{marker}")]
     yard.launch()
     yard.send(60)
     yard.wait_until_staged()
@@ -164,7 +163,7 @@ def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_cha
     shadow = find_instance("the shadow", left)
     assert shadow is not None
     assert shadow.is_running
-    agents.append(start_agent(yard))
+    agents.append(plant.start_agent())
     yard.send(20)
     done = yard.roll("null", "same", lambda found: found.state.is_ended)
     assert done.state is RolloutState.STABLE, f"{done}: {yard.logs()}"
@@ -193,11 +192,3 @@ def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_cha
     assert (digest(plant.home / "registry"), plan.read_text()) == before
     plant.check()
     assert agents[1].stop() == 0
-
-
-def start_agent(yard: Yard, **environment: str) -> Child:
-    name = f"agent-{len(list(yard.plant._children))}"
-    command = [sys.executable, "-m", "cli.main", "agent"]
-    log = yard.plant.home / "logs" / f"{name}.log"
-    child = Child(name, command, environment={**yard.plant.environment, **environment}, log=log)
-    return yard.plant._children.start(child)

@@ -21,18 +21,30 @@ from deltalake import DeltaTable
 from connectors.lake import files
 from connectors.lake.archive import LakeArchive
 from connectors.lake.rows import LakeRowTable
-from connectors.pubsub.pull import PULLED_SCHEMA
+from connectors.pubsub.channel import open_channel
+from connectors.pubsub.pull import PULLED_SCHEMA, Puller, PullLimits, PullTarget
 from model.archive import Attempt
 from model.message import replay_token
+from pipeline.group import Group
+from pipeline.plan import PlanFile
 from pipeline.registry import Registry
+from pipeline.source import StagingTask
+from pipeline.staged_ids import open_journal
+from pipeline.staging import StagingWork
 from rollout.child import Children
-from tests.acceptance.test_verification import StagedHouse
-from tests.pipeline.conftest import compile_protos
+from streams.ack_leases import AckLeases
+from streams.commit_worker import CommitWorker
+from streams.committer import StreamCommitter
+from streams.status import StatusFile
+from tests.pipeline.conftest import compile_protos, frame
+from tests.worlds.backfills import House
+from warehouse.open import open_warehouse
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(300)]
 
 PROTO = 'syntax = "proto3";\npackage shop;\nmessage Order { int64 id = 1; int64 amount = 2; }\n'
 SOURCES = b"sources:\n  orders: {topic: orders, message: shop.Order, key: id}\n"
+SUBSCRIPTION = "refeed-pipeline.orders"
 DAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=1)
 FIRST, HOLE, LAST = DAY.replace(hour=12), DAY.replace(hour=14), DAY.replace(hour=17)
 # Hour: how many orders came in.
@@ -103,7 +115,7 @@ HOUR = ("--from", render(HOLE), "--to", render(HOLE + timedelta(hours=1)))
 ASKED = (REPAIR, "--topic", "orders", "-p", f"from:TIMESTAMP:{HOUR[1]}", "-p", f"to:TIMESTAMP:{HOUR[3]}")
 
 
-class StoryHouse(StagedHouse):
+class StoryHouse(House):
     """A house whose archive has a day of two topics, hour by hour, and an operator's terminal beside it."""
 
     commands = 0
@@ -152,6 +164,49 @@ class StoryHouse(StagedHouse):
         part = self.archive.writer().write([(topic, f"refeed-backup.{topic}", batch)])
         self.batches += 1
         self.archive.commit([part], Attempt("stream", self.batches, "lease", self.lease))
+
+    def start_pipeline(self) -> None:
+        warehouse = open_warehouse(self.settings)
+        tables = warehouse.open_row_tables(stream="s", lease="l")
+        status = StatusFile(self.home / "status.json")
+        self.plan_file = PlanFile(self.home / "plan.json", warehouse)
+        group = Group(
+            "default",
+            registry=Registry(self.settings.registry),
+            plan_file=self.plan_file,
+            tables=tables,
+            pubsub=self.pubsub,
+            is_embedded=True,
+            ack_deadline_seconds=60,
+            dead_letter_table=self.settings.dead_letter_table,
+            max_bytes=10_000,
+            status=status,
+            secret=self.settings.replay_secret(),
+        )
+        self.committer = StreamCommitter(
+            work=StagingWork(tables.parse_part, group.learn),
+            targets=tables,
+            names=group.start(),
+            journal=open_journal(
+                self.home / "journal", keep_seconds=600, dead_letter_table=self.settings.dead_letter_table
+            ),
+            ack_leases=AckLeases(self.pubsub.channel, self.settings.project),
+            status=status,
+        )
+        group.follow(self.committer)
+        self.puller = Puller(lambda: open_channel(self.settings.pubsub_emulator_host))
+
+    def stage(self, messages: int) -> None:
+        """Take up to ``messages`` from the topic, and no more, through the pipeline."""
+        path = self.pubsub.subscription_path(SUBSCRIPTION)
+        pull = self.puller.start_batch([PullTarget(path, SUBSCRIPTION, "orders", 60)])
+        limits = PullLimits(idle_seconds=5.0, linger_seconds=0.5, backlog_seconds=0.5, max_bytes=1_000_000)
+        taken = list(pull.pull(limits, lambda: False))
+        task = StagingTask(self.settings.replay_secret()).with_plan(self.plan_file.path.read_text())
+        with CommitWorker(self.committer) as worker:
+            worker.take_batch(frame([task(iter(taken))]), 0)
+            worker.finish()
+        assert sum(batch.rows.num_rows for batch in taken) == messages
 
     def refeed(self, *arguments: str) -> dict[str, Any]:
         """Run one command of the operator's, which has to succeed, and return what it prints."""
@@ -247,6 +302,10 @@ def test_a_hole_in_one_hour_is_found_planned_tried_repaired_verified_and_undone(
     assert (done["state"], progress["selected"], progress["published"]) == ("SUCCEEDED", STRAYED, STRAYED)
     assert (progress["failed"], progress["repeated_at_most"]) == (0, 0)
     assert moment_of(progress["event_time"]) == ORDERS[-1].published
+    # What has not landed yet is missing, and said so.
+    shown = house.wait(made["id"], lambda shown: shown["verification"]["state"] != "pending", "it is looked at")
+    before = shown["verification"]
+    assert (before["state"], before["landed"], before["missing"]) == ("incomplete", CANARY, STRAYED - CANARY)
     house.stage(STRAYED - CANARY)
     assert {row["_message_id"]: {"id": row["id"], "amount": row["amount"]} for row in house.staged()} == REPAIRED
     assert len(house.staged()) == STRAYED

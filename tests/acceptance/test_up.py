@@ -19,6 +19,7 @@ from rollout.child import Child
 from streams.folder import read_newest_status
 from tests.reporting.orders import Orders
 from tests.waiting import wait_until
+from tests.worlds.processes import plain_environment
 
 pytestmark = [pytest.mark.kills, pytest.mark.java, pytest.mark.timeout(600)]
 
@@ -31,14 +32,12 @@ class Terminal:
         self.collector_port = free_port()
         self.ports = ["--port", str(free_port()), "--pubsub-port", str(free_port())]
         self.ports += ["--collector-port", str(self.collector_port)]
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(("REFEED_", "PUBSUB_"))}
-        self.environment = {
-            **plain,
-            "REFEED_HOME": str(self.home),
-            "REFEED_BACKUP_BATCH_SECONDS": "0.3",
-            "REFEED_COLLECTOR_TOPICS": "orders",
-            "REFEED_COLLECTOR_QUEUE_BYTES": "10000000",
-        }
+        self.environment = plain_environment(
+            REFEED_HOME=str(self.home),
+            REFEED_BACKUP_BATCH_SECONDS="0.3",
+            REFEED_COLLECTOR_TOPICS="orders",
+            REFEED_COLLECTOR_QUEUE_BYTES="10000000",
+        )
         self.folder = folder
         self.up = self._child()
 

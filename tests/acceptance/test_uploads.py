@@ -1,6 +1,5 @@
 """Uploads under a random walk of writers and kills: what is there in the end is applied, each version once."""
 
-import os
 import random
 import sys
 import time
@@ -26,6 +25,7 @@ from rollout.manifests.service import ManifestService
 from tests.standin.gcs_notifications import publish_unkindly
 from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
 from tests.waiting import wait_until
+from tests.worlds.processes import plain_environment
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300)]
 
@@ -126,15 +126,14 @@ class Replicas:
         self.kills = 0
         self._folder = folder
         self._children = children
-        self._environment = {
-            **{k: v for k, v in os.environ.items() if not k.startswith(("REFEED_", "PUBSUB_"))},
+        self._environment = plain_environment(
             **place.environment,
-            "REFEED_HOME": str(folder / "home"),
-            "REFEED_PROJECT": "shop",
-            "REFEED_MANIFESTS": place.location,
-            "REFEED_FAILPOINTS": str(self.places),
-            "PUBSUB_EMULATOR_HOST": server.emulator_host,
-        }
+            REFEED_HOME=str(folder / "home"),
+            REFEED_PROJECT="shop",
+            REFEED_MANIFESTS=place.location,
+            REFEED_FAILPOINTS=str(self.places),
+            PUBSUB_EMULATOR_HOST=server.emulator_host,
+        )
         self._running = [self._start(number) for number in range(2)]
 
     def keep(self) -> None:

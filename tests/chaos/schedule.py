@@ -52,7 +52,7 @@ _LAKE_ONLY: Final = {"merge.rewritten", "merge.indexed", "compact.before", "comp
 _ABSENT: Final[dict[str, set[str]]] = {"lake": {"warehouse"}, "bigquery": set()}
 _BACKFILL_PLACES: Final = ("backfill.", "bigquery.selection.")
 # Agents and the service that steers them pass these: runs under agents kill there, one after the other, as do
-# tests/acceptance/test_rollback_kills.py, test_updates.py and test_uploads.py.
+# tests/acceptance/test_rollback_kills.py and test_uploads.py.
 _ROLLOUT_PLACES: Final = ("shadow.", "upload.", "rollout.")
 AGENT_PLACES: Final = ("snapshot.", "restore.", "update.", *_ROLLOUT_PLACES)
 

@@ -124,17 +124,6 @@ def test_every_message_is_a_row_or_a_dead_letter_and_known_ones_are_written_once
     assert "orders-4" in stream.hold.acked
 
 
-def test_a_message_that_comes_twice_in_one_batch_is_not_acknowledged_for_a_part_that_is_given_up(stream):
-    """The one is left out because of the other, whose part may not be taken either."""
-    stream.batch([pulled("orders", b'{"id": 1}')])
-    stream.batch([pulled("orders", b'{"id": 1}', b'{"id": 2}')], [pulled("orders", b'{"id": 2}', first=2)])
-    missing = Counter([("orders", "2")]) - stream.staged()
-    assert ("orders-2" in stream.hold.acked) is not bool(missing)
-    stream.batch([pulled("orders", b'{"id": 2}', first=2)])
-    assert stream.staged() == Counter([("orders", "1"), ("orders", "2")])
-    assert "orders-2" in stream.hold.acked
-
-
 def test_only_tables_with_rows_cost_a_stream(stream, shared_standin):
     shared_standin.clear_log()
     stream.batch([pulled("orders", b"{}")], [pulled("orders", b"{}", first=2)])
@@ -281,23 +270,6 @@ def test_a_crash_leaves_each_message_in_its_table_once(stream, monkeypatch, plac
     assert len(stream.journal.entries(EntryState.RECOVERED)) == is_in
     stream.batch(batch)
     assert stream.staged() == Counter([("orders", "1"), ("dead_letters", "2"), ("members", "1")])
-
-
-def test_another_home_finishes_what_a_lost_one_had_noted_and_knows_its_messages(
-    stream, monkeypatch, tmp_path, shared_standin
-):
-    with monkeypatch.context() as patched:
-        patched.setattr(stream.committer._targets._attempts._driver, "drive", crash)
-        with pytest.raises(KeyboardInterrupt):
-            stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
-    (tmp_path / "other").mkdir()
-    other = BigQueryStream(tmp_path / "other", shared_standin, project=stream.project, home="t", has_moved=True)
-    assert other.staged() == Counter([("orders", "1"), ("members", "1")])
-    other.batch([pulled("orders", b"{}")], [pulled("members", b"{}")])
-    assert other.staged() == Counter([("orders", "1"), ("members", "1")])
-    assert sorted(other.hold.acked) == ["members-1", "orders-1"]
-    for tables in other.opened:
-        tables.close()
 
 
 def test_a_replay_that_comes_again_after_a_move_is_staged_once(stream):

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from model.errors import LeaseLostError, StorageFullError
+from model.errors import CommitOutcomeUnknownError, LeaseLostError, RefeedError, StorageFullError
 from streams.batch import Batch
 from streams.committer import StreamCommitter
 from streams.ids import ONLY_TABLE, TABLE_IDS_SCHEMA
@@ -61,6 +61,7 @@ class OneTable:
         self.newest = {ONLY_TABLE: 0}
         self.is_lost = False
         self.full: str | None = None
+        self.fault: RefeedError | None = None
 
     def take(self, name):
         if self.is_lost:
@@ -75,6 +76,8 @@ class OneTable:
 
     def commit(self, parts, number, ids):
         self.numbers.append(number)
+        if self.fault is not None:
+            raise self.fault
         committed = frozenset(parts) - {self.full}
         for part in (part for name in committed for part in parts[name]):
             self.rows += part.ids
@@ -267,3 +270,10 @@ def test_a_full_disk_has_a_message_known_where_its_table_has_it_and_nowhere_else
     stream.commit("1")
     stream.commit("2", table="other")
     assert (stream.table.rows, stream.leases.acked) == (["1", "2"], ["a1", "a1", "a2"])
+
+
+def test_a_commit_whose_outcome_is_unknown_is_left_to_the_next_start(stream):
+    stream.table.fault = CommitOutcomeUnknownError()
+    with pytest.raises(CommitOutcomeUnknownError):
+        stream.commit("1")
+    assert (stream.leases.acked, len(stream.journal.entries(EntryState.PENDING))) == ([], 1)

@@ -308,15 +308,6 @@ def test_a_start_that_is_refused_has_failed_and_one_with_nothing_to_do_is_left_o
     assert yard.runs() == [("02 01:00", "FAILED"), ("02 02:00", "SKIPPED")]
 
 
-def test_a_clock_that_is_set_back_makes_no_slot_again(yard: Yard) -> None:
-    yard.apply(HOURLY)
-    yard.go(hours(0.6))
-    yard.jobs.end("02 01:00")
-    yard.now -= hours(0.5)
-    assert yard.go(hours(0.8)) == []
-    assert yard.go(hours(1)) == ["02 02:00"]
-
-
 @pytest.mark.parametrize(
     ("now", "expected"),
     [
@@ -377,51 +368,6 @@ def test_a_clock_that_is_set_back_runs_no_slot_again(yard: Yard) -> None:
     yard.go()
     assert yard.jobs.made == made
     assert [run for run, _ in yard.runs()] == [run for run, _ in runs]
-
-
-PROGRAM = """
-import os, sys
-from datetime import datetime, timedelta
-from pathlib import Path
-from tests.rollout.manifests.test_scheduler import ANN, NIGHTLY, Jobs
-from jobs.store import JobStore
-from rollout.manifests.scheduler import Scheduler
-from rollout.manifests.service import ManifestService
-
-jobs = Jobs()
-# UTC; the clocks of Berlin change at 01:00 of both days.
-for day in ("2026-03-29", "2026-10-25"):
-    moment = datetime.fromisoformat(f"{day} 00:20:00")
-    os.environ["FAKETIME"] = str(moment)
-    store = JobStore(Path(sys.argv[1]) / f"{day}.db")
-    ManifestService(store).apply("hourly", NIGHTLY.encode(), principal=ANN)
-    schedulers = [Scheduler(store, jobs) for _ in range(2)]
-    while moment.hour < 2:
-        moment += timedelta(minutes=5)
-        os.environ["FAKETIME"] = str(moment)
-        for scheduler in schedulers:
-            scheduler.tick()
-    store.close()
-print(*jobs.made, sep=",")
-"""
-
-
-def test_by_the_machine_s_clock_a_gap_and_an_overlap_have_one_run(tmp_path: Path) -> None:
-    library = find_faketime()
-    if library is None:
-        pytest.skip("libfaketime is not installed")
-    root = str(Path(__file__).parents[3])
-    environment = {**skewed(library, "2026-03-29 00:20:00"), "TZ": "UTC", "FAKETIME_NO_CACHE": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path)],
-        env={**environment, "PYTHONPATH": f"{environment['PYTHONPATH']}:{root}"},
-        capture_output=True,
-        text=True,
-        timeout=90,
-        check=False,
-        cwd=root,
-    )
-    assert (done.stdout.splitlines()[-1:], done.returncode) == (["29 01:00,25 00:30"], 0), done.stderr
 
 
 REPLICA = """
