@@ -8,6 +8,33 @@ from local.wire import AckIds, parse_ack_ids
 from tests.waiting import wait_until
 
 
+def test_more_time_is_more_time_and_less_is_less(bench: Any) -> None:
+    bench.publish("a", "b", "c")
+    got = bench.pull()
+    bench.extend(60, got["a"])
+    bench.extend(3, got["c"])
+    bench.now += 4
+    assert list(bench.pull()) == ["c"]
+    bench.now += 7
+    assert list(bench.pull()) == ["b"]
+    bench.now += 50
+    assert list(bench.pull()) == ["a", "b", "c"]
+
+
+def test_a_late_acknowledgement_counts_even_when_the_message_went_out_again(bench: Any) -> None:
+    bench.publish("a", "b")
+    first = bench.pull()
+    bench.now += 11
+    bench.ack(first["a"])
+    second = bench.pull()
+    assert list(second) == ["b"]
+    bench.ack(first["b"])
+    assert bench.subscription.floor == 2
+    bench.ack(second["b"])
+    bench.now += 11
+    assert bench.pull() == {}
+
+
 def test_acknowledging_twice_or_out_of_thin_air_does_nothing(bench: Any) -> None:
     bench.publish("a", "b")
     got = bench.pull(1)
