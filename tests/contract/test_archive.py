@@ -1,132 +1,29 @@
 """What a backup needs of an archive, the same in the lake, in BigQuery (against the stand-in) and in memory."""
 
-import uuid
-from collections import Counter
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
-from connectors.pubsub.pull import PULLED_SCHEMA
-from model.archive import Attempt
-from model.errors import LeaseLostError
-from model.settings import read_settings
-from model.volume import hour_key
+from model.archive import Attempt, IdSpan
+from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError
+from model.read_budget import ReadBudget
 from model.window import Window
-from tests.memory.warehouse import MemoryWarehouse
-from warehouse.open import open_warehouse, warehouse_from_json
+from tests.worlds.tables import COLUMNS, NOON, WORLDS, ArchiveWorld, ids_of
 
-NOON = datetime(2024, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 EXTREMES = [b"", b"\x00\xff", bytes(range(256)) * 40]
+DAY = timedelta(days=1)
 
 
-class World:
-    """One warehouse's archive, and a way to read it that is not the archive's own."""
-
-    def __init__(self, warehouse, settings, standin) -> None:
-        self.warehouse = warehouse
-        self.settings = settings
-        self.standin = standin
-        self.opened = MemoryWarehouse.new(settings) if warehouse == "memory" else open_warehouse(settings)
-        self.archive = self.opened.open_archive()
-        self.archive.create()
-        self._opened = [self.archive]
-
-    def another(self):
-        found = self.archive.another()
-        self._opened.append(found)
-        return found
-
-    def rows(self) -> list[dict]:
-        if self.warehouse == "memory":
-            return list(self.archive.rows)
-        if self.warehouse == "lake":
-            return [
-                row for file in self.archive.data_files() for row in pq.ParquetFile(file.path).read().to_pylist()
-            ]
-        sql = f"SELECT * FROM `{self.settings.archive_table}` WHERE _PARTITIONTIME IS NOT NULL"
-        return [dict(row.items()) for row in self.standin.client().query_and_wait(sql)]
-
-    def ids(self) -> list[str]:
-        return sorted(row["message_id"] for row in self.rows())
-
-    def write(self, *payloads: bytes, first: int = 1):
-        """Write a part as a task does: with a writer that came as JSON."""
-        writer = warehouse_from_json(self.opened.to_json()).archive_writer(self.archive.writer().as_json())
-        part = writer.write([("orders", "refeed-backup.orders", messages(*payloads, first=first))])
-        return self.archive.parse_part(part.as_json())
-
-    def volumes(self) -> dict:
-        """Return the archive's own volumes, as somebody asks who has seen nothing of it before."""
-        now = datetime.now(UTC)
-        found = self.another().volumes(Window(now - timedelta(days=2), now + timedelta(days=1)))
-        assert found.unknown == ()
-        return {
-            (hour_key(hour), topic): tuple(volume)
-            for hour, topics in found.by_hour.items()
-            for topic, volume in topics.items()
-        }
-
-    def counted(self) -> dict:
-        """Return the volumes of the rows themselves."""
-        messages, sizes = Counter(), Counter()
-        for row in self.rows():
-            key = hour_key(row["ingest_time"]), row["topic"]
-            messages[key] += 1
-            sizes[key] += len(row["data"])
-        return {key: (messages[key], sizes[key]) for key in messages}
-
-    def close(self) -> None:
-        for archive in self._opened:
-            archive.close()
-
-
-def messages(*payloads: bytes, first: int = 1) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(
-        [
-            {
-                "data": payload,
-                "attributes": [{"key": "ключ", "value": "вäl🙂"}, {"key": "", "value": ""}],
-                "message_id": str(number),
-                "publish_time": NOON,
-                "ordering_key": "k",
-                "ack_id": "a",
-            }
-            for number, payload in enumerate(payloads, first)
-        ],
-        schema=PULLED_SCHEMA,
-    )
-
-
-def ids_of(*message_ids: str) -> pa.Table:
-    count = len(message_ids)
-    return pa.table(
-        {
-            "topic": ["orders"] * count,
-            "message_id": list(message_ids),
-            "publish_time": pa.array([NOON] * count, pa.timestamp("us", tz="UTC")),
-        }
-    )
-
-
-@pytest.fixture(params=["lake", "bigquery", "memory"])
+@pytest.fixture(params=WORLDS)
 def world(request, tmp_path, shared_standin):
-    settings = read_settings(
-        {
-            **shared_standin.environment,
-            "REFEED_WAREHOUSE": "lake" if request.param == "memory" else request.param,
-            "REFEED_PROJECT": "shop",
-            "REFEED_ARCHIVE_TABLE": f"d{uuid.uuid4().hex[:12]}.messages",
-        },
-        home=tmp_path / "home",
-    )
-    found = World(request.param, settings, shared_standin)
+    found = ArchiveWorld(request.param, tmp_path / "home", shared_standin)
     yield found
     found.close()
 
 
 def test_nothing_differs_once_it_is_created_and_a_stream_may_begin(world):
+    world.archive.create()
     assert world.archive.differences() == []
     world.archive.check()
 
@@ -149,6 +46,7 @@ def test_a_part_is_seen_only_once_it_is_committed_and_then_bit_for_bit(world):
     assert (first["topic"], first["subscription"]) == ("orders", "refeed-backup.orders")
     assert (first["publish_time"], first["ordering_key"]) == (NOON, "k")
     assert (before - first["ingest_time"]).total_seconds() < 60
+    assert world.another().count_rows() == 3
 
 
 def test_parts_of_several_tasks_are_one_commit(world):
@@ -161,7 +59,8 @@ def test_parts_of_several_tasks_are_one_commit(world):
 def test_a_part_that_was_dropped_is_never_seen(world):
     epoch = world.archive.take_lease("l")
     dropped, kept = world.write(b"a"), world.write(b"b", first=2)
-    world.archive.drop(dropped)
+    for _ in range(2):
+        world.archive.drop(dropped)
     world.archive.commit([kept], Attempt("s", 1, "l", epoch), ids_of("2"))
     assert world.ids() == ["2"]
 
@@ -197,6 +96,30 @@ def test_an_open_attempt_is_decided_after_a_restart(world):
     assert world.ids() == ["1"]
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_commit_that_fails_adds_all_or_nothing_and_says_which_at_once_or_to_whoever_asks(
+    world, monkeypatch, when
+):
+    attempt = Attempt("s", 1, "l", world.archive.take_lease("l"))
+    world.lose_commit(monkeypatch, when)
+    is_known, is_in = True, True
+    try:
+        world.archive.commit([world.write(b"a")], attempt, ids_of("1"))
+    except CommitOutcomeUnknownError:
+        is_known = False
+    except WarehouseError:
+        is_in = False
+    restarted = world.another()
+    restarted.take_lease("l")
+    settled = restarted.settle(attempt)
+    assert settled == (world.ids() == ["1"])
+    assert not is_known or settled == is_in
+    assert settled or when == "before"
+    if not settled:
+        restarted.commit([world.write(b"a")], Attempt("s", 2, "l", restarted.lease_epoch("l")), ids_of("1"))
+    assert world.ids() == ["1"]
+
+
 def test_each_taking_of_a_lease_counts(world):
     assert world.archive.lease_epoch("l") == 0
     first = world.archive.take_lease("l")
@@ -206,16 +129,21 @@ def test_each_taking_of_a_lease_counts(world):
     assert world.archive.lease_epoch("other") == 0
 
 
-def test_a_commit_under_a_lease_that_was_taken_over_is_refused_and_adds_nothing(world):
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_commit_under_a_lease_that_was_taken_over_is_refused_and_adds_nothing(world, number):
+    """The first commit of a stream, and one that comes after others under the same lease."""
     old = world.archive.take_lease("l")
-    part = world.write(b"late")
+    for one in range(1, number):
+        world.archive.commit([world.write(b"a", first=one)], Attempt("s", one, "l", old), ids_of(one))
+    part, before = world.write(b"late", first=number), world.ids()
     successor = world.another()
     new = successor.take_lease("l")
-    with pytest.raises(LeaseLostError):
-        world.archive.commit([part], Attempt("s", 1, "l", old), ids_of("1"))
-    assert world.rows() == []
-    successor.commit([world.write(b"b", first=2)], Attempt("t", 1, "l", new), ids_of("2"))
-    assert world.ids() == ["2"]
+    for _ in range(2):
+        with pytest.raises(LeaseLostError):
+            world.archive.commit([part], Attempt("s", number, "l", old), ids_of(number))
+    assert world.ids() == before
+    successor.commit([world.write(b"b", first=9)], Attempt("t", 1, "l", new), ids_of("9"))
+    assert world.ids() == [*before, "9"]
 
 
 def test_a_lease_says_who_holds_it_to_every_other_home(world):
@@ -236,19 +164,23 @@ def test_a_lease_that_was_lost_can_be_neither_renewed_nor_given_back(world):
     assert world.another().leases().read_lease("backup-p") == b'{"two": 2}'
 
 
-def test_two_leases_do_not_meet(world):
+def test_two_leases_do_not_meet_though_their_names_begin_alike(world):
     one, two = world.archive, world.another()
-    first, second = one.take_lease("one"), two.take_lease("two")
+    first, second = one.take_lease("one"), two.take_lease("one2")
     one.commit([world.write(b"a")], Attempt("s", 1, "one", first), ids_of("1"))
-    two.commit([world.write(b"b", first=2)], Attempt("t", 1, "two", second), ids_of("2"))
+    two.commit([world.write(b"b", first=2)], Attempt("t", 1, "one2", second), ids_of("2"))
     assert world.ids() == ["1", "2"]
+    assert world.volumes() == world.counted()
+    for archive, lease, epoch in ((one, "one", first), (two, "one2", second)):
+        archive.leases().write_lease(lease, epoch, lease.encode())
+    assert one.leases().read_lease("one") == b"one"
+    assert one.leases().read_lease("one3") is None
 
 
 def test_the_volumes_are_those_of_the_rows_that_were_committed(world):
     epoch = world.archive.take_lease("l")
-    writer = world.archive.writer()
-    both = writer.write([("orders", "s", messages(*EXTREMES)), ("members", "s", messages(b"", b"22"))])
-    world.archive.commit([both, world.write(b"x" * 7, first=9)], Attempt("s", 1, "l", epoch), ids_of("1"))
+    parts = [world.write(*EXTREMES), world.write(b"", b"22", topic="members"), world.write(b"x" * 7, first=9)]
+    world.archive.commit(parts, Attempt("s", 1, "l", epoch), ids_of("1"))
     part = world.archive.without(world.write(b"aa", b"b" * 9, b"c", first=20), pa.array([False, True, False]))
     if part is not None:
         world.archive.commit([part], Attempt("s", 2, "l", epoch), ids_of("20", "22"))
@@ -264,11 +196,40 @@ def test_an_archive_without_a_message_has_no_volumes(world):
     assert world.volumes() == {}
 
 
-def test_upkeep_changes_no_row(world):
+def test_ids_are_found_by_either_time_and_messages_by_the_topic_and_the_time_of_their_ingestion(world):
+    epoch, before = world.archive.take_lease("l"), datetime.now(UTC)
+    for number, topic in ((1, "orders"), (2, "members"), (3, "orders")):
+        part = world.write(b"x" * number, first=number, topic=topic)
+        world.archive.commit([part], Attempt("s", number, "l", epoch), ids_of(number))
+
+    def ids(published_since, ingested_since):
+        found = list(world.another().read_ids(IdSpan(published_since, ingested_since)))
+        assert all(batch.schema.names == ["topic", "message_id", "publish_time"] for batch in found)
+        return sorted(one for batch in found for one in batch.column("message_id").to_pylist())
+
+    def messages(topics, start, end):
+        found = world.another().read_messages(topics, Window(start, end), ReadBudget(10**12))
+        return sorted(row["message_id"] for batch in found for row in batch.select(COLUMNS).to_pylist())
+
+    tomorrow = before + DAY
+    for _ in range(2 if world.is_lake else 1):
+        assert ids(NOON, tomorrow) == ids(tomorrow, before) == ["1", "2", "3"]
+        assert ids(tomorrow, tomorrow) == []
+        assert messages(["orders", "none"], before, tomorrow) == ["1", "3"]
+        assert messages(["orders"], before - 9 * DAY, before) == messages(["none"], before, tomorrow) == []
+        world.another().compact()
+
+
+def test_upkeep_changes_no_row_and_no_attempt_and_keeps_no_stream_from_its_next_commit(world):
     epoch = world.archive.take_lease("l")
     for number in range(1, 4):
-        world.archive.commit(
-            [world.write(b"x", first=number)], Attempt("s", number, "l", epoch), ids_of(str(number))
-        )
+        world.archive.commit([world.write(b"x", first=number)], Attempt("s", number, "l", epoch), ids_of(number))
+    looker = world.another()
+    assert looker.committed_attempt("s") == 3
     world.another().compact()
     assert world.ids() == ["1", "2", "3"]
+    # In BigQuery a process commits only under a lease that it took itself.
+    for number, archive in ((4, world.archive), (5, looker if world.is_lake else world.archive)):
+        archive.commit([world.write(b"x", first=number)], Attempt("s", number, "l", epoch), ids_of(number))
+        assert world.another().committed_attempt("s") == number
+    assert world.ids() == ["1", "2", "3", "4", "5"]

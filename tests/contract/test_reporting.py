@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from connectors.lake.merge_statements import MergeStatements
-from model import failpoint
 from model.entity import EntityRules
 from model.errors import EvolutionRefusedError, MergeOvertakenError, RulesUnfitError, WarehouseError
 from model.schema import Field, RowSchema
 from sql.merge import MergeQueries
 from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, LakeShop, Shop, order, repaired
+from tests.worlds.tables import at_failpoint, dataset_name
 from warehouse.bigquery import changes
 
 # A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
@@ -27,7 +27,6 @@ PLACES = {
     "lake": ("merge.compared", "merge.rewritten", "merge.indexed", "merge.committed"),
     "bigquery": ("bigquery.merge.changes", "merge.compared", "bigquery.merge.started", "merge.committed"),
 }
-_DATASETS = itertools.count()
 
 
 @pytest.fixture(params=["lake", pytest.param("bigquery", marks=pytest.mark.cloud)])
@@ -35,12 +34,11 @@ def make_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callab
     made: list[Shop] = []
 
     def make() -> Shop:
-        number = next(_DATASETS)
         if request.param == "lake":
-            made.append(LakeShop(lake=tmp_path / f"lake-{number}"))
+            made.append(LakeShop(lake=tmp_path / f"lake-{len(made)}"))
         else:
             standin = request.getfixturevalue("shared_standin")
-            made.append(BigQueryShop(dataset=f"reporting_{number}", standin=standin))
+            made.append(BigQueryShop(dataset=dataset_name(), standin=standin))
         return made[-1]
 
     yield make
@@ -298,16 +296,15 @@ def test_a_merge_under_way_while_reporting_becomes_wider_changes_nothing(
     shop.merge(START + HOUR)
     shop.stage([order(2, price=2)], START + DAY)
 
-    def widen_meanwhile(name: str) -> None:
-        if name == "merge.compared":
-            monkeypatch.setattr(failpoint, "hit", lambda _: None)
-            other = make_like(shop)
-            other.schema = RowSchema((*SCHEMA.fields, *WIDER), "orders")
-            other.stage([order(3, price=0.5)], START + DAY)
-            other.merge(START + DAY + HOUR)
+    def widen_meanwhile() -> None:
+        if not others:
+            others.append(make_like(shop))
+            others[0].schema = RowSchema((*SCHEMA.fields, *WIDER), "orders")
+            others[0].stage([order(3, price=0.5)], START + DAY)
+            others[0].merge(START + DAY + HOUR)
 
-    monkeypatch.setattr(failpoint, "hit", widen_meanwhile)
-    with pytest.raises((MergeOvertakenError, WarehouseError)):
+    others: list[Shop] = []
+    with at_failpoint(monkeypatch, "merge.compared", widen_meanwhile), pytest.raises(WarehouseError):
         shop.merge(START + DAY + HOUR)
     shop.schema = RowSchema((*SCHEMA.fields, *WIDER), "orders")
     assert {key[1]: row["price"] for key, row in shop.reporting().items()} == {1: 1.0, 3: 0.5}
@@ -436,19 +433,19 @@ def test_a_merge_that_another_one_overtakes_changes_nothing(shop: Shop, monkeypa
     shop.stage([order(1, minute=2), order(2)], START + 2 * DAY)
     reports = []
 
-    def overtake(name: str) -> None:
-        if name == "merge.compared" and not reports:
+    def overtake() -> None:
+        if not reports:
             reports.append(None)
             reports.append(shop.merge(START + 2 * DAY + 2 * HOUR))
 
-    with monkeypatch.context() as patched:
-        patched.setattr(failpoint, "hit", overtake)
-        # Else it takes up the jobs of the other one, which then has nothing against it.
-        patched.setattr(changes, "_TAKEN_UP", timedelta(0))
-        with pytest.raises(MergeOvertakenError):
-            shop.merge(START + 2 * DAY + HOUR)
+    # Else it takes up the jobs of the other one, which then has nothing against it.
+    monkeypatch.setattr(changes, "_TAKEN_UP", timedelta(0))
+    with at_failpoint(monkeypatch, "merge.compared", overtake), pytest.raises(MergeOvertakenError):
+        shop.merge(START + 2 * DAY + HOUR)
+    monkeypatch.undo()
     assert reports[1].newer == 2
     assert shop.reporting() == shop.oracle()
+    assert not isinstance(shop, LakeShop) or list((shop.lake / "merges").iterdir()) == []
 
 
 @pytest.mark.parametrize(
@@ -503,14 +500,8 @@ def test_a_merge_that_dies_anywhere_is_taken_up_by_the_next(
     shop.stage([order(n, day=4, minute=1) for n in range(4)], START + 2 * DAY)
     where = PLACES["lake" if isinstance(shop, LakeShop) else "bigquery"][place]
 
-    def die(name: str) -> None:
-        if name == where:
-            raise SystemExit(name)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(failpoint, "hit", die)
-        with pytest.raises(SystemExit):
-            shop.merge(START + 2 * DAY + HOUR)
+    with at_failpoint(monkeypatch, where):
+        shop.merge(START + 2 * DAY + HOUR)
     assert shop.view(START + 2 * DAY) == shop.oracle()
     shop.merge(START + 2 * DAY + 2 * HOUR)
     assert shop.reporting() == shop.oracle()

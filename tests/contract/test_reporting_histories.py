@@ -1,6 +1,5 @@
 """Any history of versions, replays and merges, by one suite on both warehouses."""
 
-import itertools
 import random
 from datetime import date, timedelta
 from typing import Any
@@ -11,10 +10,10 @@ from hypothesis import strategies as st
 
 from tests.reporting.shops import START, BigQueryShop, LakeShop, Row, Shop, order, repaired
 from tests.standin.fixture import StandIn
+from tests.worlds.tables import dataset_name
 
 # A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
 pytestmark = pytest.mark.timeout(600)
-_DATASETS = itertools.count()
 HOUR = timedelta(hours=1)
 
 
@@ -96,7 +95,7 @@ def test_any_history_merged_at_any_time_in_a_lake_is_what_the_oracle_says(
 def test_any_history_merged_at_any_time_in_bigquery_is_what_the_oracle_says(
     shared_standin: StandIn, history: History, seed: int
 ) -> None:
-    shop = BigQueryShop(dataset=f"histories_{next(_DATASETS)}", standin=shared_standin)
+    shop = BigQueryShop(dataset=dataset_name(), standin=shared_standin)
     try:
         check_history(shop, history, seed)
     finally:

@@ -14,12 +14,12 @@ from model.entity import EntityRules, version_order
 from model.errors import RulesUnfitError
 from model.schema import Field, FieldType, RowSchema
 from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, LakeShop, Row, Shop, order, repaired
+from tests.worlds.tables import dataset_name
 
 # A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
 pytestmark = pytest.mark.timeout(600)
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
-_DATASETS = itertools.count()
 TEXT = RowSchema(
     tuple(replace(f, type="STRING") if f.name in {"changed_at", "revision"} else f for f in SCHEMA.fields),
     "orders",
@@ -32,7 +32,7 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     if request.param == "lake":
         shop = LakeShop(lake=tmp_path / "lake")
     else:
-        shop = BigQueryShop(dataset=f"texts_{next(_DATASETS)}", standin=request.getfixturevalue("shared_standin"))
+        shop = BigQueryShop(dataset=dataset_name(), standin=request.getfixturevalue("shared_standin"))
     shop.rules = replace(RULES, event_time="changed_at")
     shop.schema = TEXT
     yield shop

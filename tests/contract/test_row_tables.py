@@ -1,25 +1,25 @@
 """What the pipeline needs of its tables: the same in the lake, in BigQuery (the stand-in) and in memory."""
 
 import json
-import uuid
 from collections import Counter
-from datetime import UTC, datetime, time, timedelta
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
 from connectors.columns import arrow_schema
+from model.archive import IdSpan
 from model.errors import EvolutionRefusedError, LeaseLostError, WarehouseUnavailableError
+from model.read_budget import ReadBudget
 from model.schema import Field, RowSchema
-from model.settings import read_settings
+from model.window import Window
 from pipeline.inferred import EventType, Variation
 from pipeline.repository import SchemaRepository, read_versions
 from pipeline.shapes import Shape
-from tests.memory.warehouse import MemoryWarehouse
-from warehouse.open import open_warehouse, warehouse_from_json
+from tests.worlds.tables import NOON, WORLDS, World, ids_of
 
-NOON = datetime(2024, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 INGEST_TIME = Field("ingest_time", "TIMESTAMP", description="When the row was written.")
 ORDERS = RowSchema(
     (
@@ -35,16 +35,11 @@ ORDERS = RowSchema(
 )
 
 
-class World:
+class RowWorld(World):
     """One warehouse's tables of one stream, and a way to read them that is not their own."""
 
-    def __init__(self, warehouse, settings, standin) -> None:
-        self.warehouse = warehouse
-        self.settings = settings
-        self.standin = standin
-        self._opened = []
-        self.opened = MemoryWarehouse.new(settings) if warehouse == "memory" else open_warehouse(settings)
-        self.dataset = settings.dead_letter_table.rpartition(".")[0]
+    def __init__(self, kind, home, standin) -> None:
+        super().__init__(kind, home, standin)
         self.orders, self.members = self.name("orders"), self.name("members")
         self.tables = self.start()
 
@@ -53,8 +48,7 @@ class World:
 
     def start(self, stream: str = "s"):
         """Return the tables of a stream that holds the lease; an older one has lost it."""
-        tables = self.opened.open_row_tables(stream=stream, lease="l")
-        self._opened.append(tables)
+        tables = self.keep(self.opened.open_row_tables(stream=stream, lease="l"))
         tables.create()
         tables.open(self.settings.dead_letter_table).evolve(RowSchema((INGEST_TIME,)))
         tables.leases().take_lease("l")
@@ -63,23 +57,24 @@ class World:
             tables.take(name)
         return tables
 
-    def write(self, name: str, *ids: int, schema: RowSchema = ORDERS):
+    def write(self, name: str, *ids: int, schema: RowSchema = ORDERS, batch: pa.RecordBatch | None = None):
         """Write a part as a task does: with a writer that came as JSON."""
-        part = self.row_writer(self.tables.open(name).writer(schema)).write_rows([rows(*ids)])
-        return self.tables.parse_part(part.as_json())
+        writer = self.elsewhere().row_writer(self.tables.open(name).writer(schema).as_json())
+        return self.tables.parse_part(writer.write_rows([rows(*ids) if batch is None else batch]).as_json())
 
-    def row_writer(self, writer):
-        """Return ``writer`` as a task has it: both came as JSON."""
-        return warehouse_from_json(self.opened.to_json()).row_writer(writer.as_json())
+    def commit(self, number: int, *ids: int, name: str = "", **part):
+        """Commit rows that a task wrote to a table, the orders' unless ``name`` says which."""
+        name = name or self.orders
+        found = self.tables.commit({name: [self.write(name, *ids, **part)]}, number, ids_of(*ids, table=name))
+        assert found == ({name}, None)
 
     def rows(self, name: str) -> list[dict]:
-        if self.warehouse == "memory":
-            return sorted(self.tables.open(name).read_rows(), key=lambda row: row["id"])
-        if self.warehouse == "lake":
+        if self.kind == "memory":
+            return self.read(name)
+        if self.is_lake:
             table = DeltaTable(self.tables.open(name).uri).to_pyarrow_table().to_pylist()
             return sorted(table, key=lambda row: row["id"])
-        sql = f"SELECT * FROM `{name}` WHERE _PARTITIONTIME IS NOT NULL ORDER BY id"
-        return [dict(row.items()) for row in self.standin.client().query_and_wait(sql)]
+        return self.query(f"SELECT * FROM `{name}` WHERE _PARTITIONTIME IS NOT NULL ORDER BY id")
 
     def read(self, name: str) -> list[dict]:
         """Return the rows as the table itself reads them: types as they are now, JSON as text."""
@@ -87,10 +82,6 @@ class World:
 
     def ids(self, name: str) -> list[int]:
         return [row["id"] for row in self.rows(name)]
-
-    def close(self) -> None:
-        for tables in self._opened:
-            tables.close()
 
 
 def rows(*ids: int) -> pa.RecordBatch:
@@ -109,30 +100,9 @@ def rows(*ids: int) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(found, schema=arrow_schema(ORDERS))
 
 
-def ids_of(name: str, *ids: int) -> pa.Table:
-    """Return the ids of messages whose rows belong to the table ``name``."""
-    return pa.table(
-        {
-            "topic": ["orders"] * len(ids),
-            "message_id": [str(number) for number in ids],
-            "publish_time": pa.array([NOON] * len(ids), pa.timestamp("us", tz="UTC")),
-            "table": [name] * len(ids),
-        }
-    )
-
-
-@pytest.fixture(params=["lake", "bigquery", "memory"])
+@pytest.fixture(params=WORLDS)
 def world(request, tmp_path, shared_standin):
-    settings = read_settings(
-        {
-            **shared_standin.environment,
-            "REFEED_WAREHOUSE": "lake" if request.param == "memory" else request.param,
-            "REFEED_PROJECT": "shop",
-            "REFEED_DEAD_LETTER_TABLE": f"d{uuid.uuid4().hex[:12]}.dead_letters",
-        },
-        home=tmp_path / "home",
-    )
-    found = World(request.param, settings, shared_standin)
+    found = RowWorld(request.param, tmp_path / "home", shared_standin)
     yield found
     found.close()
 
@@ -151,18 +121,59 @@ def test_a_table_has_the_schema_that_it_was_given_and_nothing_changes_the_second
     assert world.tables.open(world.name("nothing")).schema() is None
 
 
-def test_columns_are_added_at_the_end_and_descriptions_are_taken_up_also_inside_of_records(world):
+def test_columns_are_added_at_the_end_and_rows_of_before_and_after_are_read_together(world):
     line = Field("lines", "RECORD", "REPEATED", fields=(*ORDERS.fields[1].fields, Field("price", "NUMERIC")))
     described = Field("id", "INT64", description="The order's number.")
-    wanted = RowSchema((described, line, *ORDERS.fields[2:], Field("more", "STRING", "REPEATED")), "New.")
-    changes = {change.path for change in world.tables.open(world.orders).evolve(wanted).changes}
-    assert changes == {"", "id", "lines.price", "more"}
-    assert world.tables.open(world.orders).schema() == wanted
-    part = world.write(world.orders, 4)  # of the schema before
-    world.tables.commit({world.orders: [part]}, 1, ids_of(world.orders, 4))
-    (row,) = world.rows(world.orders)
-    assert [line["price"] for line in row["lines"]] == [None]
-    assert not row["more"]
+    more = (Field("more", "STRING", "REPEATED"), Field("local", "DATETIME"), Field("day", "DATE"))
+    wanted = RowSchema((described, line, *ORDERS.fields[2:], *more), "New.")
+    table = world.tables.open(world.orders)
+    world.commit(1, 1)
+    before = world.write(world.orders, 2)
+    changes = {change.path for change in table.evolve(wanted).changes}
+    assert changes == {"", "id", "lines.price", "more", "local", "day"}
+    assert table.schema() == wanted
+    world.tables.commit({world.orders: [before]}, 2, ids_of(2, table=world.orders))
+    new = {
+        "id": 3,
+        "lines": [{"sku": "b", "count": 3, "price": Decimal("1.50")}],
+        "more": ["ü"],
+        "local": datetime.fromisoformat("2024-03-01T12:00:00.000001"),
+        "day": date(2024, 3, 1),
+        "ingest_time": NOON,
+    }
+    batch = pa.RecordBatch.from_pylist([new], schema=arrow_schema(wanted))
+    world.commit(3, 3, schema=wanted, batch=batch)
+    found = world.read(world.orders)
+    assert [[line["price"] for line in row["lines"]] for row in found] == [[None], [None, None], [Decimal("1.5")]]
+    assert [list(row["more"] or ()) for row in found] == [[], [], ["ü"]]
+    assert [(row["local"], row["day"]) for row in found] == [*[(None, None)] * 2, (new["local"], new["day"])]
+
+
+def test_rows_are_found_by_either_time_and_by_the_publication_of_their_messages(world):
+    table = world.tables.open(world.members)
+    table.evolve(RowSchema((*ORDERS.fields, Field("_publish_time", "TIMESTAMP")), ORDERS.description))
+    columns, day = ["_message_id", "_publish_time"], timedelta(days=1)
+    before = datetime.now(UTC)
+    for number in (1, 2):
+        times = pa.array([NOON + number * day], pa.timestamp("us", tz="UTC"))
+        batch = rows(number).append_column("_publish_time", times)
+        world.commit(number, number, name=world.members, schema=table.schema(), batch=batch)
+
+    def read(name, published, ingested):
+        found = list(world.tables.read_since(name, columns, "_publish_time", IdSpan(published, ingested)))
+        assert all(batch.schema.names == columns for batch in found)
+        return sorted(one for batch in found for one in batch.column("_message_id").to_pylist())
+
+    def published(name, start, end):
+        window = Window(start, end)
+        found = world.tables.read_published(name, columns, "_publish_time", window, ReadBudget(10**12))
+        return sorted(one for batch in found for one in batch.column("_message_id").to_pylist())
+
+    tomorrow = before + day
+    assert read(world.members, tomorrow, before) == ["1", "2"]
+    assert read(world.members, NOON + 2 * day, tomorrow) == ["2"]
+    assert published(world.members, NOON + day, NOON + 2 * day) == ["1"]
+    assert read(world.name("none"), NOON, NOON) == published(world.name("none"), NOON, tomorrow) == []
 
 
 def test_a_change_that_can_t_be_made_is_refused_whole_with_every_difference_named(world):
@@ -180,7 +191,10 @@ def test_what_is_written_is_seen_once_it_is_committed_and_then_as_it_was(world):
     part = world.write(world.orders, 1, 2)
     assert (part.rows, part.refused) == (2, ())
     assert world.rows(world.orders) == []
-    assert world.tables.commit({world.orders: [part]}, 1, ids_of(world.orders, 1, 2)) == ({world.orders}, None)
+    assert world.tables.commit({world.orders: [part]}, 1, ids_of(1, 2, table=world.orders)) == (
+        {world.orders},
+        None,
+    )
     first, second = world.rows(world.orders)
     assert first["ingest_time"] == second["ingest_time"] > NOON
     assert [[dict(line) for line in row["lines"]] for row in (first, second)] == [
@@ -196,7 +210,7 @@ def test_an_attempt_over_several_tables_and_tasks_is_in_each_of_them(world):
         world.orders: [world.write(world.orders, 1), world.write(world.orders, 2)],
         world.members: [world.write(world.members, 3)],
     }
-    committed, failure = world.tables.commit(parts, 7, ids_of(world.orders, 1, 2))
+    committed, failure = world.tables.commit(parts, 7, ids_of(1, 2, table=world.orders))
     assert (committed, failure) == ({world.orders, world.members}, None)
     assert (world.ids(world.orders), world.ids(world.members)) == ([1, 2], [3])
     again = world.start()
@@ -216,20 +230,20 @@ def test_a_stream_that_lost_its_lease_commits_to_no_table(world):
     part = world.write(world.orders, 1)
     successor = world.start("t")
     try:
-        committed, failure = world.tables.commit({world.orders: [part]}, 1, ids_of(world.orders, 1))
+        committed, failure = world.tables.commit({world.orders: [part]}, 1, ids_of(1, table=world.orders))
     except LeaseLostError as exc:
         committed, failure = frozenset(), exc
     assert (committed, type(failure)) == (frozenset(), LeaseLostError)
     assert world.rows(world.orders) == []
     world.tables = successor
-    successor.commit({world.orders: [world.write(world.orders, 2)]}, 1, ids_of(world.orders, 2))
+    successor.commit({world.orders: [world.write(world.orders, 2)]}, 1, ids_of(2, table=world.orders))
     assert world.ids(world.orders) == [2]
 
 
 def test_rows_that_are_unwanted_are_left_out_or_the_whole_part_is(world):
     part = world.tables.without(world.orders, world.write(world.orders, 1, 2), pa.array([True, False]))
     if part is not None:
-        world.tables.commit({world.orders: [part]}, 1, ids_of(world.orders, 2))
+        world.tables.commit({world.orders: [part]}, 1, ids_of(2, table=world.orders))
     assert world.ids(world.orders) == ([] if part is None else [2])
     assert world.tables.without(world.orders, world.write(world.orders, 1), pa.array([True])) is None
 
@@ -241,11 +255,11 @@ def test_a_part_that_was_dropped_is_never_seen(world):
     (follows,) = world.tables.which_follow([kept])
     if not follows:
         with pytest.raises(WarehouseUnavailableError):
-            world.tables.commit({world.orders: [kept]}, 1, ids_of(world.orders, 2))
+            world.tables.commit({world.orders: [kept]}, 1, ids_of(2, table=world.orders))
         world.tables.drop(world.orders, kept)
         kept = world.write(world.orders, 2)
         assert world.tables.which_follow([kept]) == [True]
-    world.tables.commit({world.orders: [kept]}, 1, ids_of(world.orders, 2))
+    world.tables.commit({world.orders: [kept]}, 1, ids_of(2, table=world.orders))
     assert world.ids(world.orders) == [2]
 
 
@@ -253,7 +267,9 @@ def test_parts_of_one_batch_are_committed_together_and_the_next_batch_s_follow_t
     for number in (1, 3):
         parts = [world.write(world.orders, number), world.write(world.orders, number + 1)]
         assert world.tables.which_follow(parts) == [True, True]
-        outcome = world.tables.commit({world.orders: parts}, number, ids_of(world.orders, number, number + 1))
+        outcome = world.tables.commit(
+            {world.orders: parts}, number, ids_of(number, number + 1, table=world.orders)
+        )
         assert outcome == ({world.orders}, None)
     assert world.ids(world.orders) == [1, 2, 3, 4]
 
@@ -262,16 +278,16 @@ def test_rows_of_an_attempt_that_failed_are_not_seen_with_those_of_the_next(worl
     world.write(world.orders, 1)  # its batch failed on the way to the commit, and nobody dropped it
     part = world.write(world.orders, 2)
     if world.tables.which_follow([part]) == [True]:
-        world.tables.commit({world.orders: [part]}, 1, ids_of(world.orders, 2))
+        world.tables.commit({world.orders: [part]}, 1, ids_of(2, table=world.orders))
     else:
         with pytest.raises(WarehouseUnavailableError):
-            world.tables.commit({world.orders: [part]}, 1, ids_of(world.orders, 2))
+            world.tables.commit({world.orders: [part]}, 1, ids_of(2, table=world.orders))
     assert 1 not in world.ids(world.orders)
 
 
 def test_rows_of_the_driver_s_own_are_appended_between_the_attempts(world):
     world.tables.append(world.members, rows(1))
-    world.tables.commit({world.orders: [world.write(world.orders, 5)]}, 3, ids_of(world.orders, 5))
+    world.commit(3, 5)
     world.tables.append(world.members, rows(2))
     found = world.tables.open(world.members).read_rows()
     assert Counter(row["id"] for row in found) == Counter([1, 2])
@@ -282,13 +298,13 @@ def test_rows_of_the_driver_s_own_are_appended_between_the_attempts(world):
 
 def test_rows_that_came_in_since_a_moment_are_deleted_and_the_others_stay_as_they_were(world):
     assert world.tables.delete_since(world.name("none"), NOON) == 0
-    world.tables.commit({world.orders: [world.write(world.orders, 1, 2)]}, 1, ids_of(world.orders, 1, 2))
+    world.commit(1, 1, 2)
     since = datetime.now(UTC)
     before = world.rows(world.orders)
     assert all(row["ingest_time"] < since for row in before)
-    world.tables.commit({world.orders: [world.write(world.orders, 3)]}, 2, ids_of(world.orders, 3))
-    world.tables.commit({world.members: [world.write(world.members, 4)]}, 3, ids_of(world.members, 4))
-    if world.warehouse == "lake":
+    world.commit(2, 3)
+    world.commit(3, 4, name=world.members)
+    if world.is_lake:
         # Compaction puts rows of before and after into one file.
         assert world.tables.open(world.orders).compact() == 1
     assert world.tables.delete_since(world.orders, since) == 1
@@ -296,7 +312,7 @@ def test_rows_that_came_in_since_a_moment_are_deleted_and_the_others_stay_as_the
     assert world.ids(world.members) == [4]
     assert world.tables.delete_since(world.orders, since) == 0
     # The stream goes on with the attempt after its last one.
-    world.tables.commit({world.orders: [world.write(world.orders, 3)]}, 4, ids_of(world.orders, 3))
+    world.commit(4, 3)
     assert world.ids(world.orders) == [1, 2, 3]
 
 
@@ -308,7 +324,7 @@ def test_a_lease_says_who_holds_it_to_every_other_home(world):
 
 
 def test_columns_become_wider_with_the_rows_that_are_there(world):
-    world.tables.commit({world.orders: [world.write(world.orders, 1, 2)]}, 1, ids_of(world.orders, 1, 2))
+    world.commit(1, 1, 2)
     wider = RowSchema(
         (
             Field("id", "FLOAT64"),
@@ -326,6 +342,7 @@ def test_columns_become_wider_with_the_rows_that_are_there(world):
     assert all(value(line["sku"]) == "ключ" for line in second["lines"])
     world.tables.open(world.orders).widen(wider)
     assert [row["id"] for row in world.read(world.orders)] == [1.0, 2.0]
+    assert world.tables.settle(1, [world.orders]) == {world.orders}
 
 
 def test_a_cell_of_a_wider_column_is_what_its_message_makes_of_that_column(world):
@@ -344,8 +361,7 @@ def test_a_cell_of_a_wider_column_is_what_its_message_makes_of_that_column(world
         {"id": 3, "n": None, "tags": [], "deep": None, "t": False},
     ]
     batch = pa.RecordBatch.from_pylist([{**row, "ingest_time": NOON} for row in cells], arrow_schema(narrow))
-    part = world.tables.parse_part(world.row_writer(table.writer(narrow)).write_rows([batch]).as_json())
-    world.tables.commit({name: [part]}, 1, ids_of(name, 1, 2, 3))
+    world.commit(1, 1, 2, 3, name=name, schema=narrow, batch=batch)
     wider = (Field("id", "INT64"), Field("n", "STRING"), Field("tags", "JSON"), Field("deep", "JSON"))
     table.widen(RowSchema((*wider, Field("t", "STRING"), INGEST_TIME)))
     found = [[row["n"], row["t"], value(row["tags"]), stripped(value(row["deep"]))] for row in world.read(name)]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from connectors.columns import arrow_schema
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.archive import IdSpan
-from model.errors import LeaseLostError
+from model.errors import CommitOutcomeUnknownError, LeaseLostError
 from model.schema import Evolution, RowSchema, evolution_error, plan_evolution
 from model.volume import add_counts, hour_key, volumes_of
 from model.widening import plan_widening, widen_value
@@ -49,6 +49,8 @@ class Memory:
     parts: dict[str, pa.Table] = field(default_factory=dict)
     epochs: dict[str, int] = field(default_factory=dict)
     holders: dict[str, bytes] = field(default_factory=dict)
+    # What the next commit of the archive loses: its request ("before") or its answer ("after").
+    lost: str | None = None
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     def table(self, name: str) -> Table:
@@ -195,12 +197,22 @@ class Archive:
         ).to_batches()
 
     def commit(self, parts, attempt, ids=None):
+        lost, self._memory.lost = self._memory.lost, None
         with self._memory.lock:
             self._memory.check(attempt.lease, attempt.lease_epoch)
-            self._memory.add(self._name, parts, attempt.stream, attempt.number)
+            if lost != "before":
+                self._memory.add(self._name, parts, attempt.stream, attempt.number)
+        if lost is not None:
+            raise CommitOutcomeUnknownError
 
     def compact(self, *, max_small_files=0):
         return 0
+
+    def count_rows(self):
+        return len(self.rows)
+
+    def scan(self, columns):
+        yield from pa.Table.from_pylist(self.rows, schema=MESSAGES).select(list(columns)).to_batches()
 
     def volumes(self, window):
         counts: dict[str, dict[str, tuple[int, int]]] = {}

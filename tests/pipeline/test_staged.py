@@ -1,24 +1,20 @@
 import shutil
-import time
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from connectors.columns import arrow_schema
 from connectors.lake.engine import EngineLimits
-from connectors.lake.entities import EntityTable
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.entity import EntityRules, version_order
-from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncompleteError, WarehouseError
+from model.errors import AlreadyMergedError, RevertIncompleteError, WarehouseError
 from model.job import new_job_id
 from model.schema import Field, RowSchema
 from model.settings import Settings, read_settings
@@ -32,7 +28,7 @@ from pipeline.staged import StagedTopics
 from tests.pipeline.conftest import compile_protos
 from warehouse.lake.merger import LakeMerger
 from warehouse.lake.staging import LakeStaging
-from warehouse.lake.tasks import LocalTasks, MergeWork
+from warehouse.lake.tasks import LocalTasks
 from warehouse.merges import MergeSource
 from warehouse.open import open_warehouse
 
@@ -119,45 +115,6 @@ def test_groups_are_the_registry_s_and_unknown_while_it_has_a_fault(settings: Se
     assert topics.groups() == frozenset()
 
 
-def test_the_rows_of_one_backfill_are_counted_with_their_repeats(
-    settings: Settings, stage: Callable[..., None]
-) -> None:
-    mine, other = new_job_id("bf"), new_job_id("bf")
-    stage(mine, 0, 1, 2)
-    stage(other, 7)
-    stage(None, 9)
-    stage(mine, 2, 3)
-    assert landed(staged(settings), mine) == [0, 1, 2, 2, 3]
-    assert landed(staged(settings), new_job_id("bf")) == []
-
-
-def test_a_backfill_is_taken_out_and_nothing_else(settings: Settings, stage: Callable[..., None]) -> None:
-    mine, other = new_job_id("bf"), new_job_id("bf")
-    stage(mine, 0, 1)
-    stage(other, 0)
-    assert staged(settings).delete_rows(mine) == 2
-    assert landed(staged(settings), mine) == []
-    assert landed(staged(settings), other) == [0]
-    assert staged(settings).delete_rows(mine) == 0
-    # The table goes on taking commits.
-    stage(mine, 5)
-    assert landed(staged(settings), mine) == [5]
-
-
-def test_what_a_merge_has_taken_is_known(settings: Settings, stage: Callable[..., None], tmp_path: Path) -> None:
-    mine = new_job_id("bf")
-    stage(mine, 0, 1)
-    assert staged(settings).merged_rows(mine) == 0
-    open_warehouse(settings).open_merger(settings.home / "merges").merge(
-        MergeSource("orders", "staging.orders", "reporting.orders", EntityRules(("id",), version_order((), None))),
-        now=datetime.now(UTC) + timedelta(milliseconds=1),
-        since=None,
-        is_dry_run=False,
-    )
-    stage(mine, 1, 2)
-    assert staged(settings).merged_rows(mine) == 2
-
-
 def test_what_a_merge_has_taken_is_known_when_compaction_has_written_it_anew(
     settings: Settings, stage: Callable[..., None], tmp_path: Path
 ) -> None:
@@ -195,28 +152,6 @@ def test_what_nobody_knows_to_be_merged_is_not_counted_and_not_taken_out(
     assert staged(settings).merged_rows(mine) == 3
 
 
-def test_the_rows_of_a_worker_whose_clock_is_behind_have_landed_and_are_known_when_they_are_merged(
-    settings: Settings, stage: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = new_job_id("bf")
-    stage(None, 7)
-    merge_with(settings, tmp_path, LocalTasks())
-
-    class Behind(datetime):
-        @classmethod
-        def now(cls, tz: tzinfo | None = None) -> datetime:
-            return datetime.now(tz) - timedelta(hours=5)
-
-    monkeypatch.setattr("connectors.lake.rows.datetime", Behind)
-    behind = SimpleNamespace(time=lambda: time.time() - 5 * 3600)
-    monkeypatch.setattr("connectors.lake.files.time", behind)
-    stage(mine, 0)
-    assert landed(staged(settings), mine) == [0]
-    assert staged(settings).merged_rows(mine) == 0
-    merge_with(settings, tmp_path, LocalTasks())
-    assert staged(settings).merged_rows(mine) == 1
-
-
 def merge_with(
     settings: Settings, tmp_path: Path, tasks: LocalTasks, ahead: timedelta = timedelta(milliseconds=1)
 ) -> None:
@@ -233,68 +168,6 @@ def merge_with(
         since=None,
         is_dry_run=False,
     )
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_a_merge_that_has_read_what_is_taken_out_does_not_bring_it_back(
-    settings: Settings, stage: Callable[..., None], tmp_path: Path, *, is_first: bool
-) -> None:
-    mine = new_job_id("bf")
-    stage(None, 7)
-    if not is_first:
-        merge_with(settings, tmp_path, LocalTasks())
-    stage(mine, 0, 1)
-
-    class Late(LocalTasks):
-        def rewrite(self, work: MergeWork, partitions: Any) -> Any:
-            assert staged(settings).delete_rows(mine) == 2
-            return super().rewrite(work, partitions)
-
-    with pytest.raises(MergeOvertakenError):
-        merge_with(settings, tmp_path, Late())
-    merge_with(settings, tmp_path, LocalTasks())
-
-    reporting = EntityTable(settings.lake, "reporting.orders")
-    assert [id_ for f in reporting.snapshot().files for id_ in pq.read_table(f.path).column("id").to_pylist()] == [
-        7
-    ]
-
-
-def test_what_a_merge_takes_while_it_is_taken_out_is_said(
-    settings: Settings, stage: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = new_job_id("bf")
-    stage(None, 7)
-    merge_with(settings, tmp_path, LocalTasks())
-    stage(mine, 0)
-    delete = LakeRowTable.delete_where
-
-    def merged_before(table: LakeRowTable, *where: Any, **since: Any) -> int:
-        merge_with(settings, tmp_path, LocalTasks())
-        return delete(table, *where, **since)
-
-    monkeypatch.setattr(LakeRowTable, "delete_where", merged_before)
-
-    with pytest.raises(AlreadyMergedError, match="A merge ran while 1 rows"):
-        staged(settings).delete_rows(mine)
-
-
-def test_what_is_counted_as_merged_is_what_the_merge_took(
-    settings: Settings, stage: Callable[..., None], tmp_path: Path
-) -> None:
-    mine = new_job_id("bf")
-    stage(mine, 0)
-
-    class Late(LocalTasks):
-        def rewrite(self, work: MergeWork, partitions: Any) -> Any:
-            # By its time it is of this merge, whose clock is ahead; it was committed after the merge had looked.
-            stage(mine, 1)
-            return super().rewrite(work, partitions)
-
-    merge_with(settings, tmp_path, Late(), ahead=timedelta(hours=5))
-
-    merged = [pq.read_table(f.path) for f in EntityTable(settings.lake, "reporting.orders").snapshot().files]
-    assert sum(table.num_rows for table in merged) == staged(settings).merged_rows(mine) == 1
 
 
 def test_a_table_that_can_t_be_written_leaves_the_rest_of_a_revert_to_another_try(

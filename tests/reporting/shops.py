@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 from google.api_core.exceptions import NotFound
 from google.cloud import bigquery
 
+from connectors.bigquery.table_id import TableId
+from connectors.bigquery.tables.entity_table import BigQueryEntityTable
 from connectors.bigquery.writes.row_table import BigQueryRowTable
 from connectors.columns import arrow_schema
 from connectors.lake.engine import EngineLimits, open_engine
@@ -25,10 +27,13 @@ from model.schema import Field, RowSchema
 from model.settings import BigQuerySettings
 from tests.standin.fixture import PROJECT, StandIn
 from warehouse.bigquery.merger import BigQueryMerger
+from warehouse.bigquery.staging import BigQueryStaging
 from warehouse.lake.merger import LakeMerger
+from warehouse.lake.staging import LakeStaging
 from warehouse.lake.tasks import LocalTasks, Tasks
 from warehouse.lake.views import open_view
 from warehouse.merges import Merger, MergeReport, MergeSource
+from warehouse.staging import Staging
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 AUDITS = "backup.merge_audits"
@@ -119,6 +124,10 @@ class Shop:
     def widen_staging(self) -> None:
         """Give staging the schema as it is now, with the rows that are there."""
         raise AssertionError("a subclass widens")
+
+    def backfills(self) -> Staging:
+        """Return what a backfill asks of this staging."""
+        raise AssertionError("a subclass opens")
 
     def read(self) -> list[Row]:
         raise AssertionError("a subclass reads")
@@ -233,6 +242,9 @@ class LakeShop(Shop):
     def widen_staging(self) -> None:
         self.staging().widen(self.schema)
 
+    def backfills(self) -> LakeStaging:
+        return LakeStaging(str(self.lake), [self.source.staging], self.source.reporting)
+
     def read(self) -> list[Row]:
         found, day = [], self.rules.partition_field
         for file in self.table().snapshot().files:
@@ -308,6 +320,11 @@ class BigQueryShop(Shop):
 
     def staging(self) -> BigQueryRowTable:
         return BigQueryRowTable(self.warehouse._clients, self.source.staging, self.settings)
+
+    def backfills(self) -> BigQueryStaging:
+        clients = self.warehouse._clients
+        reporting = BigQueryEntityTable(clients, self.source.reporting, self.settings)
+        return BigQueryStaging(clients, [TableId.parse(self.source.staging, PROJECT)], reporting)
 
     def age(self) -> None:
         """Let all that is staged have come in long ago."""

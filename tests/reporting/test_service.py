@@ -1,6 +1,5 @@
 """Merges as jobs; drivers are processes that only sleep, and the test says what they would have written."""
 
-import signal
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,19 +7,15 @@ from typing import Any
 
 import pytest
 
-from jobs.folder import Order, Outcome
-from jobs.listing import ListRequest
-from jobs.store import JobFilter, JobStore
+from jobs.folder import Outcome
+from jobs.store import JobStore
 from model.entity import EntityRules, version_order
 from model.errors import (
     ForbiddenError,
     IdempotencyKeyReusedError,
-    JobChangedError,
-    JobNotFoundError,
-    JobStateError,
     RequestInvalidError,
 )
-from model.job import JobState, new_job_id
+from model.job import JobState
 from model.principal import PLAN, READ, RUN, SCOPES, Principal
 from model.settings import Settings, read_settings
 from reporting.request import MergeRequest
@@ -207,123 +202,3 @@ def test_who_may_only_look_or_plan_can_not_merge(yard: Yard) -> None:
             call()
     assert yard.service.cancel(dry.id, principal=planner).state is JobState.CANCELLED
     assert yard.service.get(real.id, principal=reader).state is JobState.PENDING
-
-
-def test_a_cancel_ends_one_that_waits_at_once_and_tells_one_that_runs(yard: Yard, reach: Any) -> None:
-    running, waiting = yard.create(), yard.create()
-    reach(running.id, JobState.RUNNING)
-
-    assert yard.service.cancel(waiting.id, principal=ANN).state is JobState.CANCELLED
-    assert yard.service.cancel(running.id, principal=ANN).state is JobState.CANCELLING
-    assert yard.service.cancel(running.id, principal=ANN).state is JobState.CANCELLING, "twice is one"
-    yard.supervisor.tick()
-    folder = yard.supervisor.folder(running.id)
-    assert folder.read_control().order is Order.STOP
-    folder.write_outcome(Outcome(1, JobState.CANCELLED))
-    reach(running.id, JobState.CANCELLED)
-    with pytest.raises(JobStateError):
-        yard.service.cancel(running.id, principal=ANN)
-
-
-def test_a_retry_goes_on_with_the_same_folder_and_only_what_has_failed_can_be_retried(
-    yard: Yard, reach: Any
-) -> None:
-    made = yard.create()
-    with pytest.raises(JobStateError, match="not at its end"):
-        yard.service.retry(made.id, principal=ANN)
-    reach(made.id, JobState.RUNNING)
-    folder = yard.supervisor.folder(made.id)
-    folder.write_findings({"orders": describe_report(MERGED)})
-    folder.write_outcome(Outcome(1, JobState.FAILED, {"code": "warehouse_error", "message": "away"}))
-    failed = reach(made.id, JobState.FAILED)
-    with pytest.raises(JobChangedError):
-        yard.service.retry(made.id, principal=ANN, versions={1})
-
-    retried = yard.service.retry(made.id, principal=ANN, versions={int(failed.etag.strip('"'))})
-    assert (retried.state, retried.error) == (JobState.PENDING, None)
-    reach(made.id, JobState.RUNNING)
-    assert folder.read_findings().keys() == {"orders"}
-    folder.write_outcome(Outcome(2, JobState.SUCCEEDED))
-    reach(made.id, JobState.SUCCEEDED)
-    with pytest.raises(JobStateError, match="merged everything"):
-        yard.service.retry(made.id, principal=ANN)
-
-
-def test_a_merge_whose_driver_is_killed_goes_on_with_another_one(yard: Yard, reach: Any) -> None:
-    made = yard.create()
-    reach(made.id, JobState.RUNNING)
-
-    yard.launcher.drivers[0].signal_group(signal.SIGKILL)
-    reach(made.id, JobState.PENDING)
-    again = reach(made.id, JobState.RUNNING)
-
-    assert (again.restarts, len(yard.launcher.launched)) == (1, 2)
-    assert not yard.supervisor.folder(made.id).may_go_on(1)
-
-
-def test_a_service_that_is_stopped_takes_its_driver_along_and_the_next_one_goes_on(yard: Yard, reach: Any) -> None:
-    running, waiting, leaving = yard.create(), yard.create(), yard.create()
-    reach(running.id, JobState.RUNNING)
-    yard.service.cancel(leaving.id, principal=ANN)
-
-    yard.service.stop(interrupt=True)
-    yard.service.join()
-
-    assert not yard.launcher.drivers[0].is_alive
-    assert not yard.supervisor.folder(running.id).may_go_on(1)
-    yard.service = yard.open()
-    states = [yard.service.get(job_id, principal=ANN).state for job_id in (running.id, waiting.id, leaving.id)]
-    assert states == [JobState.PENDING, JobState.PENDING, JobState.CANCELLED]
-    again = reach(running.id, JobState.RUNNING)
-    assert (again.restarts, len(yard.launcher.launched)) == (0, 2)
-
-
-def test_a_merge_on_its_way_to_its_end_has_ended_when_its_service_stops(yard: Yard, reach: Any) -> None:
-    made = yard.create()
-    reach(made.id, JobState.RUNNING)
-    yard.service.cancel(made.id, principal=ANN)
-
-    yard.service.stop(interrupt=True)
-
-    assert yard.service.get(made.id, principal=ANN).state is JobState.CANCELLED
-    assert not yard.launcher.drivers[0].is_alive
-
-
-def test_a_backfill_is_no_merge(yard: Yard) -> None:
-    store = JobStore(yard.settings.job_store)
-    other = store.insert(new_job_id("bf"), "backfill", {}, actor="ann").id
-    store.close()
-    for call in (yard.service.get, yard.service.cancel, yard.service.retry, yard.service.list_events):
-        with pytest.raises(JobNotFoundError):
-            call(other, principal=ANN)
-    assert yard.service.list_jobs(principal=ANN).jobs == []
-
-
-def test_merges_are_listed_newest_first_by_page_and_filter(yard: Yard) -> None:
-    made = [yard.create().id for _ in range(3)]
-    yard.service.cancel(made[0], principal=ANN)
-
-    page = yard.service.list_jobs(ListRequest(page_size=2), principal=ANN)
-    assert [merge.id for merge in page.jobs] == [made[2], made[1]]
-    rest = yard.service.list_jobs(ListRequest(2, page.next_page_token), principal=ANN)
-    assert ([merge.id for merge in rest.jobs], rest.next_page_token) == ([made[0]], None)
-    cancelled = ListRequest(where=JobFilter(states=(JobState.CANCELLED,)))
-    found = yard.service.list_jobs(cancelled, principal=ANN).jobs
-    assert [merge.id for merge in found] == [made[0]]
-
-
-def test_a_registry_with_nothing_to_merge_makes_no_merge(yard: Yard) -> None:
-    yard.sources = {"logs": None}
-    with pytest.raises(RequestInvalidError, match="nothing to merge"):
-        yard.create()
-    assert yard.service.list_jobs(principal=ANN).jobs == []
-
-
-def test_the_log_of_a_merge_is_its_drivers(yard: Yard, reach: Any) -> None:
-    made = yard.create()
-    assert yard.service.read_log(made.id, principal=ANN).content == b""
-    reach(made.id, JobState.RUNNING)
-    yard.supervisor.folder(made.id).driver_log.write_text("first\nsecond\n")
-    piece = yard.service.read_log(made.id, principal=ANN, tail_bytes=9)
-    assert (piece.content, piece.is_last) == (b"second\n", False)
-    assert yard.service.read_log_from(made.id, 6, principal=ANN).content == b"second\n"

@@ -6,7 +6,6 @@ from typing import Any
 import pyarrow as pa
 
 from tests.standin.catalog import TableEntry
-from tests.standin.proto_rows import proto_batch
 from tests.standin.row_checks import check_writer_schema
 from tests.standin.storage_errors import StorageProblem
 
@@ -20,15 +19,13 @@ class Connection:
         self.schema_bytes = b""
         self.fields: list[dict[str, Any]] | None = None
         self._schema: pa.Schema | None = None
-        self._descriptor: Any = None
 
     def read_rows(self, request: Any, entry: TableEntry) -> tuple[bytes, bytes, pa.RecordBatch]:
         """Return the writer's schema and the batch, serialized, and the batch itself over the same bytes."""
-        kind = request.WhichOneof("rows")
-        if kind == "proto_rows":
-            return self._read_proto(request.proto_rows, entry)
-        if kind != "arrow_rows":
-            raise StorageProblem("INVALID_ARGUMENT", "The request has no rows.")
+        if request.WhichOneof("rows") != "arrow_rows":
+            raise StorageProblem(
+                "INVALID_ARGUMENT", "The request has no rows in Arrow, which are kept here alone."
+            )
         given = request.arrow_rows.writer_schema.serialized_schema
         if given and given != self.schema_bytes:
             self._take_schema(given, entry)
@@ -47,11 +44,3 @@ class Connection:
             raise StorageProblem("INVALID_ARGUMENT", f"Can't read the writer schema: {exc}") from exc
         check_writer_schema(schema, entry.fields, str(entry.key))
         self.schema_bytes, self._schema = given, schema
-
-    def _read_proto(self, data: Any, entry: TableEntry) -> tuple[bytes, bytes, pa.RecordBatch]:
-        if data.HasField("writer_schema"):
-            self._descriptor = data.writer_schema.proto_descriptor
-        if self._descriptor is None:
-            raise StorageProblem("INVALID_ARGUMENT", "Proto writer schema is missing in the first request.")
-        batch = proto_batch(self._descriptor, data.rows.serialized_rows, entry.fields)
-        return batch.schema.serialize().to_pybytes(), batch.serialize().to_pybytes(), batch

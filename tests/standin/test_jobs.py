@@ -1,7 +1,6 @@
 from datetime import UTC, date, datetime
 
 import pytest
-import requests
 from google.api_core import exceptions
 from google.cloud import bigquery
 
@@ -38,21 +37,6 @@ def test_an_id_names_one_job_for_ever(archive):
     assert job_id in [job.job_id for job in archive.rest.list_jobs(max_results=5)]
 
 
-def test_a_job_whose_answer_was_lost_is_there(shared_standin, archive):
-    job_id = unique(archive, "bf_lost")
-    shared_standin.fault("jobs.insert", "drop", when="after")
-    with pytest.raises(requests.exceptions.ConnectionError):
-        archive.rest._connection.api_request(
-            method="POST",
-            path="/projects/shop/jobs",
-            data={
-                "jobReference": {"projectId": "shop", "jobId": job_id},
-                "configuration": {"query": {"query": "SELECT 7", "useLegacySql": False}},
-            },
-        )
-    assert [tuple(r.values()) for r in archive.rest.get_job(job_id).result()] == [(7,)]
-
-
 def test_a_cancelled_job_ends_stopped(archive):
     job = start(archive, SLOW, unique(archive, "slow"))
     wait_until(lambda: archive.rest.get_job(job.job_id).state == "RUNNING", "the job runs")
@@ -62,24 +46,6 @@ def test_a_cancelled_job_ends_stopped(archive):
     assert ended.error_result["reason"] == "stopped"
     archive.rest.cancel_job(job.job_id)
     assert archive.rest.get_job(job.job_id).error_result["reason"] == "stopped"
-
-
-def test_a_job_can_be_held_and_cancelled_while_it_is_held(shared_standin, archive):
-    shared_standin.fault("jobs.run", "delay", seconds=60)
-    job = start(archive, "SELECT 1", unique(archive, "held"))
-    assert not job.done(reload=True)
-    archive.rest.cancel_job(job.job_id)
-    wait_until(lambda: archive.rest.get_job(job.job_id).state == "DONE", "the job ends")
-    assert archive.rest.get_job(job.job_id).error_result["reason"] == "stopped"
-
-
-def test_a_job_can_fail_on_order(shared_standin, archive):
-    shared_standin.fault("jobs.run", reason="quotaExceeded", message="Quota exceeded")
-    job = start(archive, "SELECT 1", unique(archive, "quota"))
-    with pytest.raises(exceptions.Forbidden, match="Quota exceeded"):
-        job.result(retry=None, job_retry=None)
-    # The client may know the end from its question for rows, without a second look at the job.
-    assert archive.rest.get_job(job.job_id).error_result["reason"] == "quotaExceeded"
 
 
 def test_rows_go_to_a_destination_by_its_disposition(archive, dataset):
@@ -112,15 +78,6 @@ def test_rows_go_to_a_destination_by_its_disposition(archive, dataset):
     made = archive.rest.get_table(f"{dataset}.parted")
     assert made.clustering_fields == ["message_id"]
     assert made.encryption_configuration.kms_key_name == "projects/p/keys/k"
-
-
-def test_the_short_way_to_rows_is_a_job_too(shared_standin, archive):
-    archive.add(0, 3)
-    rows = archive.rest.query_and_wait(f"SELECT message_id FROM {archive.name} ORDER BY 1")
-    assert [row.message_id for row in rows] == ["m0", "m1", "m2"]
-    assert shared_standin.counts()["jobs.query"] == 1
-    with pytest.raises(exceptions.BadRequest):
-        archive.rest.query_and_wait("SELECT nope", retry=None, job_retry=None)
 
 
 def test_results_come_in_pages(archive):

@@ -58,23 +58,6 @@ def test_a_load_may_replace_a_partition_alone(archive):
     assert archive.rows == 1
 
 
-def test_a_load_with_an_id_is_one_load(archive):
-    job_id = f"load-{archive.name.partition('.')[0]}"
-    config = bigquery.LoadJobConfig(source_format=JSON)
-    archive.rest.load_table_from_json([row(1)], archive.name, job_config=config, job_id=job_id).result()
-    with pytest.raises(exceptions.Conflict):
-        archive.rest.load_table_from_json([row(1)], archive.name, job_config=config, job_id=job_id)
-    assert archive.rows == 1
-
-
-def test_both_ways_of_uploading_work(shared_standin, archive):
-    line = json.dumps(row(1)).encode()
-    config = bigquery.LoadJobConfig(source_format=JSON)
-    archive.rest.load_table_from_file(io.BytesIO(line), archive.name, size=len(line), job_config=config).result()
-    archive.rest.load_table_from_file(io.BytesIO(line), archive.name, job_config=config).result()
-    assert archive.rows == 2
-
-
 def test_an_upload_goes_on_in_pieces(shared_standin, archive):
     """ "Upload data", resumable uploads: 308 with the range that is there, until the last byte has come."""
     dataset, _, table = archive.name.partition(".")

@@ -15,21 +15,6 @@ def today():
     return datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
-def test_what_was_appended_comes_back_bit_for_bit(archive):
-    archive.add(0, 3)
-    [row] = archive.query("SELECT * FROM {t} WHERE message_id = 'm1'")
-    assert row == (
-        b"\x00\xff1",
-        [{"key": "number", "value": "1"}, {"key": "type", "value": "order"}],
-        "m1",
-        MOMENT,
-        "orders",
-        "refeed",
-        "",
-        MOMENT,
-    )
-
-
 def test_pseudo_columns_are_real_and_not_in_a_star(archive):
     """ "Query partitioned tables": _PARTITIONTIME is the UTC moment of ingestion, cut to the partition's start."""
     archive.add(0, 2)

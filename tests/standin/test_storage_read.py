@@ -4,28 +4,13 @@ import pytest
 from google.api_core import exceptions
 from google.cloud.bigquery_storage_v1 import types
 
-from tests.standin.conftest import make_archive, messages
+from tests.standin.conftest import make_archive
 from tests.standin.reader import Reader
-from tests.standin.writer import COMMITTED, request
 
 
 @pytest.fixture
 def reader(shared_standin, archive):
     return Reader(shared_standin, archive)
-
-
-def test_the_streams_of_a_session_hold_every_row_once(archive, reader):
-    for first in range(0, 1000, 250):
-        archive.add(first, 250)
-    session = reader.session(streams=3)
-    assert len(session.streams) == 3
-    assert session.estimated_row_count == 1000
-    parts = [[row["message_id"] for row in reader.rows(session, stream)] for stream in session.streams]
-    assert sorted(map(len, parts)) == [333, 333, 334]
-    assert sorted(id_ for part in parts for id_ in part) == sorted(f"m{n}" for n in range(1000))
-    row = reader.rows(session, session.streams[0])[0]
-    assert row["data"] == b"\x00\xff0"
-    assert row["attributes"][0] == {"key": "number", "value": "0"}
 
 
 def test_an_offset_goes_on_where_the_stream_was_left(archive, reader):
@@ -36,16 +21,6 @@ def test_an_offset_goes_on_where_the_stream_was_left(archive, reader):
         whole = reader.rows(session, stream)
         assert reader.rows(session, stream, offset=100) == whole[100:]
         assert reader.rows(session, stream, offset=len(whole)) == []
-
-
-def test_a_lost_connection_is_read_on_by_google_s_client(shared_standin, archive, reader):
-    for first in range(0, 60, 10):
-        archive.add(first, 10)
-    shared_standin.fault("ReadRows", "drop", when="after", skip=2)
-    session = reader.session()
-    counts = [answer.row_count for answer in reader.api.read_rows(session.streams[0].name)]
-    assert counts == [10] * 6
-    assert [call["offset"] for call in shared_standin.calls("ReadRows")] == [0, 30]
 
 
 def test_a_session_reads_the_rows_of_its_beginning(archive, reader):
@@ -81,10 +56,6 @@ def test_columns_and_rows_can_be_chosen(archive, reader):
             reader.session(**wrong)
 
 
-def test_an_empty_table_has_no_stream(reader):
-    assert list(reader.session(streams=4).streams) == []
-
-
 def test_a_table_that_requires_a_filter_requires_it_here_too(shared_standin, dataset):
     archive = make_archive(shared_standin, dataset, require_partition_filter=True)
     archive.add(0, 2)
@@ -100,15 +71,6 @@ def test_buffers_can_be_compressed(archive, reader):
     for codec in ("LZ4_FRAME", "ZSTD"):
         session = reader.session(arrow_serialization_options={"buffer_compression": codec})
         assert len(reader.rows(session, session.streams[0])) == 100
-
-
-def test_large_rows_come_in_answers_of_their_own(archive, reader):
-    big = messages(0, 3).set_column(0, "data", [bytes(3_000_000), b"", bytes(3_000_000)])
-    archive.append(request(archive.create(COMMITTED), big))
-    session = reader.session()
-    sizes = [batch.nbytes for batch in reader.read(session, session.streams[0])]
-    assert len(sizes) > 1
-    assert max(sizes) < 4_000_000
 
 
 def test_what_is_no_table_or_no_session_is_refused(archive, reader, dataset):

@@ -5,7 +5,6 @@ import pytest
 from google.api_core import exceptions
 from google.cloud import bigquery
 from google.cloud.bigquery_storage_v1 import types
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from grpc_status import rpc_status
 
 from tests.standin.writer import BUFFERED, COMMITTED, PENDING, Code, Writer, batch, code_of, request
@@ -257,29 +256,6 @@ def test_a_changed_table_is_told_once(writer):
     assert [f.name for f in second.updated_schema.fields][-1] == "topic"
     assert not third.updated_schema.fields
     assert writer.rows == 3
-
-
-def test_rows_may_come_as_protocol_buffers(writer):
-    row = descriptor_pb2.DescriptorProto(name="Row")
-    kinds = descriptor_pb2.FieldDescriptorProto
-    row.field.add(name="data", number=1, type=kinds.TYPE_BYTES, label=kinds.LABEL_OPTIONAL)
-    row.field.add(name="message_id", number=2, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
-    file = descriptor_pb2.FileDescriptorProto(name="r.proto", syntax="proto2", message_type=[row])
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("Row"))
-    data = {
-        "writer_schema": types.ProtoSchema(proto_descriptor=row),
-        "rows": {"serialized_rows": [message(data=b"x", message_id="1").SerializeToString(),
-                                     message(data=b"y").SerializeToString()]},
-    }  # fmt: skip
-    stream = writer.create()
-    [answer] = writer.append(types.AppendRowsRequest(write_stream=stream, offset=0, proto_rows=data))
-    assert [e.index for e in answer.row_errors] == [1]
-    data["rows"]["serialized_rows"].pop()
-    [answer] = writer.append(types.AppendRowsRequest(write_stream=stream, offset=0, proto_rows=data))
-    assert answer.append_result.offset == 0
-    assert writer.finalise(stream) == 1
 
 
 def test_only_one_of_two_appends_at_the_same_offset_is_taken(writer):

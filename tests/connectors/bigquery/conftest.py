@@ -1,13 +1,11 @@
-import uuid
 from datetime import UTC, datetime
 
-import pyarrow as pa
 import pytest
 
 from connectors.bigquery.writes.archive import BigQueryArchive
-from connectors.pubsub.pull import PULLED_SCHEMA
 from model.settings import read_settings
 from tests.standin.fixture import standin
+from tests.worlds.tables import dataset_name, pulled
 
 NOW = datetime(2024, 3, 1, 13, tzinfo=UTC)
 
@@ -22,7 +20,7 @@ def settings(shared_standin, tmp_path):
             **shared_standin.environment,
             "REFEED_WAREHOUSE": "bigquery",
             "REFEED_PROJECT": "shop",
-            "REFEED_ARCHIVE_TABLE": f"d{uuid.uuid4().hex[:12]}.messages",
+            "REFEED_ARCHIVE_TABLE": f"{dataset_name()}.messages",
             "REFEED_BIGQUERY_LABELS": "team=data",
         },
         home=tmp_path / "home",
@@ -40,21 +38,4 @@ def archive(settings):
 @pytest.fixture
 def messages():
     """Return pulled rows with these payloads; ids count up from ``first``."""
-
-    def make(*payloads: bytes, first: int = 1) -> pa.RecordBatch:
-        return pa.RecordBatch.from_pylist(
-            [
-                {
-                    "data": payload,
-                    "attributes": [{"key": "n", "value": str(number)}],
-                    "message_id": str(number),
-                    "publish_time": datetime(2024, 3, 1, 12, 0, 0, 123456, tzinfo=UTC),
-                    "ordering_key": "",
-                    "ack_id": f"a-{number}",
-                }
-                for number, payload in enumerate(payloads, first)
-            ],
-            schema=PULLED_SCHEMA,
-        )
-
-    return make
+    return pulled

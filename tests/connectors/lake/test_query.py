@@ -1,29 +1,33 @@
 """DuckDB over the archive's files: what a query sees, and all that it can't reach."""
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from connectors.lake.archive import LakeArchive
 from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_query
+from connectors.lake.query_process import QueryProcesses, Statement
 from model.archive import Attempt
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
 from model.table import Partitioning
 from tests.connectors.conftest import run_query
 
+EMPTY = ArchiveSnapshot([], "day")
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
-def archive_of(root: Path, partitioning: Partitioning, sizes: list[int], data: bytes = b"{}") -> ArchiveSnapshot:
+def archive_of(root: Path, partitioning: Partitioning, sizes: list[int]) -> ArchiveSnapshot:
     archive = LakeArchive(str(root / "lake"), "backup.messages", partitioning)
     archive.create()
     epoch = archive.take_lease("lease")
     for number, count in enumerate(sizes, 1):
         rows = pa.record_batch(
             {
-                "data": pa.array([data] * count, pa.binary()),
+                "data": pa.array([b"{}"] * count, pa.binary()),
                 "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in range(count)], ATTRIBUTES),
                 "message_id": [f"{number}-{n}" for n in range(count)],
                 "publish_time": pa.array([datetime(2024, 3, 1, 23, 59, 59, 123456, UTC)] * count),
@@ -69,28 +73,19 @@ def test_a_folder_with_an_odd_name_can_have_a_lake(tmp_path: Path, limits: Query
 def test_parameters_are_values_and_never_text_of_the_query(tmp_path: Path, limits: QueryLimits) -> None:
     snapshot = archive_of(tmp_path, "day", [3])
     sql = "SELECT count(*) AS n FROM refeed_archive WHERE message_id = $id AND _PARTITIONDATE >= $day"
-
-    hit = run_query(snapshot, sql, {"id": "1-1", "day": date(2020, 1, 1)}, limits)
-    miss = run_query(snapshot, sql, {"id": "1-1' OR 'a' = 'a", "day": date(2020, 1, 1)}, limits)
-
-    assert (hit["n"].to_pylist(), miss["n"].to_pylist()) == ([1], [0])
+    for given, expected in (("1-1", 1), ("1-1' OR 'a' = 'a", 0)):
+        found = run_query(snapshot, sql, {"id": given, "day": date(2020, 1, 1)}, limits)
+        assert found["n"].to_pylist() == [expected]
 
 
 def test_an_empty_snapshot_is_a_table_without_rows(limits: QueryLimits) -> None:
-    empty = ArchiveSnapshot([], "day")
-
-    assert run_query(empty, "SELECT data, attributes FROM refeed_archive", {}, limits).num_rows == 0
+    assert run_query(EMPTY, "SELECT data, attributes FROM refeed_archive", {}, limits).num_rows == 0
 
 
-def test_rows_come_in_the_order_the_query_asks_for(tmp_path: Path, limits: QueryLimits) -> None:
-    snapshot = archive_of(tmp_path, "day", [20_000, 20_000])
-    sql = "SELECT message_id FROM refeed_archive ORDER BY message_id DESC"
-
-    with open_query(snapshot, sql, {}, limits) as batches:
-        ids = [value for batch in batches for value in batch.column(0).to_pylist()]
-
-    assert len(ids) == 40_000
-    assert ids == sorted(ids, reverse=True)
+def test_rows_come_in_the_order_the_query_asks_for(limits: QueryLimits) -> None:
+    sql = "SELECT range AS n FROM range(40000) ORDER BY n DESC"
+    with open_query(EMPTY, sql, {}, limits) as batches:
+        assert [value for batch in batches for value in batch.column(0).to_pylist()] == list(range(40_000))[::-1]
 
 
 @pytest.mark.parametrize(
@@ -113,61 +108,51 @@ def test_rows_come_in_the_order_the_query_asks_for(tmp_path: Path, limits: Query
     ],
 )
 def test_nothing_but_the_snapshot_can_be_reached(tmp_path: Path, limits: QueryLimits, sql: str) -> None:
-    snapshot = archive_of(tmp_path, "day", [1])
     (tmp_path / "secret").write_text("secret")
 
     with pytest.raises(QueryError):
-        run_query(snapshot, sql.format(root=tmp_path), {}, limits)
+        run_query(archive_of(tmp_path, "day", [1]), sql.format(root=tmp_path), {}, limits)
 
     assert not (tmp_path / "stolen.csv").exists()
     assert not (tmp_path / "other.db").exists()
 
 
-def test_a_query_that_needs_more_than_its_memory_says_so(tmp_path: Path) -> None:
-    snapshot = archive_of(tmp_path, "day", [50_000], data=b"x" * 1000)
-    limits = QueryLimits("40MB", tmp_path / "spill", temp_bytes=1000)
-
-    with (
-        pytest.raises(QueryTooLargeError, match="REFEED_QUERY_MEMORY"),
-        open_query(snapshot, "SELECT list(data) FROM refeed_archive", {}, limits) as batches,
-    ):
-        list(batches)
+ENDLESS = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b"
 
 
-def test_a_query_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    snapshot = archive_of(tmp_path, "day", [1])
-    endless = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b"
-    limits = QueryLimits("200MB", tmp_path / "spill", seconds=0.5)
-
-    with pytest.raises(QueryTooLargeError, match="longer than"):
-        run_query(snapshot, endless, {}, limits)
-
-
-def test_a_query_stops_when_its_job_is_to_stop(tmp_path: Path, limits: QueryLimits) -> None:
-    snapshot = archive_of(tmp_path, "day", [1])
-    endless = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) b"
-
-    with (
-        pytest.raises(QueryStoppedError),
-        open_query(snapshot, endless, {}, limits, should_stop=lambda: True) as batches,
-    ):
-        list(batches)
-
-
-def test_a_query_whose_failure_the_engine_cannot_tell_fails_as_any_other(
-    tmp_path: Path, limits: QueryLimits
+@pytest.mark.parametrize(
+    ("sql", "more", "error", "says"),
+    [
+        (
+            "SELECT list(repeat('x', 1000)) FROM range(50000)",
+            {"memory": "40MB", "temp_bytes": 1000},
+            QueryTooLargeError,
+            "REFEED_QUERY_MEMORY",
+        ),
+        (ENDLESS, {"seconds": 0.5}, QueryTooLargeError, "longer than"),
+        (ENDLESS, {"stop": True}, QueryStoppedError, "stop"),
+        # The engine's message holds a byte of a character.
+        ("SELECT from_hex('\u2028')", {}, QueryError, "failed while it ran"),
+        ("SELECT error('not this one')", {}, QueryError, "not this one"),
+    ],
+    ids=["memory", "time", "stopped", "no text", "of its own"],
+)
+def test_a_query_that_can_not_end_well_says_why_here_and_from_a_process_of_its_own(
+    limits: QueryLimits, sql: str, more: dict[str, Any], error: type[Exception], says: str
 ) -> None:
-    snapshot = archive_of(tmp_path, "day", [1])
+    is_stopped = more.pop("stop", False)
+    limits = replace(limits, **more)
 
+    def stop() -> bool:
+        return is_stopped
+
+    with pytest.raises(error, match=says), open_query(EMPTY, sql, {}, limits, should_stop=stop) as batches:
+        list(batches)
+    processes = QueryProcesses()
+    with pytest.raises(error, match=says):
+        processes.run(EMPTY, [Statement(sql, {})], limits, should_stop=stop)
     with (
-        pytest.raises(QueryError, match="failed while it ran"),
-        open_query(snapshot, "SELECT from_hex('\u2028')", {}, limits) as batches,
+        pytest.raises(error, match=says),
+        processes.open(EMPTY, Statement(sql, {}), limits, should_stop=stop) as batches,
     ):
         list(batches)
-
-
-def test_a_query_that_fails_by_itself_says_why(tmp_path: Path, limits: QueryLimits) -> None:
-    snapshot = archive_of(tmp_path, "day", [1])
-
-    with pytest.raises(QueryError, match="not this one"):
-        run_query(snapshot, "SELECT error('not this one') FROM refeed_archive", {}, limits)

@@ -83,13 +83,6 @@ def test_memory_that_the_engine_does_not_count_is_bounded_by_the_system(
     assert still_answers(processes, limits)
 
 
-def test_a_query_that_hangs_is_ended_at_its_deadline(processes: QueryProcesses, tmp_path: Path) -> None:
-    began = time.monotonic()
-    with pytest.raises(QueryTooLargeError, match="longer than"):
-        run(processes, ENDLESS, QueryLimits("200MB", tmp_path, seconds=0.5))
-    assert time.monotonic() - began < 30
-
-
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGKILL, signal.SIGSTOP])
 def test_whatever_happens_to_the_process_the_caller_gets_an_error(tmp_path: Path, number: signal.Signals) -> None:
     processes = QueryProcesses(keep_spare=True)
@@ -118,19 +111,6 @@ def test_a_spare_that_died_meanwhile_is_replaced(tmp_path: Path) -> None:
         assert still_answers(processes, QueryLimits("200MB", tmp_path, seconds=60))
     finally:
         processes.close()
-
-
-def test_a_query_stops_when_it_is_told_to(processes: QueryProcesses, limits: QueryLimits) -> None:
-    with (
-        pytest.raises(QueryStoppedError),
-        processes.open(EMPTY, Statement(ENDLESS, {}), limits, should_stop=lambda: True) as batches,
-    ):
-        list(batches)
-
-
-def test_whole_results_stop_when_they_are_told_to(processes: QueryProcesses, limits: QueryLimits) -> None:
-    with pytest.raises(QueryStoppedError):
-        processes.run(EMPTY, [Statement(ENDLESS, {})], limits, should_stop=lambda: True)
 
 
 def test_a_query_that_waits_for_others_stops_without_a_process(limits: QueryLimits) -> None:

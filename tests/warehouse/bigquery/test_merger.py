@@ -1,6 +1,5 @@
 """What only BigQuery's merge does: jobs that are taken up, capped and labelled, transactions, the write buffer."""
 
-import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,13 +9,13 @@ from typing import Any
 import pytest
 
 from connectors.bigquery.tables.entity_table import BigQueryEntityTable, MergeState
-from model import failpoint
 from model.entity import EntityRules
 from model.errors import AuditFailedError, MergeOvertakenError, QueryTooLargeError
 from model.schema import Field, RowSchema
 from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, order, repaired
 from tests.standin.fixture import PROJECT, StandIn
 from tests.waiting import wait_until
+from tests.worlds.tables import at_failpoint, dataset_name
 from warehouse.bigquery import changes
 from warehouse.bigquery.merger import BigQueryMerger
 
@@ -25,12 +24,11 @@ pytestmark = [pytest.mark.cloud, pytest.mark.timeout(600)]
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
-_DATASETS = itertools.count()
 
 
 @pytest.fixture
 def shop(shared_standin: StandIn) -> Iterator[BigQueryShop]:
-    shop = BigQueryShop(dataset=f"merges_{next(_DATASETS)}", standin=shared_standin)
+    shop = BigQueryShop(dataset=dataset_name(), standin=shared_standin)
     yield shop
     shop.warehouse.close()
 
@@ -50,15 +48,8 @@ def test_a_merge_that_died_is_taken_up_with_the_jobs_that_it_had_begun(
 ) -> None:
     shop.stage([order(1), order(2, day=2)], START)
     for place in ("bigquery.merge.changes", "merge.compared", "bigquery.merge.started"):
-
-        def die(name: str, place: str = place) -> None:
-            if name == place:
-                raise SystemExit(name)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(failpoint, "hit", die)
-            with pytest.raises(SystemExit):
-                shop.merge(START + HOUR)
+        with at_failpoint(monkeypatch, place):
+            shop.merge(START + HOUR)
     # The script that the last one had begun goes on without it.
     wait_until(lambda: shop.reporting() == shop.oracle(), "the script is done")
     for step in ("changes", "days", "compare", "merge"):
@@ -80,15 +71,8 @@ def test_a_merge_with_replays_takes_what_they_repair_away_wherever_it_dies(
     # Until a merge has looked at all of staging, nobody knows what else its old key had.
     assert set(shop.view(START)) == {("se", 2), ("se", 3)}
     for place in ("bigquery.merge.changes", "bigquery.merge.displaced", "merge.compared"):
-
-        def die(name: str, place: str = place) -> None:
-            if name == place:
-                raise SystemExit(name)
-
-        with monkeypatch.context() as patched:
-            patched.setattr(failpoint, "hit", die)
-            with pytest.raises(SystemExit):
-                shop.merge(START + 2 * DAY + HOUR)
+        with at_failpoint(monkeypatch, place):
+            shop.merge(START + 2 * DAY + HOUR)
     report = shop.merge(START + 2 * DAY + HOUR)
     for step in ("displaced", "orphans", "heirs"):
         (job,) = merge_jobs(shop, step)
@@ -113,19 +97,17 @@ def test_what_a_merge_has_on_the_way_carries_the_policy_tags_of_its_columns(
         return replace(field, policy_tags=tags, fields=tuple(map(tag, field.fields)))
 
     schema = RowSchema(tuple(map(tag, SCHEMA.fields)), "orders")
-    shop = BigQueryShop(dataset=f"merges_{next(_DATASETS)}", standin=shared_standin, schema=schema)
+    shop = BigQueryShop(dataset=dataset_name(), standin=shared_standin, schema=schema)
     seen: dict[str, tuple[set[str], int]] = {}
 
-    def look(name: str) -> None:
-        if name == "bigquery.merge.changes":
-            for table in shop.client.list_tables(shop.dataset):
-                if table.table_id.startswith("refeed_merge_"):
-                    found = shop.client.get_table(table.reference)
-                    seen[table.table_id.split("_")[-2]] = (set(tagged_columns(found.schema)), found.num_rows)
+    def look() -> None:
+        for table in shop.client.list_tables(shop.dataset):
+            if table.table_id.startswith("refeed_merge_"):
+                found = shop.client.get_table(table.reference)
+                seen[table.table_id.split("_")[-2]] = (set(tagged_columns(found.schema)), found.num_rows)
 
-    with monkeypatch.context() as patched:
-        patched.setattr(failpoint, "hit", look)
-        shop.stage([order(1)], START)
+    shop.stage([order(1)], START)
+    with at_failpoint(monkeypatch, "bigquery.merge.changes", look):
         shop.merge(START + HOUR)
     # The key that a merge compares by holds the shop in clear.
     assert seen["changes"] == ({"shop", "note", "lines.sku", "_refeed_key"}, 1)
@@ -147,15 +129,8 @@ def test_a_merge_that_died_long_ago_is_begun_anew_with_what_has_come_since(
     shop: BigQueryShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.stage([order(1)], START)
-
-    def die(name: str) -> None:
-        if name == "merge.compared":
-            raise SystemExit(name)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(failpoint, "hit", die)
-        with pytest.raises(SystemExit):
-            shop.merge(START + HOUR)
+    with at_failpoint(monkeypatch, "merge.compared"):
+        shop.merge(START + HOUR)
     shop.stage([order(2)], START + 2 * HOUR)
     monkeypatch.setattr(changes, "_TAKEN_UP", timedelta(0))
     assert shop.merge(START + 3 * HOUR).newer == 2
@@ -293,12 +268,3 @@ def test_rows_in_the_write_buffer_are_merged_and_seen(shop: BigQueryShop) -> Non
     assert shop.merge(START + 3 * DAY).newer == 2
     assert shop.reporting() == shop.oracle() == shop.view(START)
     shop.standin.release_write_buffer(f"{PROJECT}.{shop.source.staging}")
-
-
-def test_what_a_merge_has_on_the_way_is_gone_after_it(shop: BigQueryShop) -> None:
-    shop.stage([order(1)], START)
-    shop.merge(START, is_dry_run=True)
-    shop.merge(START + HOUR)
-    assert {table.table_id for table in shop.client.list_tables(shop.dataset)} >= {"staging", "reporting"}
-    left = [table.table_id for table in shop.client.list_tables(shop.dataset) if "refeed_merge_" in table.table_id]
-    assert left == []

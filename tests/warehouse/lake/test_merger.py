@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from connectors.lake import entities, merged_files, merging, rewriting
 from connectors.lake.key_index import FOLDER
 from connectors.lake.merging import MergeChanges, microseconds
-from model.errors import AuditFailedError, MergeOvertakenError
+from model.errors import AuditFailedError
 from model.schema import Field, RowSchema
 from tests.reporting.shops import SCHEMA, START, LakeShop, order
 from warehouse.lake.tasks import LocalTasks, MergeWork
@@ -52,15 +52,6 @@ def test_only_partitions_that_change_are_read_and_written(shop: LakeShop, monkey
     assert shop.reporting() == shop.oracle()
 
 
-def test_a_merge_of_nothing_new_writes_no_file(shop: LakeShop) -> None:
-    shop.stage([order(1)], START)
-    shop.merge(START + HOUR)
-    before = files(shop)
-    report = shop.merge(START + 2 * HOUR)
-    assert (report.changed, report.newer, report.partitions) == (0, 0, ())
-    assert files(shop) == before
-
-
 def test_a_merge_takes_what_was_committed_after_the_one_before_it_and_no_more(shop: LakeShop) -> None:
     shop.stage([order(1)], START)
     row = {**dict.fromkeys(shop.schema.names()), **order(2), "ingest_time": START}
@@ -87,14 +78,6 @@ def test_what_is_committed_while_a_merge_writes_is_of_the_next_one(shop: LakeSho
     shop.tasks = LocalTasks()
     assert shop.merge(START + 2 * HOUR).newer == 1
     assert shop.reporting() == shop.oracle()
-
-
-def test_only_rows_behind_since_are_taken_again(shop: LakeShop) -> None:
-    for number in range(4):
-        shop.stage([order(number)], START + number * DAY)
-    shop.merge(START + 5 * DAY)
-    assert shop.merge(START + 6 * DAY, since=START + DAY).changed == 2
-    assert shop.merge(START + 6 * DAY, since=START + DAY - HOUR).changed == 3
 
 
 def test_what_compaction_writes_anew_between_two_merges_is_not_lost(shop: LakeShop) -> None:
@@ -210,22 +193,6 @@ def test_a_merge_that_does_not_add_up_says_so_and_leaves_reporting_as_it_was(sho
     shop.tasks = LocalTasks()
     shop.merge(START + 9 * HOUR)
     assert shop.reporting() == shop.oracle()
-
-
-def test_two_merges_at_once_keep_out_of_each_others_files(shop: LakeShop) -> None:
-    shop.stage([order(n, day=1 + n % 3) for n in range(9)], START)
-    inner = LakeShop(lake=shop.lake)
-
-    class Overtaken(LocalTasks):
-        def rewrite(self, work: MergeWork, partitions: Any) -> Any:
-            inner.merge(START + 2 * HOUR)
-            return super().rewrite(work, partitions)
-
-    shop.tasks = Overtaken()
-    with pytest.raises(MergeOvertakenError):
-        shop.merge(START + HOUR)
-    assert shop.reporting() == shop.oracle()
-    assert list((shop.lake / "merges").iterdir()) == []
 
 
 def test_partitions_keep_the_columns_and_the_order_of_rows_of_many_files(

@@ -106,21 +106,6 @@ def test_an_error_of_one_stream_ends_the_whole_and_whoever_stops_early_leaves_no
     wait_until(lambda: threads_that_read() == 0, "the readers end")
 
 
-def test_an_offset_names_the_same_row_every_time(clients, table):
-    session = open_session(clients, table, max_streams=1, condition=ALL)
-    stream = session.streams[0]
-    whole = [
-        i for _, batch in read_stream(clients, session, stream) for i in batch.column("message_id").to_pylist()
-    ]
-    rest = [
-        i
-        for _, batch in read_stream(clients, session, stream, offset=50)
-        for i in batch.column("message_id").to_pylist()
-    ]
-    assert rest == whole[50:]
-    assert list(read_stream(clients, session, stream, offset=ROWS)) == []
-
-
 def test_a_session_that_nobody_knows_a_missing_table_and_a_missing_role_say_so(clients, table, shared_standin):
     session = open_session(clients, table, max_streams=1, condition=ALL)
     with pytest.raises(WarehouseError):

@@ -14,7 +14,6 @@ from connectors.bigquery.writes import attempts as attempts_module
 from connectors.bigquery.writes.appender import StreamAppender
 from connectors.bigquery.writes.archive import BigQueryArchive
 from connectors.bigquery.writes.archive_writer import BigQueryArchiveWriter
-from connectors.bigquery.writes.batches import encode_rows
 from model.archive import Attempt, IdSpan
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError, WarehouseUnavailableError
 from tests.connectors.bigquery.conftest import NOW
@@ -402,11 +401,3 @@ def test_batches_grow_when_there_would_be_too_many_streams(archive):
     assert archive.batch_seconds(1.0, slots=2) == 1.0
     # 8,000 streams an hour: 20 tasks may begin one every nine seconds.
     assert archive.batch_seconds(1.0, slots=20) == 9.0
-
-
-def test_a_parts_description_is_small_and_comes_back_from_json(small):
-    part = small.write(b"a", b"x" * (LIMIT + 1))
-    text = json.dumps(part.as_json())
-    assert small.archive.parse_part(json.loads(text)) == part
-    assert len(text) < 1000
-    assert len(encode_rows(ids_of("1"))) < 2000

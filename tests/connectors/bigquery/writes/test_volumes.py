@@ -1,7 +1,6 @@
 """Volumes by the notes of attempts: an open attempt counts once it is committed, an abandoned one never."""
 
 import json
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -16,26 +15,16 @@ from connectors.bigquery.writes.archive_writer import WrittenPart
 from connectors.bigquery.writes.stream_commit import WriteStreamCommitter, document_of
 from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, WarehouseUnavailableError
-from model.settings import read_settings
 from model.volume import HourVolumes
 from model.window import Window
-from tests.standin.archived import numbered_messages
 from tests.standin.fixture import StandIn
+from tests.worlds.tables import pulled
 
 BILLED = ("jobs.insert", "jobs.query")
 
 
-@pytest.fixture
-def archive(shared_standin: StandIn) -> Iterator[BigQueryArchive]:
-    settings = read_settings({**shared_standin.environment, "REFEED_PROJECT": "shop"})
-    found = BigQueryArchive("shop", f"d{uuid.uuid4().hex[:12]}.messages", settings.bigquery)
-    found.create()
-    yield found
-    found.close()
-
-
 def write(archive: BigQueryArchive, topic: str, count: int) -> WrittenPart:
-    return archive.writer().write([(topic, "s", numbered_messages([""] * count))])
+    return archive.writer().write([(topic, "s", pulled(*[b"x"] * count))])
 
 
 def read(archive: BigQueryArchive) -> HourVolumes:
@@ -126,14 +115,6 @@ def test_notes_that_came_before_a_read_broke_are_counted_by_the_next_one(
         with pytest.raises(WarehouseUnavailableError):
             read(looker)
     assert summed(read(looker)) == {"orders": 3}
-
-
-def test_two_streams_with_leases_of_their_own_are_summed(archive: BigQueryArchive) -> None:
-    other = archive.another()
-    first, second = archive.take_lease("one"), other.take_lease("two")
-    archive.commit([write(archive, "orders", 2)], Attempt("s", 1, "one", first))
-    other.commit([write(archive, "orders", 3)], Attempt("t", 1, "two", second))
-    assert messages(archive) == {"orders": 5}
 
 
 def test_hours_that_an_earlier_refeed_noted_are_unknown(
