@@ -23,12 +23,14 @@ class Disk:
 
     def __init__(self, world: World, machine: Machine, root: Path) -> None:
         self.world = world
-        self._machine = machine
+        self.machine = machine
         self._contents = root.with_name(f"{root.name}.contents")
         root.mkdir()
         self.root = DiskPath(root)
         self.folder = Folder(str(root))
         self._opened: dict[int, str] = {}
+        # Renames of folders since the last sync that made one durable, old name and new one.
+        self._renames: list[tuple[str, str]] = []
         _DISKS[str(root)] = self
         machine.cut = self._cut
 
@@ -64,6 +66,14 @@ class Disk:
         name = self._opened[descriptor]
         self.world.step(f"fsync {Path(name).name}")
         self.folder.sync(name)
+        made = [place for place, names in enumerate(self._renames) if name in map(_parent, names)]
+        del self._renames[: max(made, default=-1) + 1]
+
+    def rename_folder(self, old: str, new: str) -> None:
+        """Rename a folder with all that it holds, in one step that a power cut undoes or leaves."""
+        for names in (self.folder.now, self.folder.synced, self.folder.changes):
+            _rename_below(names, old, new)
+        self._renames.append((old, new))
 
     def note_open(self, descriptor: int, path: str) -> None:
         """Remember which file a descriptor is of."""
@@ -71,6 +81,11 @@ class Disk:
 
     def _cut(self) -> None:
         left = self.folder.after_a_cut(Survival.CHANCE, self.world.random)
+        # A file system keeps the order of these changes: with one of them all later ones are undone.
+        undone = self._renames[self.world.random.randint(0, len(self._renames)) :]
+        for old, new in reversed(undone):
+            if old not in left:
+                _rename_below(left, new, old)
         rebuild(left, Path(self.root), self._contents)
         for name in left:
             # Contents are shared by links: a file that is written in place must not change another one.
@@ -81,6 +96,16 @@ class Disk:
         now = {name: None if data is None else File(data, data) for name, data in content.items()}
         self.folder.now, self.folder.synced, self.folder.changes = now, dict(now), {}
         self._opened.clear()
+        self._renames.clear()
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def _rename_below(names: dict[str, Any], old: str, new: str) -> None:
+    for name in [name for name in names if name == old or name.startswith(f"{old}/")]:
+        names[new + name[len(old) :]] = names.pop(name)
 
 
 def _unlink_content(path: Path) -> None:
@@ -127,12 +152,13 @@ class DiskPath(PosixPath):
         """Rename the file or the folder."""
         disk, target = self.disk, str(target)
         disk.world.step(f"rename {self.name} to {Path(target).name}")
+        is_folder = self.is_dir()
         super().rename(target)
-        folder = disk.folder
-        below = [name for name in folder.now if name.startswith(f"{self}/")]
-        for name in (str(self), *below):
-            folder.set(target + name[len(str(self)) :], folder.now[name])
-            folder.remove(name)
+        if is_folder:
+            disk.rename_folder(str(self), target)
+        else:
+            disk.folder.set(target, disk.folder.now[str(self)])
+            disk.folder.remove(str(self))
         return type(self)(target)
 
     replace = rename
@@ -216,7 +242,14 @@ def os_of() -> Any:
     def fsync(descriptor: int) -> None:
         disk_of(str(Path(f"/proc/self/fd/{descriptor}").readlink())).fsync(descriptor)
 
-    return SimpleNamespace(**{**vars(os), "open": open_path, "fsync": fsync})
+    def link(source: Any, target: Any) -> None:
+        disk = disk_of(str(source))
+        disk.world.step(f"link {Path(source).name}")
+        disk.check_room()
+        os.link(source, target)
+        disk.folder.set(str(target), disk.folder.now[str(source)])
+
+    return SimpleNamespace(**{**vars(os), "open": open_path, "fsync": fsync, "link": link})
 
 
 def shutil_of(world: World) -> Any:

@@ -56,6 +56,8 @@ class Process:
     hung_until: float = 0.0
     # Open files: the operating system closes them when it has ended, however it did.
     files: set[Any] = field(default_factory=set)
+    # What it does at SIGTERM.
+    on_signal: Callable[[], object] | None = None
 
 
 @dataclass(eq=False)

@@ -5,14 +5,17 @@ lost or comes after its lease (https://cloud.google.com/pubsub/docs/subscriber),
 is (PullRequest.max_messages, https://cloud.google.com/pubsub/docs/reference/rpc/google.pubsub.v1).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Final
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, Final, Self
 
 import grpc
 from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest, PullRequest, PullResponse
 
+from model.errors import PubSubUnavailableError
 from tests.simulation.kernel import Process, Task, World
 
 PROJECT: Final = "p"
@@ -49,6 +52,19 @@ class Subscription:
     leases: dict[str, tuple[Message, float]] = field(default_factory=dict)
     # Pulls that wait for a message.
     waiting: list[Task] = field(default_factory=list)
+    # All that was ever published, for a seek.
+    published: list[Message] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The acknowledgements of a subscription at one moment: which messages were not, and how many there were."""
+
+    id: str
+    topic: str
+    expires_at: datetime
+    unacked: frozenset[Message]
+    published: int
 
 
 class PubSub:
@@ -58,7 +74,7 @@ class PubSub:
         self.world = world
         self.server = server
         self.subscriptions: dict[str, Subscription] = {}
-        self.acked: list[Message] = []
+        self.snapshots: dict[str, Snapshot] = {}
         self.on_ack: Any = None
         self._published = 0
         self._pulls = 0
@@ -75,6 +91,7 @@ class PubSub:
             self._published += 1
             message = Message(f"m{self._published}", topic, self.world.unix_seconds)
             self.subscriptions[f"refeed.{topic}"].messages[message.id] = message
+            self.subscriptions[f"refeed.{topic}"].published.append(message)
             made.append(message)
         self.world.wake(self.subscriptions[f"refeed.{topic}"].waiting)
         return made
@@ -155,6 +172,94 @@ class PubSub:
             if message is not None and until >= self.world.now and message.acked_at is None:
                 message.free_at = self.world.now + seconds
                 subscription.leases[ack_id] = (message, message.free_at)
+
+    def seek(self, subscription: Subscription, snapshot: Snapshot) -> None:
+        """Deliver again, within a minute, what the snapshot has not acknowledged; the rest becomes acknowledged.
+
+        What is acknowledged by it may still be delivered for a while; "seek operations are eventually consistent":
+        https://cloud.google.com/pubsub/docs/replay-overview#seek_eventual_consistency
+        """
+        now, dice = self.world.now, self.world.random
+        subscription.leases.clear()
+        known = set(subscription.published[: snapshot.published])
+        for message in subscription.published:
+            if message in known and message not in snapshot.unacked:
+                if message.acked_at is None:
+                    self.on_ack(message)
+                    message.acked_at = now
+            else:
+                message.acked_at = None
+                message.free_at = now + dice.choice((0.0, 1.0, 60.0))
+                subscription.messages[message.id] = message
+        self.world.say(f"   {subscription.id} is back at {snapshot.id}")
+
+
+class Admin:
+    """Pub/Sub's administration, as :class:`connectors.pubsub.client.PubSub` is it for a process."""
+
+    def __init__(self, pubsub: PubSub) -> None:
+        self._pubsub = pubsub
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def subscription_path(self, name: str) -> str:
+        """Return the full name of a subscription."""
+        return f"projects/{PROJECT}/subscriptions/{name}"
+
+    def list_subscriptions(self) -> list[Any]:
+        """Return all subscriptions."""
+        with self._calling("list the subscriptions"):
+            return [
+                SimpleNamespace(id=found.id, topic=found.topic, detached=False, ack_deadline_seconds=10)
+                for found in self._pubsub.subscriptions.values()
+            ]
+
+    def create_snapshot(self, snapshot: str, subscription: str) -> Snapshot:
+        """Keep the acknowledgements of a subscription."""
+        with self._calling(f"snapshot {subscription}"):
+            found = self._pubsub.subscriptions[subscription]
+            unacked = frozenset(message for message in found.messages.values() if message.acked_at is None)
+            now = self._pubsub.world.unix_seconds
+            oldest = min((message.published_at for message in unacked), default=now)
+            made = Snapshot(
+                snapshot,
+                found.topic,
+                datetime.fromtimestamp(oldest, UTC) + timedelta(days=7),
+                unacked,
+                len(found.published),
+            )
+            self._pubsub.snapshots[snapshot] = made
+            return made
+
+    def list_snapshots(self) -> list[Snapshot]:
+        """Return all snapshots."""
+        with self._calling("list the snapshots"):
+            return list(self._pubsub.snapshots.values())
+
+    def delete_snapshot(self, snapshot: str) -> None:
+        """Delete a snapshot, if it is there."""
+        with self._calling("delete a snapshot"):
+            self._pubsub.snapshots.pop(snapshot, None)
+
+    def seek_to_snapshot(self, subscription: str, snapshot: str) -> None:
+        """Take a subscription back, or forward, to a snapshot."""
+        with self._calling(f"seek {subscription}"):
+            self._pubsub.seek(self._pubsub.subscriptions[subscription], self._pubsub.snapshots[snapshot])
+
+    @contextmanager
+    def _calling(self, what: str) -> Iterator[None]:
+        """Make a call: its request may be lost, or the answer alone."""
+        world = self._pubsub.world
+        world.step(what)
+        if self._pubsub.is_away() or world.happens("request lost"):
+            raise PubSubUnavailableError("Pub/Sub does not answer.")
+        yield
+        if world.happens("answer lost"):
+            raise PubSubUnavailableError("Pub/Sub does not answer.")
 
 
 class Channel:

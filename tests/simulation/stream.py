@@ -4,13 +4,15 @@ import errno
 import os
 import queue
 import random
+import secrets
 import shutil
+import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -18,31 +20,52 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from connectors.pubsub import source
-from connectors.pubsub.pull import PulledBatch, Puller, PullTarget
-from connectors.pubsub.source import PullOptions, PullStreamReader, TaskResult, collect_results
+from connectors.pubsub.pull import PulledBatch, Puller
+from connectors.pubsub.source import PullSource, collect_results
+from connectors.spark.session import open_session
 from model import failpoint
 from model.errors import CheckpointCorruptError, LeaseHeldError, RefeedError
-from streams.commit_worker import CommitWorker, end_process
+from streams.backlog import measuring
+from streams.commit_worker import end_process
+from streams.folder import StreamFolder
 from streams.ids import TABLE_IDS_SCHEMA, make_ids
 from streams.journal import Journal
-from streams.lease import hold_lease, lock_home
-from streams.run import PASSING
-from streams.status import StatusFile
-from streams.stream import OwnedHome, open_committer
+from streams.lease import hold_lease
+from streams.orders import WATCH_SECONDS
+from streams.queries import StreamQuery
+from streams.stream import OwnedHome, StreamWork, open_committer, run_stream
 from streams.targets import TargetPart, TaskOutput
 from tests.simulation import threads
 from tests.simulation.disk import Disk, DiskPath, os_of, shutil_of
 from tests.simulation.kernel import Machine, Mishap, Process, World
-from tests.simulation.pubsub import PROJECT, Channel, Message, PubSub
-from tests.simulation.tables import Part, StreamTables, Warehouse
+from tests.simulation.operator import LEASE, Operator
+from tests.simulation.pubsub import PROJECT, Admin, Channel, Message, PubSub
+from tests.simulation.spark import Spark
+from tests.simulation.tables import Part, Warehouse
 from tests.years.clock import datetime_of, replaced
 
-LEASE: Final = "stream"
 KEEP_SECONDS: Final = 200
-_SLOTS: Final = 2
-_SETTINGS: Final = SimpleNamespace(project=PROJECT, min_free_disk_bytes=0)
-_PACKAGES: Final = frozenset({"streams", "connectors.pubsub.pull", "connectors.pubsub.source"})
+_SETTINGS: Final = SimpleNamespace(
+    project=PROJECT,
+    pubsub_address=None,
+    min_free_disk_bytes=0,
+    spark_master="",
+    spark_driver_memory="",
+    spark_conf="",
+)
+_QUERY: Final = StreamQuery(
+    source=PullSource,
+    slots=2,
+    idle_seconds=1.0,
+    batch_seconds=0.5,
+    batch_bytes=10**7,
+    options={},
+    prefix="refeed.",
+)
+_PACKAGES: Final = frozenset({"streams", "rollout", "connectors.pubsub.pull", "connectors.pubsub.source"})
 _CALM_SECONDS: Final = 7200.0
+# How often a stream looks at its orders; more often would be most of the steps.
+_WATCH_SECONDS: Final = 1.0
 
 # How likely each mishap is, a step. A run has some of them only: a kind that is always there hides others.
 MISHAPS: Final = {
@@ -63,8 +86,12 @@ MISHAPS: Final = {
     "commit answer lost": 0.02,
     "move": 0.005,
     "drain": 0.01,
+    "signal": 0.005,
     "cancel": 0.01,
-    "pause": 0.2,
+    "pause": 0.01,
+    "resume": 0.2,
+    "hand over": 0.01,
+    "other agent": 0.05,
     "home copied": 0.05,
     "home put back": 0.05,
     "home lost": 0.02,
@@ -110,25 +137,14 @@ class Simulation:
         self._is_taken_at_once = dice.random() < 0.5
         for topic in self.topics:
             self.pubsub.subscribe(topic)
-        self.homes: list[tuple[Machine, DiskPath]] = []
-        self._disks = []
-        for name in ("one", "two"):
-            machine = Machine(name)
-            self._disks.append(disk := Disk(world, machine, root / name))
-            self.homes.append((machine, disk.root / "home"))
-        self._running: list[Process | None] = [None, None]
-        self._wanted = 0
-        # How the stream of a machine is asked to end.
-        self._ends: dict[int, str] = {}
-        # Files of a machine as they were once.
-        self._copies: dict[int, dict[str, bytes | None]] = {}
-        self._starts = 0
+        self._disks = [Disk(world, Machine(name), root / name) for name in ("one", "two")]
+        self._works: dict[Process, _Work] = {}
         # By process and slot: Spark gives each slot a process of its own.
         self._pullers: dict[tuple[Process, str], Puller] = {}
-        self._above = root
         self._is_publishing = True
+        operator = Operator(world, self._disks, self._run_process)
         world.start("publisher", outside, self._publish)
-        world.start("operator", outside, self._operate)
+        world.start("operator", outside, operator.run)
 
     def run(self, steps: int) -> None:
         """Run ``steps`` steps with mishaps, then none, and check that all messages are done."""
@@ -162,6 +178,17 @@ class Simulation:
             ("datetime", datetime, datetime_of(partial(threads.now_of, world))),
             ("queue", queue, threads.queue_of(world)),
             ("random", random, world.random),
+            (
+                "secrets",
+                secrets,
+                SimpleNamespace(token_hex=lambda size: f"{world.random.getrandbits(8 * size):x}"),
+            ),
+            ("signal", signal, threads.signal_of(world)),
+            ("WATCH_SECONDS", WATCH_SECONDS, _WATCH_SECONDS),
+            ("open_session", open_session, self._open_spark),
+            ("measuring", measuring, lambda *_: nullcontext()),
+            ("collect_results", collect_results, lambda rows: rows),
+            ("end_process", end_process, world.exit),
             ("_process_puller", source._process_puller, self._puller_of),
             ("hit", failpoint.hit, lambda name: world.step(f"at {name}")),
         )
@@ -169,11 +196,6 @@ class Simulation:
             stack.enter_context(replaced(_PACKAGES, modules))
             stack.enter_context(replaced({"model"}, [modules[-1]]))
             stack.enter_context(replaced({"model.disk"}, [("os", os, os_of())]))
-            own = [
-                ("collect_results", collect_results, lambda rows: rows),
-                ("end_process", end_process, world.exit),
-            ]
-            stack.enter_context(replaced({"streams.commit_worker"}, own))
             yield
 
     def _check_ack(self, message: Message) -> None:
@@ -188,59 +210,26 @@ class Simulation:
             if dice.random() < 0.01:
                 self.world.step("a long pause", dice.choice((100.0, 400.0, 900.0)))
 
-    def _operate(self) -> None:
-        """Start the stream again where it ended, and sometimes move it, drain it, or start it twice."""
-        world, dice = self.world, self.world.random
-        while True:
-            world.step("look after the stream", dice.choice((0.5, 1.0, 5.0)))
-            if world.happens("move"):
-                self._wanted = 1 - self._wanted
-            for end in ("drain", "cancel"):
-                if world.happens(end):
-                    self._end(self._wanted, end)
-            running = self._running[self._wanted]
-            if running is None or running.is_dead:
-                self._ends.pop(self._wanted, None)
-                self._stop_file(self._wanted).unlink(missing_ok=True)
-                self._change_home(self._wanted)
-                self._start(self._wanted)
-            # The one that is not wanted any more is asked to end, and not always heard.
-            other = 1 - self._wanted
-            if self._running[other] is not None and dice.random() < 0.2:
-                self._end(other, "drain")
-
-    def _end(self, place: int, how: str) -> None:
-        self._ends[place] = how
-        self._stop_file(place).touch()
-
-    def _stop_file(self, place: int) -> Path:
-        return self._above / f"{place}.stop"
-
-    def _change_home(self, place: int) -> None:
-        """Copy the home of a stream that does not run, put an old copy in its place, or lose it."""
-        disk = self._disks[place]
-        if self.world.happens("home copied"):
-            self._copies[place] = disk.read()
-        elif place in self._copies and self.world.happens("home put back"):
-            disk.put(self._copies[place])
-        elif self.world.happens("home lost"):
-            disk.put({})
-
-    def _start(self, place: int) -> None:
-        self._starts += 1
-        machine, home = self.homes[place]
-        process = Process(f"{machine.name}.{self._starts}", machine)
-        self._running[place] = process
-        self.world.start("main", process, lambda: self._run_process(place, home, process))
-
-    def _run_process(self, place: int, home: DiskPath, process: Process) -> None:
+    def _run_process(self, folder: StreamFolder) -> None:
+        """Run one start of the stream, as its command does."""
+        process = self.world.task.process
+        self._works[process] = _Work()
         try:
-            self._run_stream(home, place)
+            run_stream(
+                _SETTINGS,  # type: ignore[arg-type]
+                folder,
+                _QUERY,
+                open_work=self._open_work,
+                place={},
+                reporter=None,
+            )
         except LeaseHeldError as exc:
             self.world.say(f"   {exc.code}")
         except CheckpointCorruptError as exc:
             self.world.fail(f"the state is damaged: {exc.message}")
         except RefeedError as exc:
+            if exc.code == RefeedError.code:
+                self.world.fail(f"a fault that is not known: {exc.message}")
             self.world.say(f"   ends by {exc.code}: {exc.message}")
         except OSError as exc:
             # As the command does.
@@ -249,89 +238,33 @@ class Simulation:
             self.world.say("   ends by a full disk")
         self.world.kill(process)
 
-    def _run_stream(self, home: DiskPath, place: int) -> None:
-        with lock_home(home) as stream:
-            journal = Journal(home / "journal", keep_seconds=KEEP_SECONDS, schema=TABLE_IDS_SCHEMA)
-            with hold_lease(self.warehouse, LEASE, stream, journal) as held:
-                tables = StreamTables(self.warehouse, stream, held.epoch)
-                work = _Work()
-                committer = open_committer(
-                    _SETTINGS,  # type: ignore[arg-type]
-                    OwnedHome(home, stream, StatusFile(home / "status.json")),
-                    held,
-                    journal,
-                    work=work,
-                    targets=tables,
-                    names=[f"t.{topic}" for topic in self.topics] if self._is_taken_at_once else [],
-                    channel=Channel(self.pubsub),
-                    read_ids=tables.read_ids,
-                    find_oldest=self.pubsub.oldest,
-                )
-                with CommitWorker(committer) as worker:
-                    world = self.world
-                    world.start("pauses", world.task.process, lambda: self._pause_now_and_then(worker))
-                    self._run_batches(worker, work, place)
+    @contextmanager
+    def _open_work(self, home: OwnedHome) -> Iterator[StreamWork]:
+        """Open what a stream that owns its home works with, as a pipeline does."""
+        journal = Journal(home.journal, keep_seconds=KEEP_SECONDS, schema=TABLE_IDS_SCHEMA)
+        tables = self.warehouse.open_row_tables(stream=home.stream, lease=LEASE)
+        with hold_lease(tables.leases(), LEASE, home.stream, journal) as held:
+            committer = open_committer(
+                _SETTINGS,  # type: ignore[arg-type]
+                home,
+                held,
+                journal,
+                work=self._works[self.world.task.process],
+                targets=tables,
+                names=[f"t.{topic}" for topic in self.topics] if self._is_taken_at_once else [],
+                channel=Channel(self.pubsub),
+                read_ids=tables.read_ids,
+                find_oldest=self.pubsub.oldest,
+            )
+            yield StreamWork(committer, lambda: None)
 
-    def _pause_now_and_then(self, worker: CommitWorker) -> None:
-        """Let no commit begin for a while, as a snapshot does."""
-        while True:
-            self.world.step("no pause", 5.0)
-            if self.world.happens("pause") and worker.pause():
-                self.world.step("pause", self.world.random.choice((0.1, 3.0, 30.0)))
-                worker.resume()
+    def _open_spark(self, *_: Any, scratch: DiskPath, **__: Any) -> Spark:
+        scratch.mkdir(parents=True)
+        work = self._works[self.world.task.process]
+        return Spark(self.world, partial(self._run_task, work), Admin(self.pubsub))
 
-    def _run_batches(self, worker: CommitWorker, work: _Work, place: int) -> None:
-        readers = [self._open_reader(work, place, slot) for slot in range(_SLOTS)]
-        number = 0
-        while place not in self._ends:
-            number += 1
-            try:
-                worker.take_batch(self._read(readers, number), number)
-            except PASSING as exc:
-                self.world.step(f"wait, by {exc.code}", 5.0)
-        if self._ends[place] == "cancel":
-            worker.abandon()
-            worker.wait_for_commit(seconds=self.world.random.choice((0.0, 5.0)))
-        try:
-            worker.finish()
-        except PASSING as exc:
-            self.world.say(f"   ends by {exc.code}")
-
-    def _open_reader(self, work: _Work, place: int, slot: int) -> PullStreamReader:
-        options = PullOptions(
-            project=PROJECT,
-            emulator_host=str(slot),
-            prefix="refeed.",
-            slots=_SLOTS,
-            idle_seconds=1.0,
-            linger_seconds=0.3,
-            backlog_seconds=2.0,
-            max_bytes=10**7,
-            stop_file=str(self._stop_file(place)),
-        )
-        return PullStreamReader(options, partial(self._run_task, work))
-
-    def _read(self, readers: list[PullStreamReader], number: int) -> list[TaskResult]:
-        """Have each slot read a batch, all of them at the same time, and return their rows."""
-        world = self.world
-        targets = tuple(
-            PullTarget(f"projects/{PROJECT}/subscriptions/{found.id}", found.id, found.topic, 10)
-            for found in self.pubsub.subscriptions.values()
-        )
-        done: list[threads.Future] = []
-        for slot, reader in enumerate(readers):
-            done.append(future := threads.Future(world))
-            part = source._Slot(slot, targets, batch=number)
-
-            def read(reader: PullStreamReader = reader, part: Any = part, future: Any = future) -> None:
-                future.set_result([TaskResult(*row) for row in reader.read(part)])
-
-            world.start(f"task {slot}", world.task.process, read)
-        threads.wait_for_futures(world, done)
-        return [row for future in done for row in future.result()]
-
-    def _puller_of(self, slot: str) -> Puller:
-        key = self.world.task.process, slot
+    def _puller_of(self, _: str | None) -> Puller:
+        key = self.world.task.process, self.world.task.name
         if key not in self._pullers:
             self._pullers[key] = Puller(partial(Channel, self.pubsub))
         return self._pullers[key]
@@ -339,11 +272,12 @@ class Simulation:
     def _run_task(self, work: _Work, batches: Iterator[PulledBatch]) -> bytes:
         """Write what comes to its table's file."""
         parts: list[TargetPart] = []
+        written_at = threads.now_of(self.world)
         for batch in batches:
             target, table = batch.target, f"t.{batch.target.topic}"
             names = {"topic": target.topic, "subscription": target.subscription, "table": table}
             ids = make_ids(TABLE_IDS_SCHEMA, batch.rows, **names)
-            parts.append(TargetPart(table, Part(ids), ids))
+            parts.append(TargetPart(table, Part(ids, written_at), ids))
         self.world.step("write files", 0.01)
         encoded = f"{len(work.outputs)}.{self.world.steps}".encode()
         none = TABLE_IDS_SCHEMA.empty_table()

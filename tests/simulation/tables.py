@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
@@ -34,9 +34,10 @@ class Table:
 
 @dataclass(frozen=True)
 class Part:
-    """Rows that a task wrote."""
+    """Rows that a task wrote, and the time that its machine's clock showed then."""
 
     ids: pa.Table
+    written_at: datetime
 
     @property
     def rows(self) -> int:
@@ -51,26 +52,12 @@ class Warehouse:
         self.world = world
         self.tables: dict[str, Table] = {}
         self.is_whole = world.random.random() < 0.5
-        self._epochs: dict[str, int] = {}
-        self._holders: dict[str, bytes] = {}
+        self.epochs: dict[str, int] = {}
+        self.holders: dict[str, bytes] = {}
 
-    def read_lease(self, name: str) -> bytes | None:
-        """Return what the holder wrote."""
-        self.reach("read the lease")
-        return self._holders.get(name)
-
-    def write_lease(self, name: str, epoch: int, content: bytes) -> None:
-        """Replace what the holder wrote."""
-        self.reach("write the lease")
-        if self._epochs.get(name, 0) != epoch:
-            raise LeaseLostError(lease=name)
-        self._holders[name] = content
-
-    def take_lease(self, name: str) -> int:
-        """Begin a new epoch."""
-        self.reach("take the lease")
-        self._epochs[name] = self._epochs.get(name, 0) + 1
-        return self._epochs[name]
+    def open_row_tables(self, *, stream: str, lease: str) -> "StreamTables":
+        """Return the tables for one start of a stream, or for who fences it."""
+        return StreamTables(self, stream)
 
     def reach(self, what: str) -> None:
         """Make a call, which fails while the warehouse is away."""
@@ -80,17 +67,49 @@ class Warehouse:
 
 
 class StreamTables:
-    """The tables of one start of a stream, under its lease's epoch: :class:`streams.targets.Targets`."""
+    """The tables of one start of a stream, and their lease: :class:`warehouse.rows.RowTables`."""
 
-    def __init__(self, warehouse: Warehouse, stream: str, epoch: int) -> None:
+    def __init__(self, warehouse: Warehouse, stream: str) -> None:
         self._warehouse = warehouse
         self._world = warehouse.world
         self._stream = stream
-        self._epoch = epoch
+        self._epoch = 0
+
+    def create(self) -> None:
+        """Do nothing."""
+
+    close = create
+
+    def leases(self) -> "StreamTables":
+        """Return the leases."""
+        return self
+
+    def read_lease(self, name: str) -> bytes | None:
+        """Return what the holder wrote."""
+        self._warehouse.reach("read the lease")
+        return self._warehouse.holders.get(name)
+
+    def write_lease(self, name: str, epoch: int, content: bytes) -> None:
+        """Replace what the holder wrote."""
+        self._warehouse.reach("write the lease")
+        if self._warehouse.epochs.get(name, 0) != epoch:
+            raise LeaseLostError(lease=name)
+        self._warehouse.holders[name] = content
+
+    def take_lease(self, name: str) -> int:
+        """Begin a new epoch."""
+        self._warehouse.reach("take the lease")
+        self._warehouse.epochs[name] = self._warehouse.epochs.get(name, 0) + 1
+        self._epoch = self._warehouse.epochs[name]
+        return self._epoch
 
     def open(self, name: str) -> Any:
         """Return the table, which needs no compaction."""
         return self
+
+    def exists(self) -> bool:
+        """Return True."""
+        return True
 
     def compact(self, *, max_small_files: int = 0) -> int:
         """Do nothing."""
@@ -114,7 +133,7 @@ class StreamTables:
     def without(self, name: str, part: Part, is_unwanted: pa.BooleanArray) -> Part | None:
         """Return the part without the unwanted rows, or None where a part is whole or nothing."""
         left = part.ids.filter(pc.invert(is_unwanted))
-        return None if self._warehouse.is_whole or not left.num_rows else Part(left)
+        return None if self._warehouse.is_whole or not left.num_rows else Part(left, part.written_at)
 
     def which_follow(self, parts: Sequence[Any]) -> list[bool]:
         """Return True for each."""
@@ -149,13 +168,12 @@ class StreamTables:
             raise WarehouseUnavailableError("The warehouse is away: commit")
         if self._world.happens("commit lost"):
             raise CommitOutcomeUnknownError("The warehouse did not answer.")
-        now = datetime.fromtimestamp(self._world.unix_seconds, UTC)
         for part in parts:
             for row in part.ids.select(["topic", "message_id", "publish_time"]).to_pylist():
                 key = (row["topic"], row["message_id"])
                 if key in table.rows:
                     self._world.fail(f"{key} is in {name} twice")
-                table.rows[key] = Row(**row, ingest_time=now)
+                table.rows[key] = Row(**row, ingest_time=part.written_at)
         table.attempts[self._stream] = number
         added = [message_id for part in parts for message_id in part.ids.column("message_id").to_pylist()]
         self._world.say(f"   {name} has {' '.join(added)}")
@@ -180,6 +198,40 @@ class StreamTables:
         for start in range(0, len(rows), 50):
             self._world.step("read more ids")
             yield pa.RecordBatch.from_pylist(rows[start : start + 50])
+
+    def read_since(
+        self,
+        name: str,
+        columns: Sequence[str],
+        publish_column: str,
+        span: IdSpan,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows as a staging table has them."""
+        self._warehouse.reach(f"read {name}")
+        rows = [
+            {
+                "_topic": row.topic,
+                "_message_id": row.message_id,
+                "_publish_time": row.publish_time,
+                "_backfill_id": None,
+                "ingest_time": row.ingest_time,
+            }
+            for row in self._table(name).rows.values()
+            if row.publish_time >= span.published_since or row.ingest_time >= span.ingested_since
+        ]
+        if rows:
+            yield pa.RecordBatch.from_pylist(rows)
+
+    def delete_since(self, name: str, since: datetime) -> int:
+        """Delete the rows that came in since then."""
+        self._warehouse.reach(f"delete from {name}")
+        table = self._table(name)
+        assert table.epoch == self._epoch, "it is taken"
+        gone = [key for key, row in table.rows.items() if row.ingest_time >= since]
+        for key in gone:
+            del table.rows[key]
+        self._world.say(f"   {name} has no more {' '.join(message_id for _, message_id in gone)}")
+        return len(gone)
 
     def _table(self, name: str) -> Table:
         return self._warehouse.tables.setdefault(name, Table())

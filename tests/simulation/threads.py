@@ -1,15 +1,18 @@
 """What stands for clocks, locks and threads in the simulation: the same names, no thread and no real time."""
 
 import queue
+import signal
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ALL_COMPLETED
 from datetime import UTC, datetime
 from types import SimpleNamespace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from tests.simulation.kernel import Task, World
+
+_POLL_SECONDS: Final = 0.25
 
 
 class Lock:
@@ -245,9 +248,25 @@ def time_of(world: World) -> Any:
             **vars(time),
             "monotonic": lambda: world.now,
             "time": lambda: world.shown_seconds,
-            "sleep": lambda seconds: world.step("sleep", seconds),
+            "time_ns": lambda: int(world.shown_seconds * 1e9),
+            # Who polls does it less often: its looks would be most of the steps.
+            "sleep": lambda seconds: world.step("sleep", max(seconds, _POLL_SECONDS)),
         }
     )
+
+
+def secrets_of(world: World) -> Any:
+    """Return what stands for the module ``secrets``."""
+    return SimpleNamespace(token_hex=lambda size: world.random.randbytes(size).hex())
+
+
+def signal_of(world: World) -> Any:
+    """Return what stands for the module ``signal``: the operator sends SIGTERM, and no other one."""
+
+    def handle(number: int, handler: Callable[..., object]) -> None:
+        world.task.process.on_signal = lambda: handler(number)
+
+    return SimpleNamespace(SIGTERM=signal.SIGTERM, SIGINT=signal.SIGINT, signal=handle)
 
 
 def now_of(world: World) -> datetime:
