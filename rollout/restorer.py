@@ -18,6 +18,7 @@ from model.errors import (
     SnapshotExpiredError,
     SnapshotRefusedError,
     StoreUnavailableError,
+    StreamSnapshotNotFoundError,
     WarehouseUnavailableError,
 )
 from model.failure import safe_message
@@ -109,6 +110,7 @@ class StreamRestorer:
         """Go on from the step that is done, and return the record once state and subscriptions are back."""
         if restore.step is RestoreStep.WAITING:
             files = self._check(snapshot)
+            self._check_discarded(restore, snapshot)
             facts = read_manifest(files).facts
             _check_group(facts, snapshot, group)
             # Noted first: after a crash the plan is the snapshot's, and nothing differs from it.
@@ -199,6 +201,37 @@ class StreamRestorer:
                     gone=lost,
                 )
         return open_files(place.location)
+
+    def _check_discarded(self, restore: RestoreRecord, snapshot: SnapshotRecord) -> None:
+        """Check that no rollback has discarded rows which the snapshot takes for staged, so that none comes again.
+
+        Raises:
+            SnapshotRefusedError: one to an earlier snapshot has, after this one was asked for.
+        """
+        for other in (
+            one for name in {restore.stream, snapshot.stream} for one in self._store.list_restores(name)
+        ):
+            has_discarded = other.discard_staged and other.step is RestoreStep.SOUGHT
+            if has_discarded and other.created_at > snapshot.created_at and self._is_before(other, snapshot):
+                raise SnapshotRefusedError(
+                    f"The rollback {other.id} to {other.snapshot_id} has discarded rows whose messages "
+                    f"{snapshot.id} would not bring back: roll back to {other.snapshot_id}, to an earlier "
+                    "snapshot, or to one that was made since.",
+                    id=snapshot.id,
+                    rollback=other.id,
+                )
+
+    def _is_before(self, restore: RestoreRecord, snapshot: SnapshotRecord) -> bool:
+        """Whether a rollback was to a snapshot from before this one; ids count up, but a try may take longer."""
+        if restore.snapshot_id < snapshot.id:
+            return True
+        try:
+            taken_at = self._store.get_snapshot(restore.snapshot_id).taken_at
+        except StreamSnapshotNotFoundError:
+            return False
+        assert taken_at is not None, "it is COMPLETED"
+        assert snapshot.taken_at is not None, "it is COMPLETED"
+        return taken_at < snapshot.taken_at
 
     def _seek(self, snapshot: SnapshotRecord) -> None:
         if not snapshot.sources:

@@ -216,7 +216,9 @@ def store_state(captured: CapturedState, files: SnapshotFolder, facts: Mapping[s
             for path in (made.path / name, made.path / _MANIFEST, made.path):
                 sync(path)
     if files.path is not None:
-        sync(files.path.parent)
+        # The folders above may be as new as the snapshot: a power cut must not lose it with one of them.
+        for folder in files.path.parents[:3]:
+            sync(folder)
     return manifest
 
 

@@ -12,7 +12,7 @@ from connectors.pubsub.client import PubSub
 from jobs.disk_files import DiskFiles
 from jobs.store import JobStore
 from local.server import PubSubServer
-from model.errors import LeaseHeldError, PubSubUnavailableError, QueryTooLargeError
+from model.errors import LeaseHeldError, PubSubUnavailableError, QueryTooLargeError, SnapshotRefusedError
 from model.message import backup_subscription_id
 from model.schema import Field, RowSchema
 from model.settings import read_settings
@@ -444,6 +444,29 @@ def test_a_table_that_can_not_lose_its_rows_keeps_them_and_the_stream_is_back(
     assert (done.state, done.error) == (RestoreState.SUCCEEDED, None)
     assert done.not_reverted[0] == f"staging.orders keeps what was staged since the snapshot: {TOO_LARGE}"
     assert (shop.staged("orders"), shop.staged("members")) == (["new"], [])
+
+
+def test_a_snapshot_that_takes_discarded_rows_for_staged_is_refused(bench: Bench, shop: Shop) -> None:
+    first = shop.take()
+    shop.stage("orders", "new")
+    second = shop.take()
+    shop.roll_back(first)
+    third = shop.take()
+    # Pub/Sub holds "new" for acknowledged in it, and no table has it any more.
+    refused = shop.roll_back(second)
+    assert refused.error is not None
+    assert (refused.state, refused.step) == (RestoreState.FAILED, RestoreStep.WAITING)
+    assert refused.error.code == SnapshotRefusedError.code
+    assert first.id in refused.error.message
+    assert [shop.roll_back(each).state for each in (third, first)] == [RestoreState.SUCCEEDED] * 2
+
+
+def test_a_discarding_rollback_counts_also_when_its_snapshot_is_deleted(bench: Bench, shop: Shop) -> None:
+    first = shop.take()
+    second = shop.take()
+    shop.roll_back(first)
+    bench.taker.delete(bench.store.delete_snapshot(first.id))
+    assert shop.roll_back(second).state is RestoreState.FAILED
 
 
 def test_a_snapshot_of_another_group_changes_nothing(bench: Bench, shop: Shop) -> None:

@@ -34,23 +34,23 @@ class Disk:
         _DISKS[str(root)] = self
         machine.cut = self._cut
 
-    def read(self) -> dict[str, bytes | None]:
-        """Return every file with its content; a folder has None."""
+    def read(self, folder: Path) -> dict[str, bytes | None]:
+        """Return every file in a folder with its content; a folder in it has None."""
         return {
-            str(path): path.read_bytes() if path.is_file() else None for path in sorted(Path(self.root).rglob("*"))
+            str(path): path.read_bytes() if path.is_file() else None for path in sorted(Path(folder).rglob("*"))
         }
 
-    def put(self, content: dict[str, bytes | None]) -> None:
-        """Have these files on the disk, durably, and no others."""
-        shutil.rmtree(Path(self.root))
-        Path(self.root).mkdir()
-        for name, data in content.items():
+    def put(self, folder: Path, content: dict[str, bytes | None]) -> None:
+        """Have these files in a folder, durably, and no others."""
+        shutil.rmtree(Path(folder), ignore_errors=True)
+        left = {name: data for name, data in self.read(self.root).items() if name != str(folder)}
+        for name, data in ({str(folder): None} | content).items():
             if data is None:
                 Path(name).mkdir()
             else:
                 Path(name).write_bytes(data)
                 os.utime(name, (self.world.unix_seconds, self.world.unix_seconds))
-        self._take_for_synced(content)
+        self._take_for_synced(left | {str(folder): None} | content)
 
     def close(self) -> None:
         """Forget the disk; its files stay."""

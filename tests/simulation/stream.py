@@ -1,12 +1,14 @@
 """One stream of the product in the simulation: its engine as it is, between a simulated Pub/Sub and warehouse."""
 
 import errno
+import json
 import os
 import queue
 import random
 import secrets
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections import Counter
@@ -19,12 +21,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
-from connectors.pubsub import source
+from connectors.pubsub import pull, source
 from connectors.pubsub.pull import PulledBatch, Puller
 from connectors.pubsub.source import PullSource, collect_results
 from connectors.spark.session import open_session
 from model import failpoint
-from model.errors import CheckpointCorruptError, LeaseHeldError, RefeedError
+from model.disk import replacing
+from model.errors import CheckpointCorruptError, LeaseHeldError, RefeedError, SnapshotCorruptError
+from model.moment import CLOCK_SKEW
+from model.stream_snapshot import RestoreRecord, SnapshotRecord
+from rollout import stream_threads
 from streams.backlog import measuring
 from streams.commit_worker import end_process
 from streams.folder import StreamFolder
@@ -33,12 +39,14 @@ from streams.journal import Journal
 from streams.lease import hold_lease
 from streams.orders import WATCH_SECONDS
 from streams.queries import StreamQuery
+from streams.snapshot import PLAN_FILE
 from streams.stream import OwnedHome, StreamWork, open_committer, run_stream
 from streams.targets import TargetPart, TaskOutput
 from tests.simulation import threads
+from tests.simulation.agent import Records, open_snapshot_work
 from tests.simulation.disk import Disk, DiskPath, os_of, shutil_of
 from tests.simulation.kernel import Machine, Mishap, Process, World
-from tests.simulation.operator import LEASE, Operator
+from tests.simulation.operator import LEASE, OPTIONS, Operator
 from tests.simulation.pubsub import PROJECT, Admin, Channel, Message, PubSub
 from tests.simulation.spark import Spark
 from tests.simulation.tables import Part, Warehouse
@@ -62,9 +70,18 @@ _QUERY: Final = StreamQuery(
     options={},
     prefix="refeed.",
 )
-_PACKAGES: Final = frozenset({"streams", "rollout", "connectors.pubsub.pull", "connectors.pubsub.source"})
+_PACKAGES: Final = frozenset(
+    {
+        "streams",
+        "rollout",
+        "jobs.disk_files",
+        "pipeline.staged_ids",
+        "connectors.pubsub.pull",
+        "connectors.pubsub.source",
+    }
+)
 _CALM_SECONDS: Final = 7200.0
-# How often a stream looks at its orders; more often would be most of the steps.
+# How often a stream looks at its orders and its pulls; more often would be most of the steps.
 _WATCH_SECONDS: Final = 1.0
 
 # How likely each mishap is, a step. A run has some of them only: a kind that is always there hides others.
@@ -90,8 +107,9 @@ MISHAPS: Final = {
     "cancel": 0.01,
     "pause": 0.01,
     "resume": 0.2,
+    "snapshot": 0.03,
+    "roll back": 0.02,
     "hand over": 0.01,
-    "other agent": 0.05,
     "home copied": 0.05,
     "home put back": 0.05,
     "home lost": 0.02,
@@ -142,7 +160,15 @@ class Simulation:
         # By process and slot: Spark gives each slot a process of its own.
         self._pullers: dict[tuple[Process, str], Puller] = {}
         self._is_publishing = True
-        operator = Operator(world, self._disks, self._run_process)
+        records = Records(world, OPTIONS)
+        records.on_restored = self._check_restored
+        operator = Operator(
+            world,
+            self._disks,
+            records,
+            run=self._run_process,
+            open_work=lambda disk: open_snapshot_work(records, disk, self.pubsub, self.warehouse, PROJECT),
+        )
         world.start("publisher", outside, self._publish)
         world.start("operator", outside, operator.run)
 
@@ -185,6 +211,7 @@ class Simulation:
             ),
             ("signal", signal, threads.signal_of(world)),
             ("WATCH_SECONDS", WATCH_SECONDS, _WATCH_SECONDS),
+            ("_POLL_SECONDS", pull._POLL_SECONDS, _WATCH_SECONDS),
             ("open_session", open_session, self._open_spark),
             ("measuring", measuring, lambda *_: nullcontext()),
             ("collect_results", collect_results, lambda rows: rows),
@@ -196,11 +223,36 @@ class Simulation:
             stack.enter_context(replaced(_PACKAGES, modules))
             stack.enter_context(replaced({"model"}, [modules[-1]]))
             stack.enter_context(replaced({"model.disk"}, [("os", os, os_of())]))
+            own = [
+                ("Path", Path, DiskPath),
+                # Work that fails in a thread of an agent is tried again, whatever it is.
+                ("_log", stream_threads._log, SimpleNamespace(warning=self._say_error, exception=self._fail)),
+            ]
+            stack.enter_context(replaced({"streams.snapshot", "rollout.stream_threads"}, own))
             yield
+
+    def _say_error(self, what: str, *, error: str, **_: Any) -> None:
+        self.world.say(f"   {what}: {error}")
+
+    def _fail(self, what: str, **_: Any) -> None:
+        self.world.fail(f"{what}: {sys.exception()!r}")
 
     def _check_ack(self, message: Message) -> None:
         if not any((message.topic, message.id) in table.rows for table in self.warehouse.tables.values()):
             self.world.fail(f"{message.id} of {message.topic} is acknowledged, and no table has it")
+
+    def _check_restored(self, restore: RestoreRecord, snapshot: SnapshotRecord) -> None:
+        """Check that rows of after the snapshot are discarded, if that was asked for and none is said to stay."""
+        assert snapshot.taken_at is not None
+        if restore.error is not None and restore.error.code == SnapshotCorruptError.code:
+            self.world.fail(f"{snapshot.id} is damaged: {restore.error.message}")
+        if restore.error is not None:
+            return
+        for name, table in self.warehouse.tables.items():
+            is_kept = any(name in line for line in restore.not_reverted)
+            late = [row for row in table.rows.values() if row.ingest_time > snapshot.taken_at + CLOCK_SKEW]
+            if restore.discard_staged and late and not is_kept:
+                self.world.fail(f"{late[0].message_id} is in {name} after it was discarded")
 
     def _publish(self) -> None:
         dice = self.world.random
@@ -243,6 +295,9 @@ class Simulation:
         """Open what a stream that owns its home works with, as a pipeline does."""
         journal = Journal(home.journal, keep_seconds=KEEP_SECONDS, schema=TABLE_IDS_SCHEMA)
         tables = self.warehouse.open_row_tables(stream=home.stream, lease=LEASE)
+        if not (home.folder / PLAN_FILE).exists():
+            with replacing(home.folder / PLAN_FILE) as file:
+                file.write(json.dumps(self._plan()).encode())
         with hold_lease(tables.leases(), LEASE, home.stream, journal) as held:
             committer = open_committer(
                 _SETTINGS,  # type: ignore[arg-type]
@@ -257,6 +312,19 @@ class Simulation:
                 find_oldest=self.pubsub.oldest,
             )
             yield StreamWork(committer, lambda: None)
+
+    def _plan(self) -> dict[str, Any]:
+        """Return what a snapshot and a rollback read of a group's plan."""
+        return {
+            "subscriptions": [f"refeed.{topic}" for topic in self.topics],
+            "sources": [
+                {
+                    "source": {"name": topic, "topic": topic, "staging": f"t.{topic}", "schema": {"fields": []}},
+                    "types": [],
+                }
+                for topic in self.topics
+            ],
+        }
 
     def _open_spark(self, *_: Any, scratch: DiskPath, **__: Any) -> Spark:
         scratch.mkdir(parents=True)

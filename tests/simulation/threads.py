@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ALL_COMPLETED
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 from typing import Any, Final, Self
 
@@ -177,27 +178,39 @@ class Future:
 
 
 class Pool:
-    """A pool of one task, as the commit worker has it."""
+    """A pool: what is submitted is done one after the other, what is mapped all at once."""
 
-    def __init__(self, world: World, max_workers: int, thread_name_prefix: str = "pool") -> None:
-        assert max_workers == 1
+    def __init__(self, world: World, _: int, thread_name_prefix: str = "pool") -> None:
         self._world = world
         self._name = thread_name_prefix
         self._last: Task | None = None
 
     def submit(self, act: Callable[..., Any], *arguments: Any) -> Future:
-        future, before = Future(self._world), self._last
+        before = self._last
 
-        def run() -> None:
+        def run() -> Any:
             if before is not None and not before.is_over:
                 self._world.wait("wait for the task before", before.waiters, None)
+            return act(*arguments)
+
+        future, self._last = self._start(run)
+        return future
+
+    def map(self, act: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
+        started = [self._start(partial(act, item)) for item in items]
+        wait_for_futures(self._world, [future for future, _ in started])
+        return [future.result() for future, _ in started]
+
+    def _start(self, act: Callable[[], Any]) -> tuple[Future, Task]:
+        future = Future(self._world)
+
+        def run() -> None:
             try:
-                future.set_result(act(*arguments))
+                future.set_result(act())
             except Exception as exc:  # noqa: BLE001 - as a pool does
                 future.set_exception(exc)
 
-        self._last = self._world.start(self._name, self._world.task.process, run)
-        return future
+        return future, self._world.start(self._name, self._world.task.process, run)
 
     def shutdown(self) -> None:
         if self._last is not None and not self._last.is_over:

@@ -293,11 +293,12 @@ def test_a_snapshot_is_flushed_before_it_appears_and_a_state_before_it_counts(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", note)
-    files = DiskFiles(tmp_path / "snapshots" / "sn_1")
+    files = DiskFiles(tmp_path / "snapshots" / "backup" / "sn_1")
     take(state, files)
     unfinished = Path(flushed[0]).parent.as_posix()
-    assert unfinished.startswith("snapshots/sn_1.unfinished-")
-    assert flushed == [f"{unfinished}/state.tar", f"{unfinished}/snapshot.json", unfinished, "snapshots"]
+    assert unfinished.startswith("snapshots/backup/sn_1.unfinished-")
+    appears = ["snapshots/backup", "snapshots", "."]
+    assert flushed == [f"{unfinished}/state.tar", f"{unfinished}/snapshot.json", unfinished, *appears]
     flushed.clear()
     restore_state(files, state)
     restored = "streams/backup/restored.unfinished"
