@@ -10,7 +10,7 @@ import pytest
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, RefeedError, StorageFullError
 from streams.batch import Batch
 from streams.committer import StreamCommitter
-from streams.ids import ONLY_TABLE, TABLE_IDS_SCHEMA
+from streams.ids import ONLY_TABLE, TABLE_IDS_SCHEMA, concat_ids
 from streams.journal import EntryState, Journal
 from streams.status import StatusFile
 from streams.targets import TargetPart, TaskOutput
@@ -62,6 +62,8 @@ class OneTable:
         self.is_lost = False
         self.full: str | None = None
         self.fault: RefeedError | None = None
+        # The tables that have their parts of an attempt that a crash left.
+        self.settled = frozenset()
 
     def take(self, name):
         if self.is_lost:
@@ -82,6 +84,9 @@ class OneTable:
         for part in (part for name in committed for part in parts[name]):
             self.rows += part.ids
         return committed, StorageFullError() if self.full in parts else None
+
+    def settle(self, number, names):
+        return self.settled & set(names)
 
     def drop(self, name, part):
         self.dropped.append(part.ids)
@@ -277,3 +282,15 @@ def test_a_commit_whose_outcome_is_unknown_is_left_to_the_next_start(stream):
     with pytest.raises(CommitOutcomeUnknownError):
         stream.commit("1")
     assert (stream.leases.acked, len(stream.journal.entries(EntryState.PENDING))) == ([], 1)
+
+
+def test_a_start_acknowledges_what_a_table_has_of_a_crashed_attempt_and_forgets_the_rest(stream):
+    stream.journal.write(1, concat_ids([ids("1"), ids("2", table="other")]))
+    stream.table.settled = frozenset({ONLY_TABLE})
+    stream.table.newest["other"] = 0
+    stream.start()
+    stream.committer.recover()
+    assert stream.leases.acked == ["a1"]
+    stream.commit("1")
+    stream.commit("2", table="other")
+    assert (stream.table.rows, stream.leases.acked) == (["2"], ["a1", "a1", "a2"])
