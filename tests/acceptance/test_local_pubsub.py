@@ -191,48 +191,6 @@ def test_kills_at_random_moments_lose_nothing_and_bring_nothing_acked_back(serve
     assert all(rest[message_id] == name for message_id, name in traffic.confirmed.items() if message_id in rest)
 
 
-def test_ids_grow_over_kills_and_order_is_kept(server: Server) -> None:
-    ids: list[str] = []
-    with server.channel() as channel:
-        create(channel)
-        for number in range(4):
-            ids += publish(channel, f"{number}a", f"{number}b")
-            server.end()
-            server.start()
-        got = pull(channel)
-    assert ids == sorted(set(ids), key=int)
-    assert [message.message.message_id for message in got] == ids
-
-
-def test_a_message_held_by_a_dead_client_comes_back(server: Server) -> None:
-    code = (
-        "import sys, grpc, time\n"
-        "from google.pubsub_v1 import types\n"
-        f"channel = grpc.insecure_channel('127.0.0.1:{server.port}')\n"
-        "pull = channel.unary_unary('/google.pubsub.v1.Subscriber/Pull')\n"
-        f"request = types.PullRequest(subscription='{SUBSCRIPTION}', max_messages=10)\n"
-        "print(len(types.PullResponse.deserialize(pull(types.PullRequest.serialize(request))).received_messages),"
-        " flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    with server.channel() as channel:
-        create(channel)
-        publish(channel, "a", "b")
-        client = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-        assert client.stdout is not None
-        assert client.stdout.readline() == "2\n"
-        leased_at = time.monotonic()
-        client.kill()
-        client.wait()
-        client.stdout.close()
-        found: list[types.ReceivedMessage] = []
-        while not found:
-            assert time.monotonic() < leased_at + 20, "the lease of a dead client did not end"
-            found = pull(channel)
-    assert [message.message.data for message in found] == [b"a", b"b"]
-    assert 9.0 < time.monotonic() - leased_at < 14.0
-
-
 def test_a_term_signal_ends_the_server_cleanly(server: Server) -> None:
     with server.channel() as channel:
         create(channel)
@@ -241,15 +199,6 @@ def test_a_term_signal_ends_the_server_cleanly(server: Server) -> None:
     server.start()
     with server.channel() as channel:
         assert [message.message.data for message in pull(channel)] == [b"a"]
-
-
-def test_a_second_server_on_the_folder_or_the_port_is_refused(server: Server, tmp_path: Path) -> None:
-    for folder, words in ((server.folder, "Another Pub/Sub server uses"), (tmp_path / "other", "is taken")):
-        command = [sys.executable, "-m", "local.server", "--port", str(server.port), "--data-dir", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        assert done.returncode == 1
-        assert words in done.stderr
-        assert "Traceback" not in done.stderr
 
 
 def test_a_full_disk_refuses_the_publish_and_loses_nothing(server: Server) -> None:

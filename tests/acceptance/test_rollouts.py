@@ -107,7 +107,7 @@ def test_a_stream_is_rolled_out_reversed_taken_back_by_itself_and_survives_its_a
     ran = subprocess.run(command, env=started.variables, check=True, capture_output=True, text=True)
     assert ran.stdout == "refeed 0.1.0+changed\n"
 
-    replica.apply("restart", "changed", "restart", seconds=20)
+    replica.apply("restart", "changed", "restart", seconds=60)
     replica.wait_for(RolloutState.WATCHING)
     restarted = replica.wait_for(RolloutState.STABLE, publishing=True)
     assert (replica.release(), rollout.store.get_stream("backup").generation) == ("changed", 2)

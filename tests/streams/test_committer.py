@@ -294,3 +294,17 @@ def test_a_start_acknowledges_what_a_table_has_of_a_crashed_attempt_and_forgets_
     stream.commit("1")
     stream.commit("2", table="other")
     assert (stream.table.rows, stream.leases.acked) == (["2"], ["a1", "a1", "a2"])
+
+
+def test_a_disk_that_is_full_after_the_commit_forgets_nothing_that_was_not_acknowledged(tmp_path, monkeypatch):
+    def full(*_):
+        raise StorageFullError
+
+    stream = Stream(tmp_path, keep_seconds=0)
+    stream.leases.is_down = True
+    with monkeypatch.context() as patched:
+        patched.setattr(Journal, "remember", full)
+        stream.commit("1")
+    stream.leases.is_down = False
+    stream.commit("1")
+    assert (stream.table.rows, stream.leases.acked) == (["1"], ["a1"])
