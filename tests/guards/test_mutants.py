@@ -212,7 +212,7 @@ def test_text_that_stands_twice_is_no_place() -> None:
 def test_every_item_has_a_mutant_and_ids_are_unique() -> None:
     by_hand = MutantList().by_hand
     assert len({mutant.id for mutant in by_hand}) == len(by_hand)
-    assert {mutant.item for mutant in by_hand} == {str(number) for number in range(1, 21)}
+    assert {mutant.item for mutant in by_hand} == {*(str(number) for number in range(1, 21)), "promise"}
 
 
 def test_a_run_has_two_hundred_mutants_of_code_and_suites_that_are_there() -> None:
