@@ -95,7 +95,8 @@ years: $(STAMPS)/dev  ## Run everything in the background for years by a clock t
 	@$(BIN)/python -m tests.years.run --years $(or $(YEARS),1)
 
 simulate: $(STAMPS)/dev  ## Run a stream's engine in a simulated world where anything goes wrong (SEED=1 STEPS=100000)
-	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run --seed $(or $(SEED),1) --steps $(or $(STEPS),100000)
+	@PYTHONHASHSEED=0 $(BIN)/python -m tests.simulation.run --seed $(or $(SEED),1) --steps $(or $(STEPS),100000) \
+	  $(if $(RUN),--run $(RUN))
 
 release-check: $(STAMPS)/dev  ## Build wheel and sdist, check both, and run the wheel's demo in a bare environment
 	@$(BIN)/python .ci/release.py $(ARGS)

@@ -152,7 +152,7 @@ def open_snapshot_work(
     host = disk.machine.name
     open_pubsub = cast("Any", lambda: Admin(pubsub))
     files = DiskFiles(disk.root / "snapshots")
-    return SnapshotWork(
+    work = SnapshotWork(
         store,
         taker=SnapshotTaker(store, open_pubsub=open_pubsub, files=files, host=host),
         restorer=StreamRestorer(
@@ -163,3 +163,6 @@ def open_snapshot_work(
             min_free_bytes=0,
         ),
     )
+    # A default argument has the real clock.
+    work._threads._now = lambda: disk.world.now
+    return work

@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import os
 import shutil
 import sys
 import tempfile
@@ -25,10 +26,19 @@ _SHRINK_SECONDS: Final = 60.0
 _SHOWN_LINES: Final = 60
 
 
+def chosen_seed() -> int:
+    """Return the seed that the environment asks for, as CI does with another one for each commit; else 1."""
+    return int(os.environ.get("SIMULATE_SEED", "1"), 16)
+
+
 @dataclass(frozen=True)
 class Run:
-    """How one run ended: ``broken`` is the promise that did not hold, None where all did."""
+    """How one run ended: ``broken`` is the promise that did not hold, None where all did.
 
+    ``asked_steps`` is how many had mishaps; ``steps`` counts those after them too.
+    """
+
+    asked_steps: int
     steps: int
     broken: str | None
     mishaps: tuple[Mishap, ...]
@@ -49,7 +59,7 @@ def run_once(seed: int, steps: int, only: Collection[Mishap] | None = None) -> R
             broken = f"{type(exc).__name__}: {exc}"
         world = simulation.world
         trace = tuple(line.replace(str(root), "") for line in world.trace)
-        return Run(world.steps, broken, tuple(world.happened), trace, len(simulation.published))
+        return Run(steps, world.steps, broken, tuple(world.happened), trace, len(simulation.published))
     finally:
         shutil.rmtree(above, ignore_errors=True)
 
@@ -62,7 +72,7 @@ def shrink(seed: int, found: Run) -> Run:
         start, is_smaller = 0, False
         while start < len(best.mishaps) and time.monotonic() < ends_at:
             left = best.mishaps[:start] + best.mishaps[start + size :]
-            tried = run_once(seed, found.steps, left)
+            tried = run_once(seed, found.asked_steps, left)
             if tried.broken is not None:
                 best, is_smaller = tried, True
             else:
@@ -76,13 +86,14 @@ def main() -> None:
     """Run as many steps as asked for, run after run; end with 1 at the first that breaks a promise."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--run", type=int, help="the seed of one run, as a failing test names it")
     parser.add_argument("--steps", type=int, default=100_000)
     given = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     began, steps, published, runs = time.monotonic(), 0, 0, 0
     mishaps: Counter[str] = Counter()
     while steps < given.steps:
-        seed = run_seed(given.seed, runs)
+        seed = run_seed(given.seed, runs) if given.run is None else given.run
         run = run_once(seed, min(RUN_STEPS, given.steps - steps))
         runs, steps, published = runs + 1, steps + run.steps, published + run.published
         mishaps += Counter(mishap.kind for mishap in run.mishaps)
@@ -101,6 +112,12 @@ def main() -> None:
 def run_seed(seed: int, run: int) -> int:
     """Return the seed of one run of those that ``seed`` makes."""
     return seed * 1_000_000 + run
+
+
+def describe(seed: int, run: Run) -> str:
+    """Return what a test says of a run that broke a promise: its end, and how to run it again."""
+    again = f"make simulate RUN={seed} STEPS={run.asked_steps}"
+    return "\n".join((*run.trace[-_SHOWN_LINES:], f"{run.broken}", f"Shrink it with: {again}"))
 
 
 def _tell(seed: int, run: Run) -> None:

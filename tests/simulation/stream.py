@@ -100,6 +100,7 @@ MISHAPS: Final = {
     "warehouse away": 0.004,
     "commit refused": 0.01,
     "commit lost": 0.02,
+    "commit late": 0.02,
     "commit answer lost": 0.02,
     "move": 0.005,
     "drain": 0.01,
@@ -148,7 +149,7 @@ class Simulation:
         outside = Process("outside", Machine("outside"), is_product=False)
         self.pubsub = PubSub(world, outside)
         self.pubsub.on_ack = self._check_ack
-        self.warehouse = Warehouse(world)
+        self.warehouse = Warehouse(world, outside)
         self.published: list[Message] = []
         self.topics = ("a", "b", "c")[: dice.randint(1, 3)]
         # Else each table is taken when its first message comes.

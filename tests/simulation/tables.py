@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 
 from model.archive import IdSpan
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, RefeedError, WarehouseUnavailableError
-from tests.simulation.kernel import World
+from tests.simulation.kernel import Process, World
 
 
 @dataclass
@@ -25,11 +26,15 @@ class Row:
 
 @dataclass
 class Table:
-    """Its rows by message, its newest attempt by stream, and the epoch under which it was taken last."""
+    """Its rows by message, its newest attempt by stream, and the epoch under which it was taken last.
+
+    ``version`` counts its changes: of two commits to one version the second one fails.
+    """
 
     rows: dict[tuple[str, str], Row] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
     epoch: int = 0
+    version: int = 0
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,9 @@ class Part:
 class Warehouse:
     """All tables, and the lease beside them."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, server: Process) -> None:
         self.world = world
+        self.server = server
         self.tables: dict[str, Table] = {}
         self.is_whole = world.random.random() < 0.5
         self.epochs: dict[str, int] = {}
@@ -74,6 +80,7 @@ class StreamTables:
         self._world = warehouse.world
         self._stream = stream
         self._epoch = 0
+        self._taken: set[str] = set()
 
     def create(self) -> None:
         """Do nothing."""
@@ -117,18 +124,21 @@ class StreamTables:
         return 0
 
     def take(self, name: str) -> int:
-        """Let no older epoch commit."""
-        self._warehouse.reach(f"take {name}")
+        """Let no older epoch commit, and no commit of before come late."""
         table = self._table(name)
-        if table.epoch > self._epoch:
-            raise LeaseLostError(lease="stream")
-        table.epoch = self._epoch
+        if name not in self._taken:
+            self._warehouse.reach(f"take {name}")
+            if table.epoch > self._epoch:
+                raise LeaseLostError(lease="stream")
+            table.epoch = self._epoch
+            table.version += 1
+            self._taken.add(name)
         return table.attempts.get(self._stream, 0)
 
     def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
-        """Return which tables have the attempt."""
+        """Return which tables have the attempt, as the lake does it: only the newest one can be open."""
         self._warehouse.reach(f"settle attempt {number}")
-        return frozenset(name for name in names if self._table(name).attempts.get(self._stream, 0) >= number)
+        return frozenset(name for name in names if self.take(name) == number)
 
     def without(self, name: str, part: Part, is_unwanted: pa.BooleanArray) -> Part | None:
         """Return the part without the unwanted rows, or None where a part is whole or nothing."""
@@ -161,13 +171,28 @@ class StreamTables:
         return frozenset(done), failure
 
     def _commit(self, name: str, parts: Sequence[Part], number: int) -> None:
-        table = self._table(name)
+        table, world = self._table(name), self._world
         if table.epoch != self._epoch:
             raise LeaseLostError(lease="stream")
-        if self._world.lasts("commit refused", name, 0.0, 10.0, 60.0):
+        if world.lasts("commit refused", name, 0.0, 10.0, 60.0):
             raise WarehouseUnavailableError("The warehouse is away: commit")
-        if self._world.happens("commit lost"):
-            raise CommitOutcomeUnknownError("The warehouse did not answer.")
+        if world.happens("commit late"):
+            # An object store may make a commit after its client has given up on it.
+            late = partial(self._commit_late, name, parts, number, table.version)
+            delay_seconds = world.random.choice((0.0, 3.0, 60.0))
+            world.start("late commit", self._warehouse.server, late, after_seconds=delay_seconds)
+        elif not world.happens("commit lost"):
+            self._add(name, parts, number)
+            if not world.happens("commit answer lost"):
+                return
+        raise CommitOutcomeUnknownError("The warehouse did not answer.")
+
+    def _commit_late(self, name: str, parts: Sequence[Part], number: int, version: int) -> None:
+        if self._table(name).version == version:
+            self._add(name, parts, number)
+
+    def _add(self, name: str, parts: Sequence[Part], number: int) -> None:
+        table = self._table(name)
         for part in parts:
             for row in part.ids.select(["topic", "message_id", "publish_time"]).to_pylist():
                 key = (row["topic"], row["message_id"])
@@ -175,10 +200,9 @@ class StreamTables:
                     self._world.fail(f"{key} is in {name} twice")
                 table.rows[key] = Row(**row, ingest_time=part.written_at)
         table.attempts[self._stream] = number
+        table.version += 1
         added = [message_id for part in parts for message_id in part.ids.column("message_id").to_pylist()]
         self._world.say(f"   {name} has {' '.join(added)}")
-        if self._world.happens("commit answer lost"):
-            raise CommitOutcomeUnknownError("The warehouse did not answer.")
 
     def drop(self, name: str, part: Part) -> None:
         """Drop a part."""
@@ -227,6 +251,7 @@ class StreamTables:
         self._warehouse.reach(f"delete from {name}")
         table = self._table(name)
         assert table.epoch == self._epoch, "it is taken"
+        table.version += 1
         gone = [key for key, row in table.rows.items() if row.ingest_time >= since]
         for key in gone:
             del table.rows[key]

@@ -3,7 +3,7 @@ import logging
 import pytest
 import structlog
 
-from tests.simulation.run import run_once, run_seed
+from tests.simulation.run import Run, chosen_seed, describe, run_once, run_seed
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -17,10 +17,27 @@ def quiet():
 def test_nothing_is_lost_or_doubled_whatever_happens_to_a_stream_at_any_step():
     """The engine's journal, leases, commits and acknowledgements under kills, power cuts, hangs and two owners."""
     for number in range(6):
-        run = run_once(run_seed(1, number), 5_000)
-        assert run.broken is None, "\n".join(run.trace[-60:])
+        run = run_once(seed := run_seed(1, number), 5_000)
+        assert run.broken is None, describe(seed, run)
         assert run.published
         assert run.mishaps
+
+
+def test_a_new_commit_has_runs_that_no_commit_had_before():
+    """Its seed is CI's, which is made of the commit: SIMULATE_SEED, in hexadecimal."""
+    for number in range(3):
+        run = run_once(seed := run_seed(chosen_seed(), number), 5_000)
+        assert run.broken is None, describe(seed, run)
+
+
+def test_a_broken_promise_names_the_run_that_repeats_it():
+    broken = "FaultFoundError: m1 is in t.a twice"
+    run = Run(asked_steps=70, steps=81, broken=broken, mishaps=(), trace=("the end",), published=1)
+    assert describe(8, run).splitlines() == [
+        "the end",
+        "FaultFoundError: m1 is in t.a twice",
+        "Shrink it with: make simulate RUN=8 STEPS=70",
+    ]
 
 
 def test_a_seed_gives_the_same_run_again():
