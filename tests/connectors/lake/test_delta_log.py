@@ -18,7 +18,7 @@ from connectors.lake.files import FILE_SCHEMA
 from connectors.lake.rows import LakeRowTable
 from connectors.lake.tables import LakeTable
 from model.archive import Attempt
-from model.errors import LeaseLostError, RefeedError, StorageFullError, WarehouseError
+from model.errors import RefeedError, StorageFullError, WarehouseError
 from model.schema import Field, RowSchema
 from tests.power import Moment, Survival, can_record, rebuild, record
 
@@ -273,14 +273,6 @@ def test_a_commit_follows_what_another_committed_meanwhile(followed, monkeypatch
     assert str(entry(followed, 3)) in synced
     assert followed.another().version() == 5
     assert read_ids(followed.another(), "message_id") == ["1", "2", "3"]
-
-
-def test_a_lease_that_was_taken_since_the_last_commit_refuses_the_next(followed):
-    followed.another().take_lease("l")
-    for _ in range(2):
-        with pytest.raises(LeaseLostError):
-            append(followed, 2, 1)
-    assert read_ids(followed.another(), "message_id") == ["1"]
 
 
 def test_the_place_of_an_entry_that_a_checkpoint_stands_for_is_not_taken_again(followed):
