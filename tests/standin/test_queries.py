@@ -183,25 +183,6 @@ def test_delete_takes_rows_away_and_leaves_partitions(archive):
         archive.run("DELETE FROM {t}")
 
 
-def test_merge_updates_inserts_and_deletes_in_one_statement(archive, dataset):
-    archive.add(0, 4)
-    archive.run(
-        f"CREATE TABLE {dataset}.r AS SELECT message_id, topic FROM {{t}} WHERE message_id IN ('m0', 'm9')"
-    )
-    archive.run(f"INSERT INTO {dataset}.r (message_id, topic) VALUES ('old', 'gone'), ('m1', 'stale')")
-    job = archive.run(
-        f"MERGE INTO {dataset}.r AS t USING (SELECT message_id, topic FROM {{t}} WHERE {TODAY} "
-        "QUALIFY ROW_NUMBER() OVER (PARTITION BY message_id ORDER BY publish_time DESC) = 1) AS s "
-        "ON t.message_id = s.message_id WHEN MATCHED AND t.topic != s.topic THEN UPDATE SET topic = s.topic "
-        "WHEN NOT MATCHED THEN INSERT ROW WHEN NOT MATCHED BY SOURCE THEN DELETE"
-    )
-    stats = job.dml_stats
-    assert (stats.inserted_row_count, stats.updated_row_count, stats.deleted_row_count) == (2, 1, 1)
-    assert job.num_dml_affected_rows == 4
-    rows = archive.query(f"SELECT * FROM {dataset}.r ORDER BY message_id")
-    assert rows == [(f"m{n}", "orders") for n in range(4)]
-
-
 def test_rows_that_a_stream_brings_during_a_statement_stay(shared_standin, archive, dataset):
     archive.add(0, 2)
     stream = archive.create(COMMITTED)
@@ -210,24 +191,6 @@ def test_rows_that_a_stream_brings_during_a_statement_stay(shared_standin, archi
     archive.append(request(stream, messages(4, 2), 2))
     rows = archive.query("SELECT message_id FROM {t} ORDER BY 1")
     assert rows == [("m1",), ("m3",), ("m4",), ("m5",)]
-
-
-def test_a_view_is_made_over_rest_or_sql_and_read_like_a_table(archive, dataset):
-    archive.add(0, 3)
-    view = bigquery.Table(f"shop.{dataset}.narrow")
-    view.view_query = f"SELECT message_id, topic FROM `shop.{archive.name}`"
-    made = archive.rest.create_table(view)
-    assert (made.table_type, [f.name for f in made.schema]) == ("VIEW", ["message_id", "topic"])
-    archive.run(f"CREATE OR REPLACE VIEW {dataset}.wide AS SELECT *, 1 AS one FROM {dataset}.narrow UNION ALL "
-                f"SELECT *, 2 FROM {dataset}.narrow")  # fmt: skip
-    assert archive.query(f"SELECT SUM(one) FROM {dataset}.wide") == [(9,)]
-    job = archive.run(f"SELECT * FROM {dataset}.wide", dry_run=True)
-    assert f"shop.{archive.name}" in [str(table) for table in job.referenced_tables]
-    with pytest.raises(exceptions.Conflict):
-        archive.run(f"CREATE VIEW {dataset}.wide AS SELECT 1 AS x")
-    archive.run(f"DROP VIEW {dataset}.wide")
-    with pytest.raises(exceptions.NotFound):
-        archive.query(f"SELECT * FROM {dataset}.wide")
 
 
 def test_types_and_values_are_those_of_googlesql(archive, dataset):

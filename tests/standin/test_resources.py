@@ -42,56 +42,6 @@ def archive(dataset, name="messages"):
     return table
 
 
-def test_a_table_comes_back_as_it_was_made(client, dataset):
-    client.create_table(archive(dataset))
-    table = client.get_table(f"{dataset}.messages")
-    assert [(f.name, f.field_type, f.mode) for f in table.schema] == [
-        ("data", "BYTES", "NULLABLE"),
-        ("attributes", "RECORD", "REPEATED"),
-        ("message_id", "STRING", "REQUIRED"),
-        ("publish_time", "TIMESTAMP", "NULLABLE"),
-        ("topic", "STRING", "NULLABLE"),
-        ("size", "INTEGER", "NULLABLE"),
-        ("score", "FLOAT", "NULLABLE"),
-        ("ok", "BOOLEAN", "NULLABLE"),
-        ("day", "DATE", "NULLABLE"),
-        ("raw", "JSON", "NULLABLE"),
-    ]
-    assert [f.name for f in table.schema[1].fields] == ["key", "value"]
-    assert table.schema[0].description == "payload"
-    assert table.time_partitioning.type_ == "DAY"
-    assert table.time_partitioning.expiration_ms == 86_400_000
-    assert table.time_partitioning.field is None
-    assert table.require_partition_filter is True
-    assert table.clustering_fields == ["topic", "message_id"]
-    assert (table.labels, table.description) == ({"team": "data"}, "every message")
-    assert table.encryption_configuration.kms_key_name == "projects/p/keys/k"
-    assert (table.table_type, table.num_rows, table.num_bytes) == ("TABLE", 0, 0)
-    assert table.created is not None
-    assert table.etag
-
-
-def test_a_second_insert_is_already_exists(client, dataset):
-    client.create_table(archive(dataset))
-    with pytest.raises(exceptions.Conflict) as refused:
-        client.create_table(archive(dataset))
-    assert refused.value.errors[0]["reason"] == "duplicate"
-    with pytest.raises(exceptions.Conflict):
-        client.create_dataset(dataset)
-
-
-def test_what_is_not_there_is_not_found(client, dataset):
-    for ask in (
-        lambda: client.get_table(f"{dataset}.none"),
-        lambda: client.get_dataset("none"),
-        lambda: client.delete_table(f"{dataset}.none"),
-        lambda: client.create_table(bigquery.Table("shop.none.t", ARCHIVE)),
-    ):
-        with pytest.raises(exceptions.NotFound) as refused:
-            ask()
-        assert refused.value.errors[0]["reason"] == "notFound"
-
-
 def test_a_patch_of_an_old_version_fails_its_precondition(client, dataset):
     """ "Datasets: patch", "Tables: patch": If-Match with an etag of the past is 412."""
     first = client.create_table(archive(dataset))
@@ -110,17 +60,6 @@ def test_a_patch_of_an_old_version_fails_its_precondition(client, dataset):
     stale.description = "late"
     with pytest.raises(exceptions.PreconditionFailed):
         client.update_dataset(stale, ["description"])
-
-
-def test_labels_and_expirations_can_be_changed_and_taken_away(client, dataset):
-    table = client.create_table(archive(dataset))
-    table.labels = {"team": None, "cost": "backup"}
-    table.time_partitioning = bigquery.TimePartitioning(type_="DAY", expiration_ms=None)
-    table.require_partition_filter = False
-    table = client.update_table(table, ["labels", "time_partitioning", "require_partition_filter"])
-    assert table.labels == {"cost": "backup"}
-    assert table.require_partition_filter is False
-    assert table.time_partitioning.type_ == "DAY"
 
 
 def test_columns_may_be_added_and_relaxed_but_never_taken_or_changed(client, dataset):
@@ -165,23 +104,6 @@ def test_bad_tables_are_refused(client, dataset):
                 f"shop.{dataset}.t", [bigquery.SchemaField("a", "STRING"), bigquery.SchemaField("A", "STRING")]
             )
         )
-
-
-def test_tables_and_datasets_are_listed_in_pages(client, dataset):
-    for number in range(5):
-        client.create_table(bigquery.Table(f"shop.{dataset}.t{number}", ARCHIVE))
-    assert [t.table_id for t in client.list_tables(dataset, page_size=2)] == ["t0", "t1", "t2", "t3", "t4"]
-    assert dataset in [d.dataset_id for d in client.list_datasets()]
-
-
-def test_a_dataset_with_tables_goes_only_with_its_contents(client, dataset):
-    client.create_table(archive(dataset))
-    with pytest.raises(exceptions.BadRequest) as refused:
-        client.delete_dataset(dataset)
-    assert refused.value.errors[0]["reason"] == "resourceInUse"
-    client.delete_dataset(dataset, delete_contents=True)
-    with pytest.raises(exceptions.NotFound):
-        client.get_dataset(dataset)
 
 
 def test_an_expired_table_is_gone(client, dataset):
