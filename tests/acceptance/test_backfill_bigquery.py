@@ -9,10 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from connectors.pubsub.pull import PULLED_SCHEMA
-from model.archive import Attempt
 from model.message import replay_token
 from rollout.child import Children
+from tests.archive import PUBLISHED, messages, write_commits
 from tests.standin.fixture import StandIn, standin
 from tests.worlds.backfills import House
 from warehouse.open import open_warehouse
@@ -34,27 +33,12 @@ class BigQueryHouse(House):
 
     def write_archive(self) -> None:
         archive = open_warehouse(self.settings).open_archive()
-        archive.create()
-        lease = archive.take_lease("lease")
-        found = [("orders", "backup", _messages(ROWS)), ("members", "backup", _messages(OTHERS))]
-        archive.commit([archive.writer().write(found)], Attempt("stream", 1, "lease", lease))
-        archive.close()
+        write_commits(archive, {"orders": _messages(ROWS), "members": _messages(OTHERS)}).close()
 
 
 def _messages(count: int) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(
-        [
-            {
-                "data": n.to_bytes(4, "big") * 100,
-                "attributes": [{"key": "n", "value": str(n)}],
-                "message_id": f"m{n}",
-                "publish_time": datetime(2024, 3, 1, tzinfo=UTC),
-                "ordering_key": "",
-                "ack_id": "",
-            }
-            for n in range(count)
-        ],
-        schema=PULLED_SCHEMA,
+    return messages(
+        count, data=[n.to_bytes(4, "big") * 100 for n in range(count)], publish_time=[PUBLISHED] * count
     )
 
 

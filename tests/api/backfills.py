@@ -5,13 +5,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import httpx
-import pyarrow as pa
 import pytest
 
 from backfill.run.folder import BackfillFolder
 from connectors.lake.archive import LakeArchive
-from model.archive import Attempt
 from model.job import JobState
+from tests.archive import messages, write_commits
 
 QUERY = (
     "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= @day AND topic = 'orders'"
@@ -25,21 +24,11 @@ def api(start_api: Callable[..., Any]) -> Any:
     api = start_api(REFEED_APPROVAL_ROWS="29")
     for topic in TOPICS:
         api.pubsub.create_topic(topic)
-    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
-    rows = pa.record_batch(
-        {
-            "data": pa.array([b'{"n": 1}'] * 30, pa.binary()),
-            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in range(30)], pa.list_(entry)),
-            "message_id": [f"m{n}" for n in range(30)],
-            "publish_time": pa.array([datetime(2024, 3, 1, 12, tzinfo=UTC)] * 30, pa.timestamp("us", "UTC")),
-            "ordering_key": [""] * 30,
-        }
+    noon = datetime(2024, 3, 1, 12, tzinfo=UTC)
+    rows = messages(30, data=[b'{"n": 1}'] * 30, publish_time=[noon] * 30)
+    write_commits(
+        LakeArchive(str(api.home / "lake"), "backup.messages"), {"orders": rows, "bygone": rows.slice(0, 1)}
     )
-    archive = LakeArchive(str(api.home / "lake"), "backup.messages")
-    archive.create()
-    lease = archive.take_lease("lease")
-    parts = [("orders", "s", rows), ("bygone", "s", rows.slice(0, 1))]
-    archive.commit([archive.writer().write(parts)], Attempt("stream", 1, "lease", lease))
     return api
 
 

@@ -23,7 +23,6 @@ from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from jobs import driver
 from jobs.folder import Control, Order, Outcome
-from model.archive import Attempt
 from model.errors import (
     CheckpointCorruptError,
     MessagesFailedError,
@@ -34,6 +33,7 @@ from model.errors import (
     StorageFullError,
 )
 from model.job import JobState
+from tests.archive import messages, write_commits
 from tests.waiting import wait_until
 
 ROWS = 4000
@@ -83,22 +83,13 @@ def spark(monkeypatch: pytest.MonkeyPatch) -> Threads:
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("home") / "lake"
-    archive = LakeArchive(str(path), "backup.messages")
-    archive.create()
-    lease = archive.take_lease("lease")
-    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
     times = [datetime(2024, 3, 1, tzinfo=UTC) + timedelta(milliseconds=n) for n in range(ROWS)]
-    batch = pa.record_batch(
-        {
-            "data": pa.array([b"x"] * ROWS, pa.binary()),
-            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in range(ROWS)], pa.list_(entry)),
-            "message_id": [str(n) for n in range(ROWS)],
-            "publish_time": pa.array(times, pa.timestamp("us", "UTC")),
-            # The second half is one key, newest first in the archive.
-            "ordering_key": [f"k{n % 7}" if n < ROWS // 2 else "hot" for n in range(ROWS)],
-        }
-    ).take(pa.array(range(ROWS - 1, -1, -1)))
-    archive.commit([archive.writer().write([("orders", "backup", batch)])], Attempt("stream", 1, "lease", lease))
+    # The second half is one key, newest first in the archive.
+    keys = [f"k{n % 7}" if n < ROWS // 2 else "hot" for n in range(ROWS)]
+    ids = [str(n) for n in range(ROWS)]
+    rows = messages(ROWS, data=[b"x"] * ROWS, message_id=ids, publish_time=times, ordering_key=keys)
+    newest_first = rows.take(pa.array(range(ROWS - 1, -1, -1)))
+    write_commits(LakeArchive(str(path), "backup.messages"), {"orders": newest_first})
     return path
 
 

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,30 +19,16 @@ from connectors.lake.entities import EntityTable
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.schema import Field, RowSchema
+from tests.archive import messages, write_commits
 from tests.reporting.orders import Orders
-
-ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
 @pytest.fixture
 def archive(home: Path) -> LakeArchive:
     """Three commits of one message each."""
-    archive = LakeArchive(str(home / "lake"), "backup.messages")
-    archive.create()
-    epoch = archive.take_lease("lease")
-    for number in (1, 2, 3):
-        rows = pa.record_batch(
-            {
-                "data": pa.array([b"x"], pa.binary()),
-                "attributes": pa.array([[]], ATTRIBUTES),
-                "message_id": [str(number)],
-                "publish_time": pa.array([datetime(2024, 3, 1, tzinfo=UTC)]),
-                "ordering_key": [""],
-            }
-        )
-        written = archive.writer().write([("orders", "refeed-backup.orders", rows)])
-        archive.commit([written], Attempt("stream", number, "lease", epoch))
-    return archive
+    commits = [{"orders": messages(1, message_id=[str(number)])} for number in (1, 2, 3)]
+    found: LakeArchive = write_commits(LakeArchive(str(home / "lake"), "backup.messages"), *commits)
+    return found
 
 
 def test_compact_makes_one_file_of_small_ones(refeed: Callable[..., Any], archive: LakeArchive) -> None:

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from backfill.plan.checking import check_replay_query
-from model.archive import Attempt
 from model.errors import QueryTooLargeError
 from model.settings import Settings, read_settings
 from model.window import Window
 from sql.validate import Policy, ValidatedQuery, validate_query
+from tests.archive import messages, write_commits
 from tests.standin.fixture import StandIn
 from warehouse.open import open_warehouse, warehouse_from_json
 from warehouse.queries import Queries, QuerySpace, ReplayQuery, SelectionRun
@@ -52,19 +52,16 @@ class World:
             return [row for batch in batches for row in batch.to_pylist()]
 
 
-def messages(count: int) -> pa.RecordBatch:
-    entry = pa.struct([("key", pa.string()), ("value", pa.string())])
-    newest = list(range(count))[::-1]
-    return pa.record_batch(
-        {
-            "data": pa.array([b"x" * n for n in newest], pa.binary()),
-            "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in newest], pa.list_(entry)),
-            "message_id": [f"m{n}" for n in newest],
-            "publish_time": pa.array([TODAY + timedelta(seconds=n) for n in newest], pa.timestamp("us", "UTC")),
-            "ordering_key": [f"k{n % 4}" for n in newest],
-            "ack_id": ["a"] * count,
-        }
+def newest_first(count: int) -> pa.RecordBatch:
+    """Return messages of four ordering keys."""
+    numbers = range(count)
+    found = messages(
+        count,
+        data=[b"x" * n for n in numbers],
+        publish_time=[TODAY + timedelta(seconds=n) for n in numbers],
+        ordering_key=[f"k{n % 4}" for n in numbers],
     )
+    return found.take(pa.array(numbers[::-1]))
 
 
 @pytest.fixture(scope="module", params=["lake", "bigquery"])
@@ -80,10 +77,7 @@ def world(
     }
     settings = read_settings(environment, home=home)
     with closing(open_warehouse(settings).open_archive()) as archive:
-        archive.create()
-        lease = archive.take_lease("lease")
-        part = archive.writer().write([("orders", "s", messages(ROWS)), ("members", "s", messages(3))])
-        archive.commit([part], Attempt("s", 1, "lease", lease))
+        write_commits(archive, {"orders": newest_first(ROWS), "members": newest_first(3)})
     space = QuerySpace("500MB", home / "spill")
     with closing(open_warehouse(settings).open_queries(space)) as queries:
         yield World(settings, space, queries)

@@ -22,35 +22,22 @@ from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import PubSub, SubscriptionInfo
 from connectors.pubsub.stats import SubscriptionStats, read_stats
 from inventory.catalog import Catalog
-from model.archive import Attempt
 from model.errors import InvalidNameError, RequestInvalidError
 from model.message import backup_subscription_id, replay_filter, replay_token
 from model.volume import HourVolumes, hour_key
 from model.window import Window
 from streams.status import StatusFile
+from tests.archive import messages, write_commits
 from tests.waiting import wait_until
 from warehouse.lake.counts import LakeCounts
 from warehouse.lake.warehouse import LakeWarehouse
 
-ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 PUBLISHED = datetime(2024, 3, 1, 10, tzinfo=UTC)
 
 
-def rows(count: int, topic: str) -> tuple[str, str, pa.RecordBatch]:
-    return (
-        topic,
-        "backup",
-        pa.record_batch(
-            {
-                "data": pa.array([b"x"] * count, pa.binary()),
-                "attributes": pa.array([[]] * count, ATTRIBUTES),
-                "message_id": [f"{n}" for n in range(count)],
-                "publish_time": pa.array(
-                    [PUBLISHED + timedelta(seconds=n) for n in range(count)], pa.timestamp("us", tz="UTC")
-                ),
-                "ordering_key": [""] * count,
-            }
-        ),
+def rows(count: int) -> pa.RecordBatch:
+    return messages(
+        count, data=[b"x"] * count, publish_time=[PUBLISHED + timedelta(seconds=n) for n in range(count)]
     )
 
 
@@ -68,13 +55,10 @@ def catalog(tmp_path: Path, processes: QueryProcesses) -> Catalog:
     return Catalog(LakeCounts(place, processes, limits), home=tmp_path, secret="s3cret")
 
 
-def fill(tmp_path: Path, *commits: list[tuple[str, str, pa.RecordBatch]]) -> LakeArchive:
+def fill(tmp_path: Path, *commits: dict[str, int]) -> LakeArchive:
     archive = LakeArchive(str(tmp_path / "lake"), "backup.messages")
-    archive.create()
-    epoch = archive.take_lease("l")
-    for number, parts in enumerate(commits, 1):
-        archive.commit([archive.writer().write(parts)], Attempt("s", number, "l", epoch))
-    return archive
+    found: LakeArchive = write_commits(archive, *({t: rows(n) for t, n in topics.items()} for topics in commits))
+    return found
 
 
 def backup_of(topic: str, secret: str = "s3cret") -> SubscriptionInfo:
@@ -84,7 +68,7 @@ def backup_of(topic: str, secret: str = "s3cret") -> SubscriptionInfo:
 
 
 def test_topics_say_what_is_backed_up_and_what_came_in(tmp_path: Path, catalog: Catalog) -> None:
-    archive = fill(tmp_path, [rows(3, "orders")], [rows(2, "members"), rows(6, "orders")])
+    archive = fill(tmp_path, {"orders": 3}, {"members": 2, "orders": 6})
     stats = {backup_subscription_id("orders"): SubscriptionStats(7, 1.5)}
 
     members, orders, quiet = catalog.list_topics(["quiet", "orders"], [backup_of("orders")], stats)
@@ -139,7 +123,7 @@ def test_a_backup_that_pubsub_has_detached_backs_nothing_up(catalog: Catalog) ->
 def test_a_topic_s_rate_is_of_what_was_archived_since_the_hour_before(
     tmp_path: Path, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fill(tmp_path, [rows(90, "orders"), rows(1, "rare")])
+    fill(tmp_path, {"orders": 90, "rare": 1})
     began = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
 
     orders, quiet, rare = catalog.list_topics(["quiet"], [backup_of("quiet")], None)
@@ -169,7 +153,7 @@ def test_hours_that_are_over_are_counted_without_a_query(
     # In one partition, whatever time it is now.
     with monkeypatch.context() as patch:
         patch.setattr("connectors.lake.files.datetime", Yesterday)
-        fill(tmp_path, [rows(3, "orders"), rows(2, "members")])
+        fill(tmp_path, {"orders": 3, "members": 2})
     over = Window(now - timedelta(days=30), now - timedelta(hours=2))
     later = Window(came, now + timedelta(hours=2))
     asked: list[Window] = []
@@ -202,7 +186,7 @@ def test_a_backup_whose_filter_lets_replays_through_is_told_apart(catalog: Catal
 
 
 def test_a_histogram_counts_one_topic_with_its_empty_buckets(tmp_path: Path, catalog: Catalog) -> None:
-    fill(tmp_path, [rows(3, "orders"), rows(2, "members")], [rows(4, "orders")])
+    fill(tmp_path, {"orders": 3, "members": 2}, {"orders": 4})
     now = datetime.now(UTC)
     window = Window(now - timedelta(hours=5), now + timedelta(minutes=1))
 

@@ -25,33 +25,33 @@ from connectors.lake.query_process import QueryProcesses
 from connectors.pubsub.client import SubscriptionInfo
 from local.intake import parse_publish
 from local.status import StatusError
-from model.archive import Attempt
 from model.errors import QueryError, StorageFullError
 from model.message import REPLAY_TAGS, replay_filter
 from model.settings import read_settings
 from sql.validate import Policy, QueryRefusedError
+from tests.archive import messages, write_commits
 from warehouse.lake.queries import LakeQueries
 from warehouse.lake.warehouse import LakeWarehouse
 from warehouse.open import open_warehouse
 from warehouse.queries import QuerySpace, ReplayQuery
 
 ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
-MOMENT = pa.timestamp("us", tz="UTC")
 START = datetime(2024, 3, 1, 10, 59, 59, 123456, UTC)
 TODAY = datetime.now(UTC)
 WINDOW = f"_PARTITIONTIME >= TIMESTAMP '{TODAY - timedelta(days=1):%Y-%m-%d}'"
 RAW = f"SELECT data, attributes, message_id, topic, publish_time FROM backup.messages WHERE {WINDOW}"
 
 
-def rows(count: int, topic: str, **columns: Any) -> tuple[str, str, pa.RecordBatch]:
+def rows(count: int, topic: str, **columns: Any) -> dict[str, pa.RecordBatch]:
     made: dict[str, Any] = {
-        "data": pa.array([f'{{"n": {n}}}'.encode() for n in range(count)], pa.binary()),
-        "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in range(count)], ATTRIBUTES),
         "message_id": [f"{topic}-{n}" for n in range(count)],
-        "publish_time": pa.array([START + timedelta(minutes=30 * n) for n in range(count)], MOMENT),
-        "ordering_key": [""] * count,
+        "publish_time": [START + timedelta(minutes=30 * n) for n in range(count)],
     }
-    return topic, "backup", pa.record_batch({**made, **columns})
+    return {topic: messages(count, **made, **columns)}
+
+
+def add(lake: Path, *commits: dict[str, pa.RecordBatch]) -> None:
+    write_commits(LakeArchive(str(lake), "backup.messages"), *commits)
 
 
 @pytest.fixture(scope="module")
@@ -72,11 +72,7 @@ def queries(lake: Path, processes: QueryProcesses) -> LakeQueries:
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    archive = LakeArchive(str(tmp_path), "backup.messages")
-    archive.create()
-    epoch = archive.take_lease("l")
-    for number, parts in enumerate(([rows(5, "orders"), rows(2, "members")], [rows(1, "orders")]), 1):
-        archive.commit([archive.writer().write(parts)], Attempt("s", number, "l", epoch))
+    add(tmp_path, rows(5, "orders") | rows(2, "members"), rows(1, "orders"))
     return tmp_path
 
 
@@ -182,10 +178,7 @@ def test_messages_without_room_for_the_tags_are_counted(plan: Callable[..., Plan
 def test_messages_with_attributes_that_pubsub_refuses_are_counted(
     plan: Callable[..., Plan], lake: Path, key: str, value: str
 ) -> None:
-    archive = LakeArchive(str(lake), "backup.messages")
-    attributes = pa.array([[{"key": "n", "value": "1"}, {"key": key, "value": value}], []], ATTRIBUTES)
-    file = archive.writer().write([rows(2, "odd", attributes=attributes)])
-    archive.commit([file], Attempt("s", 9, "l", archive.take_lease("l")))
+    add(lake, rows(2, "odd", attributes=[[{"key": "n", "value": "1"}, {"key": key, "value": value}], []]))
 
     made = plan(RAW + " AND topic = 'odd'", target=target_with("consumer", "", mine="x"))
 
@@ -207,9 +200,7 @@ def test_messages_whose_own_attributes_the_replay_replaces_are_counted(
         [{"key": "refeed_target", "value": "theirs"}, {"key": "Refeed_topic", "value": "a"}],
         [],
     ]
-    archive = LakeArchive(str(lake), "backup.messages")
-    file = archive.writer().write([rows(len(own), "odd", attributes=pa.array(own, ATTRIBUTES))])
-    archive.commit([file], Attempt("s", 9, "l", archive.take_lease("l")))
+    add(lake, rows(len(own), "odd", attributes=own))
     text = RAW + " AND topic = 'odd'"
 
     plain, added = plan(text), plan(text, target=target_with("consumer", "", env="repair"))
@@ -233,9 +224,7 @@ def is_taken_by_pubsub(attributes: dict[str, str]) -> bool:
 def test_messages_too_large_for_the_tags_are_counted(
     plan: Callable[..., Plan], lake: Path, size: int, count: int
 ) -> None:
-    archive = LakeArchive(str(lake), "backup.messages")
-    file = archive.writer().write([rows(1, "large", data=pa.array([b"x" * size], pa.binary()))])
-    archive.commit([file], Attempt("s", 9, "l", archive.take_lease("l")))
+    add(lake, rows(1, "large", data=[b"x" * size]))
 
     made = plan(RAW + " AND topic = 'large'")
 

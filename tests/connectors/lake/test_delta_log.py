@@ -3,7 +3,6 @@ import json
 import os
 import random
 import sys
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,16 +13,15 @@ from deltalake import DeltaTable
 from connectors.lake.archive import LakeArchive
 from connectors.lake.delta_log import DeltaLog
 from connectors.lake.entities import EntityTable
-from connectors.lake.files import FILE_SCHEMA
 from connectors.lake.rows import LakeRowTable
 from connectors.lake.tables import LakeTable
 from model.archive import Attempt
 from model.errors import RefeedError, StorageFullError, WarehouseError
 from model.schema import Field, RowSchema
 from tests.power import Moment, Survival, can_record, rebuild, record
+from tests.worlds.tables import pulled
 
 ROWS = RowSchema((Field("id", "INT64"), Field("ingest_time", "TIMESTAMP")))
-NOW = datetime(2024, 3, 1, tzinfo=UTC)
 PROGRAM = Path(__file__).with_name("power_cut_program.py")
 
 
@@ -130,9 +128,8 @@ def archive_of(root: Path, messages: int) -> LakeArchive:
 
 
 def append(archive: LakeArchive, number: int, epoch: int) -> None:
-    row = {"data": b"", "attributes": [], "message_id": str(number), "publish_time": NOW, "ordering_key": ""}
-    rows = pa.RecordBatch.from_pylist([row], schema=pa.schema([f for f in FILE_SCHEMA if f.name in row]))
-    archive.commit([archive.writer().write([("orders", "s", rows)])], Attempt("s", number, "l", epoch))
+    part = archive.writer().write([("orders", "s", pulled(b"", first=number))])
+    archive.commit([part], Attempt("s", number, "l", epoch))
 
 
 def entry(archive: LakeArchive, version: int) -> Path:

@@ -5,38 +5,26 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from connectors.lake.archive import LakeArchive
 from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_query
 from connectors.lake.query_process import QueryProcesses, Statement
-from model.archive import Attempt
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
 from model.table import Partitioning
+from tests.archive import messages, write_commits
 from tests.connectors.conftest import run_query
 
 EMPTY = ArchiveSnapshot([], "day")
-ATTRIBUTES = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 
 
 def archive_of(root: Path, partitioning: Partitioning, sizes: list[int]) -> ArchiveSnapshot:
-    archive = LakeArchive(str(root / "lake"), "backup.messages", partitioning)
-    archive.create()
-    epoch = archive.take_lease("lease")
-    for number, count in enumerate(sizes, 1):
-        rows = pa.record_batch(
-            {
-                "data": pa.array([b"{}"] * count, pa.binary()),
-                "attributes": pa.array([[{"key": "n", "value": str(n)}] for n in range(count)], ATTRIBUTES),
-                "message_id": [f"{number}-{n}" for n in range(count)],
-                "publish_time": pa.array([datetime(2024, 3, 1, 23, 59, 59, 123456, UTC)] * count),
-                "ordering_key": [""] * count,
-            }
-        )
-        archive.commit(
-            [archive.writer().write([("orders", "backup", rows)])], Attempt("s", number, "lease", epoch)
-        )
+    at = datetime(2024, 3, 1, 23, 59, 59, 123456, UTC)
+    commits = [
+        {"orders": messages(count, message_id=[f"{number}-{n}" for n in range(count)], publish_time=[at] * count)}
+        for number, count in enumerate(sizes, 1)
+    ]
+    archive = write_commits(LakeArchive(str(root / "lake"), "backup.messages", partitioning), *commits)
     return ArchiveSnapshot(archive.data_files(), partitioning)
 
 
@@ -53,7 +41,7 @@ def test_the_view_has_the_archive_and_its_pseudo_columns(
 
     (row, _) = run_query(snapshot, "SELECT * FROM refeed_archive ORDER BY message_id", {}, limits).to_pylist()
 
-    assert (row["data"], row["message_id"], row["topic"]) == (b"{}", "1-0", "orders")
+    assert (row["data"], row["message_id"], row["topic"]) == (b'{"n": 0}', "1-0", "orders")
     assert row["attributes"] == [{"key": "n", "value": "0"}]
     assert row["publish_time"] == datetime(2024, 3, 1, 23, 59, 59, 123456, UTC)
     ingested = row["ingest_time"]

@@ -17,6 +17,7 @@ from connectors.bigquery.writes.archive_writer import BigQueryArchiveWriter
 from model.archive import Attempt, IdSpan
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError, WarehouseUnavailableError
 from tests.connectors.bigquery.conftest import NOW
+from tests.worlds.tables import ids_of
 
 LIMIT = 100_000
 
@@ -45,12 +46,6 @@ class World:
     def ids(self, table: str = "", where: str = "_PARTITIONTIME IS NOT NULL") -> Counter[str]:
         sql = f"SELECT message_id FROM `{self.settings.archive_table}{table}` WHERE {where}"
         return Counter(row["message_id"] for row in self.standin.client().query_and_wait(sql))
-
-
-def ids_of(*message_ids: str) -> pa.Table:
-    times = pa.array([NOW] * len(message_ids), pa.timestamp("us", tz="UTC"))
-    topics = ["orders"] * len(message_ids)
-    return pa.table({"topic": topics, "message_id": list(message_ids), "publish_time": times})
 
 
 @pytest.fixture
