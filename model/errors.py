@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Self
 
 
 class RefeedError(Exception):
-    """Refeed could not do what was asked.
+    """Refeed failed unexpectedly.
 
     The first line of a subclass's docstring is its default message; ``code`` is stable and is what the
     HTTP API and ``--json`` output show, its parent's where a subclass names none; ``details`` holds JSON-ready
@@ -45,7 +45,7 @@ class InvalidNameError(RefeedError, code="name_invalid"):
 
 
 class CredentialsMissingError(RefeedError, code="credentials_missing"):
-    """No Google credentials were found; run 'gcloud auth application-default login'.
+    """No Google credentials were found. Run 'gcloud auth application-default login'.
 
     One code whichever of Google's services asks for them; the class of each is one of that service's errors too.
     """
@@ -76,7 +76,7 @@ class TopicNotFoundError(PubSubError, code="topic_not_found"):
 
 
 class TopicUnreadError(PubSubError, code="topic_unread"):
-    """Nothing subscribes to the topic, so Pub/Sub would keep no message that is published to it."""
+    """The topic has no subscription, so Pub/Sub would not keep its messages."""
 
 
 class TopicUnknownError(RefeedError, code="topic_unknown"):
@@ -88,11 +88,11 @@ class MessageNotFoundError(RefeedError, code="message_not_found"):
 
 
 class SourceNotFoundError(RefeedError, code="source_not_found"):
-    """The registry has no source of this name."""
+    """The registry has no source with this name."""
 
 
 class SnapshotNotFoundError(PubSubError, code="snapshot_not_found"):
-    """The snapshot, or the subscription that it should be restored to, does not exist."""
+    """The snapshot or its subscription does not exist."""
 
 
 class SubscriptionNotFoundError(PubSubError, code="subscription_not_found"):
@@ -108,11 +108,11 @@ class TopicBackupChangedError(RefeedError, code="topic_backup_changed"):
 
 
 class MessageRefusedError(PubSubError, code="message_refused"):
-    """Pub/Sub does not take this message."""
+    """Pub/Sub refuses this message."""
 
 
 class MonitoringMissingError(PubSubError, code="monitoring_missing"):
-    """Yielding to a subscription at Google needs google-cloud-monitoring: pip install 'refeed[monitoring]'."""
+    """yield_to on Google Cloud needs google-cloud-monitoring: pip install 'refeed[monitoring]'."""
 
 
 class KinesisError(RefeedError, code="kinesis_error"):
@@ -124,7 +124,7 @@ class KinesisUnavailableError(KinesisError, code="kinesis_unavailable"):
 
 
 class KinesisThrottledError(KinesisUnavailableError, code="kinesis_throttled"):
-    """Kinesis takes no further call of this kind at the moment."""
+    """Kinesis refuses more calls of this kind for the moment."""
 
 
 class KinesisStreamNotFoundError(KinesisError, code="kinesis_stream_not_found"):
@@ -132,11 +132,11 @@ class KinesisStreamNotFoundError(KinesisError, code="kinesis_stream_not_found"):
 
 
 class KinesisStreamRecreatedError(KinesisError, code="kinesis_stream_recreated"):
-    """The Kinesis stream was deleted and created again: the positions are those of the old one."""
+    """The Kinesis stream was deleted and created again, so the saved positions are not valid."""
 
 
 class AwsCredentialsError(KinesisError, code="aws_credentials"):
-    """No AWS credentials were found: give the stream a key, or the process a role."""
+    """No AWS credentials were found. Give the stream an access key, or its process a role."""
 
 
 class KinesisClientMissingError(KinesisError, code="kinesis_missing"):
@@ -148,27 +148,27 @@ class WarehouseError(RefeedError, code="warehouse_error"):
 
 
 class StorageFullError(WarehouseError, code="storage_full"):
-    """The disk is full; free some space, nothing un-acked is lost."""
+    """The disk is full. Free some space. Unacknowledged messages are not lost."""
 
 
 class MergeOvertakenError(WarehouseError, code="merge_overtaken"):
-    """Another merge changed the reporting table first; nothing was changed by this one."""
+    """Another merge changed the reporting table first. This merge changed nothing."""
 
 
 class AuditFailedError(RefeedError, code="audit_failed"):
-    """The audits of a merge failed; the reporting table is unchanged."""
+    """The audits of a merge failed. The reporting table did not change."""
 
 
 class WarehouseUnavailableError(WarehouseError, code="warehouse_unavailable"):
-    """The warehouse does not answer; the call is tried again."""
+    """The warehouse does not answer. The call is tried again."""
 
 
 class TableNotReadyError(WarehouseUnavailableError, code="table_not_ready"):
-    """The warehouse does not know a new table, or its new columns, yet; other tables can be written."""
+    """The warehouse can't write to a new table or column yet. Other tables can be written."""
 
 
 class QuotaExceededError(WarehouseUnavailableError, code="quota_exceeded"):
-    """A quota of the warehouse is used up for the moment."""
+    """A quota of the warehouse is used up."""
 
 
 class WarehousePermissionError(WarehouseError, code="warehouse_permission_denied"):
@@ -180,15 +180,15 @@ class WarehouseCredentialsError(CredentialsMissingError, WarehouseError):
 
 
 class TableNotFoundError(WarehouseError, code="table_not_found"):
-    """The table does not exist; run 'refeed init'."""
+    """The table does not exist. Run 'refeed init'."""
 
 
 class TableMismatchError(WarehouseError, code="table_mismatch"):
-    """The table exists with properties that differ and can't be changed."""
+    """The existing table has other properties, and they can't be changed."""
 
 
 class CommitOutcomeUnknownError(WarehouseError, code="commit_outcome_unknown"):
-    """The commit may or may not have happened; it must be looked up before anything else is done."""
+    """The outcome of the commit is unknown. Check it before you continue."""
 
 
 class LeaseHeldError(RefeedError, code="lease_held"):
@@ -196,7 +196,7 @@ class LeaseHeldError(RefeedError, code="lease_held"):
 
 
 class LeaseLostError(RefeedError, code="lease_lost"):
-    """Another stream has taken this subscription over; this one must stop."""
+    """Another stream has taken over this subscription. This stream must stop."""
 
 
 class CheckpointCorruptError(RefeedError, code="checkpoint_corrupt"):
@@ -204,19 +204,19 @@ class CheckpointCorruptError(RefeedError, code="checkpoint_corrupt"):
 
 
 class SnapshotRefusedError(RefeedError, code="snapshot_refused"):
-    """No snapshot can be made of the stream as it is now, or the stream can't be put to this snapshot."""
+    """The stream's state does not allow a snapshot, or the stream can't return to this one."""
 
 
 class SnapshotCorruptError(RefeedError, code="snapshot_corrupt"):
-    """The files of a stream's snapshot are damaged or not whole."""
+    """The files of the stream's snapshot are damaged or incomplete."""
 
 
 class SnapshotFormatError(RefeedError, code="snapshot_format_unknown"):
-    """A newer release made the snapshot, and this one can't read it."""
+    """A newer release made the snapshot. This release can't read it."""
 
 
 class FolderUnavailableError(RefeedError, OSError, code="folder_unavailable"):
-    """The storage that holds the jobs' folders does not answer, or refuses; REFEED_JOBS_FOLDER names it."""
+    """The folder or bucket of REFEED_JOBS_FOLDER does not answer, or refuses access."""
 
 
 class FolderCredentialsError(CredentialsMissingError, FolderUnavailableError):
@@ -228,15 +228,15 @@ class QueryError(RefeedError, code="query_failed"):
 
 
 class QueryStoppedError(QueryError, code="query_stopped"):
-    """The query was stopped: its job is to stop, or its caller has left."""
+    """The query was stopped, because its job was cancelled or its caller has disconnected."""
 
 
 class QueryTooLargeError(QueryError, code="query_too_large"):
-    """The query needs more memory, disk or time than it may use."""
+    """The query needs more memory, disk space or time than the limit allows."""
 
 
 class NothingSelectedError(QueryError, code="nothing_selected"):
-    """The query selects nothing, and fail_if_empty was asked for."""
+    """The query selects nothing, and the request has fail_if_empty."""
 
 
 class SelectionTooLargeError(QueryError, code="selection_too_large"):
@@ -244,15 +244,15 @@ class SelectionTooLargeError(QueryError, code="selection_too_large"):
 
 
 class OrderingColumnsError(QueryError, code="ordering_columns_missing"):
-    """The ordering by_key takes a query that gives ordering_key, publish_time, message_id."""
+    """The ordering by_key needs the columns ordering_key, publish_time and message_id."""
 
 
 class QueryDisagreesError(QueryError, code="query_disagrees"):
-    """BigQuery reads the query differently from the gate; it was not run."""
+    """BigQuery understands the query differently from the SQL gate. The query did not run."""
 
 
 class JobNotFoundError(RefeedError, code="job_not_found"):
-    """No such job."""
+    """There is no such job."""
 
 
 class JobStateError(RefeedError, code="job_state_conflict"):
@@ -260,7 +260,7 @@ class JobStateError(RefeedError, code="job_state_conflict"):
 
 
 class SelectionGoneError(JobStateError, code="selection_gone"):
-    """The job's files were removed, its selection among them: it can't run again; make a new one."""
+    """The job's files were removed, so it can't run again. Create a new job."""
 
 
 class ReleaseNotFoundError(RefeedError, code="release_not_found"):
@@ -268,23 +268,23 @@ class ReleaseNotFoundError(RefeedError, code="release_not_found"):
 
 
 class StreamElsewhereError(RefeedError, code="stream_elsewhere"):
-    """The stream's state is in another home than the one of the process that is asked."""
+    """The stream's state is in another home, so this process can't read it."""
 
 
 class ReleaseExistsError(RefeedError, code="release_exists"):
-    """Another wheel is installed under the release's name."""
+    """Another wheel is already installed under this name."""
 
 
 class ReleaseInvalidError(RefeedError, code="release_invalid"):
-    """The file is no wheel of Refeed that can be installed side by side."""
+    """The file is not a wheel of Refeed, or it can't be installed as a release."""
 
 
 class ReleaseInUseError(RefeedError, code="release_in_use"):
-    """Streams are of this release."""
+    """Streams run with this release."""
 
 
 class EnvironmentFailedError(RefeedError, code="environment_failed"):
-    """The packages that a release needs can't be installed, or are gone."""
+    """The packages of the release can't be installed, or they were deleted."""
 
 
 class TemplateNotFoundError(RefeedError, code="template_not_found"):
@@ -300,7 +300,7 @@ class ManifestInvalidError(RefeedError, code="manifest_invalid"):
 
 
 class ManifestNotFoundError(RefeedError, code="manifest_not_found"):
-    """There is no manifest of this name."""
+    """There is no manifest with this name."""
 
 
 class ManifestChangedError(RefeedError, code="manifest_changed"):
@@ -312,15 +312,15 @@ class ManifestOwnedError(RefeedError, code="manifest_owned"):
 
 
 class RolloutNotFoundError(RefeedError, code="rollout_not_found"):
-    """There is no rollout of this id."""
+    """There is no rollout with this id."""
 
 
 class RolloutInProgressError(RefeedError, code="rollout_in_progress"):
-    """A rollout of the stream has not ended, and another change of it has to wait for that."""
+    """A rollout of the stream has not ended. The stream can't be changed until it has."""
 
 
 class RolloutRefusedError(RefeedError, code="rollout_refused"):
-    """The rollout can't begin: what runs is not what it says, or it asks for something that can't be."""
+    """The rollout can't begin: its from does not match the stream, or the stream can't do it."""
 
 
 class RolloutStateError(RefeedError, code="rollout_state_conflict"):
@@ -336,7 +336,7 @@ class StreamNotFoundError(RefeedError, code="stream_not_found"):
 
 
 class StreamExistsError(RefeedError, code="stream_exists"):
-    """A stream runs under this name, or does this work under another one."""
+    """A running stream has this name, or does the same work under another name."""
 
 
 class StreamStateError(RefeedError, code="stream_state_conflict"):
@@ -344,19 +344,19 @@ class StreamStateError(RefeedError, code="stream_state_conflict"):
 
 
 class StreamSnapshotNotFoundError(RefeedError, code="stream_snapshot_not_found"):
-    """No stream has a snapshot of this id."""
+    """No stream has a snapshot with this id."""
 
 
 class UpdateInProgressError(RefeedError, code="update_in_progress"):
-    """The stream is being updated, and another change of it has to wait for the end of that."""
+    """The stream is being updated. It can't be changed until the update has ended."""
 
 
 class UpdateNotFoundError(RefeedError, code="update_not_found"):
-    """No stream has an update of this id."""
+    """No stream has an update with this id."""
 
 
 class SnapshotExpiredError(RefeedError, code="snapshot_expired"):
-    """Pub/Sub has dropped its part of the snapshot: the subscriptions can't go back to it."""
+    """Pub/Sub has deleted the snapshot's Pub/Sub snapshots, so subscriptions can't return to them."""
 
 
 class StreamChangedError(RefeedError, code="stream_changed"):
@@ -368,7 +368,7 @@ class IdempotencyKeyReusedError(RefeedError, code="idempotency_key_reused"):
 
 
 class PlanExpiredError(RefeedError, code="plan_expired"):
-    """The plan has expired, or there never was one with this id; plan again."""
+    """There is no plan with this id, or it has expired. Plan again."""
 
 
 class PlanMismatchError(RefeedError, code="plan_mismatch"):
@@ -384,11 +384,11 @@ class ReplayArchivedError(RefeedError, code="replay_would_be_archived"):
 
 
 class TargetSubscriptionError(RefeedError, code="target_subscription_invalid"):
-    """The subscription's filter does not select the messages that are addressed to it."""
+    """The subscription's filter does not select messages with its refeed_target."""
 
 
 class ApprovalRequiredError(RefeedError, code="approval_required"):
-    """The backfill waits for somebody else's approval."""
+    """The backfill waits for the approval of another person."""
 
 
 class ApprovalNotFoundError(RefeedError, code="approval_not_found"):
@@ -396,7 +396,7 @@ class ApprovalNotFoundError(RefeedError, code="approval_not_found"):
 
 
 class ApprovalStateError(RefeedError, code="approval_state_conflict"):
-    """The approval is decided already, or has expired."""
+    """The approval was already decided, or it has expired."""
 
 
 class StagingUnknownError(RefeedError, code="staging_unknown"):
@@ -404,15 +404,15 @@ class StagingUnknownError(RefeedError, code="staging_unknown"):
 
 
 class RevertIncompleteError(WarehouseError, code="revert_incomplete"):
-    """Some of the backfill's rows are deleted from staging, others are not yet: revert it again."""
+    """Only some of the backfill's rows were deleted from staging. Revert it again."""
 
 
 class AlreadyMergedError(RefeedError, code="already_merged"):
-    """The backfill's rows are merged into the reporting table already."""
+    """The backfill's rows were already merged into the reporting table."""
 
 
 class IdempotencyInProgressError(RefeedError, code="idempotency_in_progress"):
-    """Another create with this Idempotency-Key is still under way; ask again in a moment."""
+    """The first call with this Idempotency-Key is still in progress. Try again in a moment."""
 
 
 class StoreError(RefeedError, code="store_error"):
@@ -420,15 +420,15 @@ class StoreError(RefeedError, code="store_error"):
 
 
 class StoreUnavailableError(StoreError, code="store_unavailable"):
-    """The job store does not answer; running jobs go on."""
+    """The job store does not answer. Running jobs continue."""
 
 
 class MessagesFailedError(RefeedError, code="messages_failed"):
-    """Some of the selected messages could not be published."""
+    """Some selected messages could not be published."""
 
 
 class RowsLeftError(RefeedError, code="rows_left"):
-    """Some of the selected rows have not been sent yet."""
+    """Some selected messages were not sent yet."""
 
 
 class RequestInvalidError(RefeedError, code="request_invalid"):
@@ -445,7 +445,7 @@ class BodyTooLargeError(RefeedError, code="body_too_large"):
 
 
 class UnauthenticatedError(RefeedError, code="unauthenticated"):
-    """Send a valid key or token as 'Authorization: Bearer ...'."""
+    """The call has no valid key or token. Send one as 'Authorization: Bearer ...'."""
 
 
 class ForbiddenError(RefeedError, code="forbidden"):
@@ -453,35 +453,35 @@ class ForbiddenError(RefeedError, code="forbidden"):
 
 
 class ProxyWithoutKeyError(ForbiddenError, code="proxy_without_key"):
-    """A proxy passed the call on, and the service has no keys to tell callers apart."""
+    """The call came through a proxy, and the service has no keys. Create a key."""
 
 
 class SignInRefusedError(ForbiddenError, code="sign_in_refused"):
-    """The sign-in with the identity provider is refused."""
+    """The sign-in with the identity provider was refused."""
 
 
 class KeyNotFoundError(RefeedError, code="key_not_found"):
-    """No such key."""
+    """There is no such key."""
 
 
 class RateLimitedError(RefeedError, code="rate_limited"):
-    """Too many calls; ``retry_after_seconds`` in the details says when the next one may come."""
+    """Too many calls. Try again after ``retry_after_seconds``."""
 
 
 class ServiceBusyError(RefeedError, code="service_busy"):
-    """The service is busy with other plans and counts; try again in a moment."""
+    """The service is busy with other plans and counts. Try again in a moment."""
 
 
 class QueueFullError(RefeedError, code="queue_full"):
-    """The collector holds as many events as it may; nothing of this request was taken."""
+    """The collector's queue is full. No event of this request was accepted."""
 
 
 class IdentityUnavailableError(RefeedError, code="identity_unavailable"):
-    """The issuer's keys can't be fetched, so no token can be verified now; API keys still work."""
+    """The issuer's keys can't be fetched, so no token can be verified. API keys still work."""
 
 
 class SnsUncheckedError(RefeedError, code="sns_unchecked"):
-    """A message of Amazon SNS can't be checked now, or its subscription not be confirmed; it has to come again."""
+    """The signature of an SNS message can't be checked now. SNS sends the message again."""
 
 
 class RequestTimeoutError(RefeedError, code="request_timeout"):
@@ -489,7 +489,7 @@ class RequestTimeoutError(RefeedError, code="request_timeout"):
 
 
 class AnswerTimeoutError(RefeedError, code="answer_timeout"):
-    """The answer took too long; what was asked for may still happen."""
+    """The answer took too long. The requested action may still happen."""
 
 
 class LaunchError(RefeedError, code="launch_failed"):
@@ -501,39 +501,39 @@ class LaunchCredentialsError(CredentialsMissingError, LaunchError):
 
 
 class JavaNotFoundError(RefeedError, code="java_not_found"):
-    """No Java 17 or 21 was found; set JAVA_HOME, or reinstall Refeed so that it brings its own."""
+    """No Java 17 or 21 was found. Set JAVA_HOME, or reinstall Refeed with its own Java."""
 
 
 class PortTakenError(RefeedError, code="port_taken"):
-    """The port is taken; choose another one with --port."""
+    """Another process uses the port. Choose another port with --port."""
 
 
 class HomeUnwritableError(RefeedError, code="home_unwritable"):
-    """The home can't be written; choose another one with --home or REFEED_HOME."""
+    """Refeed can't write to its home. Choose another home with --home or REFEED_HOME."""
 
 
 class OutputUnwritableError(RefeedError, code="output_unwritable"):
-    """Stdout can't be written; send it to a terminal, file or pipe that is open."""
+    """The command can't write to stdout. Connect stdout to an open terminal, file or pipe."""
 
 
 class InputError(RefeedError, code="input_invalid"):
-    """The command was given an argument or input that it does not accept."""
+    """The command does not accept an argument or its input."""
 
 
 class LineError(InputError, code="line_invalid"):
-    """A line of the input does not have the format that this command reads."""
+    """A line of the input does not have the expected format."""
 
 
 class ProcessEndedError(RefeedError, code="process_ended"):
-    """A process that Refeed started has ended, or is not ready in time."""
+    """A process that Refeed started has ended, or did not become ready in time."""
 
 
 class ApiUnavailableError(RefeedError, code="api_unavailable"):
-    """Refeed's API does not answer; start it with 'refeed up' or 'refeed api', or set REFEED_API_URL."""
+    """Refeed's API does not answer. Start it with 'refeed up' or 'refeed api', or set REFEED_API_URL."""
 
 
 class ApiUnknownError(ApiUnavailableError, LookupError, code="api_unknown"):
-    """What answers at REFEED_API_URL is not Refeed's API; set it to the address of one.
+    """The server at REFEED_API_URL is not Refeed's API. Set REFEED_API_URL to the API's address.
 
     A template that looks for a member which an answer may lack takes it for the LookupError that it is.
     """
@@ -552,7 +552,7 @@ class RegistryError(RefeedError, code="registry_invalid"):
 
 
 class SchemaFullError(RefeedError, code="schema_full"):
-    """A source without a schema has reached its limit of event types or fields."""
+    """An inferred source has reached its limit of event types or fields."""
 
 
 class RulesUnfitError(RegistryError, code="rules_unfit"):
@@ -560,4 +560,4 @@ class RulesUnfitError(RegistryError, code="rules_unfit"):
 
 
 class EvolutionRefusedError(WarehouseError, code="evolution_refused"):
-    """The table can't be changed to match the schema; nothing was changed."""
+    """The table can't be changed to match the schema. Nothing changed."""

@@ -13,15 +13,17 @@ from tests.guards.reference.markdown import ROOT, first_sentence, page, prose, t
 
 FOLDER: Final = ROOT / "docs" / "problems"
 INTRODUCTION: Final = """\
-A code is stable, so programs can rely on it. The same code stands in the API's problem JSON, in `--json` of
-the terminal, in the history of a job or stream, and after `error` on the terminal. Each code links to its
-page, which says what to do. `GET /problems/CODE` serves the same page.
+Codes are stable: programs can rely on them. The same code appears in the API's problem JSON, in the output of
+`--json`, in the history of a job or stream, and after `error` on the terminal. Each code has a page that says what
+to do. `GET /problems/CODE` serves the same page.
 
-Answers with 429 and 503 have `Retry-After`: the same request may succeed after these seconds."""
+Answers with status 429 and 503 have the header `Retry-After`. The same request may succeed after this number of
+seconds."""
 ELSEWHERE: Final = "Not an answer of the API"
 GATE: Final = """\
-`errors` of a [`query_refused`](../problems/query_refused.md) has each of these at once, with its line and column,
-a sentence and, where there is one, a rewrite. [The SQL gate](../sql.md) says what a query may be."""
+If the code is [`query_refused`](../problems/query_refused.md), `errors` lists all reasons. Each reason has a code,
+its line and column, a sentence, and often a rewrite. [The SQL gate](../sql.md) describes which queries are
+allowed."""
 WITHOUT: Final = "On the terminal and in logs"
 COLUMNS: Final = ("code", "means", "also seen as")
 
