@@ -29,7 +29,7 @@ from rollout.updates import UpdateService
 _VERSION_TAG: Final = re.compile(r"""(?:^|,)\s*("?)(\d{1,18})\1\s*(?=,|$)""", re.ASCII)
 NO_SUCH_BACKFILL: Final = "There is no such backfill."
 NO_SUCH_STREAM: Final = "No stream was launched under this name."
-CHANGED: Final = "It has changed since you read the ETag in If-Match."
+CHANGED: Final = "The resource has changed since you read the ETag in If-Match."
 _ETAG_HEADER: Final = {"ETag": {"description": "Its version, for If-Match.", "schema": {"type": "string"}}}
 LOCATION_HEADER: Final = {
     "Location": {"description": "The path of the new resource.", "schema": {"type": "string"}}
@@ -40,7 +40,7 @@ PLACE_HEADERS: Final = {
 }
 CREATED_HEADERS: Final = {**PLACE_HEADERS, **_ETAG_HEADER}
 _RETRY_AFTER_SECONDS: Final = "1"
-INVALID: Final = "The request or its query is not valid; `errors` has every violation."
+INVALID: Final = "The request or its query is not valid. `errors` has every violation."
 
 
 Found = TypeVar("Found")
@@ -86,7 +86,10 @@ def checked_id(kind: JobKind) -> Callable[[str], str]:
 
     It raises JobNotFoundError for what is no id: there is no such job.
     """
-    description, example = f'"{kind.prefix}_" and a ULID.', f"{kind.prefix}_01K0ABCDEFGHJKMNPQRSTVWXYZ"
+    description, example = (
+        f'The id of a {kind.name}: "{kind.prefix}_" and a ULID.',
+        f"{kind.prefix}_01K0ABCDEFGHJKMNPQRSTVWXYZ",
+    )
 
     def parse_id(
         job_id: Annotated[str, Path(alias=f"{kind.name}_id", description=description, examples=[example])],
@@ -101,8 +104,8 @@ def checked_id(kind: JobKind) -> Callable[[str], str]:
 IfMatch = Annotated[
     str | None,
     Header(
-        description="One ETag, or several separated by commas. The call is refused if the current version "
-        "is none of them."
+        description="One ETag, or several separated by commas. The call is refused unless the resource's current "
+        "ETag is one of them."
     ),
 ]
 
@@ -152,7 +155,8 @@ IdempotencyKey = Annotated[
     Header(
         min_length=1,
         max_length=255,
-        description="A repeated call with the same key and body returns the first call's result.",
+        description="A key that the caller chooses. A repeated call with the same key and body returns the first "
+        "call's result.",
     ),
 ]
 

@@ -13,7 +13,7 @@ from model.approval import Approval
 
 
 class ApprovalReject(BaseModel):
-    """Why an action is not approved."""
+    """The rejection of an action."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -29,29 +29,31 @@ class ApprovalOut(BaseModel):
 
     id: str = Field(examples=["ap_01M7Z1H20HKNZ6PGKRYCX6J210"], description="The approval's id.")
     state: Literal["WAITING", "APPROVED", "REJECTED", "EXPIRED"] = Field(
-        description="APPROVED: the action was carried out. EXPIRED: nobody decided in time, or the thing has "
+        description="APPROVED: the action was carried out. EXPIRED: nobody decided in time, or the resource has "
         "changed."
     )
     kind: str = Field(
         validation_alias=AliasPath("asked", "kind"),
-        description="The kind of the thing that the action changes.",
+        description="The kind of the resource that the action changes.",
         examples=["stream"],
     )
     name: str = Field(
-        validation_alias=AliasPath("asked", "name"), examples=["backup"], description="The name of the thing."
+        validation_alias=AliasPath("asked", "name"),
+        examples=["backup"],
+        description="The name of the resource that the action changes.",
     )
     action: str = Field(
         validation_alias=AliasPath("asked", "action"), examples=["drain"], description="The action, such as drain."
     )
     what: str = Field(
-        validation_alias=AliasPath("asked", "what"), description="A sentence about what the action does."
+        validation_alias=AliasPath("asked", "what"), description="The effect of the action, in a sentence."
     )
     request: dict[str, Any] = Field(
         validation_alias=AliasPath("asked", "request"), description="The body of the requesting call."
     )
     version: int = Field(
         validation_alias=AliasPath("asked", "version"),
-        description="The version of the thing when the action was requested.",
+        description="The version of the resource when the action was requested.",
     )
     scope: str = Field(
         validation_alias=AliasPath("asked", "scope"),
@@ -68,7 +70,7 @@ class ApprovalOut(BaseModel):
     outcome: dict[str, Any] | None = Field(
         description="The result of an APPROVED action.", examples=[{"stream": "backup"}]
     )
-    error: ApprovalFaultOut | None = Field(description="Why it is EXPIRED.")
+    error: ApprovalFaultOut | None = Field(description="Why the approval is EXPIRED.")
 
 
 class ApprovalsOut(BaseModel):

@@ -37,7 +37,7 @@ from jobs.listing import ListRequest
 from jobs.log import DEFAULT_TAIL_BYTES
 from jobs.service import JobService
 
-INVALID: Final = "A parameter is not valid; `errors` has every violation."
+INVALID: Final = "A parameter is not valid. `errors` has every violation."
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +78,12 @@ class JobResource:
     def page_shape(self) -> type[BaseModel]:
         """A page of its jobs."""
         fields: Any = {self.collection: GenericAlias(list, self.shape), "next_page_token": str | None}
-        return create_model(f"{self.noun.title()}Page", __doc__=f"Some {self.collection}.", **fields)
+        return create_model(f"{self.noun.title()}Page", __doc__=f"A page of {self.collection}.", **fields)
 
     @property
     def events_shape(self) -> type[BaseModel]:
         """The history of one of its jobs."""
-        about = f"A {self.noun}'s history, oldest first."
+        about = f"The history of a {self.noun}, oldest event first."
         return create_model(f"{self.noun.title()}Events", __doc__=about, events=list[BackfillEvent])
 
     def operation(self, verb: str, what: str = "") -> dict[str, Any]:
@@ -104,7 +104,7 @@ def add_job_routes(router: APIRouter, resource: JobResource) -> None:
 
 def add_retry_route(router: APIRouter, resource: JobResource, conflict: str) -> None:
     """Add the retry of a kind that retries all that is not done."""
-    about = f"Continue a failed or cancelled {resource.noun}. What is done is not done again."
+    about = f"Continue a failed or cancelled {resource.noun}. Finished work is not repeated."
     add_action_route(router, resource, "retry", about, s409=conflict, s422=INVALID)
 
 
@@ -140,7 +140,7 @@ def _add_following_routes(router: APIRouter, resource: JobResource) -> None:
         **resource.operation("watch"),
         response_class=StreamingResponse,
         responses={**WATCH_ANSWER, **problems(s404=resource.unknown, s422=INVALID)},
-        description=f"Follow a {resource.noun} live, from a line of its history on, until it ends.",
+        description=f"Follow a {resource.noun} live until it ends: its history and its progress.",
     )
     async def watch_job(
         job_id: Annotated[str, Depends(job_id_of)],
@@ -180,7 +180,7 @@ def _add_reading_routes(router: APIRouter, resource: JobResource) -> None:
         **resource.operation("list", "events"),
         response_model=resource.events_shape,
         responses=problems(s404=resource.unknown, s422=INVALID),
-        description=f"List what happened to a {resource.noun}, who did it and why, oldest first.",
+        description=f"List the history of a {resource.noun}, oldest first: what happened, who did it and why.",
     )
     def list_job_events(
         job_id: Annotated[str, Depends(job_id_of)],
@@ -197,7 +197,7 @@ def _add_reading_routes(router: APIRouter, resource: JobResource) -> None:
         name=f"list_{resource.collection}",
         response_model=resource.page_shape,
         responses=problems(s422=LIST_INVALID),
-        description=f"List {resource.collection}, the newest first unless an order is asked for.",
+        description=f"List {resource.collection}. By default the newest is first.",
     )
     def list_jobs(
         service: Annotated[JobService[Any], Depends(resource.service)],
@@ -216,7 +216,7 @@ def _add_reading_routes(router: APIRouter, resource: JobResource) -> None:
         **resource.operation("get"),
         response_model=resource.shape,
         responses=versioned(s404=resource.unknown, s422=INVALID),
-        description=f"Show a {resource.noun} with its latest figures, at most a second old.",
+        description=f"Show a {resource.noun}. Its figures are at most one second old.",
     )
     def get_job(
         job_id: Annotated[str, Depends(job_id_of)],

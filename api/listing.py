@@ -12,7 +12,7 @@ from jobs.store import JobFilter
 from model.job import JobState
 from model.label import is_label
 
-LIST_INVALID: Final = "A parameter, the order or the token is not valid; `errors` says which."
+LIST_INVALID: Final = "A parameter is not valid. `errors` has every violation."
 _MAX_LABELS: Final = 64
 
 Found = TypeVar("Found")
@@ -44,7 +44,9 @@ class JobListParameters(BaseModel):
 
     page_size: int = Field(DEFAULT_PAGE_SIZE, ge=1, le=MAX_PAGE_SIZE)
     page_token: str | None = Field(
-        None, max_length=2000, description="`next_page_token` of a page with the same parameters."
+        None,
+        max_length=2000,
+        description="The `next_page_token` of the previous page. The other parameters must be the same.",
     )
     state: list[JobState] = Field(
         [], description="Only jobs in this state. Repeat the parameter for several states."
@@ -53,8 +55,8 @@ class JobListParameters(BaseModel):
     order_by: str = Field(
         "",
         max_length=200,
-        description="A list, separated by commas, of `id`, `state`, `topic`, `created_by` and `created_at`; "
-        "add ` desc` to a field for descending order (AIP-132).",
+        description="The fields to sort by, separated by commas: `id`, `state`, `topic`, `created_by` and "
+        "`created_at`. Add ` desc` to a field for descending order.",
         examples=["created_at desc"],
     )
 

@@ -13,20 +13,23 @@ from api.scopes import describe_scopes, security_of
 
 _EVERYWHERE: Final = {
     "403": "The caller may not do this.",
-    "500": "Something unexpected happened.",
+    "500": "An unexpected error happened.",
 }
 _WITH_A_CALLER: Final = {
-    "401": "The caller is unknown; send a key or token.",
-    "429": "Too many calls, or too many plans and look-ups at once; try again after Retry-After.",
-    "503": "A service that the call needs does not answer; try again after Retry-After.",
+    "401": "The call has no valid key or token.",
+    "429": (
+        "There are too many calls, or too many plans and counts at the same time. Try again after the seconds in "
+        "Retry-After."
+    ),
+    "503": "A service that the call needs does not answer. Try again after the seconds in Retry-After.",
 }
-_LATE: Final = {"504": "There was no answer in time. The action may still happen."}
+_LATE: Final = {"504": "The API could not answer in time. The requested action may still happen."}
 _WITH_A_BODY: Final = {
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
 }
 _WITH_INPUT: Final = {
-    "422": "The request is not valid; `errors` has every violation.",
+    "422": "The request is not valid. `errors` has every violation.",
 }
 _FOREIGN: Final = "HTTPValidationError"
 # Fields and parameters that mean the same wherever they stand and are not described there.
@@ -41,29 +44,29 @@ _SAME_EVERYWHERE: Final = {
     "created_by": "Who created it.",
     "data": "The message's payload.",
     "detail": "A sentence about the error.",
-    "encoding": "How `data` is written.",
+    "encoding": "The encoding of `data`.",
     "error": "Why it failed. Null without a failure.",
     "errors": "Every violation.",
     "etag": "The version, for If-Match.",
-    "events": "The lines of the history.",
+    "events": "The events of the history.",
     "finished_at": "When it ended. Null until then.",
     "host": "The name of the machine.",
     "ingest_time": "When the message was archived.",
     "instance": "The path of the call.",
-    "is_cut": "Whether `data` is cut.",
-    "message": "A sentence for people.",
+    "is_cut": "Whether `data` is only the beginning of the payload.",
+    "message": "What is wrong, in a sentence.",
     "message_id": "The message's id in Pub/Sub.",
     "next_page_token": "The page_token of the next page. Null on the last page.",
     "ordering_key": "The message's ordering key. Empty without one.",
-    "page_size": "The most entries of a page.",
-    "page_token": "`next_page_token` of the previous page.",
+    "page_size": "The most entries in a page.",
+    "page_token": "The `next_page_token` of the previous page.",
     "publish_time": "When Pub/Sub received the message.",
     "started_at": "When it started. Null until then.",
     "status": "The HTTP status.",
     "title": "The name of the HTTP status.",
     "type": "The path of the error's page.",
     "what": "What happened, in a sentence.",
-    "why": "The reason. Null without one.",
+    "why": "The reason. Null if there is none.",
 }
 _HEADERS: Final = {
     "401": {"WWW-Authenticate": {"description": "The scheme to authenticate with.", "schema": {"type": "string"}}},

@@ -57,10 +57,10 @@ async def get_health() -> Health:
     "/readyz",
     operation_id="getReadiness",
     tags=["service"],
-    responses={503: {"model": Health, "description": "Something is not ready. `problems` says what."}},
+    responses={503: {"model": Health, "description": "The service is not ready. `problems` has the reasons."}},
 )
 async def get_readiness(request: Request, response: Response) -> Health:
-    """Return whether a backfill could start now, and the problems if not. The answer may be a few seconds old."""
+    """Return whether a backfill could start now, and the problems if it could not."""
     app = state_of(request.app).open
     found = await to_thread.run_sync(app.readiness.problems, limiter=app.readiness_threads)
     problems = {**found, **app.starting}
@@ -77,13 +77,13 @@ async def get_readiness(request: Request, response: Response) -> Health:
     response_class=PlainTextResponse,
     responses={
         200: {
-            "description": "Jobs by kind and state, messages published and failed, streams, answers by operation.",
+            "description": "The metrics (docs/reference/metrics.md).",
             "content": {"text/plain": {"schema": {"type": "string"}}},
         }
     },
 )
 def get_metrics(request: Request) -> PlainTextResponse:
-    """Return metrics in Prometheus' text format. Those of jobs and streams are at most five seconds old."""
+    """Return metrics in Prometheus' text format. Figures of jobs and streams are at most five seconds old."""
     return PlainTextResponse(state_of(request.app).metrics.render(), media_type=TEXT_FORMAT)
 
 

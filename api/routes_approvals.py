@@ -13,7 +13,7 @@ from model.approval import ApprovalState
 
 router: Final = APIRouter(tags=["approvals"])
 _UNKNOWN: Final = "There is no such approval."
-_DECIDED: Final = "The action was decided or has expired"
+_DECIDED: Final = "The action was already decided, or it has expired"
 _INVALID: Final = "The id is not valid."
 
 ApprovalId = Annotated[str, Path(description="The approval's id.", max_length=64)]
@@ -33,7 +33,7 @@ def list_approvals(
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: IdToken = None,
 ) -> Any:
-    """List the actions that need a second person, pending and decided, newest first."""
+    """List the actions that need, or needed, the approval of a second person, newest first."""
     before = parse_id_token(page_token)
     found = approvals.list_page(principal=caller, state=state, before=before, limit=page_size + 1)
     page, token = page_of(found, page_size, lambda last: render_id_token(last.id))
@@ -46,13 +46,13 @@ def list_approvals(
     response_model=ApprovalOut,
     responses=problems(
         s404=_UNKNOWN,
-        s409=f"{_DECIDED}. Or it cannot be carried out now, and stays pending.",
-        s412="The thing has changed since the action was requested, so the approval has expired.",
+        s409=f"{_DECIDED}. Or it can't be carried out now and stays pending.",
+        s412="The stream or manifest has changed since the action was requested. So the approval has expired.",
         s422=_INVALID,
     ),
 )
 def approve_approval(approval_id: ApprovalId, approvals: Approvals, caller: Caller) -> Any:
-    """Approve an action and carry it out in the name of its requester. The requester cannot approve it."""
+    """Approve an action. Refeed then carries it out. The person who requested it can't approve it."""
     return approvals.approve(approval_id, principal=caller)
 
 
@@ -65,7 +65,7 @@ def approve_approval(approval_id: ApprovalId, approvals: Approvals, caller: Call
 def reject_approval(
     approval_id: ApprovalId, approvals: Approvals, caller: Caller, *, body: ApprovalReject | None = None
 ) -> Any:
-    """Reject an action. Its requester may reject it too, to withdraw it."""
+    """Reject an action. The person who requested it can withdraw it with this call."""
     reason = None if body is None else body.reason
     return approvals.reject(approval_id, principal=caller, reason=reason)
 
@@ -77,5 +77,5 @@ def reject_approval(
     responses=problems(s404=_UNKNOWN, s422=_INVALID),
 )
 def get_approval(approval_id: ApprovalId, approvals: Approvals, caller: Caller) -> Any:
-    """Show an action that needs a second person, and how it was decided."""
+    """Show an action that needs the approval of a second person, and the decision."""
     return approvals.get(approval_id, principal=caller)

@@ -18,15 +18,15 @@ _MAX_DIGITS: Final = 18
 
 
 class AuditEntryOut(BaseModel):
-    """One call: who called, what they wanted, and the outcome."""
+    """An entry of the audit log: one call."""
 
-    number: int = Field(description="The number of the line. It grows.")
+    number: int = Field(description="The number of the entry. Newer entries have higher numbers.")
     at: datetime
-    actor: str = Field(description="`key:NAME`, `user:NAME`, `local`, `terminal:NAME`, or `unknown at ADDRESS`.")
-    action: str = Field(
-        description="The operation's id, as in this document. The method if the caller was not admitted."
+    actor: str = Field(
+        description="Who called: `key:NAME`, `user:NAME`, `local`, `terminal:NAME`, or `unknown at ADDRESS`."
     )
-    target: str = Field(description="Path of the call, or of what the call created.")
+    action: str = Field(description="The id of the operation. If the caller is unknown, the HTTP method.")
+    target: str = Field(description="The path of the call, or of the resource that the call created.")
     outcome: Literal["done", "refused", "failed"] = Field(
         description="Whether the call was done, refused or failed."
     )

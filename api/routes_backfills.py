@@ -36,7 +36,7 @@ from backfill.plan.request import BackfillRequest
 from backfill.steer.kind import BACKFILL
 
 router: Final = APIRouter(tags=["backfills"])
-_FAILED: Final = "The warehouse or Pub/Sub failed or refused the call."
+_FAILED: Final = "The warehouse or Pub/Sub returned an error."
 _FULL: Final = "The disk is full."
 
 
@@ -44,8 +44,7 @@ BACKFILLS: Final = JobResource(
     BACKFILL,
     service=service_of(lambda services: services.backfills),
     listing=backfill_listing,
-    cancel="Cancel a backfill. No new request starts. `in_flight_at_most` says how many messages may still "
-    "be published.",
+    cancel="Cancel a backfill. Up to `in_flight_at_most` messages may still be published.",
     shape=BackfillOut,
 )
 
@@ -54,7 +53,7 @@ add_action_route(
     router,
     BACKFILLS,
     "pause",
-    "Pause a backfill until `:resume`. `in_flight_at_most` says how many messages may still be published.",
+    "Pause a backfill until `:resume`. Up to `in_flight_at_most` messages may still be published.",
     s409="The backfill has ended or is being cancelled.",
     s422=INVALID,
 )
@@ -62,7 +61,7 @@ add_action_route(
     router,
     BACKFILLS,
     "resume",
-    "Continue a paused backfill. After its canary, it publishes all other messages.",
+    "Resume a paused backfill. If it paused after its canary, it publishes all other messages.",
     s409="The backfill has ended, is being cancelled, or needs an approval.",
     s422=INVALID,
 )
@@ -74,11 +73,11 @@ add_action_route(
     response_model=BackfillOut,
     responses=versioned(
         s404=NO_SUCH_BACKFILL,
-        s409="The backfill has not ended, has nothing left to send, overlaps with another one, or its "
-        "missing messages are not known.",
+        s409="The backfill has not ended, or all its messages are published. Or another backfill publishes some "
+        "of the same messages. Or Refeed can't find out which messages are missing.",
         s412=CHANGED,
         s422=INVALID,
-        s502="The warehouse failed.",
+        s502="The warehouse returned an error.",
     ),
 )
 def retry_backfill(
@@ -90,9 +89,9 @@ def retry_backfill(
     *,
     body: BackfillRetry | None = None,
 ) -> Any:
-    """Continue an ended backfill after its last checkpoint, on the same selection.
+    """Continue an ended backfill from its last checkpoint, with the same selection.
 
-    Without a body it sends everything that is left.
+    Without a body, it sends all messages that are not published yet.
     """
     wanted = BackfillRetry() if body is None else body
     found = service.retry(backfill_id, principal=caller, versions=versions, **wanted.model_dump())
@@ -103,7 +102,7 @@ add_action_route(
     router,
     BACKFILLS,
     "approve",
-    "Approve a backfill with many rows. Its creator cannot approve it.",
+    "Approve a backfill with many rows. Its creator can't approve it.",
     s409="The backfill does not need an approval.",
     s422=INVALID,
 )
@@ -111,10 +110,11 @@ add_action_route(
     router,
     BACKFILLS,
     "revert",
-    "Delete a backfill's rows from its target's staging table, unless a merge has taken them.",
-    s409="The backfill has not ended, its target has no known staging table, or its rows are merged.",
+    "Delete a backfill's rows from its target's staging table, unless a merge has already used them.",
+    s409="The backfill has not ended, its target has no known staging table, or a merge has already used its "
+    "rows.",
     s422=INVALID,
-    s502="The warehouse failed.",
+    s502="The warehouse returned an error.",
 )
 
 
@@ -134,20 +134,20 @@ def plan_backfill(
     exact: Annotated[
         bool,
         Query(
-            description="On BigQuery, run the query to count the rows exactly. It is billed up to "
-            "`max_bytes_billed`. A create with this plan's id publishes the selected rows. On a lake every "
-            "plan is exact."
+            description="On BigQuery, run the query to count the rows exactly. BigQuery bills it, up to "
+            "`max_bytes_billed`. A backfill with this plan publishes exactly these rows. On a lake every plan is "
+            "exact."
         ),
     ] = False,
     originals: Annotated[
         bool,
         Query(
-            description="Show the archived message beside each sample, with one more query of at most 10 GB. "
-            "This needs `messages.read` too."
+            description="Also show the archived message of each sample. This runs one more query, which reads at "
+            "most 10 GB. The caller also needs the scope `messages.read`."
         ),
     ] = False,
 ) -> Any:
-    """Plan a backfill: run its query and publish nothing. The service keeps the plan for some minutes."""
+    """Plan a backfill. Nothing is published. The API keeps the plan for some minutes."""
     with slow:
         plan = service.plan(body, principal=caller, exact=exact, originals=originals)
     if originals:
@@ -166,7 +166,7 @@ def get_plan(
     service: Service,
     caller: Caller,
 ) -> Any:
-    """Show an earlier plan with its request, until it expires. Nothing runs."""
+    """Show an earlier plan and its request, until the plan expires. No query runs."""
     return service.read_plan(plan_id, principal=caller)
 
 
@@ -179,8 +179,9 @@ def get_plan(
         200: {"model": PlanOut, "description": "With `validate_only`: the plan. Nothing is created."},
         202: {"headers": CREATED_HEADERS},
         **problems(
-            s409="The plan has expired or is for another request, another backfill overlaps, the replay "
-            "would be archived again, or the first call with this Idempotency-Key is in progress.",
+            s409="The plan has expired or is for another request. Or another backfill publishes some of the same "
+            "messages. Or the replay would be archived again. Or the first call with this Idempotency-Key is "
+            "still in progress.",
             s422=INVALID,
             s502=_FAILED,
             s507=_FULL,
@@ -197,7 +198,7 @@ def create_backfill(
     validate_only: Annotated[bool, Query(description="Return the plan and create nothing.")] = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Create a backfill that replays the messages that its query selects."""
+    """Create a backfill. It publishes the messages that its query selects."""
     if validate_only:
         with slow:
             plan = PlanOut.model_validate(service.plan(body, principal=caller))
@@ -224,7 +225,7 @@ add_job_routes(router, BACKFILLS)
     response_model=BackfillOut,
     responses=versioned(
         s404=NO_SUCH_BACKFILL,
-        s409="The backfill has ended, so its rate cannot change.",
+        s409="The backfill has ended, so its rate limit can't change.",
         s412=CHANGED,
         s422=INVALID,
     ),
@@ -240,6 +241,6 @@ def change_backfill(
 ) -> Any:
     """Change the rate limit, the description or the labels of a backfill.
 
-    A running backfill uses a new rate within a second.
+    A running backfill uses a new rate limit within one second.
     """
     return shown(service.change(backfill_id, body, principal=caller, versions=versions), response)

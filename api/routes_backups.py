@@ -9,33 +9,40 @@ from api.answers import Caller, problems, service_of
 from inventory.backups import TopicBackups
 
 router: Final = APIRouter(tags=["topics"])
-_FAILED: Final = "Pub/Sub failed or refused the call."
+_FAILED: Final = "Pub/Sub returned an error."
 _INVALID: Final = "The name or the body is not valid"
 
 
 _PLAN = Field(
     default=None,
-    description="The `plan` of a dry run. The call makes exactly this change, or none.",
+    description="The `plan` of a dry run. If the change would differ from it, the call changes nothing.",
     max_length=64,
 )
 
 
 class TopicDetach(BaseModel):
-    """The end of a topic's backup."""
+    """The options of a detach."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    dry_run: bool = Field(default=False, description="Change nothing, and return the planned change.")
+    dry_run: bool = Field(
+        default=False, description="Whether to change nothing and only return the planned change."
+    )
     plan: str | None = _PLAN
 
 
 class TopicAttach(TopicDetach):
-    """The beginning of a topic's backup."""
+    """The options of an attach."""
 
     exactly_once: bool = Field(
-        default=False, description="Use exactly-once delivery, which confirms acknowledgements. It is slower."
+        default=False,
+        description="Whether to use exactly-once delivery: Pub/Sub confirms each acknowledgement. It is slower.",
     )
-    update: bool = Field(default=False, description="Change the subscription's settings that differ.")
+    update: bool = Field(
+        default=False,
+        description="Whether to change settings of an existing subscription that differ from those of a new "
+        "subscription.",
+    )
 
 
 class SettingDifferenceOut(BaseModel):
@@ -47,10 +54,10 @@ class SettingDifferenceOut(BaseModel):
 
 
 class TopicBackupOut(BaseModel):
-    """The change of a topic's backup, or in a dry run the planned change."""
+    """The change of a topic's backup. In a dry run it is the planned change."""
 
     topic: str = Field(description="The topic.")
-    action: Literal["attach", "detach"] = Field(description="Whether it is an attach or a detach.")
+    action: Literal["attach", "detach"] = Field(description="The action: an attach or a detach.")
     dry_run: bool = Field(description="Whether it was a dry run.")
     subscription: str = Field(description="The backup subscription's id.")
     filter: str = Field(
@@ -64,10 +71,10 @@ class TopicBackupOut(BaseModel):
     ack_deadline_seconds: int = Field(description="The subscription's acknowledgement deadline.")
     exactly_once: bool = Field(description="Whether the subscription has exactly-once delivery.")
     differences: list[SettingDifferenceOut] = Field(
-        description="The settings that differ from a new subscription."
+        description="The settings of the subscription that differ from those of a new subscription."
     )
     backlog_messages: int | None = Field(
-        description="Pending messages of the subscription. A detach loses them. Null is unknown."
+        description="Pending messages of the subscription. A detach loses them. Null means unknown."
     )
     plan: str = Field(description="A hash of the state before the change. Send it as `plan` with the real call.")
 
@@ -82,14 +89,13 @@ TopicName = Annotated[str, Path(description="The topic's id.", max_length=300, e
     response_model=TopicBackupOut,
     responses=problems(
         s404="Pub/Sub has no such topic.",
-        s409="Another deployment's secret is in the subscription's filter, or the subscription has changed "
-        "since the dry run.",
+        s409="The subscription belongs to a deployment with another secret, or it has changed since the dry run.",
         s422=f"{_INVALID}.",
         s502=_FAILED,
     ),
 )
 def attach_topic(topic: TopicName, backups: Backups, caller: Caller, *, body: TopicAttach | None = None) -> Any:
-    """Back up a topic from now on, with a subscription that excludes replays. An existing one is kept."""
+    """Back up a topic from now on: create a backup subscription. An existing subscription is kept."""
     given = body or TopicAttach()
     return backups.attach(topic, principal=caller, **given.model_dump())
 
@@ -106,6 +112,6 @@ def attach_topic(topic: TopicName, backups: Backups, caller: Caller, *, body: To
     ),
 )
 def detach_topic(topic: TopicName, backups: Backups, caller: Caller, *, body: TopicDetach | None = None) -> Any:
-    """Stop backing up a topic: delete its backup subscription with its pending messages."""
+    """Stop backing up a topic: delete its backup subscription and the pending messages in it."""
     given = body or TopicDetach()
     return backups.detach(topic, principal=caller, **given.model_dump())

@@ -27,10 +27,10 @@ from warehouse.counts import Step
 from warehouse.figures import MAX_SHOWN_BYTES
 
 router: Final = APIRouter(tags=["topics"])
-_FAILED: Final = "The warehouse or Pub/Sub failed or refused the call."
+_FAILED: Final = "The warehouse or Pub/Sub returned an error."
 _FULL: Final = "The disk is full."
 _NO_SUCH_TOPIC: Final = "Neither Pub/Sub nor the archive has this topic."
-_QUERY: Final = "A parameter is not valid, or the query would read too much. `errors` has every violation."
+_QUERY: Final = "A parameter is not valid, or the query would read too many bytes. `errors` has every violation."
 
 TopicName = Annotated[str, Query(description="The topic's id.", examples=["orders"])]
 MessageId = Annotated[str, Path(max_length=1024, description="The message's id in Pub/Sub.", examples=["1234"])]
@@ -46,7 +46,12 @@ End = Annotated[
     Query(alias="to", description="End of the window (RFC 3339), exclusive. The default is now."),
 ]
 MaxBytesBilled = Annotated[
-    int, Query(ge=1, description="A query that would read more bytes fails on BigQuery and costs nothing.")
+    int,
+    Query(
+        ge=1,
+        description="The most bytes that the query may read on BigQuery. A query that would read more fails and "
+        "costs nothing.",
+    ),
 ]
 
 
@@ -79,7 +84,7 @@ async def _wait_until_left(receive: Receive, has_left: threading.Event) -> None:
     responses=problems(s422=_QUERY, s502=_FAILED, s507=_FULL),
 )
 def list_topics(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
-    """List topics with their backup, the archive's freshness, the backup's lag, and the recent volume."""
+    """List topics with the lag of their backup, their newest archived message and their recent volume."""
     with slow:
         return {"topics": inventory.list_topics(principal=caller)}
 
@@ -100,12 +105,12 @@ def get_topic_histogram(
         Rfc3339Time | None,
         Query(
             alias="from",
-            description="Start of the window (RFC 3339). The default is an hour before `to` "
-            "for minutes, a day for hours, 30 days for days.",
+            description="Start of the window (RFC 3339). The default depends on `step`: one hour before `to` for "
+            "minute, one day for hour, 30 days for day.",
         ),
     ] = None,
     end: End = None,
-    step: Annotated[Step, Query(description="The width of a bucket.")] = "hour",
+    step: Annotated[Step, Query(description="The length of a bucket.")] = "hour",
 ) -> Any:
     """Count a topic's archived messages by minute, hour or day of ingestion."""
     with slow:
@@ -125,7 +130,7 @@ def count_dead_letters(
     *,
     start: LettersSince = None,
 ) -> Any:
-    """Count the pipeline's dead letters by source, code and path, each with a backfill that sends them again."""
+    """Count the pipeline's dead letters by source, code and path."""
     with slow:
         return {"reasons": service.count_letters(_since(start), principal=caller)}
 
@@ -149,7 +154,8 @@ def list_dead_letters(
         str | None,
         Query(
             max_length=300,
-            description="Only faults at this path in the message. Empty means those without a path.",
+            description="Only dead letters with a fault at this path in the message. Use an empty value for "
+            "faults without a path.",
         ),
     ] = None,
     preview_bytes: Annotated[
@@ -157,12 +163,12 @@ def list_dead_letters(
         Query(
             ge=1,
             le=MAX_SHOWN_BYTES,
-            description="Show the payloads, cut after this many bytes. Without it no payload is shown.",
+            description="Show payloads, cut after this many bytes. By default no payloads are shown.",
         ),
     ] = None,
     page_size: PageSize = DEFAULT_LIST_SIZE,
 ) -> Any:
-    """List dead letters of one source, newest first, to choose which ones to send again."""
+    """List the dead letters of one source, newest first."""
     choice = LetterChoice(source, _since(start), code, path)
     with slow:
         found = service.list_letters(choice, principal=caller, limit=page_size + 1, preview_bytes=preview_bytes)
@@ -192,10 +198,13 @@ def download_dead_letter(
     slow: SlowCalls,
     start: Annotated[
         Since | None,
-        Query(alias="from", description="The dead letter's `ingest_time` (RFC 3339). The default is 30 days ago."),
+        Query(
+            alias="from",
+            description="The `ingest_time` of the dead letter (RFC 3339). The default is 30 days ago.",
+        ),
     ] = None,
 ) -> Response:
-    """Download the payload of one dead letter of the pipeline, byte for byte."""
+    """Download the exact payload of one of the pipeline's dead letters."""
     with slow:
         data = service.read_letter_data(source, topic, message_id, _since(start), principal=caller)
     return answer_payload(call, data, topic, message_id)
@@ -219,7 +228,7 @@ def list_messages(
         Rfc3339Time | None,
         Query(
             alias="from",
-            description="Start of the window by ingestion time (RFC 3339). The default is an hour before `to`.",
+            description="Start of the window by ingestion time (RFC 3339). The default is one hour before `to`.",
         ),
     ] = None,
     end: End = None,
@@ -227,7 +236,7 @@ def list_messages(
         list[Annotated[str, Query(max_length=2000)]] | None,
         Query(
             description="Only messages with this attribute, as KEY=VALUE. Repeat the parameter to require "
-            "several.",
+            "several attributes.",
             max_length=10,
         ),
     ] = None,
@@ -247,7 +256,11 @@ def list_messages(
     ] = False,
     page_size: Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)] = DEFAULT_PAGE_SIZE,
     page_token: Annotated[
-        str | None, Query(max_length=4000, description="`next_page_token` of a page of the same messages.")
+        str | None,
+        Query(
+            max_length=4000,
+            description="The `next_page_token` of the previous page. The other parameters must be the same.",
+        ),
     ] = None,
     max_bytes_billed: MaxBytesBilled = DEFAULT_MAX_BYTES_BILLED,
 ) -> Any:
@@ -293,13 +306,14 @@ def download_message(
     start: Annotated[
         Rfc3339Time | None,
         Query(
-            alias="from", description="The message's `ingest_time` (RFC 3339). The default is an hour before `to`."
+            alias="from",
+            description="The `ingest_time` of the message (RFC 3339). The default is one hour before `to`.",
         ),
     ] = None,
     end: End = None,
     max_bytes_billed: MaxBytesBilled = DEFAULT_MAX_BYTES_BILLED,
 ) -> Response:
-    """Download one archived message's payload, byte for byte."""
+    """Download the exact payload of one archived message."""
     request = MessageRequest(
         topic=topic, start=start, end=end, message_id=message_id, max_bytes_billed=max_bytes_billed
     )

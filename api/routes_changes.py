@@ -20,18 +20,16 @@ _LONGEST: Final = timedelta(days=31)
 
 
 class ChangeOut(BaseModel):
-    """One change. `what` and `why` are sentences for people."""
+    """One change of a job, a stream, a manifest or a key."""
 
     at: datetime
     resource: Literal["backfill", "merge", "compaction", "stream", "manifest", "key"] = Field(
         description="The kind of the changed resource."
     )
     id: str = Field(description="The job's id, or the name of another resource.")
-    type: str = Field(
-        description="The type in the resource's own history, such as created, moved, launched, applied or revoked."
-    )
+    type: str = Field(description="The type of the change, such as created, moved, launched, applied or revoked.")
     actor: str | None = Field(
-        description="Who made the change. Null if the history does not know; the audit log may."
+        description="Who made the change. Null if the history does not have the name. The audit log may have it."
     )
     what: str = Field(description="What changed.")
     why: str | None = Field(description="Why it changed. Null without a reason.")
@@ -57,10 +55,10 @@ def list_changes(
     ] = None,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: Annotated[
-        str | None, Query(max_length=2000, description="`next_page_token` of the previous page.")
+        str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
     ] = None,
 ) -> Any:
-    """List changes of jobs, streams, manifests and (with `backfills.admin`) keys, newest first."""
+    """List changes of jobs, streams and manifests, newest first. `backfills.admin` also shows those of keys."""
     caller.require(READ)
     now = datetime.now(UTC)
     first = now - timedelta(days=1) if since is None else max(since, now - _LONGEST)

@@ -37,13 +37,13 @@ class CompactionOut(BaseModel):
     id: str = Field(description='The compaction\'s id, "cp_" and a ULID.')
     state: JobState = Field(description="The compaction's state.")
     tables: list[str] = Field(description="`archive`, and other tables as dataset.table.")
-    files_removed: dict[str, int] = Field(description="For each compacted table, by how many files it has fewer.")
+    files_removed: dict[str, int] = Field(description="How many fewer files each compacted table has.")
     created_by: str
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     restarts: int = Field(
-        description="Number of drivers that died and were replaced since a person last started it."
+        description="How many drivers died and were replaced since a person last started the job."
     )
     error: MergeError | None
     etag: str
@@ -53,8 +53,8 @@ COMPACTIONS: Final = JobResource(
     COMPACTION,
     service=service_of(lambda services: services.compactions),
     listing=merge_listing,
-    cancel="Cancel a compaction. Compacted files stay compacted. No row changes.",
+    cancel="Cancel a compaction. Compacted files stay compacted.",
     shape=CompactionOut,
 )
 add_job_routes(router, COMPACTIONS)
-add_retry_route(router, COMPACTIONS, "The compaction has not ended, or has compacted everything.")
+add_retry_route(router, COMPACTIONS, "The compaction has not ended, or all its tables are compacted.")

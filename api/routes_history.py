@@ -14,7 +14,9 @@ from warehouse.figures import MAX_SHOWN_BYTES
 
 router: Final = APIRouter(tags=["backfills"])
 
-PageToken = Annotated[str | None, Query(max_length=2000, description="`next_page_token` of the previous page.")]
+PageToken = Annotated[
+    str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
+]
 
 
 @router.get(
@@ -24,7 +26,7 @@ PageToken = Annotated[str | None, Query(max_length=2000, description="`next_page
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """List the progress of each slice of a backfill's selection."""
+    """List the slices of a backfill's selection, with the progress of each slice."""
     return {"slices": service.list_slices(backfill_id, principal=caller)}
 
 
@@ -35,7 +37,7 @@ def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Call
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def list_backfill_rates(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """List the messages that a backfill published in each interval, with its rate and rate limit."""
+    """List how many messages a backfill published in each interval, with its rate and rate limit."""
     return {"intervals": service.list_rates(backfill_id, principal=caller)}
 
 
@@ -56,15 +58,15 @@ def list_backfill_dead_letters(
         Query(
             ge=1,
             le=MAX_SHOWN_BYTES,
-            description="Cut each payload after this many bytes. Without it payloads are whole, in base64.",
+            description="Cut each payload after this many bytes. By default payloads are whole and in base64.",
         ),
     ] = None,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: PageToken = None,
 ) -> Any:
-    """List the messages that could not be published, each with its reason.
+    """List a backfill's dead letters: messages that could not be published, with the reasons.
 
-    `:retry` with `only=failed` sends them.
+    `:retry` with `only=failed` sends these messages again.
     """
     letters, next_after = service.list_dead_letters(
         backfill_id,
@@ -84,7 +86,7 @@ def list_backfill_dead_letters(
     response_class=Response,
     responses={
         **PAYLOAD_ANSWER,
-        **problems(s404=f"{NO_SUCH_BACKFILL} Or the row is not a dead letter.", s422=INVALID),
+        **problems(s404="There is no such backfill, or the row is not a dead letter.", s422=INVALID),
     },
 )
 def download_backfill_dead_letter(
@@ -94,7 +96,7 @@ def download_backfill_dead_letter(
     service: Service,
     caller: Caller,
 ) -> Response:
-    """Download the payload of one message that could not be published, byte for byte."""
+    """Download the exact payload of one of a backfill's dead letters."""
     letter = service.read_dead_letter(backfill_id, row, principal=caller)
     return answer_payload(call, letter.data, letter.topic or "an unknown topic", letter.message_id)
 
@@ -106,7 +108,7 @@ def download_backfill_dead_letter(
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def count_backfill_dead_letters(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """Count the messages that could not be published, by reason. `:retry` with a `code` sends them again."""
+    """Count a backfill's dead letters by reason. `:retry` with a `code` sends one reason's messages again."""
     return {"reasons": service.count_dead_letters(backfill_id, principal=caller)}
 
 
@@ -118,7 +120,7 @@ def count_backfill_dead_letters(backfill_id: BackfillId, service: Service, calle
         s404=NO_SUCH_BACKFILL,
         s409="The backfill's target has no known staging table.",
         s422=INVALID,
-        s502="The warehouse failed.",
+        s502="The warehouse returned an error.",
     ),
 )
 def list_backfill_missing(
@@ -129,7 +131,7 @@ def list_backfill_missing(
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: PageToken = None,
 ) -> Any:
-    """List the selected messages that have not landed. `:retry` with `only=missing` sends them again."""
+    """List selected messages that are not in the target's staging table."""
     after = parse_row_token(page_token)
     found = service.list_missing(backfill_id, principal=caller, limit=page_size + 1, after=after)
     page, token = page_of(found, page_size, lambda last: render_row_token(last.row))

@@ -11,12 +11,12 @@ from rollout.manifests.service import ManifestService
 
 router: Final = APIRouter(tags=["manifests"])
 _NO_SUCH: Final = "There is no such manifest."
-_NO_PLACE: Final = "There is no such manifest, or no stream or release that a rollout names."
+_NO_PLACE: Final = "There is no such manifest, or the rollout's stream or release does not exist."
 _NO_SCHEDULE: Final = "There is no such schedule."
-_FAULTS: Final = "The manifest has faults; `errors` has all of them, with line and column."
+_FAULTS: Final = "The manifest has faults. `errors` has all of them, with line and column."
 _TAKEN: Final = (
-    "The name belongs to another source, it has changed since it was planned, a rollout of it has not ended, or "
-    "something else runs than the rollout begins with."
+    "The name belongs to another source. Or the manifest has changed since the plan. Or a rollout of this "
+    "manifest has not ended. Or the stream does not run as the rollout's `from` says."
 )
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
@@ -36,7 +36,8 @@ ManifestName = Annotated[str, Path(description="A manifest's name.", examples=["
 PlanHash = Annotated[
     str | None,
     Query(
-        description="The `hash` of a plan. The call makes exactly the planned change, or nothing.", max_length=64
+        description="The `hash` of a plan. If the change would differ from the plan, the call changes nothing.",
+        max_length=64,
     ),
 ]
 
@@ -52,7 +53,7 @@ Body = Annotated[bytes, Depends(manifest_body)]
 
 @router.get("/manifests", operation_id="listManifests", response_model=ManifestsOut)
 def list_manifests(request: Request, manifests: OpenManifests, caller: Caller) -> Any:
-    """List all applied manifests, and the files of uploaded ones."""
+    """List all applied manifests and all uploaded files."""
     uploads = services_of(request).uploads
     return {
         "manifests": manifests.list_manifests(principal=caller),
@@ -87,10 +88,10 @@ def plan_manifest(
     *,
     action: Annotated[
         Literal["apply", "remove"],
-        Query(description="Whether to plan an apply or a removal. A removal takes no body."),
+        Query(description="Whether to plan an apply or a removal. A removal has no body."),
     ] = "apply",
 ) -> Any:
-    """Show what applying or removing a manifest would change. Nothing changes."""
+    """Show what an apply or a removal of a manifest would change. Nothing is changed."""
     return manifests.plan(name, body if action == "apply" else None, principal=caller)
 
 
@@ -104,7 +105,7 @@ def plan_manifest(
 def apply_manifest(
     name: ManifestName, body: Body, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None
 ) -> Any:
-    """Apply a manifest: create or change its schedule, or begin its rollout. Unchanged content changes nothing."""
+    """Apply a manifest: create or change its schedule, or begin its rollout."""
     record, planned = manifests.apply(name, body, principal=caller, plan_hash=plan)
     return {
         "manifest": record,
@@ -120,7 +121,7 @@ def apply_manifest(
     responses=problems(s404=_NO_SUCH, s409=_TAKEN, s422="The name is not valid."),
 )
 def remove_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None) -> Any:
-    """Remove a manifest. Its running jobs continue to their end. Removing a rollout changes no running stream."""
+    """Remove a manifest. Its running jobs continue. The stream of a rollout does not change."""
     return manifests.remove(name, principal=caller, plan_hash=plan)
 
 
@@ -159,5 +160,5 @@ def pause_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller)
     responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
 )
 def resume_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
-    """Resume a schedule from now on. Slots within the pause are skipped."""
+    """Resume a schedule. Slots that ended during the pause are skipped."""
     return manifests.resume(name, principal=caller)

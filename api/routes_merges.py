@@ -16,7 +16,7 @@ from reporting.service import MergeService
 
 router: Final = APIRouter(tags=["merges"])
 _LONGEST: Final = timedelta(days=366)
-_INVALID: Final = "The request is not valid; `errors` has every violation."
+_INVALID: Final = "The request is not valid. `errors` has every violation."
 _find: Final = service_of(lambda services: services.merges)
 MERGES: Final = JobResource(
     MERGE,
@@ -36,7 +36,7 @@ Merges = Annotated[MergeService, Depends(_find)]
     responses={
         202: {"headers": CREATED_HEADERS},
         **problems(
-            s409="The first call with this Idempotency-Key is in progress.",
+            s409="The first call with this Idempotency-Key is still in progress.",
             s422=_INVALID,
             s502="The registry can't be read, or has faults.",
         ),
@@ -50,7 +50,7 @@ def create_merge(
     *,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Merge new rows from staging into reporting. Only one merge runs at a time; others wait."""
+    """Merge new rows of staging tables into reporting tables. Only one merge runs at a time."""
     found = service.create(body.parse(), principal=caller, idempotency_key=idempotency_key)
     point_to(f"/merges/{found.id}", response)
     return shown(found, response)
@@ -66,17 +66,17 @@ def list_merge_audits(
     service: Merges,
     caller: Caller,
     *,
-    source: Annotated[str | None, Query(max_length=300, description="Only this source.")] = None,
+    source: Annotated[str | None, Query(max_length=300, description="Only results of this source.")] = None,
     since: Annotated[
         Since | None,
         Query(description="Only merges that ended at this time (RFC 3339) or later. The default is 14 days ago."),
     ] = None,
 ) -> Any:
-    """List the result of each source in each ended merge, with its audits."""
+    """List the results of ended merges. Each source of a merge has an entry with its audits."""
     now = datetime.now(UTC)
     first = now - timedelta(days=14) if since is None else max(since, now - _LONGEST)
     return {"nights": service.list_sources(first, principal=caller, source=source)}
 
 
 add_job_routes(router, MERGES)
-add_retry_route(router, MERGES, "The merge has not ended, or has merged everything.")
+add_retry_route(router, MERGES, "The merge has not ended, or all its sources are merged.")

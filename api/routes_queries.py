@@ -44,18 +44,18 @@ class QueryFinding(BaseModel):
     column: int = Field(description="The column, from 1.")
     start: int = Field(description="The first character of the place.")
     end: int = Field(description="The character after the place.")
-    rewrite: str | None = Field(description="An allowed form, in words or as SQL.")
+    rewrite: str | None = Field(description="An allowed form, as SQL or in words. Null if there is none.")
     edits: list[QueryEdit] = Field(
-        description="Edits that mend the finding if all of them are applied. The gate has tried them. Empty "
-        "if there are none."
+        description="Edits that correct the fault if you apply all of them. Empty if there is no correction."
     )
     source: Literal["gate", "warehouse"] = Field(
-        description="`warehouse`: the gate accepts the query, and this deployment's warehouse cannot run it."
+        description="gate: the SQL gate refuses the query. warehouse: the gate accepts the query, but the "
+        "deployment's warehouse can't run it."
     )
 
 
 class RewrittenQuery(BaseModel):
-    """The query with the edits of all findings, or of its warnings if it passes."""
+    """The query with all edits applied: those of its faults or, if it passes, of its warnings."""
 
     query: str = Field(description="The query with the edits.")
     passes: bool = Field(description="Whether this query is accepted.")
@@ -72,7 +72,7 @@ class ReadableTableOut(BaseModel):
     """A table that queries may read."""
 
     table: str = Field(description="The table's name.")
-    is_archive: bool = Field(description="Whether it is the archive.")
+    is_archive: bool = Field(description="Whether the table is the archive.")
     columns: list[QueryColumn] | None = Field(description="The table's columns. Null if only BigQuery knows them.")
 
 
@@ -81,17 +81,19 @@ class QueryWarning(CodedMessage):
 
 
 class QueryVerdict(BaseModel):
-    """The gate's verdict on a query; nothing was run."""
+    """The gate's verdict on a query. The query did not run."""
 
     passes: bool = Field(description="Whether the query is accepted.")
     findings: list[QueryFinding] = Field(description="The reasons why it is refused.")
-    rewritten: RewrittenQuery | None = Field(description="The query with its edits. Null if there are none.")
+    rewritten: RewrittenQuery | None = Field(
+        description="The query with all edits applied. Null if there are no edits."
+    )
     window: TimeWindow | None = Field(
-        description="The ingestion times that the query can read. Null if it is refused."
+        description="The ingestion times that the query can read. Null if the query is refused."
     )
     columns: list[QueryColumn] = Field(description="The columns of the result. Empty if the query is refused.")
     warnings: list[QueryWarning] = Field(description="The warnings about an accepted query.")
-    reads: list[str] = Field(description="The tables that the query reads. Empty if it is refused.")
+    reads: list[str] = Field(description="The tables that the query reads. Empty if the query is refused.")
     tables: list[ReadableTableOut] = Field(description="All tables that queries may read.")
 
 
@@ -99,10 +101,10 @@ class QueryVerdict(BaseModel):
     "/queries:check",
     operation_id="checkQuery",
     response_model=QueryVerdict,
-    responses=problems(s422=INVALID, s502="The warehouse failed."),
+    responses=problems(s422=INVALID, s502="The warehouse returned an error."),
 )
 def check_query(body: QueryCheck, request: Request, service: Service, caller: Caller, quick: QuickCalls) -> Any:
-    """Check a replay's query without running it: findings, edits that mend them, and the tables it may read."""
+    """Check the query of a replay without running it. The answer has all faults and their corrections."""
     with quick:
         found = service.check_query(body.query, body.parameters, principal=caller)
     # It changes nothing and is called as somebody types: the audit log keeps it only when it is refused or fails.

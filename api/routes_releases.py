@@ -15,14 +15,14 @@ router: Final = APIRouter(tags=["streams"])
 
 
 class FormatOut(BaseModel):
-    """A format: the number that the release writes, and the numbers that it can read."""
+    """The format numbers of a release: which one it writes, and which ones it can read."""
 
     writes: int = Field(description="The number that the release writes.")
     reads: list[int] = Field(description="The numbers that it can read.")
 
 
 class FormatsOut(BaseModel):
-    """The formats of a stream's state, and of its parts and attempts in each warehouse."""
+    """The formats of a release: those of a stream's state and those of each warehouse."""
 
     version: str = Field(description="The version of Refeed.")
     state: dict[str, FormatOut] = Field(description="The format of a stream's state.")
@@ -37,11 +37,14 @@ class ReleaseOut(BaseModel):
     wheel: str = Field(description="The name of the wheel.")
     sha256: str = Field(description="The hash of the wheel.")
     environment: str = Field(
-        description="The environment with its packages. Releases with the same lock share it."
+        description="The environment with the release's packages. Releases with the same requirements.lock share "
+        "it."
     )
     added_at: datetime = Field(description="When it was installed.")
-    formats: FormatsOut = Field(description="The formats that it writes and reads.")
-    hosts: list[str] = Field(description="The machines whose agents have it. Empty if only the API's home has it.")
+    formats: FormatsOut = Field(description="The formats that the release writes and reads.")
+    hosts: list[str] = Field(
+        description="The machines whose agents have the release. Empty if only the API's home has it."
+    )
 
 
 class AgentOut(BaseModel):
@@ -51,7 +54,7 @@ class AgentOut(BaseModel):
     home: str = Field(validation_alias=AliasPath("report", "home"), description="The agent's home.")
     installed_version: str = Field(
         validation_alias=AliasPath("report", "version"),
-        description="The version of its streams that name no release.",
+        description="The version of Refeed that is installed on the agent's machine.",
     )
     reported_at: datetime = Field(description="When the agent last reported.")
 
@@ -69,7 +72,7 @@ Releases = Annotated[KnownReleases, Depends(service_of(lambda services: services
 
 @router.get("/releases", operation_id="listReleases", response_model=ReleasesOut)
 def list_releases(caller: Caller, releases: Releases) -> Any:
-    """List the running agents and the releases in their homes. `refeed release add` installs one."""
+    """List the running agents and the releases in their homes. `refeed release add` installs a release."""
     caller.require_any(READ, STREAMS_READ)
     return {
         "installed_version": version("refeed"),

@@ -27,7 +27,7 @@ def _declared(name: str) -> BeforeValidator:
 class RolloutSideOut(BaseModel):
     """A release of a stream with its options."""
 
-    release: str | None = Field(description="The release. Null is the installed one.")
+    release: str | None = Field(description="The version of Refeed. Null means the installed version.")
     options: dict[str, Any] = Field(description="The stream's options.")
 
 
@@ -40,7 +40,7 @@ class RolloutStepOut(BaseModel):
 
 
 class RolloutFaultOut(CodedMessage):
-    """Why a rollout was taken back, halted, was refused or failed."""
+    """Why a rollout failed, was refused, was halted or was taken back."""
 
 
 class RolloutOut(BaseModel):
@@ -61,13 +61,17 @@ class RolloutOut(BaseModel):
     validate_: Annotated[dict[str, Any], _declared("validate")] = Field(
         validation_alias="document",
         serialization_alias="validate",
-        description="The manifest's `validate`, with its defaults.",
+        description="The field `validate` of the manifest, with its defaults.",
     )
-    is_trusted: bool = Field(description="Whether its release was STABLE before. Then nothing is validated.")
-    reverses: str | None = Field(description="The rollout that this one reverses.")
+    is_trusted: bool = Field(
+        description="Whether the new release was STABLE before. It is then not validated again."
+    )
+    reverses: str | None = Field(description="The id of the rollout that this rollout reverses.")
     update_id: str | None = Field(description="The stream's update that carries out the rollout.")
     steps: list[RolloutStepOut] = Field(description="The steps that the rollout has begun.")
-    compared: dict[str, Any] | None = Field(description="The figures before and after that decided the rollout.")
+    compared: dict[str, Any] | None = Field(
+        description="The figures before and after the change, on which the rollout's result is based."
+    )
     error: RolloutFaultOut | None
     unwanted_by: str | None = Field(description="Who cancelled it.")
     digest: str = Field(description="The hash of the manifest's content, without comments and order.")
@@ -88,7 +92,7 @@ OpenRollouts = Annotated[RolloutService, Depends(service_of(lambda services: ser
 
 @router.get("/rollouts", operation_id="listRollouts", response_model=RolloutsOut)
 def list_rollouts(rollouts: OpenRollouts, caller: Caller) -> Any:
-    """List the newest rollouts, at most 1,000, newest first."""
+    """List the newest 1,000 rollouts, newest first."""
     return {"rollouts": rollouts.list_rollouts(principal=caller)}
 
 
@@ -99,7 +103,7 @@ def list_rollouts(rollouts: OpenRollouts, caller: Caller) -> Any:
     responses=problems(s404=_UNKNOWN, s422=_INVALID),
 )
 def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -> Any:
-    """Show a rollout with its steps and the figures that decided it."""
+    """Show a rollout with its steps, and the figures on which its result is based."""
     return rollouts.get(rollout_id, principal=caller)
 
 
@@ -112,7 +116,8 @@ def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -
         202: {"headers": PLACE_HEADERS},
         **problems(
             s404=_UNKNOWN,
-            s409="The rollout has not ended, its release does not run, or the stream is being changed.",
+            s409="The rollout has not ended. Or the stream no longer runs with its release. Or another change of "
+            "the stream is in progress.",
             s422=_INVALID,
         ),
     },
@@ -120,7 +125,7 @@ def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -
 def reverse_rollout(rollout_id: RolloutId, response: Response, rollouts: OpenRollouts, caller: Caller) -> Any:
     """Begin the reverse rollout, with `from` and `to` exchanged.
 
-    If the old release was STABLE, nothing is validated.
+    If the old release was STABLE before, it is not validated again.
     """
     made = rollouts.reverse(rollout_id, principal=caller)
     point_to(f"/rollouts/{made.id}", response)
@@ -134,5 +139,5 @@ def reverse_rollout(rollout_id: RolloutId, response: Response, rollouts: OpenRol
     responses=problems(s404=_UNKNOWN, s409="The rollout has ended or is being taken back.", s422=_INVALID),
 )
 def cancel_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -> Any:
-    """Cancel a rollout: take its changes back. A rollout that has changed nothing ends."""
+    """Cancel a rollout. If it has already changed the stream, the change is taken back."""
     return rollouts.cancel(rollout_id, principal=caller)

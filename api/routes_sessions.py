@@ -18,17 +18,15 @@ class SessionOut(BaseModel):
     """Who calls, and what they may do."""
 
     name: str = Field(
-        description='"key:" with a key\'s name, "user:" with a person\'s name, or "local" if the deployment is '
-        "open."
+        description='The caller: "key:" and the key\'s name, "user:" and the person\'s name, or "local" if nobody '
+        "needs a key."
     )
-    scopes: list[str] = Field(
-        description="The caller's scopes. For backfills.admin, this includes every scope in it."
-    )
+    scopes: list[str] = Field(description="The caller's scopes. For backfills.admin these are all scopes.")
     topics: list[str] | None = Field(
-        description="Topics that the caller's backfills may publish to. Null is every topic."
+        description="Topics to which the caller's backfills may publish. Null means every topic."
     )
     is_open: bool = Field(
-        description="Whether the deployment has neither keys nor an issuer, so that nobody needs to sign in."
+        description="Whether the deployment has no keys and no issuer, so that nobody needs to sign in."
     )
     expires_at: datetime | None = Field(description="When the session ends by itself. Null without a session.")
 
@@ -42,7 +40,7 @@ class OpenedSessionOut(SessionOut):
 
 
 class EndedSessionOut(SessionOut):
-    """Whose session it was."""
+    """The caller whose session was ended."""
 
     provider_sign_out_url: str | None = Field(
         description="The address that also ends the session at the identity provider. Null if there is none."
@@ -57,7 +55,7 @@ class EndedSessionOut(SessionOut):
     responses=problems(s403="The caller sent no key. A token or a session cannot open a session."),
 )
 def open_session(request: Request, response: Response, caller: Caller) -> Any:
-    """Open a session with the caller's key. It ends after 12 hours, at sign-out, or with the key."""
+    """Open a session with the caller's key. The session ends after 12 hours, or when the key ends."""
     gatekeeper = services_of(request).gatekeeper
     session, token = gatekeeper.open_session(request)
     response.headers["Location"] = "/sessions/current"
@@ -66,7 +64,7 @@ def open_session(request: Request, response: Response, caller: Caller) -> Any:
 
 @router.get("/sessions/current", operation_id="getCurrentSession", response_model=SessionOut)
 def get_current_session(request: Request, caller: Caller) -> Any:
-    """Show who the caller is and what they may do. Keys, tokens and sessions all work."""
+    """Show the caller's name and scopes, for a key, a token or a session."""
     gatekeeper = services_of(request).gatekeeper
     session = gatekeeper.find_session(request)
     return {**show_caller(caller, gatekeeper), "expires_at": None if session is None else session.expires_at}
@@ -74,7 +72,7 @@ def get_current_session(request: Request, caller: Caller) -> Any:
 
 @router.delete("/sessions/current", operation_id="endCurrentSession", response_model=EndedSessionOut)
 def end_current_session(request: Request, caller: Caller) -> Any:
-    """End the caller's session, and show whose it was. The key stays valid."""
+    """End the caller's session. The key stays valid."""
     gatekeeper = services_of(request).gatekeeper
     shown = {**show_caller(caller, gatekeeper), "expires_at": None}
     return {**shown, "provider_sign_out_url": gatekeeper.end_session(request)}

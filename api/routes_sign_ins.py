@@ -17,7 +17,7 @@ _MAX_CHARS: Final = 8192
 
 
 class SignInMethodsOut(BaseModel):
-    """How people may sign in, besides with a key."""
+    """The identity provider with which people can sign in."""
 
     issuer: str | None = Field(
         description="The identity provider's issuer. Null if there is no identity provider."
@@ -25,35 +25,35 @@ class SignInMethodsOut(BaseModel):
 
 
 class StartedSignInOut(BaseModel):
-    """A started sign-in. It must be completed within ten minutes."""
+    """A started sign-in. The browser must complete it within ten minutes."""
 
     attempt: str = Field(description="The attempt. The browser keeps it and sends it to complete the sign-in.")
     state: str = Field(description="The value that the provider sends back. It identifies the attempt.")
     authorization_url: str = Field(description="The address to which the browser goes to sign in.")
-    expires_at: datetime = Field(description="After this time it cannot be completed.")
+    expires_at: datetime = Field(description="After this time the sign-in can't be completed.")
 
 
 Given = Annotated[str | None, Field(max_length=_MAX_CHARS)]
 
 
 class CompleteSignInIn(BaseModel):
-    """The provider's answer, with the attempt of the same browser."""
+    """The identity provider's answer to a sign-in."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    attempt: Annotated[
-        str, Field(max_length=_MAX_CHARS, description="The attempt from the answer of startSignIn.")
-    ]
-    state: Given = Field(default=None, description="The provider's state.")
-    code: Given = Field(default=None, description="The provider's code.")
-    iss: Given = Field(default=None, description="The provider's issuer.")
-    error: Given = Field(default=None, description="The provider's error.")
-    error_description: Given = Field(default=None, description="The provider's description of the error.")
+    attempt: Annotated[str, Field(max_length=_MAX_CHARS, description="The `attempt` that startSignIn returned.")]
+    state: Given = Field(default=None, description="The parameter `state` of the provider's answer.")
+    code: Given = Field(default=None, description="The parameter `code` of the provider's answer.")
+    iss: Given = Field(default=None, description="The parameter `iss` of the provider's answer.")
+    error: Given = Field(default=None, description="The parameter `error` of the provider's answer.")
+    error_description: Given = Field(
+        default=None, description="The parameter `error_description` of the provider's answer."
+    )
 
 
 @router.get("/sign-ins", operation_id="getSignInMethods", response_model=SignInMethodsOut)
 def get_sign_in_methods(request: Request) -> Any:
-    """Show whether people can sign in with an identity provider, and which one."""
+    """Show the identity provider with which people can sign in to the console."""
     return {"issuer": services_of(request).gatekeeper.sign_in_issuer}
 
 
@@ -79,12 +79,12 @@ def start_sign_in(request: Request) -> Any:
     responses=problems(
         s403="The sign-in is not valid, or the provider refused it.",
         s422="The request is not valid.",
-        s429="Too many sign-ins from this address were not valid.",
+        s429="There were too many failed sign-ins from this address.",
         s503=_AWAY,
     ),
 )
 def complete_sign_in(request: Request, response: Response, body: CompleteSignInIn) -> Any:
-    """Complete a sign-in with the provider's answer, and open a session. Each attempt works once."""
+    """Complete a sign-in with the provider's answer, and open a session. An attempt works only once."""
     gatekeeper = services_of(request).gatekeeper
     answer = SignInAnswer(**body.model_dump(exclude={"attempt"}))
     session, caller, token = gatekeeper.complete_sign_in(request, body.attempt, answer)

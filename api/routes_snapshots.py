@@ -55,7 +55,7 @@ def create_snapshot(
     body: SnapshotCreate | None = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Make a snapshot of a stream's state between two commits, and of its subscriptions if requested."""
+    """Make a snapshot of a stream's state between two commits. `with_source` includes its subscriptions."""
     with_source = body is not None and body.with_source
     made = snapshots.create(name, with_source=with_source, principal=caller, idempotency_key=idempotency_key)
     point_to(f"/snapshots/{made.id}", response)
@@ -115,8 +115,8 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
     response_model=RollbackOut | ApprovalOut,
     responses=problems(
         s404="The stream or the snapshot does not exist.",
-        s409="The stream has ended or is being rolled back, or the snapshot is not COMPLETED or is of "
-        "another kind.",
+        s409="The stream has ended, or is already being rolled back. Or the snapshot is not COMPLETED. Or it is "
+        "a snapshot of another kind of stream.",
         s412=CHANGED,
         s422="The request is not valid.",
     ),
@@ -133,7 +133,7 @@ def roll_back_stream(
 ) -> Any:
     """Roll a stream back: drain it, restore a snapshot, and start it again. No message is staged twice.
 
-    If rollbacks need a second person in this deployment, the answer is the pending approval.
+    If a second person must approve rollbacks in this deployment, the answer is the pending approval.
     """
     if waits := held.hold("rollback", name, body.model_dump(), principal=caller, versions=versions):
         return wait_for_approval(waits)
@@ -154,5 +154,5 @@ def roll_back_stream(
     responses=problems(s422="The name is not valid."),
 )
 def list_rollbacks(name: StreamName, snapshots: Snapshots, caller: Caller) -> Any:
-    """List a stream's rollbacks, newest first, and what they could not revert."""
+    """List a stream's rollbacks, newest first, each with the changes that it could not revert."""
     return {"rollbacks": snapshots.list_rollbacks(name, principal=caller)}

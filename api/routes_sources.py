@@ -20,7 +20,7 @@ _Version = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
 
 @router.get("/sources", operation_id="listSources", response_model=SourcesOut, responses=problems(s502=_FAILED))
 def list_sources(sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
-    """List sources with their topic, their staging and reporting tables, and their counts. Nothing is scanned."""
+    """List sources with their topics, their staging and reporting tables, and their counts."""
     with slow:
         return {"sources": sources.list_sources(principal=caller)}
 
@@ -32,7 +32,7 @@ def list_sources(sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
     responses=problems(s404=_UNKNOWN, s422="The name is too long.", s502=_FAILED),
 )
 def get_source(name: SourceName, sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
-    """Show one source with every unknown, missing and refused field that its stream has counted."""
+    """Show one source, with the counts of all unknown, missing and refused fields."""
     with slow:
         return sources.show_source(name, principal=caller)
 
@@ -42,7 +42,7 @@ def get_source(name: SourceName, sources: Sources, caller: Caller, slow: SlowCal
     operation_id="listSourceVersions",
     response_model=SourceVersionsOut,
     responses=problems(
-        s404=_UNKNOWN, s422="There is no such type or version; `errors` has every violation.", s502=_FAILED
+        s404=_UNKNOWN, s422="There is no such event type or version. `errors` has every violation.", s502=_FAILED
     ),
 )
 def list_source_versions(
@@ -54,17 +54,18 @@ def list_source_versions(
     event_type: Annotated[
         str | None,
         Query(
-            max_length=300, description="Only versions of this event type. Empty means the type without a name."
+            max_length=300,
+            description="Only versions of this event type. Use an empty value if the source has only one type.",
         ),
     ] = None,
     before: Annotated[
         _Version,
-        Query(alias="from", description="The older version to compare. The default is the one before `to`."),
+        Query(alias="from", description="The older version to compare. The default is the version before `to`."),
     ] = None,
     after: Annotated[
-        _Version, Query(alias="to", description="The newer version to compare. The default is the newest.")
+        _Version, Query(alias="to", description="The newer version to compare. The default is the newest version.")
     ] = None,
 ) -> Any:
-    """List the table versions of an inferred source, and the differences between two of them."""
+    """List the table versions of an inferred source, and the differences between two versions."""
     with slow:
         return sources.list_versions(name, principal=caller, event_type=event_type, before=before, after=after)

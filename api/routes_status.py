@@ -22,7 +22,7 @@ from model.rollout_record import RolloutState
 from model.stream_record import StreamState
 
 router: Final = APIRouter(tags=["status"])
-_FAILED: Final = "The warehouse or Pub/Sub failed or refused the call."
+_FAILED: Final = "The warehouse or Pub/Sub returned an error."
 # Where no time is known a job has waited for ever.
 _EVER: Final = datetime.min.replace(tzinfo=UTC)
 _WRONG: Final = {"failure": "job_failed", "incomplete": "backfill_incomplete"}
@@ -40,7 +40,8 @@ class InboxItemOut(BaseModel):
         Field(description="The kind of the resource.")
     )
     id: str = Field(
-        description="The id. For a stream or topic its name, for an uploaded manifest its file or its folder."
+        description="The id of the resource. For a stream or a topic it is the name. For an uploaded manifest it "
+        "is the file or the folder."
     )
     state: JobState | StreamState | ApprovalState | RolloutState | None = Field(
         description="The state of the resource. Null for a topic."
@@ -53,34 +54,34 @@ class InboxItemOut(BaseModel):
 
 
 class InboxOut(BaseModel):
-    """What needs a person, oldest first. Ended jobs count for seven days."""
+    """Everything that needs a person, oldest first. Ended jobs are listed for seven days."""
 
     items: list[InboxItemOut]
 
 
 class StatusProblemOut(BaseModel):
-    """A problem."""
+    """A problem of the deployment."""
 
     code: str
-    name: str = Field(description="The stream, job or part of the service with the problem.")
+    name: str = Field(description="The stream, the job or the part of the service that has the problem.")
     message: str
 
 
 class StatusOut(BaseModel):
-    """Everything that runs, with its problems."""
+    """The state of the whole deployment."""
 
     is_ok: bool = Field(description="Whether `problems` is empty.")
-    problems: list[StatusProblemOut] = Field(description="Everything that is wrong.")
+    problems: list[StatusProblemOut] = Field(description="All problems.")
     streams: list[StreamOut] = Field(description="All streams.")
-    backfills: list[BackfillOut] = Field(description="Jobs that have not ended, oldest first.")
-    merges: list[MergeOut] = Field(description="Jobs that have not ended, oldest first.")
-    compactions: list[CompactionOut] = Field(description="Jobs that have not ended, oldest first.")
-    inbox: list[InboxItemOut] = Field(description="What needs a person.")
+    backfills: list[BackfillOut] = Field(description="The jobs that have not ended, oldest first.")
+    merges: list[MergeOut] = Field(description="The jobs that have not ended, oldest first.")
+    compactions: list[CompactionOut] = Field(description="The jobs that have not ended, oldest first.")
+    inbox: list[InboxItemOut] = Field(description="Everything that needs a person.")
 
 
 @router.get("/status", operation_id="getStatus", response_model=StatusOut, responses=problems(s502=_FAILED))
 def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
-    """Show everything at once: streams, jobs that have not ended, the inbox, and problems."""
+    """Show all streams, all jobs that have not ended, the inbox, and all problems."""
     services = services_of(request).jobs
     with slow:
         condition = inventory.check_streams(principal=caller)
@@ -113,7 +114,7 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
 
 @router.get("/inbox", operation_id="getInbox", response_model=InboxOut)
 def get_inbox(request: Request, inventory: OpenInventory, caller: Caller) -> Any:
-    """List what needs a person: approvals, canaries, failures, incomplete backfills, ended streams, gaps."""
+    """List everything that needs a person, such as approvals, canaries, failures, ended streams and gaps."""
     return {"items": _list_inbox(services_of(request), inventory, caller)}
 
 

@@ -41,13 +41,13 @@ from model.stream_record import StreamRecord
 from rollout.request import StreamLaunch
 
 router: Final = APIRouter(tags=["streams"])
-_INVALID: Final = "The name or an option is not valid; `errors` has every violation."
-_FAILED: Final = "Pub/Sub failed or refused the call."
+_INVALID: Final = "The name or an option is not valid. `errors` has every violation."
+_FAILED: Final = "Pub/Sub returned an error."
 
 
 @router.get("/streams", operation_id="listStreams", response_model=StreamsOut, responses=problems(s502=_FAILED))
 def list_streams(inventory: OpenInventory, caller: Caller, slow: SlowCalls) -> Any:
-    """List all streams with their latest report and their launch: state, lag and rates."""
+    """List all streams, with state, lag, rates and the options of their launch."""
     with slow:
         return {"streams": inventory.list_streams(principal=caller)}
 
@@ -63,7 +63,11 @@ def list_stream_histories(
     caller: Caller,
     *,
     over: Annotated[
-        Over, Query(description="An hour in steps of a minute, or a day in steps of ten minutes.")
+        Over,
+        Query(
+            description="The length of the history: one hour in steps of a minute, or one day in steps of ten "
+            "minutes."
+        ),
     ] = "hour",
     name: Annotated[str | None, Query(max_length=300, description="Only this stream.")] = None,
 ) -> Any:
@@ -80,7 +84,7 @@ def list_stream_histories(
     response_model=StreamOut,
     responses={
         201: {"headers": CREATED_HEADERS},
-        **problems(s409="A living stream has this name or does the same work.", s422=_INVALID),
+        **problems(s409="A stream that has not ended has this name, or does the same work.", s422=_INVALID),
     },
 )
 def launch_stream(
@@ -92,7 +96,7 @@ def launch_stream(
     *,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Launch a stream, or the next generation of a drained or cancelled one. An agent starts it."""
+    """Launch a stream, or launch a drained or cancelled stream again. An agent starts it."""
     record = streams.launch(body, principal=caller, idempotency_key=idempotency_key)
     point_to(f"/streams/{record.name}", response)
     return _shown(record, inventory, response)
@@ -123,7 +127,7 @@ def drain_stream(
     versions: ExpectedStreamVersions,
     body: StreamDrain | None = None,
 ) -> Any:
-    """Drain a stream: it commits and acknowledges its messages, and ends. None is lost or delivered twice."""
+    """Drain a stream: it commits and acknowledges its messages, and ends. No message is lost."""
     wanted = StreamDrain() if body is None else body
     if waits := held.hold("drain", name, wanted.model_dump(), principal=caller, versions=versions):
         return wait_for_approval(waits)
@@ -150,7 +154,7 @@ def cancel_stream(
     caller: Caller,
     versions: ExpectedStreamVersions,
 ) -> Any:
-    """Cancel a stream: it ends at once. Pub/Sub delivers its unacknowledged messages to the next one."""
+    """Cancel a stream: it ends at once. Pub/Sub delivers its unacknowledged messages again."""
     if waits := held.hold("cancel", name, {}, principal=caller, versions=versions):
         return wait_for_approval(waits)
     return _shown(streams.cancel(name, principal=caller, versions=versions), inventory, response)
@@ -164,11 +168,11 @@ def cancel_stream(
         s404="The stream or the release does not exist.",
         s409="The stream's state is not in the API's home.",
         s422=_INVALID,
-        s502="The wanted release cannot read the registry, or finds faults in it.",
+        s502="The wanted release can't read the registry, or finds faults in it.",
     ),
 )
 def check_stream(name: StreamName, body: StreamCheck, checks: Checks, caller: Caller, slow: SlowCalls) -> Any:
-    """Check an update without changing anything: every reason against it, and whether it can be taken back."""
+    """Check an update and change nothing. The answer has all reasons against the update."""
     with slow:
         found = checks.check(
             name, principal=caller, release=body.release, options=body.options, mapping=body.mapping
@@ -183,7 +187,7 @@ def check_stream(name: StreamName, body: StreamCheck, checks: Checks, caller: Ca
     responses=problems(s404=NO_SUCH_STREAM, s422="A parameter is not valid."),
 )
 def list_stream_events(name: StreamName, streams: Streams, caller: Caller, *, after: After = 0) -> Any:
-    """List the history of a stream: what happened, who did it and why. It covers all generations, oldest first."""
+    """List the history of a stream, oldest first: what happened, who did it and why."""
     return {"events": streams.list_events(name, principal=caller, after=after)}
 
 
@@ -196,7 +200,7 @@ def list_stream_events(name: StreamName, streams: Streams, caller: Caller, *, af
 def read_stream_log(
     name: StreamName, streams: Streams, caller: Caller, *, tail: Tail = DEFAULT_TAIL_BYTES
 ) -> Response:
-    """Show the last lines of a stream's log. If another machine has the log, name that machine."""
+    """Show the last lines of a stream's log. If the log is on another machine, show that machine's name."""
     return Response(streams.read_log(name, principal=caller, tail_bytes=tail), media_type="text/plain")
 
 
@@ -231,7 +235,7 @@ def change_stream(
     caller: Caller,
     versions: ExpectedStreamVersions,
 ) -> Any:
-    """Change the batch options of a running stream. They hold from its next batch."""
+    """Change the batch options of a running stream. The next batch uses them."""
     record = streams.change(name, body.options, principal=caller, versions=versions)
     return _shown(record, inventory, response)
 

@@ -33,7 +33,9 @@ class TemplateOut(BaseModel):
 
     name: str = Field(description="The template's name.")
     kind: str | None = Field(description="What the template launches.")
-    release: str | None = Field(description="The release of a stream. Null is the installed one.")
+    release: str | None = Field(
+        description="The version of Refeed that runs the stream. Null means the installed version."
+    )
     description: str | None = Field(description="The template's description.")
     parameters: list[TemplateParameterOut] = Field(description="The template's parameters.")
     request: dict[str, Any] | None = Field(description="The request with `${name}` in place of parameters.")
@@ -58,7 +60,7 @@ class TemplateLaunch(BaseModel):
 
 
 class TemplateLaunchOut(BaseModel):
-    """The launched job or stream: the job's `id`, or the stream's name."""
+    """The launched job or stream."""
 
     template: str = Field(description="The template's name.")
     kind: str = Field(description="The template's kind.")
@@ -99,8 +101,8 @@ def get_template(name: TemplateName, templates: OpenTemplates, caller: Caller) -
         202: {"headers": LOCATION_HEADER},
         **problems(
             s404=_NO_SUCH,
-            s409="The same as for a launch without a template.",
-            s422="The parameters are wrong, or the resulting request is. `errors` has every violation.",
+            s409="The launch is refused for the same reasons as a launch without a template.",
+            s422="The parameters or the resulting request are not valid. `errors` has every violation.",
             s502=_UNREADABLE,
             s503=_NO_FOLDER,
             s507="The disk is full.",

@@ -37,9 +37,9 @@ UpdateId = Annotated[str, Path(description="The update's id.", max_length=64)]
         202: {"headers": PLACE_HEADERS},
         **problems(
             s404=NO_SUCH_STREAM,
-            s409="The stream has ended or is being rolled back, or another update of it has not ended.",
+            s409="The stream has ended or is being rolled back. Or another update of the stream has not ended.",
             s412=CHANGED,
-            s422="The request is not valid; `errors` has every violation.",
+            s422="The request is not valid. `errors` has every violation.",
         ),
     },
 )
@@ -54,9 +54,9 @@ def update_stream(
     versions: ExpectedStreamVersions,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Update a stream to another release or other options: check it, hand over, and watch it.
+    """Update a stream to another release or to other options. The new release is then watched.
 
-    If updates need a second person in this deployment, the answer is the pending approval.
+    If a second person must approve updates in this deployment, the answer is the pending approval.
     """
     request = UpdateRequest.from_json(body.model_dump())
     if waits := held.hold("update", name, body.model_dump(), principal=caller, versions=versions):
@@ -97,7 +97,7 @@ def approve_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any
     ),
 )
 def roll_back_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
-    """Take an update back: the old release runs the stream again, or continues to run it."""
+    """Take an update back: the old release runs the stream."""
     return updates.roll_back(update_id, principal=caller)
 
 

@@ -28,11 +28,11 @@ class SurgeOut(BaseModel):
     """A step with far more messages than usual."""
 
     start: datetime = Field(description="Start of the step.")
-    usual: int = Field(description="The usual number of messages: the median that the step is compared with.")
+    usual: int = Field(description="The usual number of messages.")
 
 
 class TopicSeriesOut(BaseModel):
-    """A topic's messages and payload bytes, one number for each of `starts`. Null is unknown, never 0."""
+    """The messages and payload bytes of a topic in each step of `starts`. Null means unknown."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -51,27 +51,25 @@ class TopicSeriesOut(BaseModel):
     )
 
     topic: str = Field(description="The topic.")
-    total_messages: int | None = Field(description="Null if one of the steps is null.")
-    total_bytes: int | None = Field(description="The sum of bytes. Null if one of the steps is null.")
+    total_messages: int | None = Field(description="The sum of messages. Null if a step is unknown.")
+    total_bytes: int | None = Field(description="The sum of bytes. Null if a step is unknown.")
     messages: list[int | None] = Field(description="Number of messages by step.")
     bytes: list[int | None] = Field(description="Bytes of the published payloads.")
     gaps: list[datetime] = Field(
-        description="Starts of ended steps with less than a tenth of the usual messages. Usual is the median "
-        "of the same hour on the other days, including the 13 days before the window, and at least 10 "
-        "messages."
+        description="Starts of steps with far fewer messages than usual: less than a tenth of the median of the "
+        "same hour on other days. A median below 10 messages makes no gap."
     )
     surges: list[SurgeOut] = Field(
-        description="Steps with at least twice the usual messages and 10 more. Usual is the median of the "
-        "same hour on the other days since the archive's first message. With fewer than three such days, it "
-        "is the median of all other steps."
+        description="Steps with far more messages than usual: at least twice the median of the same hour on "
+        "other days, and at least 10 messages more."
     )
 
 
 class VolumesOut(BaseModel):
-    """The volumes of every topic with messages in the window, by steps of ingestion time."""
+    """The volumes of all topics that have messages in the window."""
 
-    step: Literal["hour", "day"] = Field(description="The width of a step.")
-    window: TimeWindow = Field(description="The window, of whole steps.")
+    step: Literal["hour", "day"] = Field(description="The length of a step.")
+    window: TimeWindow = Field(description="The window. It consists of whole steps.")
     starts: list[datetime] = Field(description="The start of each step.")
     topics: list[TopicSeriesOut] = Field(description="The topics with their volumes.")
 
@@ -84,8 +82,8 @@ class VolumesOut(BaseModel):
         200: {"headers": _HEADERS},
         304: {"description": "Nothing has changed since the ETag in If-None-Match.", "headers": _HEADERS},
         **problems(
-            s422="A parameter is not valid; `errors` has every violation.",
-            s502="The warehouse failed or refused the call.",
+            s422="A parameter is not valid. `errors` has every violation.",
+            s502="The warehouse returned an error.",
         ),
     },
 )
@@ -106,11 +104,11 @@ def list_volumes(
         Rfc3339Time | None,
         Query(alias="to", description="End of the window (RFC 3339), exclusive. The default is now."),
     ] = None,
-    step: Annotated[VolumeStep, Query(description="The width of a step.")] = "hour",
+    step: Annotated[VolumeStep, Query(description="The length of a step.")] = "hour",
     topic: Annotated[
         list[str] | None,
         Query(
-            description="Only this topic. Repeat the parameter for several topics. The default is every topic.",
+            description="Only this topic. Repeat the parameter for several topics. The default is all topics.",
             max_length=_MAX_TOPICS,
         ),
     ] = None,
@@ -121,7 +119,7 @@ def list_volumes(
         ),
     ] = None,
 ) -> Response:
-    """Count every topic's archived messages and payload bytes by hour or day, with gaps. No row is read."""
+    """Count each topic's archived messages and payload bytes by hour or day, and mark gaps."""
     with slow:
         found = inventory.read_volumes(principal=caller, step=step, start=start, end=end, topics=topic or ())
     body = json.dumps(found.to_json(), separators=(",", ":")).encode()

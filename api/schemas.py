@@ -35,14 +35,16 @@ Since = Annotated[Rfc3339Time, AfterValidator(_bring_into_calendar)]
 
 
 class ProblemItem(BaseModel):
-    """One violation. A query's has line and column, another field's a JSON pointer."""
+    """One violation. In a query it has a line and a column, elsewhere a JSON pointer."""
 
     code: str
     message: str
     pointer: str | None = Field(default=None, description="The JSON pointer of the field.")
     line: int | None = Field(default=None, description="The line in the query, from 1.")
     column: int | None = Field(default=None, description="The column in the query, from 1.")
-    rewrite: str | None = Field(default=None, description="An allowed form, in words or as SQL.")
+    rewrite: str | None = Field(
+        default=None, description="An allowed form, as SQL or in words. Null if there is none."
+    )
 
 
 class CodedMessage(BaseModel):
@@ -53,7 +55,7 @@ class CodedMessage(BaseModel):
 
 
 class Problem(BaseModel):
-    """RFC 9457 problem details; ``code`` is stable."""
+    """An error, as problem details (RFC 9457)."""
 
     type: Annotated[str, Field(json_schema_extra={"format": "uri-reference"})]
     title: str

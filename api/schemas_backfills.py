@@ -59,7 +59,7 @@ else:
     BackfillChange = changes_of(
         BackfillRequest,
         "BackfillChange",
-        "What changes; a field that is not there stays as it is, a rate limit of null lifts the limit.",
+        "A change of a backfill. Missing fields do not change. A rate limit of null removes the limit.",
         example={"rate_limit_messages_per_second": 100},
     )
 
@@ -71,19 +71,21 @@ class BackfillRetry(BaseModel):
 
     only: Literal["all", "failed", "missing"] = Field(
         default="all",
-        description="all: everything that is left of a failed or cancelled backfill, dead letters too. "
-        "failed: only dead letters. missing: only messages that have not landed.",
+        description="all: all messages that are not published yet, including dead letters. failed: only dead "
+        "letters. missing: only messages that are not in the target's staging table.",
     )
     rows: list[Annotated[int, Field(ge=0)]] = Field(
-        default_factory=list, max_length=10_000, description="With failed: only the dead letters of these rows."
+        default_factory=list,
+        max_length=10_000,
+        description="Only with failed: send only the dead letters of these rows.",
     )
     code: str | None = Field(
-        default=None, max_length=64, description="With failed: only dead letters with this code."
+        default=None, max_length=64, description="Only with failed: send only dead letters with this code."
     )
 
 
 class TimeWindow(BaseModel):
-    """A half-open interval of ingestion time."""
+    """A time window."""
 
     model_config = ConfigDict(populate_by_name=True)
 
@@ -95,8 +97,8 @@ class ReplayedTimes(TimeWindow):
     """The time window that contains all messages of the query's result."""
 
     column: Literal["ingest_time", "publish_time", "_PARTITIONTIME"] = Field(
-        description="The time that is meant. It is _PARTITIONTIME if the query limits neither ingest_time "
-        "nor publish_time on both sides."
+        description="The column of these times. It is _PARTITIONTIME unless the query gives a lower and an upper "
+        "bound for ingest_time or publish_time."
     )
 
 
@@ -105,40 +107,43 @@ class BackfillProgress(BaseModel):
 
     selected: int | None = Field(description="Rows of the query's result. Null until the query has run.")
     published: int = Field(description="Messages that Pub/Sub has confirmed.")
-    failed: int = Field(description="Rows that cannot be published. /dead-letters has each with its reason.")
-    bytes: int = Field(description="Bytes of the confirmed requests.")
+    failed: int = Field(
+        description="Messages that can't be published. /dead-letters lists them with their reasons."
+    )
+    bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
     event_time: datetime | None = Field(description="The latest publish_time of the replayed messages.")
     rate_messages_per_second: float | None = Field(description="The rate of the last 15 seconds.")
     eta_seconds: float | None = Field(description="Seconds until the end, at the rate of the last 15 seconds.")
     repeated_at_most: int = Field(
-        description="The most messages that were published twice, or that a retry would publish twice. 0 "
-        "unless a process died or an answer was lost."
+        description="The most messages that are published twice, or would be by a retry. 0 unless a process died "
+        "or an answer was lost."
     )
 
 
 class BackfillVerification(BaseModel):
-    """How many rows of a backfill's selection are proven to have arrived. Null is unknown."""
+    """How many selected rows have arrived. Null means unknown."""
 
     state: Literal["pending", "complete", "incomplete", "unknown"] = Field(
         description="pending: the backfill has not ended, or its rows are not counted yet. complete: every "
-        "selected row was published and has landed in each staging table of the target. incomplete: some "
-        "rows were not published or have not landed. unknown: all rows were published, and no staging table "
-        "of the target is known."
+        "selected row is in every staging table of the target. incomplete: some rows were not published, or are "
+        "not in a staging table. unknown: Refeed knows no staging table of the target."
     )
     selected: int | None = Field(description="Rows of the selection.")
     published: int = Field(description="Messages that Pub/Sub has confirmed.")
-    landed: int | None = Field(description="Rows that reached the target's staging table.")
-    merged: int | None = Field(description="Rows that a merge has taken into the reporting table.")
-    missing: int | None = Field(description="Selected rows that have not landed.")
+    landed: int | None = Field(description="Rows that are in the target's staging table.")
+    merged: int | None = Field(description="Rows that a merge has read.")
+    missing: int | None = Field(description="Selected rows that are not in the target's staging table.")
 
 
 class BackfillApproval(BaseModel):
-    """Whether somebody other than the creator must approve, and who did."""
+    """The approval of a backfill with many rows."""
 
     required: bool = Field(description="Whether the backfill needs an approval.")
     above_rows: int | None = Field(description="A backfill with more rows needs an approval.")
-    rows: int | None = Field(description="Rows of the plan. Once the query has run: selected rows.")
-    by: str | None = Field(description="Who approved it. Null if nobody has.")
+    rows: int | None = Field(
+        description="The number of rows in the plan. After the query has run, the number of selected rows."
+    )
+    by: str | None = Field(description="Who approved the backfill. Null until then.")
     at: datetime | None = Field(description="When it was approved.")
 
 
@@ -155,8 +160,8 @@ class BackfillCanary(BaseModel):
 
     messages: int = Field(description="Number of messages of the canary.")
     state: Literal["ahead", "reached", "over"] = Field(
-        description="ahead: not all published yet. reached: the backfill has paused after it, until :resume. "
-        "over: the backfill was resumed, or has ended."
+        description="ahead: not all messages of the canary are published. reached: the backfill has paused after "
+        "the canary. over: the backfill was resumed, or has ended."
     )
 
 
@@ -190,31 +195,34 @@ class BackfillOut(BackfillRequest):
         Field(description="The times of the selected messages. Null if an older release created the backfill."),
     ]
     canary_messages: Annotated[
-        int | None, Field(description="The canary of the request. Null after a resume has ended it.")
+        int | None, Field(description="The number of messages in the canary. Null after the backfill was resumed.")
     ]
     canary: Annotated[BackfillCanary | None, Field(description="The canary and its state. Null without one.")]
     progress: Annotated[BackfillProgress, Field(description="How far the backfill is.")]
     restarts: Annotated[
-        int, Field(description="Number of drivers that died and were replaced since a person last started it.")
+        int, Field(description="How many drivers died and were replaced since a person last started the job.")
     ]
     in_flight_at_most: Annotated[
         int | None,
         Field(
-            description="While paused or being cancelled: the most messages that may still be published. "
-            "Null otherwise."
+            description="The most messages that may still be published after a pause or a cancel. Null in other "
+            "states."
         ),
     ]
     approval: Annotated[
         BackfillApproval | None, Field(description="The approval. Null if this deployment needs none.")
     ]
-    verification: Annotated[BackfillVerification, Field(description="What is proven to have arrived.")]
+    verification: Annotated[
+        BackfillVerification, Field(description="How many of the selected messages have arrived.")
+    ]
     revert: Annotated[
         BackfillRevert | None,
         Field(description="The last revert. Null if nobody reverted the backfill, or if it was retried since."),
     ]
     error: BackfillError | None
     warnings: Annotated[
-        list[PlanWarning], Field(description="nobody_receives or nothing_selected: no message arrives anywhere.")
+        list[PlanWarning],
+        Field(description="Warnings that no message arrives: nobody_receives or nothing_selected."),
     ]
     etag: str
 
@@ -229,7 +237,7 @@ class PublishedSide(BaseModel):
 
 
 class ArchivedSide(PublishedSide):
-    """The same message as it was archived."""
+    """A sample's message as it is in the archive."""
 
     topic: str = Field(description="The topic of the archived message.")
     publish_time: datetime
@@ -247,7 +255,7 @@ class SampleComparison(BaseModel):
 
 
 class PlanSample(BaseModel):
-    """A message that would be replayed; data is JSON when it is, else text or base64, cut at 4 KiB.
+    """A message that would be published. Its payload is cut after 4 KiB.
 
     Without the scope messages.read for its topic, data, encoding and attributes are null.
     """
@@ -258,11 +266,13 @@ class PlanSample(BaseModel):
     attributes: dict[str, str | None] | None
     data: Any
     encoding: Literal["json", "text", "base64"] | None
-    comparison: SampleComparison | None = Field(default=None, description="Only with originals=true.")
+    comparison: SampleComparison | None = Field(
+        default=None, description="The message before and after the query. Only with originals=true."
+    )
 
 
 class PlanHour(BaseModel):
-    """Rows that were published within one hour, by publish_time."""
+    """The number of rows whose publish_time is in one hour."""
 
     hour: datetime = Field(description="Start of the hour.")
     rows: int = Field(description="Number of rows.")
@@ -282,7 +292,7 @@ class PlanSubscription(BaseModel):
 
 
 class PlanBounds(BaseModel):
-    """The limits of a selection in this deployment. A backfill beyond them fails before its first message."""
+    """The limits of a selection. A backfill that selects more fails before it publishes anything."""
 
     rows: int | None = Field(description="The most selected rows.")
     bytes: int | None = Field(description="The most bytes of selected rows, with their attributes.")
@@ -295,19 +305,19 @@ class PlanPricePart(BaseModel):
     bytes: int | None = Field(
         description="The billed bytes. Null if unknown, or if the price does not depend on bytes."
     )
-    usd: float | None = Field(description="The price at list prices. Null is unknown.")
+    usd: float | None = Field(description="The price at list prices. Null means unknown.")
 
 
 class PlanPrice(BaseModel):
     """The price of a replay with its query, at the list prices of docs/cost.md."""
 
-    usd: float | None = Field(description="The whole price. Null while a part is unknown.")
+    usd: float | None = Field(description="The whole price. Null if a part is unknown.")
     at_least_usd: float = Field(description="The sum of the known parts.")
     parts: list[PlanPricePart] = Field(description="The parts of the price.")
 
 
 class PlanOut(BaseModel):
-    """What a backfill would do. Null is unknown, never zero."""
+    """The plan of a backfill. Null means unknown."""
 
     plan_id: str = Field(description='The plan\'s id, "pl_...".')
     expires_at: datetime = Field(description="When the plan expires.")
@@ -318,41 +328,45 @@ class PlanOut(BaseModel):
     bytes: int | None = Field(description="Bytes of the messages' payloads. Null on BigQuery.")
     bytes_scanned: int | None = Field(description="Bytes that the query reads.")
     price_usd: float | None = Field(description="The query's price. Null if no price is set or nothing is billed.")
-    replay_price: PlanPrice | None = Field(
-        description="The price of the whole replay. Null if nothing of it is billed."
-    )
-    rows_by_topic: dict[str, int] = Field(description="Rows by the topic that the query returns.")
-    rows_by_hour: list[PlanHour] = Field(description="Rows by hour of publish_time.")
+    replay_price: PlanPrice | None = Field(description="The price of the whole replay. Null if nothing is billed.")
+    rows_by_topic: dict[str, int] = Field(description="Number of rows for each topic that the query returns.")
+    rows_by_hour: list[PlanHour] = Field(description="Number of rows for each hour of publish_time.")
     first_publish_time: datetime | None = Field(description="The oldest publish_time.")
     last_publish_time: datetime | None = Field(description="The newest publish_time.")
     messages_without_room: int | None = Field(
-        description="Messages without room for the tags (100 attributes, 10 MB). They would become dead letters."
+        description="Messages that would be too large with the replay's tags: over 100 attributes or 10 MB. They "
+        "would become dead letters."
     )
     messages_with_refused_attributes: int | None = Field(
         description="Messages with an attribute that Pub/Sub refuses. They would become dead letters. A key "
         "has 1 to 256 bytes and does not begin with goog; a value has at most 1,024 bytes."
     )
     messages_with_rewritten_attributes: int | None = Field(
-        description="Messages with an attribute that a tag or an added attribute of the replay replaces."
+        description="Messages with an attribute that the replay would replace by a tag, or by an attribute of "
+        "the request."
     )
     bounds: PlanBounds = Field(description="The limits of a selection.")
-    samples: list[PlanSample] = Field(description="Up to ten messages.")
-    subscriptions: list[PlanSubscription] = Field(description="The target's subscriptions.")
+    samples: list[PlanSample] = Field(description="Up to ten messages that would be published.")
+    subscriptions: list[PlanSubscription] = Field(description="The subscriptions of the target topic.")
     warnings: list[PlanWarning] = Field(description="The warnings (docs/sql.md).")
 
 
 class StoredPlanOut(PlanOut):
-    """An earlier plan."""
+    """An earlier plan and its request."""
 
     request: BackfillRequest = Field(
-        description="The planned request. A create with this plan's id sends the same."
+        description="The planned request. To run the plan, create a backfill with the same request and this "
+        "plan's id."
     )
 
 
 class BackfillEvent(BaseModel):
-    """One line of a backfill's history."""
+    """An event in the history of a job."""
 
-    number: int = Field(description="Grows, with gaps. ?after= and Last-Event-ID take it.")
+    number: int = Field(
+        description="The number of the event. Later events have higher numbers. Use it as ?after= or "
+        "Last-Event-ID."
+    )
     at: datetime
     actor: str
     what: str = Field(description="What happened, in a sentence.")
@@ -360,30 +374,28 @@ class BackfillEvent(BaseModel):
 
 
 class BackfillSlice(BaseModel):
-    """How far one slice of the selection is."""
+    """The progress of one slice: a part of the selection."""
 
     number: int = Field(description="The slice's number.")
     first_row: int = Field(description="The number of its first row.")
     rows: int = Field(description="Number of its rows.")
-    state: Literal["waiting", "begun", "done"] = Field(
-        description="Whether the slice waits, has begun or is done."
-    )
+    state: Literal["waiting", "begun", "done"] = Field(description="The state of the slice.")
     offset: int = Field(description="Rows of the slice that Pub/Sub has accepted or refused.")
     published: int = Field(description="Messages that Pub/Sub has confirmed.")
-    failed: int = Field(description="Rows that cannot be published.")
-    bytes: int = Field(description="Bytes of the confirmed requests.")
+    failed: int = Field(description="Messages that can't be published.")
+    bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
     event_time: datetime | None = Field(description="The latest publish_time of its replayed messages.")
     repeated_at_most: int = Field(description="The most messages of the slice that may be published twice.")
 
 
 class BackfillSlices(BaseModel):
-    """A backfill's slices, in order. There are none before its query has run."""
+    """The slices of a backfill. There are none before its query has run."""
 
     slices: list[BackfillSlice]
 
 
 class DeadLetterOut(BaseModel):
-    """A message that could not be published. Payload and attributes are null without messages.read."""
+    """A message that could not be published."""
 
     row: int = Field(description="The row's number in the selection.")
     topic: str | None = Field(description="The topic of the archived message.")
@@ -400,11 +412,11 @@ class DeadLetterOut(BaseModel):
     data: str | None = Field(description="The payload as text or base64. Null without the scope messages.read.")
     encoding: Literal["text", "base64"] | None
     data_bytes: int = Field(description="The size of the whole payload.")
-    is_cut: bool = Field(description="Whether there is more of the payload.")
+    is_cut: bool = Field(description="Whether `data` is only the beginning of the payload.")
 
 
 class DeadLetterPageOut(BaseModel):
-    """A page of the messages that could not be published, in the order of their rows.
+    """A page of dead letters, in the order of their rows.
 
     It ends early at 16 MB of data.
     """
@@ -420,7 +432,7 @@ class DeadLetterReasons(BaseModel):
 
 
 class MissingMessageOut(BaseModel):
-    """A message that was selected and has not landed."""
+    """A selected message that is not in the target's staging table."""
 
     row: int = Field(description="The row's number in the selection.")
     message_id: str | None
@@ -429,23 +441,24 @@ class MissingMessageOut(BaseModel):
 
 
 class MissingPage(BaseModel):
-    """A page of the messages that have not landed, in the order of their rows."""
+    """A page of missing messages, in the order of their rows."""
 
     messages: list[MissingMessageOut]
     next_page_token: str | None
 
 
 class BackfillRate(BaseModel):
-    """The figures of a backfill in one interval. Null is unknown."""
+    """The figures of a backfill in one interval. Null means unknown."""
 
     start: datetime = Field(description="Start of the interval.")
     end: datetime = Field(description="End of the interval.")
     over_seconds: float = Field(description="Length of the interval in seconds.")
     published: int | None = Field(
-        description="Messages published in the interval. Null if the total fell, because dead letters were "
-        "sent again."
+        description="Messages published in the interval. Null if dead letters were sent again in it."
     )
-    failed: int | None = Field(description="Messages that failed in the interval. Null as for published.")
+    failed: int | None = Field(
+        description="Messages that failed in the interval. Null if dead letters were sent again in it."
+    )
     rate_messages_per_second: float | None = Field(description="The mean rate of the interval.")
     rate_limit_messages_per_second: float | None = Field(
         description="The rate limit at the end of the interval. Null if there was none, or if it is unknown."
@@ -457,6 +470,6 @@ class BackfillRate(BaseModel):
 
 
 class BackfillRates(BaseModel):
-    """A backfill's intervals, oldest first. There are at most 240, of a minute or more."""
+    """The intervals of a backfill, oldest first: at most 240, each one minute or longer."""
 
     intervals: list[BackfillRate]

@@ -51,7 +51,7 @@ class TopicOut(BaseModel):
 
     topic: str = Field(description="The topic.")
     is_attached: bool = Field(description="Whether the topic is backed up.")
-    subscription: str | None = Field(description="Its backup subscription.")
+    subscription: str | None = Field(description="The backup subscription of the topic.")
     excludes_replays: bool | None = Field(
         description="Whether the filter of the backup subscription excludes replays."
     )
@@ -62,11 +62,12 @@ class TopicOut(BaseModel):
     freshness_seconds: float | None = Field(description="Age of the newest archived message.")
     messages: int | None = Field(description="Archived messages of the last seven days.")
     stored_bytes: int | None = Field(
-        description="Compressed bytes. For a file with several topics this is an estimate by rows."
+        description="Compressed bytes in the archive. If a file contains several topics, their bytes are "
+        "estimated."
     )
     messages_per_second: float | None = Field(
-        description="Archived messages a second, on average since the beginning of the previous hour. Null "
-        "if they are not counted."
+        description="Archived messages a second, on average since the beginning of the previous hour. Null means "
+        "unknown."
     )
     subscriptions: list[PlanSubscription] = Field(
         description="The topic's subscriptions in its own project, by name."
@@ -74,30 +75,30 @@ class TopicOut(BaseModel):
 
 
 class TopicsOut(BaseModel):
-    """Every topic of Pub/Sub or of the archive's last seven days, by name."""
+    """All topics of Pub/Sub and of the archive's last seven days, by name."""
 
     topics: list[TopicOut]
 
 
 class HistogramBucket(BaseModel):
-    """Messages that came in from ``start`` on, for one step."""
+    """The messages that were archived in one step."""
 
     start: datetime = Field(description="Start of the step.")
     messages: int = Field(description="Number of messages.")
 
 
 class HistogramOut(BaseModel):
-    """A topic's messages by minute, hour or day of their ingestion, empty ones too."""
+    """The archived messages of a topic by minute, hour or day of ingestion."""
 
     topic: str = Field(description="The topic.")
-    step: Literal["minute", "hour", "day"] = Field(description="The width of a bucket.")
-    window: TimeWindow = Field(description="The counted window.")
+    step: Literal["minute", "hour", "day"] = Field(description="The length of a bucket.")
+    window: TimeWindow = Field(description="The window in which messages are counted.")
     messages: int = Field(description="Number of all messages.")
     buckets: list[HistogramBucket] = Field(description="One bucket for each step.")
 
 
 class MessageOut(BaseModel):
-    """An archived message; ``data`` is JSON, text or base64, as ``encoding`` says.
+    """An archived message.
 
     JSON whose numbers an answer would write otherwise, such as 1.10, is text.
     """
@@ -110,27 +111,32 @@ class MessageOut(BaseModel):
     attributes: dict[str, str | None]
     data: Any
     encoding: Literal["json", "text", "base64"]
-    data_bytes: int = Field(description="The whole payload's size.")
-    is_cut: bool = Field(description="Whether `data` is cut. `full` shows all of it.")
+    data_bytes: int = Field(description="The size of the whole payload.")
+    is_cut: bool = Field(
+        description="Whether `data` is only the beginning of the payload. `full` shows all of it."
+    )
 
 
 class LetterReasonOut(BaseModel):
-    """Messages that one source of the pipeline could not turn into a row, with one code and path."""
+    """The dead letters of one source that have the same code and path."""
 
     source: str = Field(description="The source.")
     topic: str = Field(description="The topic to which the messages were first published.")
     code: str = Field(description="The code of the reason.")
     path: str | None = Field(
-        description="The place in the message, without list numbers and map keys. Null if the reason names "
-        "no place."
+        description="The path of the faulty field in the message, without list numbers and map keys. Null if the "
+        "reason has no path."
     )
-    messages: int = Field(description="Number of messages. Each counts once, by its latest dead letter.")
+    messages: int = Field(description="Number of messages. Each message counts once, with its latest reason.")
     repaired: int | None = Field(
-        description="How many of them became a row later. Null unless REFEED_QUERY_TABLES names the staging table."
+        description="How many of these messages later became rows. Null unless REFEED_QUERY_TABLES names the "
+        "staging table."
     )
-    first_ingest_time: datetime | None = Field(description="When the first of them became a dead letter.")
-    last_ingest_time: datetime | None = Field(description="When the last of them became a dead letter.")
-    example_message_id: str = Field(description="The id of one of the messages.")
+    first_ingest_time: datetime | None = Field(
+        description="When the first of these messages became a dead letter."
+    )
+    last_ingest_time: datetime | None = Field(description="When the last of these messages became a dead letter.")
+    example_message_id: str = Field(description="The id of one of these messages.")
     example_reason: str = Field(description="The reason of that message.")
     request: dict[str, Any] = Field(
         description="A request for `POST /backfills` and `/backfills:plan` that sends the messages again, "
@@ -139,21 +145,23 @@ class LetterReasonOut(BaseModel):
 
 
 class LetterMessageOut(BaseModel):
-    """A dead letter with its latest reason. A payload is null if it is hidden or was not requested."""
+    """A dead letter of the pipeline, with its latest reason."""
 
     source: str = Field(description="The source that could not read the message.")
     topic: str = Field(description="The topic to which the message was first published.")
     message_id: str
     code: str = Field(description="The code of the reason.")
-    path: str | None = Field(description="The place in the message. Null if the reason names no place.")
+    path: str | None = Field(
+        description="The path of the faulty field in the message. Null if the reason has no path."
+    )
     reason: str = Field(description="The reason, in a sentence.")
     publish_time: datetime | None
-    ingest_time: datetime | None = Field(description="When it last became a dead letter.")
+    ingest_time: datetime | None = Field(description="When the message last became a dead letter.")
     attributes: dict[str, str | None] | None
     data: str | None = Field(description="The payload as text or base64, cut after `preview_bytes`.")
     encoding: Literal["text", "base64"] | None
     data_bytes: int | None = Field(description="The size of the whole payload.")
-    is_cut: bool | None = Field(description="Whether there is more of the payload.")
+    is_cut: bool | None = Field(description="Whether `data` is only the beginning of the payload.")
 
 
 class LetterMessagesOut(BaseModel):
@@ -170,7 +178,7 @@ class LettersOut(BaseModel):
 
 
 class MessagesOut(BaseModel):
-    """Messages of one topic that came in within the window, newest first."""
+    """The messages of a topic that were archived within the window, newest first."""
 
     window: TimeWindow = Field(description="The window by ingestion time.")
     messages: list[MessageOut]

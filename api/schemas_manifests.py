@@ -16,9 +16,9 @@ class ManifestOut(BaseModel):
     kind: str = Field(description="The manifest's kind.")
     document: dict[str, Any] = Field(description="The manifest's content as JSON.")
     source: str = Field(
-        description="The owner of the name: api, REFEED_MERGE_AT, or upload: with a folder or bucket."
+        description='The source that owns the name: api, REFEED_MERGE_AT, or "upload:" and a folder or bucket.'
     )
-    version: int = Field(description="The manifest's version. It grows.")
+    version: int = Field(description="The version of the manifest. Later versions have higher numbers.")
     applied_by: str
     created_at: datetime
     changed_at: datetime
@@ -30,13 +30,13 @@ class ManifestUploadOut(BaseModel):
     file: str = Field(description="The file's name.")
     source: str = Field(description="The folder or bucket.")
     generation: str = Field(
-        description="The newest version: the generation in a bucket, or a mark of the file's time."
+        description="The newest version of the file: its generation in a bucket, or its time in a folder."
     )
-    noted_at: datetime = Field(description="When that version was read.")
-    fault: str | None = Field(description="Why that version is not applied. Null if it is applied.")
+    noted_at: datetime = Field(description="When the newest version was read.")
+    fault: str | None = Field(description="Why the newest version is not applied. Null if it is applied.")
     applied_generation: str | None = Field(description="The version that was applied last.")
-    gone_at: datetime | None = Field(description="The time since which the file is missing.")
-    waits: str | None = Field(description="Why the manifest of a missing file stays until somebody decides.")
+    gone_at: datetime | None = Field(description="Since when the file is missing. Null if it is not missing.")
+    waits: str | None = Field(description="Why the manifest of a missing file stays until a person decides.")
     approval_id: str | None = Field(description="The pending approval of the removal.")
 
 
@@ -45,7 +45,7 @@ class UploadSourceOut(BaseModel):
 
     source: str = Field(description="The folder or bucket.")
     problem: str | None = Field(
-        description="Why the folder or bucket cannot be read. Until it can, no manifest changes."
+        description="Why the folder or bucket can't be read. Until it can be read, no manifest changes."
     )
 
 
@@ -66,36 +66,34 @@ class DifferenceOut(BaseModel):
 
 
 class ManifestPlanOut(BaseModel):
-    """What applying or removing a manifest changes."""
+    """The change that an apply or a removal of a manifest makes."""
 
     name: str = Field(description="The manifest's name.")
     kind: str = Field(description="The manifest's kind.")
     action: Literal["create", "update", "none", "remove"] = Field(description="What the call would do.")
     differences: list[DifferenceOut] = Field(description="The values that would change.")
-    hash: str = Field(description="The hash of this change. Send it as `plan` with the apply or the removal.")
-    note: str | None = Field(description="The result of the earlier rollout, if its content is applied again.")
-    warnings: list[CodedMessage] = Field(
-        description="Warnings about the manifest's query, with the times of the last slot."
-    )
+    hash: str = Field(description="The hash of this change. Send it as `plan` to make exactly this change.")
+    note: str | None = Field(description="If the same rollout was applied before, its result.")
+    warnings: list[CodedMessage] = Field(description="Warnings about the query of the manifest's job.")
 
 
 class AppliedOut(BaseModel):
-    """An applied manifest, and what it has changed."""
+    """An applied manifest, and the change that it made."""
 
     manifest: ManifestOut = Field(description="The applied manifest.")
-    plan: ManifestPlanOut = Field(description="What has changed.")
-    rollout: RolloutOut | None = Field(description="The newest rollout, if the manifest is one.")
+    plan: ManifestPlanOut = Field(description="The change.")
+    rollout: RolloutOut | None = Field(description="The newest rollout of the manifest. Null for a schedule.")
 
 
 class ScheduleRunOut(BaseModel):
-    """One slot of a schedule, from `slot_start` to `slot`. It is due at its end, which identifies it."""
+    """One slot of a schedule, and its run. The run begins at the end of the slot."""
 
     slot: datetime = Field(description="End of the slot.")
     slot_start: datetime = Field(description="Start of the slot.")
     state: Literal["QUEUED", "STARTING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED"] = Field(
         description="The state of the run."
     )
-    job_kind: str | None = Field(description="The kind of what the run has started.")
+    job_kind: str | None = Field(description="The kind of the resource that the run has started.")
     job_id: str | None = Field(description="The id of the job, snapshot or rollout, or the stream's name.")
     why: str | None = Field(description="Why it failed or was skipped. Null without a reason.")
     created_at: datetime
@@ -114,14 +112,16 @@ class ScheduleOut(BaseModel):
     time_zone: str = Field(
         validation_alias=AliasPath("spec", "time_zone"), description="The time zone of the cron expression."
     )
-    source: str = Field(validation_alias=AliasPath("record", "source"), description="The owner of the name.")
+    source: str = Field(
+        validation_alias=AliasPath("record", "source"), description="The source that owns the manifest's name."
+    )
     paused: str | None = Field(
         validation_alias=AliasPath("record", "paused"),
         description="Why the schedule is paused. Null if it is not.",
     )
     applied_by: str = Field(validation_alias=AliasPath("record", "applied_by"))
     changed_at: datetime = Field(validation_alias=AliasPath("record", "changed_at"))
-    next_slots: list[datetime] = Field(description="The ends of the next slots.")
+    next_slots: list[datetime] = Field(description="The times of the next runs.")
     runs: list[ScheduleRunOut] = Field(description="The last runs.")
 
 

@@ -42,13 +42,13 @@ _EXAMPLE_MERGE: Final[dict[str, Any]] = {
 
 
 class MergeAudit(BaseModel):
-    """One check of one source's merge, made before it was committed."""
+    """An audit of a source's merge. It runs before the commit."""
 
     name: str = Field(description="keys_unique, counts_reconciled or freshness.")
-    is_passed: bool = Field(description="Whether the check passed. If not, reporting did not change.")
+    is_passed: bool = Field(description="Whether the audit passed. If not, the reporting table did not change.")
     expected: int = Field(description="The expected number.")
     found: int = Field(description="The found number.")
-    details: dict[str, Any] = Field(description="More figures of the check.")
+    details: dict[str, Any] = Field(description="More figures of the audit.")
 
 
 class MergeError(CodedMessage):
@@ -60,31 +60,34 @@ class MergedSource(BaseModel):
 
     source: str = Field(description="The source's name.")
     state: Literal["waiting", "merging", "merged", "failed"] = Field(description="How far the source is.")
-    since: datetime | None = Field(description="The time from which staging was read. Null is its beginning.")
+    since: datetime | None = Field(
+        description="The time from which staging was read. Null means from its beginning."
+    )
     until: datetime | None = Field(description="The time up to which staging is merged into reporting.")
     changed: int = Field(description="Number of keys in the rows read from staging.")
-    newer: int = Field(description="Number of those keys that changed reporting.")
+    newer: int = Field(description="Number of keys whose row in the reporting table changed.")
     without_key: int = Field(
-        description="Number of staged rows whose whole key is null. Each stays a row of its own, by topic and id."
+        description="Number of staged rows without a value in any key column. Each becomes a row of its own in "
+        "the reporting table."
     )
     partitions: list[str | None] = Field(
-        description="Changed days. Null is the partition of entities without a day."
+        description="The days of the changed partitions. Null means the partition of entities without a day."
     )
     rows_before: int = Field(description="Rows of these partitions.")
     rows_after: int = Field(description="Rows of these partitions.")
-    audits: list[MergeAudit] = Field(description="The checks before the commit.")
+    audits: list[MergeAudit] = Field(description="The audits of the merge.")
     error: MergeError | None
 
 
 class MergeProgress(BaseModel):
-    """Number of sources by state, and the sums of their reports."""
+    """The progress of a merge over all its sources."""
 
     sources: int = Field(description="Number of sources.")
     merged: int = Field(description="Number of merged sources.")
     failed: int = Field(description="Number of failed sources.")
-    changed: int = Field(description="Sum of the sources' changed.")
-    newer: int = Field(description="Sum of the sources' newer.")
-    without_key: int = Field(description="Sum of the sources' without_key.")
+    changed: int = Field(description="The sum of `changed` over all sources.")
+    newer: int = Field(description="The sum of `newer` over all sources.")
+    without_key: int = Field(description="The sum of `without_key` over all sources.")
 
 
 class MergeOut(BaseModel):
@@ -95,20 +98,22 @@ class MergeOut(BaseModel):
     id: str = Field(description='The merge\'s id, "mg_" and a ULID.')
     state: JobState = Field(description="The merge's state.")
     source: str | None = Field(
-        description="The source. Null is every source that had a key when the merge was created."
+        description="The merged source. Null means every source that had a key when the merge was created."
     )
     since: datetime | None = Field(
-        description="The time from which to read staging again. Null is where each source's last merge ended."
+        description="The time from which staging is read again. Null means the end of each source's last merge."
     )
     dry_run: bool = Field(description="Whether the merge changes nothing.")
-    created_by: str = Field(description="Who created the merge. The nightly one has schedule:nightly-merge.")
+    created_by: str = Field(
+        description="Who created the merge. For the nightly merge it is schedule:nightly-merge."
+    )
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
     progress: MergeProgress = Field(description="How far the merge is.")
     sources: list[MergedSource] = Field(description="The report of each source.")
     restarts: int = Field(
-        description="Number of drivers that died and were replaced since a person last started it."
+        description="How many drivers died and were replaced since a person last started the job."
     )
     error: MergeError | None
     etag: str
@@ -122,6 +127,6 @@ class MergeNight(MergedSource):
 
 
 class MergeAudits(BaseModel):
-    """Sources of ended merges, newest merge first, without dry runs."""
+    """The results of ended merges by source, newest merge first. Dry runs are not listed."""
 
     nights: list[MergeNight]

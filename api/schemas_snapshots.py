@@ -48,7 +48,7 @@ class SourceSnapshotOut(BaseModel):
 
 
 class SnapshotOut(BaseModel):
-    """A snapshot of a stream. Null is unknown until it is COMPLETED."""
+    """A snapshot of a stream. Null means unknown until it is COMPLETED."""
 
     id: str = Field(description='The snapshot\'s id, "sn_" and a ULID.')
     stream: str = Field(description="The stream's name.")
@@ -56,7 +56,7 @@ class SnapshotOut(BaseModel):
     state: Literal["PENDING", "COMPLETED", "FAILED", "DELETING"] = Field(description="The snapshot's state.")
     reason: Literal["manual", "scheduled", "update"] = Field(description="Why it was made.")
     with_source: bool = Field(description="Whether it includes Pub/Sub snapshots of the subscriptions.")
-    release: str | None = Field(description="The release that ran the stream. Null is the installed one.")
+    release: str | None = Field(description="The release that ran the stream. Null means the installed version.")
     format_version: int | None = Field(description="The format number of the state in it.")
     subscriptions: list[SourceSnapshotOut] = Field(
         validation_alias="sources", description="The Pub/Sub snapshots."

@@ -10,11 +10,11 @@ from api.schemas_merges import MergeError
 
 
 class SourceArchived(BaseModel):
-    """Messages of the source's topic that were archived within a day."""
+    """The number of archived messages of the source's topic in one day."""
 
     from_: datetime = Field(alias="from", description="Start, inclusive.")
     to: datetime = Field(description="End, exclusive.")
-    messages: int | None = Field(description="Messages by ingestion time. Null if an hour is not counted.")
+    messages: int | None = Field(description="Number of messages. Null if it is unknown.")
 
 
 class SourceFinding(BaseModel):
@@ -25,14 +25,14 @@ class SourceFinding(BaseModel):
 
 
 class SourceFindings(BaseModel):
-    """Findings of one kind. `largest` has the ten most frequent in the list of sources, and all in one source."""
+    """The counts of one kind of finding. The list of sources has only the ten most frequent."""
 
     total: int = Field(description="Number of all occurrences.")
     largest: list[SourceFinding] = Field(description="The most frequent ones.")
 
 
 class SourceStaged(BaseModel):
-    """What the pipeline's stream has counted of the source since its process began."""
+    """The counts of the pipeline stream for the source, since the stream's process began."""
 
     since: datetime | None = Field(description="When the stream's process began to count.")
     at: datetime | None = Field(description="When the stream wrote these counts.")
@@ -50,9 +50,10 @@ class SourceMerged(BaseModel):
     finished_at: datetime | None
     until: datetime | None = Field(description="The time up to which staging is merged into reporting.")
     changed: int = Field(description="Number of keys in the rows read from staging.")
-    newer: int = Field(description="Number of those keys that changed reporting.")
+    newer: int = Field(description="Number of keys whose row in the reporting table changed.")
     without_key: int = Field(
-        description="Number of staged rows whose whole key is null. Each stays a row of its own, by topic and id."
+        description="Number of staged rows without a value in any key column. Each becomes a row of its own in "
+        "the reporting table."
     )
     rows_before: int = Field(description="Rows of the changed partitions before the merge.")
     rows_after: int = Field(description="Rows of the changed partitions after the merge.")
@@ -64,13 +65,12 @@ class SourceFault(CodedMessage):
 
 
 class SourceOut(BaseModel):
-    """A source: its topic, its tables and its counts. Null is unknown, never zero."""
+    """A source: its topic, its tables and its counts. Null means unknown."""
 
     name: str = Field(description="The source's name.")
     group: str | None = Field(description="The pipeline's group.")
     topic: str | None = Field(
-        description="The source's topic. If the source has a fault, this and all other "
-        "fields of its entry are null."
+        description="The topic of the source. If the source's entry has a fault, all fields of the entry are null."
     )
     subscription: str | None = Field(description="The pipeline's subscription.")
     publish: str | None = Field(description="The topic to which the source's rows are published.")
@@ -122,7 +122,7 @@ class DiffChange(BaseModel):
 
 
 class SourceVersionsDiff(BaseModel):
-    """What differs between two versions of one type's table."""
+    """The differences between two versions of a table."""
 
     event_type: str = Field(description="The event type.")
     from_: int = Field(alias="from", description="The older version.")

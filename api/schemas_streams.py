@@ -52,17 +52,18 @@ class StreamPlace(BaseModel):
 
 
 class StreamOut(BaseModel):
-    """A stream with its latest report and its launch. Null is unknown, or the stream was started by hand."""
+    """A stream with its latest report and its launch. Null means unknown, or that it was started by hand."""
 
     name: str = Field(description="The stream's name.")
     kind: Literal["backup", "pipeline", "kinesis"] | None = Field(description="The stream's kind.")
     state: State = Field(
-        description="NOT_REPORTING: the last report is over 15 seconds old, and the stream had not ended. "
-        "DRAINING: also while the process of a cancelled stream still runs."
+        description="NOT_REPORTING: the stream has not ended, but its last report is more than 15 seconds old. "
+        "DRAINING: the stream is being drained, or the process of a cancelled stream still runs."
     )
     owner: StreamOwner | None = Field(description="The stream's process.")
     instance_id: str | None = Field(
-        description='The id of its newest start, "in_" and a ULID. The id of the home if it was started by hand.'
+        description='The id of the stream\'s newest start: "in_" and a ULID. If a person started it by hand, the id of '
+        "its home."
     )
     is_retired: bool | None = Field(
         description="Whether the registry no longer has the pipeline's group. Null while the registry cannot "
@@ -75,25 +76,25 @@ class StreamOut(BaseModel):
         description="Counts since the stream's process began, such as messages and bytes."
     )
     rates: dict[str, float] | None = Field(
-        description="The growth of the totals in a second, over the last over_seconds. Null unless the "
-        "stream is RUNNING."
+        description="The growth of the totals in one second, measured over the last over_seconds. Null unless "
+        "the stream is RUNNING."
     )
     over_seconds: float | None = Field(description="The time over which rates are measured.")
     batch_seconds: float | None = Field(
         description="How long the latest batch with messages took to be committed and acknowledged."
     )
-    backlog_messages: int | None = Field(description="Number of pending messages of its subscriptions.")
+    backlog_messages: int | None = Field(description="Number of pending messages of the stream's subscriptions.")
     lag_seconds: float | None = Field(
-        description="Age of the oldest pending message of its subscriptions at lag_measured_at."
+        description="Age of the oldest pending message of the stream's subscriptions, measured at lag_measured_at."
     )
     lag_measured_at: datetime | None = Field(
-        description="When the lag was measured. On Google Cloud it is the time of a sample of Cloud "
-        "Monitoring, which is one to three minutes old when it appears."
+        description="When the lag was measured. On Google Cloud the lag comes from Cloud Monitoring, which shows "
+        "it one to three minutes late."
     )
     alerts: list[StreamAlert] | None = Field(description="The faults of a pipeline's sources.")
     error: StreamError | None
     redelivered: float | None = Field(
-        description="Messages that Pub/Sub delivered again and the stream did not write again."
+        description="Messages that Pub/Sub delivered again. The stream did not write them a second time."
     )
     not_committed: int | None = Field(
         description="Messages that the stream did not acknowledge before it ended. Pub/Sub delivers them again."
@@ -103,17 +104,17 @@ class StreamOut(BaseModel):
         "none, or if it is unknown."
     )
     release: str | None = Field(
-        description="The version that the stream was launched with. Null is the installed version."
+        description="The version of Refeed that runs the stream. Null means the installed version."
     )
     options: dict[str, Any] | None = Field(
-        description="The options that the stream was launched with. An absent option has the deployment's setting."
+        description="The options of the stream. A missing option has the deployment's setting."
     )
     wanted: Literal["RUNNING", "DRAINED", "CANCELLED"] | None = Field(description="The wanted state.")
     drain_timeout_seconds: float | None = Field(description="The timeout of the requested drain.")
     generation: int | None = Field(description="How many times a stream was launched under this name.")
     agent: StreamOwner | None = Field(description="The agent that runs the stream. Null if no agent does.")
     home: StreamPlace | None = Field(description="The folder of the stream's state.")
-    snapshot_id: str | None = Field(description="The snapshot that it was launched from.")
+    snapshot_id: str | None = Field(description="The id of the snapshot from which the stream was launched.")
     created_by: str | None = Field(description="Who first launched a stream under this name.")
     created_at: datetime | None
     launched_by: str | None = Field(description="Who launched the current generation.")
@@ -145,9 +146,11 @@ class StreamDrain(BaseModel):
 
 
 class StreamEventOut(BaseModel):
-    """One line of a stream's history."""
+    """An event in the history of a stream."""
 
-    number: int = Field(description="Grows, with gaps. ?after= takes it.")
+    number: int = Field(
+        description="The number of the event. Later events have higher numbers. Use it as ?after=."
+    )
     generation: int = Field(description="The stream's generation.")
     at: datetime
     actor: str
@@ -158,7 +161,7 @@ class StreamEventOut(BaseModel):
 
 
 class StreamEvents(BaseModel):
-    """A stream's history, oldest first, of all its generations."""
+    """The history of a stream over all its generations, oldest event first."""
 
     events: list[StreamEventOut]
 
@@ -179,12 +182,12 @@ _CHANGEABLE = [field.name for field in declared_fields(StreamOptions) if field.s
 
 
 class StreamChange(BaseModel):
-    """The batch options of a stream. Null restores the deployment's setting."""
+    """The batch options of a stream. A null option gets the deployment's setting again."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
     options: Annotated[dict[str, Any], WithJsonSchema(options_schema(StreamOptions, only=_CHANGEABLE))] = Field(
-        description="batch_seconds and batch_bytes. Only a launch or an update sets the other options.",
+        description="The options batch_seconds and batch_bytes. Only a launch or an update can set other options.",
         examples=[{"batch_seconds": 2}],
     )
 
@@ -195,14 +198,15 @@ class StreamCheck(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     release: Annotated[str | None, Field(min_length=1, max_length=64)] = Field(
-        default=None, description="The wanted release. Null is the installed one.", examples=["0.2.0"]
+        default=None, description="The wanted release. Null means the installed version.", examples=["0.2.0"]
     )
     options: Annotated[dict[str, Any], WithJsonSchema(options_schema(*OPTIONS.values()))] = Field(
-        default_factory=dict, description="The options to change. Null restores the deployment's setting."
+        default_factory=dict,
+        description="The options to change. A null option gets the deployment's setting again.",
     )
     mapping: dict[str, str | None] = Field(
         default_factory=dict,
-        description="The new name of each renamed source, by its old name. Null ends the source.",
+        description="The new name of each renamed source, by its old name. Null means that the source ends.",
         examples=[{"orders": "sales"}],
     )
 
@@ -223,8 +227,10 @@ class StreamCheckOut(BaseModel):
     passes: bool = Field(description="Whether the stream can be updated.")
     reasons: list[CheckReasonOut] = Field(description="The reasons against the update.")
     changes: list[str] = Field(description="Changes that are allowed.")
-    has_way_back: bool = Field(description="Whether the old release could continue after the new one has written.")
-    no_way_back: list[str] = Field(description="Why the update could not be taken back.")
+    has_way_back: bool = Field(
+        description="Whether the old release could still run the stream after the new release has written data."
+    )
+    no_way_back: list[str] = Field(description="The reasons why the update could not be taken back.")
 
 
 def launch_schemas(launch: Mapping[str, Any]) -> dict[str, Any]:
@@ -264,20 +270,18 @@ def launch_schemas(launch: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class StreamPoint(BaseModel):
-    """The figures of a stream in one step. Null if they were not measured."""
+    """The figures of a stream in one step. Null means that a figure was not measured."""
 
     start: datetime = Field(description="Start of the step.")
     state: str | None = Field(description="The stream's state in the step.")
     rate_messages_per_second: float | None = Field(description="The mean rate of the step.")
-    lag_seconds: float | None = Field(
-        description="The longest lag in the step. Backlog and batch are the step's worst values too."
-    )
+    lag_seconds: float | None = Field(description="The longest lag in the step.")
     backlog_messages: float | None = Field(description="The largest backlog.")
     batch_seconds: float | None = Field(description="The longest batch.")
 
 
 class StreamHistory(BaseModel):
-    """A stream's points, oldest first. The last one is the current step."""
+    """The history of one stream, oldest step first. The last step has not ended."""
 
     name: str = Field(description="The stream's name.")
     points: list[StreamPoint] = Field(description="One point for each step.")

@@ -10,16 +10,21 @@ from model.stream_update import MAX_SHADOW_HOURS, MAX_VALIDATE_SECONDS, MIN_MESS
 
 
 class UpdateShadow(BaseModel):
-    """A run of a pipeline's new release beside the old one, before anything changes."""
+    """A shadow comparison: the new release's rows are compared with the old release's rows."""
 
     model_config = ConfigDict(extra="forbid")
 
     hours: Annotated[
-        float, Field(ge=0, le=MAX_SHADOW_HOURS, description="Hours of the archive that are compared first.")
+        float,
+        Field(
+            ge=0,
+            le=MAX_SHADOW_HOURS,
+            description="The comparison begins with this many of the archive's last hours.",
+        ),
     ] = 1.0
     may_differ: list[str] = Field(
         default_factory=list,
-        description="Columns that may differ: `column` or `dataset.table.column`.",
+        description="Columns whose values may differ: `column` or `dataset.table.column`.",
         examples=[["staging.orders.total"]],
         max_length=1000,
     )
@@ -31,16 +36,16 @@ class UpdateCreate(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     release: str | None = Field(
-        default=None, description="The wanted release. Null is the installed one.", max_length=64
+        default=None, description="The wanted release. Null means the installed version.", max_length=64
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="The options to change. Null restores the deployment's setting.",
+        description="The options to change. A null option gets the deployment's setting again.",
         examples=[{"slots": 8}],
     )
     mapping: dict[str, str | None] = Field(
         default_factory=dict,
-        description="The new name of each renamed source, by its old name. Null ends the source.",
+        description="The new name of each renamed source, by its old name. Null means that the source ends.",
         examples=[{"orders": "sales"}],
     )
     validate_seconds: Annotated[
@@ -50,12 +55,17 @@ class UpdateCreate(BaseModel):
         ),
     ] = VALIDATE_SECONDS
     min_messages: Annotated[
-        int, Field(ge=0, description="If fewer messages arrive in that time, the update is INCONCLUSIVE.")
+        int,
+        Field(
+            ge=0,
+            description="If fewer messages arrive while the new release is watched, the update is INCONCLUSIVE.",
+        ),
     ] = MIN_MESSAGES
     reason: str | None = Field(default=None, description="The reason, for the history.", max_length=1000)
     shadow: UpdateShadow | None = Field(
         default=None,
-        description="Compare the rows of a pipeline's two releases before the update. Null skips this.",
+        description="The shadow comparison of a pipeline's two releases before the update. Null means no "
+        "comparison.",
     )
 
 
@@ -66,9 +76,9 @@ class UpdateFaultOut(CodedMessage):
 
 
 class UpdateReplayOut(BaseModel):
-    """The messages that a release may have staged wrongly before it was taken back; a backfill replays them."""
+    """Messages that the new release may have staged wrongly. A backfill can replay them."""
 
-    since: datetime | None = Field(description="The first publish time. Null if unknown.")
+    since: datetime | None = Field(description="The publish time of the first message. Null means unknown.")
     until: datetime = Field(description="The end of the interval of publish times, exclusive.")
     topics: list[str] = Field(description="The topics of the stream's sources.")
 
@@ -81,7 +91,7 @@ class UpdateOut(BaseModel):
     state: UpdateState = Field(description="The current step, or how it ended.")
     release: str | None = Field(
         validation_alias=AliasPath("request", "release"),
-        description="The wanted release. Null is the installed one.",
+        description="The wanted release. Null means the installed version.",
     )
     options: dict[str, Any] = Field(
         validation_alias=AliasPath("request", "options"), description="The changed options."
@@ -95,25 +105,26 @@ class UpdateOut(BaseModel):
         description="How long the new release is watched.",
     )
     min_messages: int = Field(
-        validation_alias=AliasPath("request", "min_messages"), description="The fewest messages for a result."
+        validation_alias=AliasPath("request", "min_messages"),
+        description="If fewer messages arrive while the new release is watched, the update is INCONCLUSIVE.",
     )
     reason: str | None = Field(
         validation_alias=AliasPath("request", "reason"), description="The reason, for the history."
     )
     shadow: UpdateShadow | None = Field(
         validation_alias=AliasPath("request", "shadow"),
-        description="The comparison before the update. Null without one.",
+        description="The shadow comparison before the update. Null means no comparison.",
     )
-    from_release: str | None = Field(description="The old release. Null is the installed one.")
+    from_release: str | None = Field(description="The old release. Null means the installed version.")
     has_way_back: bool | None = Field(
-        description="Whether the old release can continue after the new one has written."
+        description="Whether the old release can still run the stream after the new release has written data."
     )
     checked: dict[str, Any] | None = Field(
         description="The result of the check: reasons, changes, and why the update could not be taken back."
     )
     snapshot_id: str | None = Field(description="The snapshot of the state before the hand-over.")
     instance_id: str | None = Field(description="The process that takes over the stream.")
-    attempts: int = Field(description="Number of standbys that were started for the current step.")
+    attempts: int = Field(description="Number of standby processes that were started for the current step.")
     handed_over_at: datetime | None = Field(description="When the new release took over the stream.")
     paused_seconds: float | None = Field(
         description="Seconds from the old release's last commit to the new one's first."

@@ -68,14 +68,17 @@ _SCOPES: Final[Mapping[str, tuple[str | tuple[str, ...], ...]]] = {
 }
 # What decides between the scopes of an operation, or what it needs besides.
 _WHEN: Final[Mapping[str, str]] = {
-    "createMerge": "A merge needs `backfills.run`, a dry run `backfills.plan`.",
-    "cancelMerge": "A merge needs `backfills.run`, a dry run `backfills.plan`.",
-    "retryMerge": "A merge needs `backfills.run`, a dry run `backfills.plan`.",
-    "launchTemplate": "It needs the scopes of the same launch without a template.",
-    "approveApproval": "It needs the scope of the pending action.",
-    "rejectApproval": "It needs the scope of the pending action.",
-    "applyManifest": "A schedule needs `schedules.apply` and the scopes of its job, a rollout `rollouts.apply`.",
-    "removeManifest": "A schedule needs `schedules.apply`, a rollout `rollouts.apply`.",
+    "createMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
+    "cancelMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
+    "retryMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
+    "launchTemplate": "The caller needs the same scopes as for a launch without a template.",
+    "approveApproval": "The caller needs the scope of the action itself.",
+    "rejectApproval": "The caller needs the scope of the action itself.",
+    "applyManifest": (
+        "If the content is unchanged, nothing happens. For a schedule the caller needs `schedules.apply` and the "
+        "scopes of its job, for a rollout `rollouts.apply`."
+    ),
+    "removeManifest": "For a schedule the caller needs `schedules.apply`, for a rollout `rollouts.apply`.",
     "openSession": "The caller must send a key.",
 }
 

@@ -39,21 +39,23 @@ _EVENT_SCHEMA: Final = {
 _EXAMPLE: Final = 'id: 17\nevent: progress\ndata: {"id": "bf_...", "state": "RUNNING", ...}\n\n'
 WATCH_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "Server-sent events. `history` is a new line of history. `progress` is the whole job "
-        "after a change. `end` is the ended job, and closes the stream. `problem` says why the stream stops "
-        "early. Comments keep the connection open.",
+        "description": (
+            "Server-sent events. `history` has a new event of the history. `progress` has the whole job after a "
+            "change. `end` has the ended job and is the last one. `problem` has the reason if the answer ends "
+            "early."
+        ),
         "content": {"text/event-stream": {"schema": _EVENT_SCHEMA, "example": _EXAMPLE}},
     }
 }
 
 LOG_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
-        "description": "The lines as they were written. Empty if there are none yet.",
+        "description": "The lines of the log. Empty if there are no lines yet.",
         "content": {"text/plain": {"schema": {"type": "string"}}},
     }
 }
 
-After = Annotated[int, Query(ge=0, le=_MAX_NUMBER, description="Only lines of history after this number.")]
+After = Annotated[int, Query(ge=0, le=_MAX_NUMBER, description="Only events with a higher number.")]
 LastEventId = Annotated[
     int | None,
     Header(
@@ -64,7 +66,11 @@ LastEventId = Annotated[
 ]
 Tail = Annotated[
     int,
-    Query(ge=0, le=MAX_TAIL_BYTES, description="Number of bytes to show from the end of the log, in whole lines."),
+    Query(
+        ge=0,
+        le=MAX_TAIL_BYTES,
+        description="How many bytes to show from the end of the log. Only whole lines are shown.",
+    ),
 ]
 Follow = Annotated[bool, Query(description="Continue with new lines until the job ends.")]
 

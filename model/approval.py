@@ -14,7 +14,7 @@ EXPIRES_AFTER: Final = timedelta(days=1)
 
 
 class ApprovalState(StrEnum):
-    """Where an approval stands.
+    """The state of an approval.
 
     APPROVED means that the action is carried out. EXPIRED means that nobody decided in time, or that the thing
     changed before somebody approved; ``error`` says so.

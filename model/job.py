@@ -17,7 +17,7 @@ _JOB_ID = re.compile(r"[a-z]{2}_[0-9A-HJKMNP-TV-Z]{26}")
 
 
 class JobState(StrEnum):
-    """Where a job stands; the names are Dataproc's."""
+    """The state of a job."""
 
     PENDING = "PENDING"
     RUNNING = "RUNNING"

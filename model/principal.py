@@ -21,16 +21,18 @@ SCOPES: Final[dict[str, str]] = {
     READ: "see backfills, merges and compactions with their histories, logs and dead letters; see topics, "
     "schedules and the list of streams",
     PLAN: "plan a backfill (its samples also need messages.read), and make dry runs of merges",
-    RUN: "create, change, pause, resume, cancel, retry and revert backfills; create, cancel and retry merges. "
-    "A key's topics do not limit merges, because they publish nothing",
+    RUN: (
+        "create, change, pause, resume, cancel, retry and revert backfills; create, cancel and retry merges. A "
+        "key's topics do not limit merges"
+    ),
     APPROVE: "approve a large backfill that somebody else created",
-    MESSAGES: "read archived messages, also beside a plan's samples and dead letters; limited to the key's topics",
+    MESSAGES: "read archived messages, and the payloads of samples and dead letters, limited to the key's topics",
     STREAMS_READ: "see streams, their options and their histories",
     STREAMS_OPERATE: "launch, change, drain, cancel, snapshot and roll back streams; attach and detach topics, "
     "limited to the key's topics",
     SCHEDULES_APPLY: "apply, remove, pause and resume schedules of jobs that the caller may start",
-    ROLLOUTS_APPLY: "apply, remove, reverse and cancel rollouts: other releases and options of running streams",
-    ADMIN: "everything above, and the audit log",
+    ROLLOUTS_APPLY: "apply, remove, reverse and cancel rollouts, which change the release or options of streams",
+    ADMIN: "do everything that the other scopes allow, and read the audit log",
 }
 # What a manifest that came by upload needs at most: the least of who can write there, unless a setting says less.
 UPLOAD_SCOPES: Final = frozenset({SCHEDULES_APPLY, ROLLOUTS_APPLY, RUN, STREAMS_OPERATE})

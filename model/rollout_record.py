@@ -13,7 +13,7 @@ ROLLOUT_KIND: Final = "Rollout"
 
 
 class RolloutState(StrEnum):
-    """The step that a rollout is at, written down together with what begins it.
+    """The current step of a rollout, or its result.
 
     In PENDING nothing has happened. A restart goes on with DRAINING, STARTING and WATCHING, an update with
     UPDATING. VALIDATING is the query of a rollout that has one. ROLLING_BACK takes the stream back, and in

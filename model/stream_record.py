@@ -20,7 +20,7 @@ APPROVABLE_ACTIONS: Final = ("drain", "cancel", "rollback", "update")
 
 
 class StreamState(StrEnum):
-    """Where a stream stands.
+    """The state of a stream.
 
     NOT_REPORTING is shown, never kept: it is what a report becomes that is too old. DRAINING is also that of a
     stream that was cancelled and whose process has not ended yet.
@@ -105,7 +105,7 @@ class StreamRecord:
 
 
 class StreamEventType(StrEnum):
-    """What a line of a stream's history is about: what people ask for, and what its agent does."""
+    """The type of an event in the history of a stream."""
 
     LAUNCHED = "launched"
     """Somebody launched the stream, or launched it again."""

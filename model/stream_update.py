@@ -21,7 +21,7 @@ MAX_SHADOW_HOURS: Final = 24.0
 
 
 class UpdateState(StrEnum):
-    """The step that an update is at, written down before the step begins.
+    """The current step of an update, or its result.
 
     Up to STARTING the old release runs and nothing of it has changed. In SHADOWING, which the update of a pipeline
     may ask for, the new release converts archived messages beside it, and their rows are compared. In

@@ -16,7 +16,7 @@ _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class MergeCreate(Declared):
-    """What to merge: by default every source that has a key, from where its last merge ended."""
+    """A merge. By default it merges the new rows of all sources that have a key."""
 
     # An example of every field would name the time twice.
     __pydantic_config__: ClassVar[dict[str, Any]] = {
@@ -27,7 +27,7 @@ class MergeCreate(Declared):
     source: Annotated[
         str | None,
         FieldSpec(
-            description='A source of the registry. By default, and with "all", every source that has a key.',
+            description='A source of the registry. The default, and "all", mean every source that has a key.',
             shortest=1,
             longest=100,
             example="orders",
@@ -37,8 +37,8 @@ class MergeCreate(Declared):
     since: Annotated[
         str | None,
         FieldSpec(
-            description="Read staging again from this time on (RFC 3339, or a day). Rows that were merged "
-            "correctly stay.",
+            description="Read staging again from this time on (RFC 3339, or a day). Correctly merged rows do not "
+            "change.",
             longest=64,
             example="2026-01-01T00:00:00Z",
             help="Read staging again from this time (RFC 3339) or day on.",
@@ -48,7 +48,7 @@ class MergeCreate(Declared):
     date: Annotated[
         str | None,
         FieldSpec(
-            description="Read staging again from the beginning of this UTC day on. Not together with since.",
+            description="Read staging again from the beginning of this UTC day on. Do not combine it with since.",
             longest=10,
             example="2026-01-01",
             help="Read staging again from the beginning of this UTC day on.",
@@ -58,7 +58,7 @@ class MergeCreate(Declared):
     dry_run: Annotated[
         bool,
         FieldSpec(
-            description="Change nothing; report what would be merged.",
+            description="Whether to change nothing and only report which rows would be merged.",
             help="Change nothing; print what would be merged.",
         ),
     ] = False

@@ -13,7 +13,7 @@ from rollout.formats import ReleaseFormats
 
 
 class Remedy(StrEnum):
-    """What a person does where a stream can't be updated as requested."""
+    """What a person can do if a stream can't be updated as requested."""
 
     MAP = "map"
     DRAIN_AND_RELAUNCH = "drain_and_relaunch"

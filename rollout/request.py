@@ -8,15 +8,16 @@ from model.declaration import Declared, FieldSpec
 
 KIND: Final = FieldSpec(description="What the stream does.", example="backup")
 RELEASE: Final = FieldSpec(
-    description="The version of Refeed that runs the stream; null is the installed version.",
+    description="The version of Refeed that runs the stream. Null means the installed version.",
     shortest=1,
     longest=64,
     metavar="VERSION",
     help="Run this version of Refeed. Default: the installed version.",
 )
 SNAPSHOT: Final = FieldSpec(
-    description="A COMPLETED snapshot of a stream of the same kind and group. The stream starts with the "
-    "snapshot's state and, if the snapshot includes it, its source. Null is the stream's own state.",
+    description="The id of a COMPLETED snapshot of a stream of the same kind and group. The stream starts with "
+    "the snapshot's state. If the snapshot includes the source, the subscriptions return to it too. Null means "
+    "the stream's own state.",
     shortest=1,
     longest=64,
     metavar="ID",
@@ -27,13 +28,13 @@ SNAPSHOT: Final = FieldSpec(
 
 @dataclass(frozen=True, slots=True)
 class StreamLaunch(Declared):
-    """A stream to launch: its name, what it does, and how."""
+    """A stream to launch, with its options."""
 
     name: Annotated[
         str,
         FieldSpec(
-            description="The name that monitoring shows, unique among living streams: up to 63 lower-case "
-            "letters, digits and -. The first is a letter.",
+            description="The name of the stream: up to 63 lower-case letters, digits and -, with a letter first. "
+            "No other stream that has not ended has this name.",
             shortest=1,
             longest=63,
             example="backup",
@@ -44,9 +45,9 @@ class StreamLaunch(Declared):
     options: Annotated[
         Mapping[str, Any],
         FieldSpec(
-            description="All kinds have slots, batch_seconds and batch_bytes. A backup has known_ids_seconds. "
-            "A pipeline has group, message_bytes and mapping. kinesis has stream, region, topic, start, "
-            "recreated, source, access_key_id and secret_access_key. An option that is absent or null has the "
+            description="All kinds have slots, batch_seconds and batch_bytes. A backup has known_ids_seconds. A "
+            "pipeline has group, message_bytes and mapping. kinesis has stream, region, topic, start, recreated, "
+            "source, access_key_id and secret_access_key. A missing or null option has the value of the "
             "deployment's setting.",
             example={"slots": 4, "batch_seconds": 2},
         ),

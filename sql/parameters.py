@@ -34,12 +34,24 @@ class Parameter:
 # Pydantic takes this TypedDict alone before Python 3.12.
 @declared
 class QueryParameter(TypedDict):
-    """A named parameter's type and value; BYTES are base64, DATE and TIMESTAMP are RFC 3339, arrays are lists."""
+    """The type and the value of a query's parameter."""
 
     type: Annotated[
-        str, FieldSpec(description="STRING, INT64 ... or ARRAY<...> of one.", longest=64, example="TIMESTAMP")
+        str,
+        FieldSpec(
+            description="The GoogleSQL type, such as STRING, TIMESTAMP or ARRAY<STRING>.",
+            longest=64,
+            example="TIMESTAMP",
+        ),
     ]
-    value: Annotated[Any, FieldSpec(description="As JSON has it; null is NULL.", example="2026-01-01T00:00:00Z")]
+    value: Annotated[
+        Any,
+        FieldSpec(
+            description="The value as JSON: BYTES as base64, DATE and TIMESTAMP as RFC 3339, an array as a list. "
+            "null means NULL.",
+            example="2026-01-01T00:00:00Z",
+        ),
+    ]
 
 
 def parse_parameters(document: Mapping[str, QueryParameter]) -> dict[str, Parameter]:

@@ -7,8 +7,8 @@ REASONS: Final[Mapping[str, str]] = {
     "aggregate_not_allowed": "An aggregate function is used where it is not allowed.",
     "archive_not_read": "The query of a replay does not read the archive.",
     "character_not_allowed": (
-        "A character outside of strings is not allowed in GoogleSQL, such as one that only looks like a letter or "
-        "a blank."
+        "A character outside of strings is not allowed in GoogleSQL, such as one that only looks like a letter "
+        "or a blank."
     ),
     "clause_not_allowed": "The gate does not allow this clause: INTO, FOR, PIVOT, RECURSIVE, ROLLUP and others.",
     "column_duplicate": "Two columns of the result have the same name.",
@@ -28,8 +28,8 @@ REASONS: Final[Mapping[str, str]] = {
     "identifier_open": "A quoted name has no end.",
     "join_not_allowed": "A join has no condition, or has a condition that it can't have.",
     "join_unlinked": (
-        "Tables are joined without an equality of their keys. This also holds for arrays that contain all rows of "
-        "a table."
+        "Tables are joined without an equality of their keys. This also holds for arrays that contain all rows "
+        "of a table."
     ),
     "lake_unsupported": "The gate allows this, but the lake's engine can't run it (docs/sql.md#on-the-lake).",
     "legacy_sql": "The query begins with #legacySQL.",

@@ -27,11 +27,9 @@ Ordering = Literal["none", "by_key"]
 
 @dataclass(frozen=True, slots=True)
 class YieldTo(Declared):
-    """Live traffic that comes first: the backfill holds back while this subscription lags."""
+    """A subscription with live traffic. The backfill slows down while the subscription lags."""
 
-    subscription: Annotated[
-        str, FieldSpec(description="The id of a subscription of the project.", shortest=1, longest=300)
-    ]
+    subscription: Annotated[str, FieldSpec(description="The id of the subscription.", shortest=1, longest=300)]
     max_oldest_unacked_seconds: Annotated[
         float,
         FieldSpec(
@@ -45,13 +43,13 @@ class YieldTo(Declared):
 
 @dataclass(frozen=True, slots=True)
 class BackfillRequest(Declared):
-    """What to replay, where to and how; a plan takes the same body as a create."""
+    """The messages to replay, the target topic and the options. A plan has the same body."""
 
     query: Annotated[
         str,
         FieldSpec(
-            description="One SELECT over the archive, in GoogleSQL. It limits _PARTITIONTIME or _PARTITIONDATE "
-            "and returns the columns data, attributes and message_id (docs/sql.md).",
+            description="One SELECT over the archive, in GoogleSQL. It must limit _PARTITIONTIME or "
+            "_PARTITIONDATE, and return the columns data, attributes and message_id (docs/sql.md).",
             shortest=1,
             example=_QUERY,
         ),
@@ -59,8 +57,8 @@ class BackfillRequest(Declared):
     topic: Annotated[
         str,
         FieldSpec(
-            description="The id of the topic to publish to. If it does not exist, the request is refused, also "
-            "for a plan.",
+            description="The id of the topic to publish to. If the topic does not exist, the request is refused "
+            "unless create_topic is true.",
             shortest=1,
             longest=300,
             example="orders",
@@ -88,7 +86,7 @@ class BackfillRequest(Declared):
     labels: Annotated[
         Mapping[str, str],
         FieldSpec(
-            description="Labels, by which a list of backfills can be filtered.",
+            description="Labels of the backfill. The list of backfills can be filtered by them.",
             example={"ticket": "shop-123"},
             is_changeable=True,
             help="A label, by which 'refeed backfill list' can select; may be repeated.",
@@ -98,8 +96,8 @@ class BackfillRequest(Declared):
     plan_id: Annotated[
         str | None,
         FieldSpec(
-            description="The id of the plan to run. The request is refused with 409 if the plan has expired or "
-            "has another query.",
+            description="The id of the plan to run. The request must be the same as the plan's. If the plan has "
+            "expired, the request is refused.",
             longest=64,
             help="The id of the plan to run. The query must be that of the plan.",
             flag="plan",
@@ -109,8 +107,7 @@ class BackfillRequest(Declared):
     rate_limit_messages_per_second: Annotated[
         float | None,
         FieldSpec(
-            description="The most messages a second, over all tasks together. It can be changed while the "
-            "backfill runs.",
+            description="The most messages a second, over all tasks together. A running backfill can change it.",
             least=_MIN_RATE,
             most=_MAX_RATE,
             example=500,
@@ -122,7 +119,8 @@ class BackfillRequest(Declared):
     max_rows: Annotated[
         int | None,
         FieldSpec(
-            description="If the query selects more rows, the backfill fails before it publishes anything.",
+            description="The most rows that the query may select. With more rows, the backfill fails before it "
+            "publishes anything.",
             least=1,
             most=_MAX_COUNT,
             help="Fail if the query selects more rows.",
@@ -131,8 +129,9 @@ class BackfillRequest(Declared):
     max_bytes_billed: Annotated[
         int | None,
         FieldSpec(
-            description="A query that would read more bytes is refused. On BigQuery this is also the query's "
-            "maximum_bytes_billed, whose minimum is 10 MB a table.",
+            description="The most bytes that the query may read. A query that would read more is refused. On "
+            "BigQuery it is also the maximum_bytes_billed of the query. BigQuery counts at least 10 MB for each "
+            "table.",
             least=1,
             most=_MAX_COUNT,
             help="Refuse a query that would read more bytes.",
@@ -141,7 +140,7 @@ class BackfillRequest(Declared):
     canary_messages: Annotated[
         int | None,
         FieldSpec(
-            description="Publish N messages, then pause until :resume.",
+            description="Publish this many messages, then pause until :resume.",
             least=1,
             most=_MAX_COUNT,
             example=10,
@@ -156,8 +155,8 @@ class BackfillRequest(Declared):
     ordering: Annotated[
         Ordering,
         FieldSpec(
-            description="by_key keeps the original ordering keys and publishes each key's messages in their "
-            "order.",
+            description="none: messages have no ordering key. by_key: messages keep their ordering keys, and the "
+            "messages of each key are published in their original order.",
             help="by_key: keep the original ordering keys, and publish each key's messages in their order.",
         ),
     ] = "none"
@@ -173,15 +172,16 @@ class BackfillRequest(Declared):
     yield_to: Annotated[
         YieldTo | None,
         FieldSpec(
-            description="Live traffic has priority: the backfill slows down and stops while the subscription's "
-            "oldest message is older. If the subscription is missing for two minutes, the backfill fails.",
+            description="A subscription with live traffic, which has priority. The backfill publishes more "
+            "slowly, or nothing, while that subscription lags. If the subscription is missing for two minutes, "
+            "the backfill fails.",
             help="Publish nothing while this subscription's oldest message is older.",
         ),
     ] = None
     max_failed: Annotated[
         int,
         FieldSpec(
-            description="The backfill stops if more messages than this can't be published.",
+            description="The most messages that may become dead letters. With more of them, the backfill fails.",
             least=0,
             most=_MAX_COUNT,
             help="Fail if more than N messages can't be published.",
@@ -197,8 +197,8 @@ class BackfillRequest(Declared):
     target_subscription: Annotated[
         str | None,
         FieldSpec(
-            description="Deliver to this subscription of the topic only. Each message gets the attribute "
-            "refeed_target, which the subscription's filter selects.",
+            description="Deliver the messages only to this subscription of the topic. Each message gets the "
+            "attribute refeed_target. The subscription's filter must select it.",
             longest=300,
             help="Deliver to this subscription only; see docs/api.md.",
             metavar="SUBSCRIPTION",
@@ -207,24 +207,23 @@ class BackfillRequest(Declared):
     create_topic: Annotated[
         bool,
         FieldSpec(
-            description="Create the topic if it does not exist. By default a missing topic is refused. A plan "
-            "creates nothing.",
+            description="Create the topic if it does not exist. A plan creates nothing.",
             help="Create the topic if it does not exist.",
         ),
     ] = False
     fail_if_empty: Annotated[
         bool,
         FieldSpec(
-            description="If the query selects nothing, the backfill fails with nothing_selected. A plan "
-            "without rows is refused.",
+            description="Whether the backfill fails with nothing_selected if its query selects nothing. A plan "
+            "without rows is refused too.",
             help="Fail if the query selects nothing.",
         ),
     ] = False
     allow_empty: Annotated[
         bool,
         FieldSpec(
-            description="Run even if the plan of plan_id selects nothing. By default such a plan is refused with "
-            "nothing_selected. Without a plan, or if the plan has no count, nothing is checked.",
+            description="Create the backfill even if its plan (plan_id) selects nothing. By default such a "
+            "request is refused with nothing_selected.",
             help="Run even if the plan selects nothing.",
         ),
     ] = False

@@ -57,7 +57,7 @@ class DeadLetterPage:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterReason:
-    """Dead letters of one code: how many there are, and the first of them as an example."""
+    """The number of dead letters with one code, and the first of them as an example."""
 
     code: str
     messages: int

@@ -10,15 +10,14 @@ from tests.guards.reference.markdown import anchor, first_sentence, link, page, 
 from tests.guards.reference.shapes import kind_of, render_shape
 
 INTRODUCTION: Final = """\
-`GET /openapi.json` has the same for machines. [The HTTP API](../api.md) shows with examples how the calls
-work together.
+`GET /openapi.json` describes the same operations for programs. [The HTTP API](../api.md) shows examples.
 
-A call sends `Authorization: Bearer KEY` ([who may call](../security.md)). One of an operation's scopes is
-enough, unless they are joined by "and". A key with topics publishes only to those topics, and reads only
-their messages."""
+Send a key or a token with each call: `Authorization: Bearer KEY` ([security](../security.md)). The caller needs
+one of the scopes that the operation lists. If two scopes are joined by "and", the caller needs both. A key can be
+limited to topics. It then publishes only to these topics, and reads only their messages."""
 EVERYWHERE: Final = """\
-Each operation lists its own answers. Any operation can also give one of the answers below. Every error is a
-problem (RFC 9457), and its `code` is in [error codes](error-codes.md)."""
+Any operation can return one of these statuses. Each operation lists its other statuses. The body of an error is a
+problem (RFC 9457). Its `code` is one of the [error codes](error-codes.md)."""
 _JSON: Final = "application/json"
 COMMON: Final = ("401", "403", "408", "413", "422", "429", "500", "503", "504")
 
@@ -33,7 +32,7 @@ def render_http() -> str:
             by_resource[operation["tags"][0]].append((f"{method.upper()} {path}", operation))
             if operation["operationId"] == "changeBackfill":
                 usual = {status: operation["responses"][status]["description"] for status in COMMON}
-    usual["422"] = "The request is not valid; `errors` has every violation."
+    usual["422"] = "The request is not valid. `errors` has every violation."
     resources = {name: sorted(found, key=_place) for name, found in sorted(by_resource.items())}
     scopes = table(["scope", "lets its holder"], [[f"`{scope}`", prose(text)] for scope, text in SCOPES.items()])
     answers = table(["status", "means"], [[status, prose(text)] for status, text in usual.items()])
@@ -49,7 +48,9 @@ def render_http() -> str:
         parts.append(f"## {name.capitalize()}\n\n{table(['operation', 'scope', 'does'], rows)}")
         parts += [_render(call, each, usual) for call, each in operations]
     shapes = document["components"]["schemas"]
-    parts.append("## Shapes\n\nBodies of requests and answers. Requests with other fields are refused.\n")
+    parts.append(
+        "## Shapes\n\nThese are the bodies of requests and answers. A request with any other field is refused.\n"
+    )
     parts += [render_shape(name, shapes[name]) for name in sorted(shapes)]
     return page("HTTP operations", "the OpenAPI document of api/", *parts)
 
@@ -61,7 +62,7 @@ def _place(operation: tuple[str, Any]) -> tuple[str, str]:
 
 def _scopes(operation: Mapping[str, Any]) -> str:
     if not operation.get("security"):
-        return "none, and no key"
+        return "none (public)"
     alternatives = [" and ".join(f"`{scope}`" for scope in each["bearer"]) for each in operation["security"]]
     return ", ".join(alternatives).strip(", ") or "any"
 
@@ -88,7 +89,7 @@ def _lines(operation: Mapping[str, Any], usual: Mapping[str, str]) -> Iterator[s
             kind_of(content["schema"]).removesuffix(" or null") + ("" if media == _JSON else f" (`{media}`)")
             for media, content in body["content"].items()
         ]
-        yield f"- Body: {', '.join(kinds)}{'' if body.get('required') else ', may be left out'}."
+        yield f"- Body: {', '.join(kinds)}{'' if body.get('required') else ', optional'}."
     for status, response in operation["responses"].items():
         if usual.get(status) == response["description"]:
             continue
