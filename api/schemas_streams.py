@@ -62,8 +62,8 @@ class StreamOut(BaseModel):
     )
     owner: StreamOwner | None = Field(description="The stream's process.")
     instance_id: str | None = Field(
-        description='The id of the stream\'s newest start: "in_" and a ULID. If a person started it by hand, the id of '
-        "its home."
+        description='The id of the newest start of the stream: "in_" and a ULID. If a person started it by hand, '
+        "the id of its home."
     )
     is_retired: bool | None = Field(
         description="Whether the registry no longer has the pipeline's group. Null while the registry cannot "

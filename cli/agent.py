@@ -13,11 +13,11 @@ _LOOK_SECONDS: Final = 0.5
 
 
 def agent() -> None:
-    """Run launched streams until Ctrl-C or SIGTERM drains them. They stay launched.
+    """Run launched streams until Ctrl-C or SIGTERM drains them. At its next start the agent runs them again.
 
     An agent runs at most REFEED_AGENT_STREAMS streams. Several agents share the streams of a job store. If an
-    agent is gone for twenty seconds, another agent continues its streams. Spark runs on the agent's machine, or
-    on the cluster of REFEED_SPARK_MASTER.
+    agent does not report for twenty seconds, another agent continues its streams. Spark runs on the agent's
+    machine, or on the cluster of REFEED_SPARK_MASTER.
     """
     import structlog
 

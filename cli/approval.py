@@ -8,13 +8,10 @@ import typer
 from cli.api import print_answer
 from cli.invocation import HomeGroup
 from cli.moments import render_minute
-from cli.options import JsonOption, PageSizeOption
+from cli.options import EXIT_CODES, JsonOption, PageSizeOption
 from cli.terminal import ExitCode, err, print_found, render_table
 from model.approval import ApprovalState
 
-EXIT_CODES: Final = (
-    "Exit codes: 0 done; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
-)
 _PAGE_SIZE: Final = 20
 
 app = typer.Typer(
@@ -42,7 +39,7 @@ def list_(
 
 @app.command("show", epilog=EXIT_CODES)
 def show(approval: IdArgument, as_json: JsonOption = False) -> None:
-    """Show an action: its effect, who requested it, and the decision."""
+    """Show an action, its effect, its requester and the decision."""
     print_answer(lambda api: api.read_approval(approval), _lines, as_json=as_json)
 
 

@@ -31,26 +31,26 @@ def attach(
         bool,
         typer.Option(
             "--exactly-once",
-            help="Use exactly-once delivery: Pub/Sub confirms each acknowledgement. It is slower.",
+            help="Use exactly-once delivery: Pub/Sub confirms each acknowledgement. This is slower.",
         ),
     ] = False,
     terraform: Annotated[
-        bool, typer.Option("--terraform", help="Attach nothing; print variables for deploy/terraform instead.")
+        bool, typer.Option("--terraform", help="Attach nothing, and print variables for deploy/terraform instead.")
     ] = False,
     update: Annotated[
         bool,
         typer.Option(
-            "--update", help="Change settings of the subscription that differ, if Pub/Sub can change them."
+            "--update", help="Change settings of an existing subscription that differ from those of a new one."
         ),
     ] = False,
     as_json: JsonArrayOption = False,
 ) -> None:
     """Back up topics from now on: create a backup subscription for each.
 
-    The subscription's filter leaves out Refeed's own replays. A running backup stream finds the subscription
-    within seconds. On a local Pub/Sub server, missing topics are created. If a topic is already attached, the
-    command changes nothing and prints how its subscription differs. With REFEED_BACKUP_LABEL the stream itself
-    attaches topics that get the label later.
+    The subscription's filter excludes Refeed's own replays. A running backup stream finds the subscription within
+    seconds. On a local Pub/Sub server, missing topics are created. If a topic is already attached, the command
+    prints settings of its subscription that differ from those of a new one. If REFEED_BACKUP_LABEL is set, the
+    backup stream attaches all topics with that label.
     """
     found = []
     settings = command_settings()
@@ -116,10 +116,9 @@ def detach(
     yes: YesOption = False,
     as_json: JsonArrayOption = False,
 ) -> None:
-    """Stop backing up topics: delete their backup subscriptions, and the pending messages in them.
+    """Stop backing up topics: delete their backup subscriptions and the pending messages in them.
 
-    Archived messages stay. If a topic carries the label of REFEED_BACKUP_LABEL, the backup stream attaches it
-    again.
+    Archived messages stay. If a topic has the label of REFEED_BACKUP_LABEL, the backup stream attaches it again.
     """
     settings = command_settings()
     wanted = _chosen_topics(settings, topics, label)

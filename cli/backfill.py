@@ -18,6 +18,7 @@ from cli.jobs import JobCommands, print_page
 from cli.moments import parse_moment
 from cli.options import (
     EXIT_CODES,
+    WATCH_EXIT_CODES,
     CreatedSinceOption,
     JsonOption,
     PageSizeOption,
@@ -76,7 +77,7 @@ commands: Final = JobCommands(
     BackfillRequest,
     _PLAN_FLAGS,
     help_texts={
-        "max_bytes_billed": "With --exact: refuse a query that would read more bytes.",
+        "max_bytes_billed": "Only with --exact: refuse a query that would read more bytes.",
         "fail_if_empty": "Exit with 1 if the query selects nothing.",
     },
 )
@@ -84,7 +85,8 @@ def plan(
     query: QueryArgument,
     *,
     exact: Annotated[
-        bool, typer.Option("--exact", help="On BigQuery, run the query to count its rows. BigQuery bills it.")
+        bool,
+        typer.Option("--exact", help="On BigQuery, run the query to count its rows. BigQuery bills the query."),
     ] = False,
     as_json: JsonOption = False,
     **given: Any,
@@ -98,7 +100,7 @@ def plan(
         raise typer.Exit(ExitCode.FAILED)
 
 
-@app.command("create", epilog=EXIT_CODES)
+@app.command("create", epilog=WATCH_EXIT_CODES)
 @takes_fields(BackfillRequest, (field.name for field in declared_fields(BackfillRequest) if field.name != "query"))
 def create(
     query: QueryArgument,
@@ -110,9 +112,9 @@ def create(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Publish the rows of a query over the archive to a topic, with tags.
+    """Create a backfill: publish the messages that a query selects to a topic.
 
-    docs/recipes.md has queries to copy: an hour, one version, a repaired field, dead letters, one message.
+    docs/recipes.md has queries to copy.
     """
     request = {"query": read_query(query), **read_given(BackfillRequest, given)}
     key = idempotency_key or str(uuid4())
@@ -139,7 +141,7 @@ def list_(
     topic: Annotated[str | None, typer.Option(help="List only backfills to this topic.")] = None,
     label: Annotated[
         list[str] | None,
-        typer.Option("--label", metavar="KEY=VALUE", help="List only backfills with this label; may be repeated."),
+        typer.Option("--label", metavar="KEY=VALUE", help="List only backfills with this label. May be repeated."),
     ] = None,
     since: CreatedSinceOption = None,
     order_by: Annotated[
@@ -173,13 +175,13 @@ def _list_cells(backfill: Mapping[str, Any]) -> list[str]:
 
 @app.command("show", epilog=EXIT_CODES)
 def show(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Show one backfill: state, figures, the request with its author and reason, and the next command."""
+    """Show one backfill, with its state, figures, request, author and reason, and the next command."""
     print_answer(lambda api: api.backfills.read(backfill_id), whole_backfill_lines, as_json=as_json)
 
 
-@app.command("watch", epilog=EXIT_CODES)
+@app.command("watch", epilog=WATCH_EXIT_CODES)
 def watch(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Watch a backfill until it has ended; exit 0 only if it SUCCEEDED."""
+    """Watch a backfill until it has ended. The exit code is 0 only if it SUCCEEDED."""
     with open_api() as api:
         commands.finish(api, api.backfills.read(backfill_id), watch=True, as_json=as_json)
 
@@ -189,12 +191,12 @@ def watch(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     BackfillRequest,
     _CHANGE_FLAGS,
     help_texts={
-        _RATE: "Publish at most this many messages a second; 0 removes the limit.",
+        _RATE: "Publish at most this many messages a second. 0 removes the limit.",
         "description": "The new description.",
     },
 )
 def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any) -> None:
-    """Change a backfill's rate limit, description or labels. The backfill may be running."""
+    """Change a backfill's rate limit, description or labels, also while it runs."""
     changes = read_given(BackfillRequest, given)
     if not changes:
         *flags, last = (flag_of(BackfillRequest, name) for name in _CHANGE_FLAGS)
@@ -204,14 +206,16 @@ def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any
     print_answer(lambda api: api.backfills.change(backfill_id, changes), backfill_lines, as_json=as_json)
 
 
-commands.add_action("pause", "Pause a backfill until a resume, and print how many messages may still go out.")
 commands.add_action(
-    "resume", "Resume a backfill that was paused, by a person or after its canary.", can_watch=True
+    "pause", "Pause a backfill until a resume, and print how many messages may still be published."
+)
+commands.add_action(
+    "resume", "Resume a paused backfill, such as one that paused after its canary.", can_watch=True
 )
 commands.add_action("cancel", "Cancel a backfill. Published messages stay published.")
 
 
-@app.command("retry", epilog=EXIT_CODES)
+@app.command("retry", epilog=WATCH_EXIT_CODES)
 def retry(
     backfill_id: IdArgument,
     *,
@@ -219,16 +223,19 @@ def retry(
         str,
         typer.Option(
             metavar="all|failed|missing",
-            help="all: all messages that are left. failed: the dead letters. missing: messages that have not "
-            "landed.",
+            help="all: all messages that are not published yet, including dead letters. failed: only dead "
+            "letters. missing: only messages that are not in the target's staging table.",
         ),
     ] = "all",
     code: Annotated[
-        str | None, typer.Option(help="With --only failed: dead letters with this code.", show_default=False)
+        str | None,
+        typer.Option(help="Only with --only failed: send only dead letters with this code.", show_default=False),
     ] = None,
     row: Annotated[
         list[int] | None,
-        typer.Option(min=0, help="With --only failed: the dead letter of this row; may be repeated."),
+        typer.Option(
+            min=0, help="Only with --only failed: send only the dead letter of this row. May be repeated."
+        ),
     ] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
@@ -249,7 +256,7 @@ commands.add_events()
 
 @app.command("rates", epilog=EXIT_CODES)
 def rates(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Show the rate and the limit of each minute, and the newest publish time that was replayed by then."""
+    """Show, for each minute, the rate, the rate limit, and the newest publish time of the replayed messages."""
     print_answer(lambda api: api.backfills.read_part(backfill_id, "rates"), _rates_lines, as_json=as_json)
 
 
@@ -270,13 +277,13 @@ def _rates_lines(found: Mapping[str, Any]) -> list[str]:
 def dead_letters(
     backfill_id: IdArgument,
     by: Annotated[
-        str | None, typer.Option(metavar="reason", help="Count them by reason.", show_default=False)
+        str | None, typer.Option(metavar="reason", help="Count the dead letters by reason.", show_default=False)
     ] = None,
     page_size: PageSizeOption = 50,
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List messages that could not be published, with the reasons. --json prints whole messages.
+    """List messages that could not be published, with the reasons.
 
     'refeed backfill retry ID --only failed' sends them again. --code or --row selects some of them.
     """
@@ -311,7 +318,7 @@ def missing(
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List selected messages that have not landed in the target's staging table."""
+    """List selected messages that are not in the target's staging table."""
     page = _page(backfill_id, "missing", page_size, page_token)
     print_page(
         page,

@@ -46,10 +46,10 @@ def backup(context: typer.Context, name: NameOption = None, instance: InstanceOp
 
 @app.command("snapshot")
 def snapshot(name: NameArgument, as_json: JsonArrayOption = False) -> None:
-    """Save the acknowledgement state of every backup subscription, for up to seven days, without an agent.
+    """Make a Pub/Sub snapshot of every backup subscription, for a backup without an agent.
 
-    A restore delivers all later messages again. Use it if the archive was lost or damaged. For a backup that an
-    agent runs, use 'refeed stream snapshot'.
+    Pub/Sub keeps these snapshots for at most seven days. After a restore, Pub/Sub delivers all later messages
+    again. Use it if the archive was lost or damaged. If an agent runs the backup, use 'refeed stream snapshot'.
     """
     _check_name(name)
     with open_deployment() as deployment:
@@ -78,11 +78,10 @@ def restore(
     yes: YesOption = False,
     as_json: JsonArrayOption = False,
 ) -> None:
-    """Deliver all messages again that were not acknowledged at the snapshot. The backup must be stopped.
+    """Restore a snapshot of the backup subscriptions: Pub/Sub delivers all later messages again.
 
-    Stop the backup, and run this on its machine. At its next start the backup reads from the archive which of
-    these messages it has. It archives none of them twice, and archives lost messages again. For a backup that an
-    agent runs, use 'refeed stream rollback'.
+    Stop the backup, and run this command on the backup's machine. Then start the backup again. It archives only
+    messages that are not in the archive. If an agent runs the backup, use 'refeed stream rollback'.
     """
     from streams.folder import StreamFolder
     from streams.snapshot import forget_ids

@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 def collector(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8090,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Any address except loopback needs keys or public topics.")
+        str, typer.Option(help="Address to listen on. An address other than loopback needs keys or public topics.")
     ] = "127.0.0.1",
     topics: Annotated[
         str | None,
         typer.Option(help="Topics that accept events: names and patterns with *, separated by commas."),
     ] = None,
     settings_file: Annotated[
-        Path | None, typer.Option("--settings", help="YAML file: keys, public topics, formats, limits.")
+        Path | None, typer.Option("--settings", help="YAML file with keys, public topics, formats and limits.")
     ] = None,
     allow_unread: Annotated[
         bool | None,
         typer.Option(
             "--allow-unread/--refuse-unread",
-            help="Accept events for topics without a subscription. Nobody receives these events.",
+            help="Whether to accept events for topics without a subscription. Nobody receives these events.",
         ),
     ] = None,
 ) -> None:
-    """Accept events with POST /TOPIC until Ctrl-C. Answer each event after Pub/Sub has confirmed it."""
+    """Accept events with POST /TOPIC until Ctrl-C, and publish them."""
     from collector.server import serve
 
     settings = service_settings()

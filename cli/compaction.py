@@ -14,7 +14,7 @@ _PENDING: Final = "-"
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Watch, cancel and retry compactions that schedules created. 'refeed lake compact' compacts one table "
+    help="Watch, cancel and retry compactions that schedules started. 'refeed lake compact' compacts a table "
     "directly.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
@@ -52,7 +52,9 @@ _commands.add_show("Show one compaction, table by table.")
 _commands.add_watch()
 _commands.add_action("cancel", "Cancel a compaction. Compacted tables stay compacted, and no row changes.")
 _commands.add_action(
-    "retry", "Continue a failed or cancelled compaction with the tables that are left.", can_watch=True
+    "retry",
+    "Continue a failed or cancelled compaction with the tables that are not compacted yet.",
+    can_watch=True,
 )
 _commands.add_events()
 _commands.add_logs()

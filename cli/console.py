@@ -16,7 +16,10 @@ def console(
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8090,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. If the API has no keys, the console answers loopback only.")
+        str,
+        typer.Option(
+            help="Address to listen on. If the API has no keys, the console only answers calls from this machine."
+        ),
     ] = "127.0.0.1",
 ) -> None:
     """Serve the console until Ctrl-C. 'refeed up' and 'refeed api' already serve it at /console."""

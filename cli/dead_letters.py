@@ -13,7 +13,7 @@ from cli.backfill_view import plan_lines
 from cli.flags import read_given, takes_fields
 from cli.invocation import HomeGroup
 from cli.moments import FromOption, parse_moment, render_count, render_minute
-from cli.options import EXIT_CODES, JsonOption, WatchOption
+from cli.options import EXIT_CODES, WATCH_EXIT_CODES, JsonOption, WatchOption
 from cli.terminal import COLUMNS, render_figures
 from model.errors import InputError
 
@@ -22,27 +22,27 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Count the pipeline's dead letters by source and reason, or send them again. Without a command: count "
-    "those of the last 30 days, or since --from.",
+    help="Count the pipeline's dead letters by source and reason, or send them again. Without a command, count "
+    "the dead letters of the last 30 days.",
     epilog=EXIT_CODES,
     invoke_without_command=True,
 )
 
-SourceOption = Annotated[str, typer.Option(help="The source whose dead letters to send.", show_default=False)]
+SourceOption = Annotated[str, typer.Option(help="The source whose dead letters are sent.", show_default=False)]
 CodeOption = Annotated[
     list[str] | None,
-    typer.Option(help="Send only dead letters with this code; may be repeated.", show_default=False),
+    typer.Option(help="Send only dead letters with this code. May be repeated.", show_default=False),
 ]
 IdOption = Annotated[
     list[str] | None,
-    typer.Option("--id", metavar="ID", help="Send only the message with this id; may be repeated."),
+    typer.Option("--id", metavar="ID", help="Send only the message with this id. May be repeated."),
 ]
 
 
 PathOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="PATH", help="Send only dead letters with a fault at this path of the message; may be repeated."
+        metavar="PATH", help="Send only dead letters with a fault at this path of the message. May be repeated."
     ),
 ]
 
@@ -76,7 +76,7 @@ def plan(
     )
 
 
-@app.command("redrive", epilog=EXIT_CODES)
+@app.command("redrive", epilog=WATCH_EXIT_CODES)
 @takes_fields(
     BackfillRequest,
     ("source", "code", "path", "message_id", "start", "canary_messages", "rate_limit_messages_per_second"),
@@ -93,7 +93,7 @@ def redrive(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Create a backfill that sends a source's dead letters to its topic again: all, some or one."""
+    """Create a backfill that sends dead letters of a source to its topic again."""
     with open_api() as api:
         request = _request(api, source, (code, path, message_id), start)
         request |= {**read_given(BackfillRequest, given), "description": f"Dead letters of {source}."}

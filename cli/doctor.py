@@ -63,15 +63,18 @@ def doctor(
     as_json: JsonObjectOption = False,
     live: Annotated[
         bool,
-        typer.Option("--live", help="Test behaviour that Google's documentation leaves open, in a real project."),
+        typer.Option(
+            "--live",
+            help="Test in a real project how Google's services behave where their documentation does not say it.",
+        ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --live: do not ask first.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Only with --live: do not ask first.")] = False,
 ) -> None:
     """Check Java, home, disk, Pub/Sub, streams, API and ports; exit with 1 if something is missing.
 
-    With --live it tests a real Google Cloud project instead. It prints the cost first. Then it creates a scratch
-    dataset and a scratch topic, calls BigQuery, Pub/Sub and Dataproc, prints a table to paste into an issue, and
-    deletes everything that it created.
+    With --live, the command tests a real Google Cloud project instead. It first prints the cost. Then it creates a
+    temporary dataset and topic, calls BigQuery, Pub/Sub and Dataproc, and prints a table of the results. At the
+    end it deletes everything that it created.
     """
     if live:
         from cli.live import examine_live

@@ -32,30 +32,34 @@ def check(
         str | None,
         typer.Option(
             metavar="FILE|-",
-            help='A file with a query per line, {"id", "sql", "params": {name: [type, value]}}. Print a verdict '
-            "for each line.",
+            help='A file with one query in each line, as {"id", "sql", "params": {name: [type, value]}}. The '
+            "command prints a verdict for each line.",
         ),
     ] = None,
     free: Annotated[
-        bool, typer.Option("--free", help="Apply the rules of 'refeed query' instead of a replay's.")
+        bool, typer.Option("--free", help="Apply the rules of 'refeed query' instead of the rules of a replay.")
     ] = False,
     table_schema: Annotated[
         list[str] | None,
         typer.Option(
             metavar="TABLE(COLUMN TYPE, ...)",
-            help="Also allow this table. A column _PARTITIONTIME makes it partitioned. May be repeated.",
+            help="Also allow this table. A table with the column _PARTITIONTIME is partitioned. May be repeated.",
             show_default=False,
         ),
     ] = None,
     rewrite: Annotated[
         bool,
-        typer.Option("--rewrite", help="Print the corrected query. Exit code 0 if it may run."),
+        typer.Option(
+            "--rewrite",
+            help="Print the query with all corrections applied. The exit code is 0 if the corrected query may "
+            "run.",
+        ),
     ] = False,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Check whether a query may run, and print every reason against it. Exit code 0: it may run. 2: it may not.
+    """Check whether a query may run, and print every reason against it. Exit code 2 means that it may not run.
 
-    It is the gate of POST /backfills and needs no service and no Java.
+    The API checks the query of each backfill in the same way. This command needs no API and no Java.
     """
     from sql.check import check_lines, check_query
     from sql.tables import parse_table_schema

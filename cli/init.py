@@ -15,21 +15,23 @@ from model.settings import Settings, read_settings
 
 
 def init(
-    project: Annotated[str | None, typer.Option(help="Google Cloud project. Default: REFEED_PROJECT.")] = None,
+    project: Annotated[str | None, typer.Option(help="The Google Cloud project. Default: REFEED_PROJECT.")] = None,
     dataset: Annotated[
         str | None, typer.Option(help="Dataset of the archive. Default: the dataset in REFEED_ARCHIVE_TABLE.")
     ] = None,
     location: Annotated[
         str | None, typer.Option(help="Location of the dataset. Default: REFEED_BIGQUERY_LOCATION.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; print what would change.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Change nothing, and print what would change.")
+    ] = False,
     as_json: JsonObjectOption = False,
 ) -> None:
     """Create the archive and its other tables in the warehouse of REFEED_WAREHOUSE.
 
-    Existing tables are compared. New columns, descriptions, labels, clustering, expiration and keys are changed
-    in place. If a difference can't be changed in place, the command prints it and changes nothing. You can run
-    it again at any time.
+    The command compares existing tables. It changes columns, descriptions, labels, clustering, expiration and keys
+    in place. If it can't change a difference in place, it prints the difference and changes nothing. You can run
+    the command again at any time.
     """
     settings = _choose(command_settings(), project, dataset, location)
     warehouse = open_deployment(settings).warehouse

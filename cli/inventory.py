@@ -14,7 +14,6 @@ from cli.terminal import print_found, render_figures
 from model.message import parse_resource_id
 from model.moment import render_moment
 
-EXIT_CODES: Final = "Exit codes: 0 done; 2 wrong usage; 3 the API does not answer; 4 the API refused."
 _BAR_CHARACTERS: Final = 40
 _DOWN: Final = frozenset({"DRAINED", "CANCELLED", "FAILED", "NOT_REPORTING"})
 _CLOSER: Final = {"day": "hour", "hour": "minute"}
@@ -27,7 +26,7 @@ Step = Literal["minute", "hour", "day"]
 
 
 def topics(as_json: JsonOption = False) -> None:
-    """List topics: whether each is backed up, the backup's lag, and the volume of the last seven days."""
+    """List topics, with the lag of their backup and their volume of the last seven days."""
     print_answer(lambda api: api.list_topics(), _topics_lines, as_json=as_json)
 
 
@@ -41,8 +40,7 @@ def topic(
 ) -> None:
     """Show how many messages of a topic were ingested in each minute, hour or day, and mark gaps.
 
-    Without --from it shows the last hour by minute, the last day by hour, or the last 30 days by day. --json
-    prints the histogram, empty steps included.
+    Without --from, the command shows the last hour by minute, the last day by hour, or the last 30 days by day.
     """
     parse_resource_id(name)
     window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}

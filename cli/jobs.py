@@ -12,6 +12,7 @@ from cli.moments import parse_moment
 from cli.options import (
     DEFAULT_TAIL_BYTES,
     EXIT_CODES,
+    WATCH_EXIT_CODES,
     AfterOption,
     CreatedSinceOption,
     FollowOption,
@@ -101,7 +102,7 @@ class JobCommands:
                 self.finish(api, self.calls(api).read(job_id), watch=True, as_json=as_json)
 
         help_text = f"Watch a {self.noun} until it has ended; exit 0 only if it SUCCEEDED."
-        self._add("watch", help_text, watch)
+        self._add("watch", help_text, watch, WATCH_EXIT_CODES)
 
     def add_action(self, verb: str, help_text: str, *, can_watch: bool = False) -> None:
         """Add a verb of the API; ``can_watch`` gives it --watch."""
@@ -113,7 +114,10 @@ class JobCommands:
         def act(job_id: str = self._id, as_json: JsonOption = False) -> None:
             act_and_watch(job_id, watch=False, as_json=as_json)
 
-        self._add(verb, help_text, act_and_watch if can_watch else act)
+        if can_watch:
+            self._add(verb, help_text, act_and_watch, WATCH_EXIT_CODES)
+        else:
+            self._add(verb, help_text, act)
 
     def add_events(self) -> None:
         """Add ``events``."""
@@ -137,14 +141,14 @@ class JobCommands:
             with open_api() as api:
                 print_log(self.calls(api).read_log(job_id, tail_bytes=tail, follow=follow), as_json=as_json)
 
-        self._add("logs", "Show the driver's log. --json prints a list of lines.", logs)
+        self._add("logs", "Show the driver's log.", logs)
 
     @property
     def _id(self) -> Any:
         return typer.Argument(metavar="ID", help=f"A {self.noun}'s id, {self.id_prefix}_...", show_default=False)
 
-    def _add(self, name: str, help_text: str, command: Callable[..., None]) -> None:
-        self.app.command(name, help=help_text, epilog=EXIT_CODES)(command)
+    def _add(self, name: str, help_text: str, command: Callable[..., None], exit_codes: str = EXIT_CODES) -> None:
+        self.app.command(name, help=help_text, epilog=exit_codes)(command)
 
 
 def print_log(texts: Iterable[str], *, as_json: bool) -> None:

@@ -40,13 +40,15 @@ def create(
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            help="A topic that the key may publish to, or a prefix with *; may be repeated. Default: all topics."
+            help="A topic to which the key may publish, or a prefix with *. May be repeated. Default: all topics."
         ),
     ] = None,
-    days: Annotated[int, typer.Option(min=0, max=36_500, help="Days until it expires; 0: never.")] = _DAYS,
+    days: Annotated[
+        int, typer.Option(min=0, max=36_500, help="Days until the key expires. 0 means never.")
+    ] = _DAYS,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a key and print it. It can't be printed again, because only a digest is stored."""
+    """Create a key and print it. Refeed stores only a digest, so it can't print the key again."""
     scopes = [text if text in SCOPES else f"backfills.{text}" for text in scope]
     expires_at = None if days == 0 else datetime.now(UTC) + timedelta(days=days)
     with open_deployment() as deployment:
@@ -67,7 +69,7 @@ def create(
 
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
-    """List all keys, also revoked ones, without their secrets."""
+    """List all keys, including revoked keys, without their secrets."""
     with open_deployment() as deployment:
         keys = deployment.keyring.list_keys()
     rows = [

@@ -18,7 +18,7 @@ app = typer.Typer(cls=HomeGroup, no_args_is_help=True, help="Publish the records
 _HELP: Final = {
     "slots": "Threads that read shards at the same time.",
     "batch_seconds": "Read a shard without new records again after this many seconds.",
-    "batch_bytes": "Save the position after 1,000 published messages, or earlier after this many bytes.",
+    "batch_bytes": "Save the position after this many published bytes. It is also saved after 1,000 messages.",
 }
 
 
@@ -27,8 +27,8 @@ _HELP: Final = {
 def run(name: NameOption = None, instance: InstanceOption = None, **given: Any) -> None:
     """Publish the records of one Kinesis stream until Ctrl-C or SIGTERM, which drains it.
 
-    Each option replaces a setting: --stream replaces REFEED_KINESIS_STREAM. The command continues where its last
-    run ended.
+    Each option overrides a setting. For example, --stream overrides REFEED_KINESIS_STREAM. The command continues
+    where its last run ended.
     """
     from app.streams import run_kinesis
 

@@ -25,16 +25,16 @@ app = typer.Typer(
 TableOption = Annotated[
     str | None,
     typer.Option(
-        "--table", help="A staging or reporting table, dataset.table, instead of the archive.", show_default=False
+        "--table", help="A staging or reporting table, as dataset.table. Default: the archive.", show_default=False
     ),
 ]
 
 
 @app.command("compact")
 def compact(table: TableOption = None, as_json: JsonObjectOption = False) -> None:
-    """Merge small files into large ones. A running backup and running queries continue.
+    """Merge small files of a table into large files. A running backup and running queries continue.
 
-    Streams do this by themselves when small files pile up.
+    Streams also compact their tables by themselves.
     """
     removed = _open(table).compact()
     said = f"{removed} files fewer; 'refeed lake vacuum' frees their space later"
@@ -52,16 +52,16 @@ def vacuum(
         ),
     ] = 24,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Delete nothing; print what would be deleted.")
+        bool, typer.Option("--dry-run", help="Delete nothing, and print what would be deleted.")
     ] = False,
     table: Annotated[
-        str | None, typer.Option("--table", help="One table only, dataset.table.", show_default=False)
+        str | None, typer.Option("--table", help="Only this table, as dataset.table.", show_default=False)
     ] = None,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Delete files that no table version of the last hours uses.
+    """Delete data files that no table version of the last hours uses.
 
-    It covers the archive, and the staging and reporting tables of the registry's sources.
+    The command cleans the archive, and the staging and reporting tables of the registry's sources.
     """
     opened = _open_all() if table is None else [(table, _open(table))]
     paths = {name: upkeep.vacuum(keep_hours=keep_hours, dry_run=dry_run) for name, upkeep in opened}
@@ -78,7 +78,7 @@ def vacuum(
 @app.command("expire")
 def expire(
     before: Annotated[
-        datetime, typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="First day to keep (UTC).")
+        datetime, typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="The first day that is kept (UTC).")
     ],
     yes: YesOption = False,
     table: TableOption = None,
@@ -86,7 +86,8 @@ def expire(
 ) -> None:
     """Delete the archive's messages that were ingested before a day. 'refeed lake vacuum' frees their space.
 
-    With --table the command deletes rows of that table. Expire a staging table only up to its last merge.
+    With --table, the command deletes rows of that table instead. Delete only rows of a staging table that are
+    already merged.
     """
     found = _open(table)
     if not yes:
@@ -98,13 +99,15 @@ def expire(
 
 @app.command("count")
 def count(
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count nothing; print what would be read.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Count nothing, and print what would be read.")
+    ] = False,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Count messages in files of earlier releases, for 'refeed volumes'.
+    """Count the messages in files of earlier releases, for 'refeed volumes'.
 
-    Each file is read once and none is changed. Files of this release already contain their counts. A running
-    backup continues.
+    The command reads each file once and changes none. Files of this release already contain their counts. A
+    running backup continues.
     """
     found = _open(None)
     files, size = found.uncounted()

@@ -50,6 +50,7 @@ from cli import (
 )
 from cli.demo import command as demo
 from cli.invocation import HOME_HELP, HomeGroup, unwritable_home, use_home
+from cli.options import EXIT_CODES, UPDATE_EXIT_CODES, WAIT_EXIT_CODES
 from cli.terminal import ExitCode, err, exit_code_of, open_closed_streams, out, print_error, print_problem
 from model.errors import InputError, OutputUnwritableError, RefeedError, StorageFullError
 from model.process import raise_file_limit
@@ -97,18 +98,18 @@ app.command("detach")(attach.detach)
 app.command("publish")(publish.publish)
 app.command("query")(query.query)
 app.command("status", epilog=status.EXIT_CODES)(status.status)
-app.command("inbox", epilog=inventory.EXIT_CODES)(status.inbox)
-app.command("changes", epilog=inventory.EXIT_CODES)(status.changes)
-app.command("topics", epilog=inventory.EXIT_CODES)(inventory.topics)
-app.command("topic", epilog=inventory.EXIT_CODES)(inventory.topic)
-app.command("volumes", epilog=inventory.EXIT_CODES)(volumes.volumes)
-app.command("messages", epilog=inventory.EXIT_CODES)(messages.messages)
-app.command("streams", epilog=inventory.EXIT_CODES)(inventory.streams)
+app.command("inbox", epilog=EXIT_CODES)(status.inbox)
+app.command("changes", epilog=EXIT_CODES)(status.changes)
+app.command("topics", epilog=EXIT_CODES)(inventory.topics)
+app.command("topic", epilog=EXIT_CODES)(inventory.topic)
+app.command("volumes", epilog=EXIT_CODES)(volumes.volumes)
+app.command("messages", epilog=EXIT_CODES)(messages.messages)
+app.command("streams", epilog=EXIT_CODES)(inventory.streams)
 app.add_typer(stream.app, name="stream")
-stream.app.command("snapshot", epilog=snapshot.EXIT_CODES)(snapshot.create)
-stream.app.command("rollback", epilog=snapshot.EXIT_CODES)(snapshot.rollback)
-stream.app.command("update", epilog=update.EXIT_CODES)(update.update)
-stream.app.command("updates", epilog=update.EXIT_CODES)(update.updates)
+stream.app.command("snapshot", epilog=WAIT_EXIT_CODES)(snapshot.create)
+stream.app.command("rollback", epilog=WAIT_EXIT_CODES)(snapshot.rollback)
+stream.app.command("update", epilog=UPDATE_EXIT_CODES)(update.update)
+stream.app.command("updates", epilog=EXIT_CODES)(update.updates)
 app.add_typer(snapshot.app, name="snapshot")
 app.add_typer(approval.app, name="approval")
 app.add_typer(backfill.app, name="backfill")

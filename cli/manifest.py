@@ -20,10 +20,10 @@ from model.errors import InputError, ManifestInvalidError
 if TYPE_CHECKING:
     from rollout.manifests.job_gate import JobGate
 
-CHECK_CODES: Final = "Exit codes: 0 done; 1 'check' found faults; 2 wrong usage; 130 interrupted."
+CHECK_CODES: Final = "Exit codes: 0 done; 1 a file has faults; 2 wrong usage; 130 interrupted."
 EXIT_CODES: Final = (
     "Exit codes: 0 done; 1 a file has faults, or the plan has another hash; 2 wrong usage; 3 the API does not "
-    "answer; 4 the API refused; 130 interrupted."
+    "answer; 4 the API refused the call; 130 interrupted."
 )
 _SUFFIXES: Final = (".yaml", ".yml")
 
@@ -37,11 +37,11 @@ app = typer.Typer(
 FilesOption = Annotated[
     list[Path],
     typer.Option(
-        "--file", "-f", help="A file, or a folder of .yaml and .yml; may be repeated.", show_default=False
+        "--file", "-f", help="A file, or a folder with .yaml and .yml files. May be repeated.", show_default=False
     ),
 ]
 PlanOption = Annotated[
-    str | None, typer.Option("--plan", metavar="HASH", help="Do nothing unless the plan still has this hash.")
+    str | None, typer.Option("--plan", metavar="HASH", help="Apply only if the plan still has this hash.")
 ]
 
 
@@ -64,12 +64,13 @@ def schema() -> None:
 
 @app.command("check", epilog=CHECK_CODES)
 def check(
-    paths: Annotated[list[Path], typer.Argument(help="Files, or folders of .yaml and .yml.", show_default=False)],
+    paths: Annotated[
+        list[Path], typer.Argument(help="Files, or folders with .yaml and .yml files.", show_default=False)
+    ],
 ) -> None:
     """Print every fault of manifests with its line and column, and apply nothing.
 
-    Queries are checked with the settings of this machine, without the service: the archive's name,
-    REFEED_QUERY_TABLES and the widest allowed window.
+    The command does not call the API. It checks queries with this machine's settings, such as REFEED_QUERY_TABLES.
     """
     for file in _read_files(paths, _gate()):
         out.print(f"{file.path}: good")
@@ -77,7 +78,7 @@ def check(
 
 @app.command("list", epilog=LIST_CODES)
 def list_(as_json: JsonOption = False) -> None:
-    """List applied manifests with their authors, and uploaded files that are not applied with their faults."""
+    """List applied manifests with their authors, and uploaded files with their faults."""
     print_answer(lambda api: api.list_manifests(), _list_lines, as_json=as_json)
 
 
@@ -93,7 +94,7 @@ def plan(files: FilesOption, as_json: JsonOption = False) -> None:
 
 
 def apply(files: FilesOption, plan: PlanOption = None, as_json: JsonOption = False) -> None:
-    """Apply manifests: create or change schedules, begin rollouts. The same content again changes nothing."""
+    """Apply manifests: create or change schedules, and begin rollouts. Unchanged manifests change nothing."""
     read = _read_files(files)
     with open_api() as api:
         plans = [api.plan_manifest(file.name, file.content) for file in read]
@@ -110,7 +111,7 @@ def delete(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove manifests. Running jobs finish, and streams that a rollout changed stay as they are."""
+    """Remove manifests. Running jobs continue, and the streams of rollouts do not change."""
     read = _read_files(files)
     with open_api() as api:
         plans = [api.plan_manifest(file.name, None) for file in read]

@@ -14,7 +14,7 @@ from cli.flags import read_given, takes_fields
 from cli.invocation import HomeGroup, open_deployment
 from cli.jobs import JobCommands, watch_job
 from cli.moments import parse_moment, render_minute
-from cli.options import EXIT_CODES, CreatedSinceOption, JsonArrayOption, JsonOption, WatchOption
+from cli.options import EXIT_CODES, WATCH_EXIT_CODES, CreatedSinceOption, JsonArrayOption, JsonOption, WatchOption
 from cli.services import service_settings
 from cli.terminal import print_found, render_table
 from model.errors import InputError, RefeedError
@@ -28,8 +28,8 @@ _COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Merge staging tables into reporting tables. Without a command this process merges. The commands work "
-    "with merges that are jobs of the API at REFEED_API_URL.",
+    help="Merge staging tables into reporting tables. Without a command, this process merges. The commands start "
+    "and show merges of the API at REFEED_API_URL.",
     epilog=EXIT_CODES,
     invoke_without_command=True,
 )
@@ -73,7 +73,7 @@ def merge(
     context: typer.Context,
     *,
     source: Annotated[
-        list[str] | None, typer.Option(help="A source of the registry; may be repeated. Default: all.")
+        list[str] | None, typer.Option(help="A source of the registry. May be repeated. Default: all.")
     ] = None,
     as_json: JsonArrayOption = False,
     **given: Any,
@@ -115,7 +115,7 @@ def merge(
         raise _together(failed, len(sources))
 
 
-@app.command("create", epilog=EXIT_CODES)
+@app.command("create", epilog=WATCH_EXIT_CODES)
 @takes_fields(MergeCreate)
 def create(
     *,
@@ -126,7 +126,7 @@ def create(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Start a merge as a job of the service. It continues if you close the terminal."""
+    """Start a merge as a job of the API. It continues if you close the terminal."""
     request = read_given(MergeCreate, given)
     with open_api() as api:
         made = api.merges.create(request, idempotency_key=idempotency_key or str(uuid4()))
@@ -151,7 +151,7 @@ def audits(
     since: CreatedSinceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show keys, rows and audits of each merge, source by source. Default: the last 14 days."""
+    """Show the keys, rows and audits of each source in each merge. Default: the last 14 days."""
     begin = parse_moment(since, "--since")
     print_answer(lambda api: api.list_merge_audits(source, begin), _audit_lines, as_json=as_json)
 
@@ -159,7 +159,7 @@ def audits(
 _commands.add_watch()
 _commands.add_action("cancel", "Cancel a merge. Sources that are already merged stay merged.")
 _commands.add_action(
-    "retry", "Continue a failed or cancelled merge with the sources that are left.", can_watch=True
+    "retry", "Continue a failed or cancelled merge with the sources that are not merged yet.", can_watch=True
 )
 _commands.add_events()
 _commands.add_logs()

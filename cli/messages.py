@@ -31,7 +31,7 @@ def messages(
             "--attribute",
             "-a",
             metavar="KEY=VALUE",
-            help="List only messages with this attribute; may be repeated.",
+            help="List only messages with this attribute. May be repeated.",
         ),
     ] = None,
     message_id: Annotated[
@@ -50,9 +50,9 @@ def messages(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List archived messages of a topic, newest first: those of the last hour, or from --from to --to.
+    """List archived messages of a topic, newest first. The default is the last hour.
 
-    If the API has keys, yours needs the scope messages.read. --json prints the API's page.
+    If the API has keys, your key needs the scope messages.read.
     """
     wanted = {
         "from": parse_moment(start, "--from"),

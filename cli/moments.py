@@ -25,7 +25,7 @@ UNKNOWN: Final = "unknown"
 FromOption = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="TIME", help="The start: an RFC 3339 time, a day, or an age such as 90m, 2h or 3d. UTC."
+        "--from", metavar="TIME", help="The start (UTC): an RFC 3339 time, a day, or an age such as 90m, 2h or 3d."
     ),
 ]
 ToOption = Annotated[str | None, typer.Option("--to", metavar="TIME", help="The end, exclusive. Default: now.")]

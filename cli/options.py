@@ -6,29 +6,34 @@ import typer
 
 from model.job import JobState
 
-EXIT_CODES: Final = (
-    "Exit codes: 0 done (with --watch: the job SUCCEEDED); 1 the job FAILED or was CANCELLED; 2 wrong usage; 3 "
-    "the API does not answer; 4 the API refused; 130 interrupted."
-)
+_USUAL: Final = "2 wrong usage; 3 the API does not answer; 4 the API refused the call; 130 interrupted."
+EXIT_CODES: Final = f"Exit codes: 0 done; {_USUAL}"
+WATCH_EXIT_CODES: Final = f"Exit codes: 0 done; 1 the watched job FAILED or was CANCELLED; {_USUAL}"
+WAIT_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --wait, the action failed or needs an approval; {_USUAL}"
+UPDATE_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the update failed or needs a person; {_USUAL}"
 DEFAULT_TAIL_BYTES: Final = 100_000
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 JsonArrayOption = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-WatchOption = Annotated[bool, typer.Option("--watch", help="Watch the job until it has ended.")]
+WatchOption = Annotated[
+    bool,
+    typer.Option("--watch", help="Watch the job until it has ended. The exit code is 0 only if it SUCCEEDED."),
+]
 PageSizeOption = Annotated[int, typer.Option(min=1, max=1000, help="Entries per page.")]
 PageTokenOption = Annotated[str | None, typer.Option(help="The next_page_token of the previous page.")]
 StateOption = Annotated[
     list[JobState] | None,
-    typer.Option("--state", case_sensitive=False, help="List only jobs in this state; may be repeated."),
+    typer.Option("--state", case_sensitive=False, help="List only jobs in this state. May be repeated."),
 ]
 CreatedSinceOption = Annotated[
     str | None,
     typer.Option(
         "--since",
         metavar="TIME",
-        help="List only jobs created since this time: an RFC 3339 time, a day, or an age such as 2h. UTC.",
+        help="List only jobs that were created since this time (UTC): an RFC 3339 time, a day, or an age such as "
+        "2h.",
     ),
 ]
 AfterOption = Annotated[int, typer.Option(min=0, help="Show only events after this number.")]

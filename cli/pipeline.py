@@ -19,7 +19,10 @@ def run(
     group: Annotated[str, typer.Option(help="The group of sources, as sources.yaml names it.")] = "default",
     mapping: Annotated[
         list[str] | None,
-        typer.Option(metavar="OLD=NEW", help="A source's old name and its name in the registry; may be repeated."),
+        typer.Option(
+            metavar="OLD=NEW",
+            help="The old and the new name of a source that was renamed in the registry. May be repeated.",
+        ),
     ] = None,
     name: NameOption = None,
     instance: InstanceOption = None,

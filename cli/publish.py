@@ -23,20 +23,19 @@ def publish(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="An ndjson file, gzipped or not; - for stdin. Messages go out when the input ends, or a topic "
-            f"has {_BATCH_MESSAGES:,}.",
+            help="A file with one JSON object in each line, gzipped or not; - for stdin.",
             show_default=False,
         ),
     ],
     topic: Annotated[
-        str | None, typer.Option(help="Publish all messages to this topic, instead of the lines' topics.")
+        str | None, typer.Option(help="Publish all messages to this topic, and ignore the topics in FILE.")
     ] = None,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Publish the messages of FILE, one JSON object a line.
+    """Publish the messages of FILE. Each line is a JSON object.
 
-    A line is {"topic", "attributes", "data" or "data_base64", "ordering_key"}. On a local Pub/Sub server,
-    missing topics are created. A faulty line ends the command. The lines before it are published.
+    The fields of a line are topic, attributes, data or data_base64, and ordering_key. On a local Pub/Sub server,
+    missing topics are created. A faulty line ends the command. Lines before it are published.
     """
     if topic is not None:
         parse_resource_id(topic)

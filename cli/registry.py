@@ -27,8 +27,7 @@ app = typer.Typer(
 FilesArgument = Annotated[
     list[Path] | None,
     typer.Argument(
-        help="Descriptor sets (protoc --include_imports --descriptor_set_out) and sources.yaml, checked as if "
-        "published.",
+        help="Descriptor sets (protoc --include_imports --descriptor_set_out) and sources.yaml.",
         show_default=False,
     ),
 ]
@@ -36,9 +35,9 @@ FilesArgument = Annotated[
 
 @app.command("check")
 def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
-    """Check the registry and print every fault with its place; with FILES, as if they were published.
+    """Check the registry and print every fault with its place. FILES are checked as if they were published.
 
-    A note is not a fault. It names an error with which merges of the source end, or may end.
+    The command also prints notes. A note is not a fault, but merges of the source may fail because of it.
     """
     from pipeline.findings import find_doubtful
 
@@ -63,7 +62,7 @@ def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> Non
 
 @app.command("diff")
 def diff(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
-    """Show how FILES in the registry would change the tables. Nothing is changed.
+    """Show how FILES would change the tables if they were published. Nothing is changed.
 
     The exit code is 1 if a change is not allowed, such as a dropped column or a changed type.
     """
@@ -79,9 +78,9 @@ def publish(
     files: Annotated[list[Path], typer.Argument(help="Descriptor sets and sources.yaml.", show_default=False)],
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Put FILES into the registry. Running pipelines use them within seconds.
+    """Publish FILES to the registry. Running pipelines use them within seconds.
 
-    Nothing is published if the registry would be invalid, or if a table can't be changed to match it.
+    The command publishes nothing if the registry would be invalid, or if a table can't be changed to match it.
     """
     settings = command_settings()
     registry = _open(settings)

@@ -25,7 +25,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A release's n
 def add(
     wheel: Annotated[
         Path,
-        typer.Argument(metavar="WHEEL", help="A wheel of Refeed. It contains its lock.", show_default=False),
+        typer.Argument(metavar="WHEEL", help="A wheel of Refeed.", show_default=False),
     ],
     *,
     name: Annotated[
@@ -33,10 +33,11 @@ def add(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Install a wheel as a release, with the packages of its requirements.lock. This runs the wheel's code.
+    """Install a wheel as a release, with the packages of its requirements.lock.
 
-    Packages that are installed here are used again. Others are downloaded and checked against its hashes.
-    All releases with the same requirements.lock share one environment.
+    The command runs code of the wheel, so install only wheels that you trust. Missing packages are downloaded and
+    checked against the hashes in requirements.lock. Releases with the same requirements.lock share one
+    environment.
     """
     if not as_json:
         err.print(f"installing {wheel.name} ...")
@@ -75,7 +76,7 @@ def remove(name: NameArgument) -> None:
 
 @app.command("formats")
 def formats(as_json: JsonOption = False) -> None:
-    """Print the formats that this release reads and writes. The check of an update compares them."""
+    """Print the formats that this release reads and writes. The check of an update compares these formats."""
     from rollout.formats import own_formats
 
     found = own_formats()

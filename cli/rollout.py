@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Show, reverse and cancel rollouts; 'refeed apply' begins them (through the API at REFEED_API_URL).",
+    help="Show, reverse and cancel rollouts. 'refeed apply' begins them (through the API at REFEED_API_URL).",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
@@ -40,22 +40,22 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command("show", epilog=EXIT_CODES)
 def show(rollout: IdArgument, as_json: JsonOption = False) -> None:
-    """Show a rollout: its steps, and the figures that it was judged by."""
+    """Show a rollout with its steps, and the figures on which its result is based."""
     print_answer(lambda api: api.read_rollout(_id_of(api, rollout)), _lines, as_json=as_json)
 
 
 @app.command("reverse", epilog=EXIT_CODES)
 def reverse(rollout: IdArgument, as_json: JsonOption = False) -> None:
-    """Begin the same rollout with 'from' and 'to' exchanged. Its manifest does not change.
+    """Begin the reverse rollout, with 'from' and 'to' exchanged. The manifest does not change.
 
-    If the target release was STABLE before, nothing is compared and nothing is validated.
+    If the old release was STABLE before, it is not validated again.
     """
     print_answer(lambda api: api.act_on_rollout(_id_of(api, rollout), "reverse"), _lines, as_json=as_json)
 
 
 @app.command("cancel", epilog=EXIT_CODES)
 def cancel(rollout: IdArgument, as_json: JsonOption = False) -> None:
-    """Take back a rollout that has not ended. If it has changed nothing yet, it just ends."""
+    """Take back a rollout that has not ended."""
     print_answer(lambda api: api.act_on_rollout(_id_of(api, rollout), "cancel"), _lines, as_json=as_json)
 
 

@@ -24,7 +24,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule'
 
 @app.command("list", epilog=EXIT_CODES)
 def list_(as_json: JsonOption = False) -> None:
-    """List all schedules, each with its next slot and the result of its last run."""
+    """List all schedules, with the next slot and the result of the last run."""
     print_answer(lambda api: api.list_schedules(), _table, as_json=as_json)
 
 
@@ -36,13 +36,13 @@ def show(name: NameArgument, as_json: JsonOption = False) -> None:
 
 @app.command("pause", epilog=EXIT_CODES)
 def pause(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Pause a schedule: no slot is due until you resume it. Running jobs continue."""
+    """Pause a schedule: it starts no jobs until you resume it. Running jobs continue."""
     print_answer(lambda api: api.act_on_schedule(name, "pause"), _lines, as_json=as_json)
 
 
 @app.command("resume", epilog=EXIT_CODES)
 def resume(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Resume a schedule from now on. Slots within the pause are skipped."""
+    """Resume a schedule. Slots that ended during the pause are skipped."""
     print_answer(lambda api: api.act_on_schedule(name, "resume"), _lines, as_json=as_json)
 
 

@@ -24,19 +24,21 @@ InstanceOption = Annotated[
 
 def pubsub(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8085,
-    data_dir: Annotated[Path | None, typer.Option(help="Folder of the messages. Default: <home>/pubsub.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="The folder in which the server stores messages. Default: <home>/pubsub.")
+    ] = None,
     host: Annotated[
         str, typer.Option(help="Address to listen on. The server has no authentication.")
     ] = "127.0.0.1",
     health_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="Port where GET / answers Ok, for health checks.")
+        int | None, typer.Option(min=0, max=65535, help="A port for health checks: GET / answers Ok.")
     ] = None,
     fsync: Annotated[
         bool,
-        typer.Option("--fsync", help="Answer a publish only after its bytes are on the disk. This is slower."),
+        typer.Option("--fsync", help="Confirm a publish only after its bytes are on the disk. This is slower."),
     ] = False,
 ) -> None:
-    """Run the local Pub/Sub server until Ctrl-C. Set PUBSUB_EMULATOR_HOST for its clients."""
+    """Run the local Pub/Sub server until Ctrl-C. Clients find it by PUBSUB_EMULATOR_HOST."""
     from local.server import PubSubServer, serve
 
     folder = data_dir or service_settings().home / "pubsub"
@@ -46,7 +48,7 @@ def pubsub(
 def api(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. Any address except loopback needs a key or an issuer.")
+        str, typer.Option(help="Address to listen on. An address other than loopback needs a key or an issuer.")
     ] = "127.0.0.1",
     interrupt: Annotated[
         bool,
@@ -56,10 +58,12 @@ def api(
     ] = False,
     is_open: Annotated[
         bool,
-        typer.Option("--open", help="If there is no key and no issuer, answer every program on this machine."),
+        typer.Option(
+            "--open", help="Answer calls of every program on this machine if there is no key and no issuer."
+        ),
     ] = False,
 ) -> None:
-    """Run the HTTP API until Ctrl-C; /docs describes it. It needs a key, an issuer, or --open."""
+    """Run the HTTP API until Ctrl-C. It needs a key, an issuer, or --open."""
     from api.server import check_admission, serve
     from app.deployment import Deployment
     from app.service import create_app

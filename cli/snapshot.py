@@ -10,13 +10,9 @@ from cli.api import open_api, poll, print_answer
 from cli.approval import end_if_held
 from cli.invocation import HomeGroup
 from cli.moments import render_minute
-from cli.options import JsonOption, YesOption
+from cli.options import EXIT_CODES, JsonOption, YesOption
 from cli.terminal import ExitCode, confirm, err, print_found, render_table
 
-EXIT_CODES: Final = (
-    "Exit codes: 0 done (with --wait: the snapshot or the rollback is complete); 1 only with --wait: it is not, "
-    "or needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 interrupted."
-)
 _WAIT_SECONDS: Final = 600.0
 
 app = typer.Typer(
@@ -28,7 +24,7 @@ app = typer.Typer(
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The snapshot's id.", show_default=False)]
 StreamArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.", show_default=False)]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until it is complete.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the snapshot or rollback is complete.")]
 
 
 def create(
@@ -36,7 +32,11 @@ def create(
     *,
     with_source: Annotated[
         bool,
-        typer.Option("--with-source", help="Also make a Pub/Sub snapshot of each of the stream's subscriptions."),
+        typer.Option(
+            "--with-source",
+            help="Also make a Pub/Sub snapshot of each of the stream's subscriptions. Pub/Sub keeps it for at "
+            "most seven days.",
+        ),
     ] = False,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key make only one snapshot.")
@@ -44,7 +44,7 @@ def create(
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a snapshot of a stream between two commits: of its state and, for up to seven days, of its source.
+    """Make a snapshot of a stream's state between two commits. --with-source includes its subscriptions.
 
     'refeed stream rollback NAME ID' returns the stream to the snapshot.
     """
@@ -75,9 +75,9 @@ def rollback(
 ) -> None:
     """Drain a stream, return it and its subscriptions to a snapshot, and start it again.
 
-    Messages since the snapshot are delivered again. Messages that are in the stream's tables already are not
-    written twice. With --discard-staged, a pipeline first deletes their rows, and then stages the messages
-    again. Release and options stay: 'refeed stream update' changes those.
+    Pub/Sub delivers messages since the snapshot again. The stream does not write a message twice. With
+    --discard-staged, a pipeline deletes the rows since the snapshot, and stages their messages again. A rollback
+    does not change the release and the options. 'refeed stream update' changes them.
     """
     with open_api() as api:
         found = api.read_snapshot(snapshot)
@@ -121,7 +121,7 @@ def delete(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete a snapshot, its files and its Pub/Sub snapshots. An agent deletes them within seconds."""
+    """Delete a snapshot, with its files and its Pub/Sub snapshots."""
     with open_api() as api:
         if not yes:
             # A mistyped id is refused without a question.

@@ -13,8 +13,8 @@ from cli.options import JsonOption, PageSizeOption
 from cli.terminal import ExitCode, print_found, render_figures, render_table
 
 EXIT_CODES: Final = (
-    "Exit codes: 0 nothing is wrong; 1 something is wrong; 2 wrong usage; 3 the API does not answer; 4 the "
-    "API refused."
+    "Exit codes: 0 there are no problems; 1 there are problems; 2 wrong usage; 3 the API does not answer; 4 the "
+    "API refused the call."
 )
 # What a person does about a problem; jobs are in the inbox with their own.
 _MENDS: Final = {
@@ -45,9 +45,8 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
 def status(as_json: JsonOption = False) -> None:
     """Show streams and jobs, decisions that wait for a person, and problems.
 
-    A problem is a stream that does not report, fails, has an alert or is five minutes behind. It is also a
-    problem if topics are attached and no backup runs, or if a job of the last seven days failed or has missing
-    messages.
+    Problems are: a stream does not report, fails, has an alert or is five minutes behind; topics are attached but
+    no backup runs; a job of the last seven days failed or has missing messages.
     """
     with open_api() as api:
         found = api.read_status()
@@ -56,7 +55,7 @@ def status(as_json: JsonOption = False) -> None:
 
 
 def inbox(as_json: JsonOption = False) -> None:
-    """List what needs a person: canaries, approvals, pauses, failures, and backfills with missing messages."""
+    """List everything that needs a person, such as canaries, approvals, failures and missing messages."""
     print_answer(
         lambda api: api.read_inbox(),
         lambda found: _inbox_lines(found["items"]) if found["items"] else ["Nothing waits for a person."],
@@ -76,7 +75,7 @@ def changes(
     page_size: PageSizeOption = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """List changes of jobs, streams and manifests, newest first; with an administrator's key also of keys."""
+    """List changes of jobs, streams, manifests and (with an administrator's key) keys, newest first."""
     begin = parse_moment(since, "--since")
     print_answer(lambda api: api.list_changes(begin, page_size=page_size), _change_lines, as_json=as_json)
 

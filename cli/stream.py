@@ -15,7 +15,7 @@ from cli.inventory import streams
 from cli.invocation import HomeGroup
 from cli.jobs import print_log
 from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
-from cli.options import DEFAULT_TAIL_BYTES, AfterOption, JsonOption, TailOption
+from cli.options import DEFAULT_TAIL_BYTES, EXIT_CODES, WAIT_EXIT_CODES, AfterOption, JsonOption, TailOption
 from cli.parameters import parse_pairs
 from cli.terminal import ExitCode, err, print_found, render_figures, render_table
 from model.declaration import declared_fields
@@ -27,11 +27,6 @@ from rollout.request import KIND, RELEASE, SNAPSHOT
 if TYPE_CHECKING:
     from client.api import RefeedApi
 
-EXIT_CODES: Final = (
-    "Exit codes: 0 done (with --wait: the stream runs or has ended); 1 only with --wait: the stream does not run, "
-    "or the action needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 "
-    "interrupted."
-)
 # Spark starts within a minute, also on a busy machine.
 _WAIT_SECONDS: Final = 120.0
 _ENDED: Final = frozenset(state.value for state in ENDED_STATES)
@@ -70,7 +65,7 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's 
 ReleaseOption = Annotated[
     str | None,
     typer.Option(
-        help="The wanted release. Without it, the stream moves to the installed version.",
+        help="The wanted release. Default: the installed version.",
         show_default="the installed version",
     ),
 ]
@@ -79,8 +74,8 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="OPTION=VALUE",
-        help="Set an option, such as slots=8. An empty value, such as slots=, sets it back to the deployment's "
-        "setting. May be repeated.",
+        help="Set an option, such as slots=8. An empty value, such as slots=, restores the deployment's setting. "
+        "May be repeated.",
     ),
 ]
 MappingOption = Annotated[
@@ -88,8 +83,8 @@ MappingOption = Annotated[
     typer.Option(
         "--mapping",
         metavar="OLD=NEW",
-        help="Rename a source, such as orders=sales. An empty name, such as orders=, ends the source. May be "
-        "repeated.",
+        help="Rename a source, such as orders=sales. Without a new name, such as orders=, the source ends. May "
+        "be repeated.",
     ),
 ]
 WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the stream runs or has ended.")]
@@ -98,7 +93,7 @@ WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the stream 
 app.command("list", epilog=EXIT_CODES)(streams)
 
 
-@app.command("launch", epilog=EXIT_CODES)
+@app.command("launch", epilog=WAIT_EXIT_CODES)
 @takes_fields(_Launch)
 def launch(
     name: NameArgument,
@@ -132,11 +127,11 @@ def launch(
 
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show a launched stream: its wanted state, the agent that runs it, and its last report."""
+    """Show a launched stream, with its wanted state, its agent and its last report."""
     print_answer(lambda api: api.read_stream(name), describe_stream, as_json=as_json)
 
 
-@app.command("drain", epilog=EXIT_CODES)
+@app.command("drain", epilog=WAIT_EXIT_CODES)
 def drain(
     name: NameArgument,
     *,
@@ -146,20 +141,21 @@ def drain(
             min=0,
             max=MAX_DRAIN_TIMEOUT_SECONDS,
             metavar="SECONDS",
-            help="After this time the stream ends. Messages that are not committed by then stay unacknowledged.",
+            help="After this time the stream ends. Pub/Sub delivers messages that are not committed by then "
+            "again.",
         ),
     ] = DRAIN_TIMEOUT_SECONDS,
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Drain a stream: it commits and acknowledges the messages it holds, ends, and is not started again."""
+    """Drain a stream: it commits and acknowledges its current messages, and ends. It is not started again."""
     with open_api() as api:
         found = api.act_on_stream(name, "drain", {"timeout_seconds": timeout})
         end_if_held(found, waits=wait, as_json=as_json)
         _finish(api, found, _ENDED, wait=wait, as_json=as_json, extra_seconds=timeout)
 
 
-@app.command("cancel", epilog=EXIT_CODES)
+@app.command("cancel", epilog=WAIT_EXIT_CODES)
 def cancel(name: NameArgument, *, wait: WaitOption = False, as_json: JsonOption = False) -> None:
     """End a stream at once. It is not started again. Pub/Sub delivers its uncommitted messages again."""
     with open_api() as api:
@@ -171,7 +167,7 @@ def cancel(name: NameArgument, *, wait: WaitOption = False, as_json: JsonOption 
 @app.command("change", epilog=EXIT_CODES)
 @takes_fields(_Options, _CHANGEABLE)
 def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> None:
-    """Change the batch limits of a running stream, from its next batch on."""
+    """Change the batch limits of a running stream. The next batch uses them."""
     options = read_given(_Options, given)
     if not options:
         raise InputError(
@@ -182,8 +178,8 @@ def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> 
 
 @app.command(
     "check",
-    epilog="Exit codes: 0 the update may begin; 1 there are reasons against it; 2 wrong usage; 3 the API does not "
-    "answer; 4 the API refused the check.",
+    epilog="Exit codes: 0 the update may begin; 1 there are reasons against it; 2 wrong usage; 3 the API does "
+    "not answer; 4 the API refused the call.",
 )
 def check(
     name: NameArgument,
@@ -193,9 +189,9 @@ def check(
     mapping: MappingOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check an update without starting it: print the reasons against it, and whether it can be taken back.
+    """Check an update and change nothing. Print the reasons against it, and whether it could be taken back.
 
-    Nothing is changed. --release, --set and --mapping mean the same as in 'refeed stream update'.
+    --release, --set and --mapping mean the same as in 'refeed stream update'.
     """
     wanted = {"release": release, "options": parse_options(options), "mapping": parse_mapping(mapping)}
     with open_api() as api:
@@ -244,13 +240,13 @@ def parse_mapping(texts: Sequence[str] | None) -> dict[str, str | None]:
 
 @app.command("events", epilog=EXIT_CODES)
 def events(name: NameArgument, after: AfterOption = 0, as_json: JsonOption = False) -> None:
-    """List the events of a stream over all its generations, each with its author and reason."""
+    """List the events of a stream, each with its author and reason."""
     print_answer(lambda api: api.list_stream_events(name, after=after), _event_lines, as_json=as_json)
 
 
 @app.command("logs", epilog=EXIT_CODES)
 def logs(name: NameArgument, *, tail: TailOption = DEFAULT_TAIL_BYTES, as_json: JsonOption = False) -> None:
-    """Show the end of a stream's log, or the machine that has the log. --json prints a list of lines."""
+    """Show the end of a stream's log. If the log is on another machine, show that machine's name."""
     with open_api() as api:
         print_log([api.read_stream_log(name, tail_bytes=tail)], as_json=as_json)
 
@@ -260,11 +256,13 @@ def history(
     name: NameArgument,
     over: Annotated[
         Literal["hour", "day"],
-        typer.Option(help="The last hour in steps of a minute, or the last day in steps of ten minutes."),
+        typer.Option(
+            help="hour: the last hour in steps of one minute. day: the last day in steps of ten minutes."
+        ),
     ] = "hour",
     as_json: JsonOption = False,
 ) -> None:
-    """Show a stream's past state, rate, lag and backlog. A step without a record is unknown."""
+    """Show a stream's past state, rate, lag and backlog."""
     print_answer(lambda api: api.list_stream_histories(over, name), _history_lines, as_json=as_json)
 
 

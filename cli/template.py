@@ -44,14 +44,14 @@ def launch(
     *,
     param: Annotated[
         list[str] | None,
-        typer.Option("--param", "-p", metavar="NAME=VALUE", help="A parameter's value; may be repeated."),
+        typer.Option("--param", "-p", metavar="NAME=VALUE", help="The value of a parameter. May be repeated."),
     ] = None,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key launch the template only once.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Launch a template with these parameters. To watch the result, use the commands of its kind."""
+    """Launch the job or stream that a template describes."""
     given = parse_pairs(param, "--param", "NAME=VALUE, such as topic=orders") or {}
 
     def launch_it(api: "RefeedApi") -> dict[str, Any]:

@@ -51,12 +51,13 @@ def up(
 ) -> None:
     """Run the Pub/Sub server, the backup stream, the API and the pipeline on 127.0.0.1 until Ctrl-C drains them.
 
-    Closing the terminal drains them too, unless you started the command with 'nohup'. Each group of sources in
-    the registry (REFEED_REGISTRY) gets a pipeline stream. The API merges staging every night.
+    If you close the terminal, the streams are drained too, unless you started the command with 'nohup'. Each group
+    of sources in the registry (REFEED_REGISTRY) gets a pipeline stream. The API merges staging tables into
+    reporting tables every night.
 
-    A process that dies is started again. If it keeps dying, the command ends and prints the last lines of its
-    log. A pipeline stream that keeps dying is tried again every minute instead. A stream that was drained or
-    cancelled, such as with 'refeed stream drain backup', is not started again.
+    The command restarts a process that dies. If a process keeps dying, the command prints the last lines of its
+    log and ends. A pipeline stream that keeps dying is restarted every minute instead. The command does not
+    restart a stream that you drained or cancelled.
     """
     from app.deployment import Deployment
 

@@ -25,11 +25,6 @@ from model.stream_update import (
 if TYPE_CHECKING:
     from client.api import RefeedApi
 
-EXIT_CODES: Final = (
-    "Exit codes: 0 done (with --watch: the update is STABLE, or taken back by --roll-back); 1 only with --watch: "
-    "it is not, or needs an approval; 2 wrong usage; 3 the API does not answer; 4 the API refused; 130 "
-    "interrupted."
-)
 _ENDED: Final = frozenset(state.value for state in ENDED_UPDATES)
 _WAITS: Final = UpdateState.INCONCLUSIVE.value
 
@@ -46,31 +41,36 @@ def update(
             min=0,
             max=MAX_VALIDATE_SECONDS,
             metavar="SECONDS",
-            help="Watch the new release for this many seconds before the update is STABLE.",
+            help="Watch the new release for this many seconds. If it does not fail, the update becomes STABLE.",
         ),
     ] = VALIDATE_SECONDS,
     min_messages: Annotated[
-        int, typer.Option(min=0, help="If fewer messages arrive in that time, a person must decide.")
+        int,
+        typer.Option(
+            min=0, help="If fewer messages arrive while the new release is watched, a person must decide."
+        ),
     ] = MIN_MESSAGES,
     shadow: Annotated[
         bool,
         typer.Option(
             "--shadow",
-            help="First compare the rows that a pipeline's new release would stage with those of the "
-            "running release.",
+            help="Before the update, compare the rows of a pipeline's new release with those of the running "
+            "release.",
         ),
     ] = False,
     may_differ: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="COLUMN", help="With --shadow: a column that may have other values; may be repeated."
+            metavar="COLUMN", help="Only with --shadow: a column whose values may differ. May be repeated."
         ),
     ] = None,
     reason: Annotated[str | None, typer.Option(help="The reason, shown in the history.")] = None,
     approve: Annotated[
-        bool, typer.Option("--approve", help="Accept the stream's current update: it becomes STABLE.")
+        bool, typer.Option("--approve", help="Accept the current update of the stream. It becomes STABLE.")
     ] = False,
-    roll_back: Annotated[bool, typer.Option("--roll-back", help="Take back the stream's current update.")] = False,
+    roll_back: Annotated[
+        bool, typer.Option("--roll-back", help="Take back the current update of the stream.")
+    ] = False,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key make only one update.")
     ] = None,
@@ -79,9 +79,10 @@ def update(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Update a running stream to another release: check it, hand over between two commits, and watch it.
+    """Update a running stream to another release or other options, and watch the result.
 
-    If the new release fails, the update is taken back by itself. 'refeed stream check' runs the check alone.
+    The update begins with the check of 'refeed stream check'. If the new release fails, Refeed takes the update
+    back.
     """
     if approve and roll_back:
         raise InputError("--approve and --roll-back exclude each other.")

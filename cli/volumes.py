@@ -25,17 +25,16 @@ def volumes(
     topics: TopicsArgument = None,
     *,
     step: Annotated[
-        Literal["hour", "day"], typer.Option(help="The interval in which gaps are searched.")
+        Literal["hour", "day"], typer.Option(help="The length of a step in which the command looks for gaps.")
     ] = "hour",
     start: FromOption = None,
     end: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show messages and payload bytes of each topic, and gaps: times with far fewer messages than on other days.
+    """Show messages and payload bytes of each topic, and gaps: hours or days with far fewer messages than usual.
 
-    It covers the last 14 days, or --from to --to. A gap is an hour or a day with less than a tenth of the
-    messages of the same hour on other days. No table is scanned, and BigQuery bills nothing. --json prints each
-    step.
+    The default is the last 14 days. A gap is an hour or a day with less than a tenth of the messages of the same
+    hour on other days. The command scans no table, so BigQuery bills nothing.
     """
     window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}
     print_answer(

@@ -89,7 +89,7 @@ class BackfillRequest(Declared):
             description="Labels of the backfill. The list of backfills can be filtered by them.",
             example={"ticket": "shop-123"},
             is_changeable=True,
-            help="A label, by which 'refeed backfill list' can select; may be repeated.",
+            help="A label of the backfill. 'refeed backfill list' can filter by labels. May be repeated.",
             flag="label",
         ),
     ] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class BackfillRequest(Declared):
             description="The id of the plan to run. The request must be the same as the plan's. If the plan has "
             "expired, the request is refused.",
             longest=64,
-            help="The id of the plan to run. The query must be that of the plan.",
+            help="The id of the plan to run. The query must be the same as the plan's.",
             flag="plan",
             metavar="ID",
         ),
@@ -157,7 +157,7 @@ class BackfillRequest(Declared):
         FieldSpec(
             description="none: messages have no ordering key. by_key: messages keep their ordering keys, and the "
             "messages of each key are published in their original order.",
-            help="by_key: keep the original ordering keys, and publish each key's messages in their order.",
+            help="by_key: keep the ordering keys, and publish the messages of each key in their original order.",
         ),
     ] = "none"
     attributes: Annotated[
@@ -165,7 +165,7 @@ class BackfillRequest(Declared):
         FieldSpec(
             description="Attributes that are added to every message. Names that begin with goog or refeed_ are "
             "reserved.",
-            help="Add this attribute to every message; may be repeated.",
+            help="Add this attribute to every message. May be repeated.",
             flag="attribute",
         ),
     ] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class BackfillRequest(Declared):
             description="A subscription with live traffic, which has priority. The backfill publishes more "
             "slowly, or nothing, while that subscription lags. If the subscription is missing for two minutes, "
             "the backfill fails.",
-            help="Publish nothing while this subscription's oldest message is older.",
+            help="Publish nothing while the oldest pending message of this subscription is older than SECONDS.",
         ),
     ] = None
     max_failed: Annotated[
@@ -190,8 +190,9 @@ class BackfillRequest(Declared):
     allow_overlap: Annotated[
         bool,
         FieldSpec(
-            description="Run even if another backfill publishes some of the same messages to the topic.",
-            help="Run even if another backfill publishes some of the same messages to the topic.",
+            description="Create the backfill even if another backfill publishes some of the same messages to the "
+            "topic.",
+            help="Create the backfill even if another backfill publishes some of the same messages to the topic.",
         ),
     ] = False
     target_subscription: Annotated[
@@ -200,7 +201,7 @@ class BackfillRequest(Declared):
             description="Deliver the messages only to this subscription of the topic. Each message gets the "
             "attribute refeed_target. The subscription's filter must select it.",
             longest=300,
-            help="Deliver to this subscription only; see docs/api.md.",
+            help="Deliver the messages only to this subscription (docs/api.md).",
             metavar="SUBSCRIPTION",
         ),
     ] = None
@@ -224,7 +225,7 @@ class BackfillRequest(Declared):
         FieldSpec(
             description="Create the backfill even if its plan (plan_id) selects nothing. By default such a "
             "request is refused with nothing_selected.",
-            help="Run even if the plan selects nothing.",
+            help="Create the backfill even if the plan selects nothing.",
         ),
     ] = False
 

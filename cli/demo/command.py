@@ -37,17 +37,19 @@ def demo(
     *,
     input_file: Annotated[
         Path | None,
-        typer.Option("--input", help="Publish the lines of this file, in the format of 'refeed publish'."),
+        typer.Option("--input", help="Publish the messages of this file, in the format of 'refeed publish'."),
     ] = None,
     messages: Annotated[
         int | None,
         typer.Option(min=1, help="The number of messages to generate. Default: 20,000; 600 with --console."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed generates the same messages.")] = 1,
+    seed: Annotated[
+        int, typer.Option(help="The seed of the generator. The same seed generates the same messages.")
+    ] = 1,
     warehouse: Annotated[
         Literal["lake", "bigquery"],
         typer.Option(
-            help="The archive's warehouse. bigquery needs a stand-in: set BIGQUERY_EMULATOR_HOST and "
+            help="The warehouse: lake or bigquery. bigquery needs a stand-in: set BIGQUERY_EMULATOR_HOST and "
             "REFEED_BIGQUERY_STORAGE_HOST."
         ),
     ] = "lake",
@@ -60,19 +62,18 @@ def demo(
     console: Annotated[
         bool,
         typer.Option(
-            "--console", help="Then archive two weeks of a shop, and run everything with a console until Ctrl-C."
+            "--console",
+            help="After the verdict, archive two weeks of a shop, and run everything with a console until Ctrl-C.",
         ),
     ] = False,
 ) -> None:
     """Run the main job end to end in a temporary home and print a verdict.
 
-    It publishes the messages of a web shop and backs them up. It kills the backup with -9 halfway and starts it
-    again. It replays a day of one topic with SQL through the HTTP API, and compares every byte. The exit code is
-    0 only if the verdict is clean.
+    The demo publishes the messages of a web shop and backs them up. Halfway, it kills the backup with SIGKILL and
+    starts it again. It replays a day of one topic through the HTTP API and compares every byte. The exit code is 0
+    only if the verdict is clean.
 
-    With --console it then archives two weeks of the shop, hour by hour, and runs everything with a console until
-    Ctrl-C. The console shows topics, an hour with missing messages, dead letters, a waiting canary, and a
-    backfill with its verdict.
+    With --console, the demo then archives two weeks of the shop, and runs everything with a console until Ctrl-C.
     """
     from cli.demo.collecting import write_collector_settings
     from cli.demo.console import DemoConsole

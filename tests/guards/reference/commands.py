@@ -13,6 +13,8 @@ COMMON: Final = {"home", "help", "install_completion", "show_completion"}
 COMMON_OPTIONS: Final = """\
 Every command takes `--home PATH` ({home}) and `--help`. Alone, `--version` prints the version, and
 `--install-completion` installs completion for the current shell."""
+# What an exit code of any command means: the table at the beginning says it too.
+USUAL: Final = {"done", "wrong usage", "the API does not answer", "the API refused the call", "interrupted"}
 TYPES: Final = {"str": "TEXT", "int": "N", "float": "NUMBER", "Path": "PATH", "datetime": "TIME"}
 
 
@@ -73,7 +75,8 @@ def _details(path: tuple[str, ...], command: Any) -> str:
     lines = [f"- `{_argument(each)}`: {_facts(each)}" for each in arguments]
     lines += [f"- `{_option(each)}`: {_facts(each)}" for each in options if not each.hidden]
     listed = "\n".join(lines) + "\n" if lines else ""
-    epilog = f"\n{prose(command.epilog)}\n" if command.epilog else ""
+    own = [f"Exit code {code}: {meaning}." for code, meaning in _codes(command.epilog) if meaning not in USUAL]
+    epilog = f"\n{prose(' '.join(own))}\n" if own else ""
     return f"    {' '.join(usage)}\n\n{listed}{epilog}"
 
 
@@ -113,5 +116,10 @@ def _facts(parameter: Any) -> str:
 
 def _exit_codes(epilog: str) -> str:
     """Return the codes that an epilog names as a table."""
-    codes = epilog.removeprefix("Exit codes: ").removesuffix(".").split("; ")
-    return table(["exit code", "means"], [[code.split(" ", 1)[0], prose(code.split(" ", 1)[1])] for code in codes])
+    return table(["exit code", "means"], [[code, prose(meaning)] for code, meaning in _codes(epilog)])
+
+
+def _codes(epilog: str | None) -> list[tuple[str, str]]:
+    """Return each exit code of an epilog with its meaning."""
+    listed = (epilog or "").removeprefix("Exit codes: ").removesuffix(".")
+    return [(code, meaning) for code, _, meaning in (each.partition(" ") for each in listed.split("; ") if each)]
