@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TopicsArgument = Annotated[list[str] | None, typer.Argument(metavar="TOPIC", help="Ids of topics.")]
 LabelOption = Annotated[
-    str | None, typer.Option("--label", metavar="KEY=VALUE", help="All topics that carry this label.")
+    str | None, typer.Option("--label", metavar="KEY=VALUE", help="Select all topics that have this label.")
 ]
 
 
@@ -45,7 +45,7 @@ def attach(
     ] = False,
     as_json: JsonArrayOption = False,
 ) -> None:
-    """Back up topics from now on: create a backup subscription for each.
+    """Back up topics from now on: create a backup subscription for each topic.
 
     The subscription's filter excludes Refeed's own replays. A running backup stream finds the subscription within
     seconds. On a local Pub/Sub server, missing topics are created. If a topic is already attached, the command

@@ -44,7 +44,9 @@ IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A backfill's id, 
 QueryArgument = Annotated[
     str,
     typer.Argument(
-        metavar="SQL", help="The query in GoogleSQL, @FILE for a file with it, or - for stdin.", show_default=False
+        metavar="SQL",
+        help="The query in GoogleSQL, @FILE to read the query from a file, or - to read it from stdin.",
+        show_default=False,
     ),
 ]
 # In the order of --help; exact is no field of a request.
@@ -78,7 +80,7 @@ commands: Final = JobCommands(
     _PLAN_FLAGS,
     help_texts={
         "max_bytes_billed": "Only with --exact: refuse a query that would read more bytes.",
-        "fail_if_empty": "Exit with 1 if the query selects nothing.",
+        "fail_if_empty": "End with exit code 1 if the query selects nothing.",
     },
 )
 def plan(
@@ -91,7 +93,7 @@ def plan(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Show what a backfill would do: messages, bytes, cost and receivers. Nothing is published."""
+    """Show the messages, bytes, cost and receivers of a backfill. Nothing is published."""
     request = {"query": read_query(query), **read_given(BackfillRequest, given)}
     with open_api() as api:
         found = api.plan_backfill(request, exact=exact)
@@ -210,7 +212,7 @@ commands.add_action(
     "pause", "Pause a backfill until a resume, and print how many messages may still be published."
 )
 commands.add_action(
-    "resume", "Resume a paused backfill, such as one that paused after its canary.", can_watch=True
+    "resume", "Resume a backfill that a person paused, or that paused after its canary.", can_watch=True
 )
 commands.add_action("cancel", "Cancel a backfill. Published messages stay published.")
 

@@ -49,7 +49,8 @@ def snapshot(name: NameArgument, as_json: JsonArrayOption = False) -> None:
     """Make a Pub/Sub snapshot of every backup subscription, for a backup without an agent.
 
     Pub/Sub keeps these snapshots for at most seven days. After a restore, Pub/Sub delivers all later messages
-    again. Use it if the archive was lost or damaged. If an agent runs the backup, use 'refeed stream snapshot'.
+    again. Restore a snapshot if the archive was lost or damaged. If an agent runs the backup, use 'refeed stream
+    snapshot'.
     """
     _check_name(name)
     with open_deployment() as deployment:

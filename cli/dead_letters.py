@@ -93,7 +93,7 @@ def redrive(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Create a backfill that sends dead letters of a source to its topic again."""
+    """Create a backfill that sends dead letters of a source to the source's topic again."""
     with open_api() as api:
         request = _request(api, source, (code, path, message_id), start)
         request |= {**read_given(BackfillRequest, given), "description": f"Dead letters of {source}."}

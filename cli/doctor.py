@@ -70,7 +70,7 @@ def doctor(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Only with --live: do not ask first.")] = False,
 ) -> None:
-    """Check Java, home, disk, Pub/Sub, streams, API and ports; exit with 1 if something is missing.
+    """Check Java, home, disk, Pub/Sub, streams, API and ports. The exit code is 1 if something is missing.
 
     With --live, the command tests a real Google Cloud project instead. It first prints the cost. Then it creates a
     temporary dataset and topic, calls BigQuery, Pub/Sub and Dataproc, and prints a table of the results. At the

@@ -33,7 +33,7 @@ def topics(as_json: JsonOption = False) -> None:
 def topic(
     name: TopicArgument,
     *,
-    step: Annotated[Step, typer.Option(help="The interval of each line.")] = "hour",
+    step: Annotated[Step, typer.Option(help="The length of each step: minute, hour or day.")] = "hour",
     start: FromOption = None,
     end: ToOption = None,
     as_json: JsonOption = False,
@@ -52,7 +52,7 @@ def topic(
 
 
 def streams(as_json: JsonOption = False) -> None:
-    """List streams: state, last report, rate, lag and backlog."""
+    """List streams, with state, last report, rate, lag and backlog."""
     print_answer(
         lambda api: api.list_streams(),
         lambda found: (*render_streams(found["streams"]), "\nEverything that runs: refeed status"),

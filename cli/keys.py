@@ -27,7 +27,7 @@ def _short(scope: str) -> str:
     return scope.removeprefix("backfills.")
 
 
-_SCOPE_HELP = f"A scope: {', '.join(_short(scope) for scope in SCOPES)}; may be repeated."
+_SCOPE_HELP = f"A scope: {', '.join(_short(scope) for scope in SCOPES)}. May be repeated."
 
 
 @app.command("create")

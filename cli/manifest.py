@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 CHECK_CODES: Final = "Exit codes: 0 done; 1 a file has faults; 2 wrong usage; 130 interrupted."
 EXIT_CODES: Final = (
-    "Exit codes: 0 done; 1 a file has faults, or the plan has another hash; 2 wrong usage; 3 the API does not "
-    "answer; 4 the API refused the call; 130 interrupted."
+    "Exit codes: 0 done; 1 a file has faults, or the plan no longer has the hash of --plan; 2 wrong usage; 3 the "
+    "API does not answer; 4 the API refused the call; 130 interrupted."
 )
 _SUFFIXES: Final = (".yaml", ".yml")
 
@@ -54,7 +54,7 @@ class _ManifestFile:
     content: bytes
 
 
-@app.command("schema", epilog=CHECK_CODES)
+@app.command("schema")
 def schema() -> None:
     """Print the JSON Schema of manifests."""
     from rollout.manifests.manifest import manifest_schema

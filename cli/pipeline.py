@@ -27,7 +27,7 @@ def run(
     name: NameOption = None,
     instance: InstanceOption = None,
 ) -> None:
-    """Run the stream of one group of sources until Ctrl-C or SIGTERM, which drains it.
+    """Run the stream of one group of sources until Ctrl-C or SIGTERM drains the stream.
 
     The stream follows the registry: a new source or a new schema needs no restart.
     """

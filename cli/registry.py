@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=HomeGroup,
     no_args_is_help=True,
-    help="Check, compare and publish the registry of data sources. The registry is a folder, or another path that "
-    "fsspec opens.",
+    help="Check, compare and publish the registry of data sources. The registry is a folder, or a URL that "
+    "fsspec can open.",
 )
 
 FilesArgument = Annotated[

@@ -38,7 +38,7 @@ def pubsub(
         typer.Option("--fsync", help="Confirm a publish only after its bytes are on the disk. This is slower."),
     ] = False,
 ) -> None:
-    """Run the local Pub/Sub server until Ctrl-C. Clients find it by PUBSUB_EMULATOR_HOST."""
+    """Run the local Pub/Sub server until Ctrl-C. Clients use it if PUBSUB_EMULATOR_HOST is its address."""
     from local.server import PubSubServer, serve
 
     folder = data_dir or service_settings().home / "pubsub"

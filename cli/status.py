@@ -45,8 +45,8 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
 def status(as_json: JsonOption = False) -> None:
     """Show streams and jobs, decisions that wait for a person, and problems.
 
-    Problems are: a stream does not report, fails, has an alert or is five minutes behind; topics are attached but
-    no backup runs; a job of the last seven days failed or has missing messages.
+    The command shows these problems: A stream does not report, fails, has an alert or is five minutes behind.
+    Topics are attached, but no backup runs. A job of the last seven days failed or has missing messages.
     """
     with open_api() as api:
         found = api.read_status()

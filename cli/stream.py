@@ -141,8 +141,7 @@ def drain(
             min=0,
             max=MAX_DRAIN_TIMEOUT_SECONDS,
             metavar="SECONDS",
-            help="After this time the stream ends. Pub/Sub delivers messages that are not committed by then "
-            "again.",
+            help="After this time the stream ends. Pub/Sub then delivers its uncommitted messages again.",
         ),
     ] = DRAIN_TIMEOUT_SECONDS,
     wait: WaitOption = False,
@@ -167,7 +166,7 @@ def cancel(name: NameArgument, *, wait: WaitOption = False, as_json: JsonOption 
 @app.command("change", epilog=EXIT_CODES)
 @takes_fields(_Options, _CHANGEABLE)
 def change(name: NameArgument, *, as_json: JsonOption = False, **given: Any) -> None:
-    """Change the batch limits of a running stream. The next batch uses them."""
+    """Change the batch limits of a running stream. The next batch uses the new limits."""
     options = read_given(_Options, given)
     if not options:
         raise InputError(

@@ -28,13 +28,13 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A template's 
 
 @app.command("list", epilog=EXIT_CODES)
 def list_(as_json: JsonOption = False) -> None:
-    """List all templates, also those with faults."""
+    """List all templates, including templates with faults."""
     print_answer(lambda api: api.list_templates(), _table, as_json=as_json)
 
 
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show one template: its parameters, and the request that uses them."""
+    """Show one template, with its parameters and its request."""
     print_answer(lambda api: api.read_template(name), _lines, as_json=as_json)
 
 

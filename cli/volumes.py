@@ -24,9 +24,7 @@ TopicsArgument = Annotated[
 def volumes(
     topics: TopicsArgument = None,
     *,
-    step: Annotated[
-        Literal["hour", "day"], typer.Option(help="The length of a step in which the command looks for gaps.")
-    ] = "hour",
+    step: Annotated[Literal["hour", "day"], typer.Option(help="The length of each step: hour or day.")] = "hour",
     start: FromOption = None,
     end: ToOption = None,
     as_json: JsonOption = False,

@@ -160,7 +160,7 @@ class TopicSection(_Section):
         default="http",
         min_length=1,
         max_length=MAX_ATTRIBUTE_VALUE_BYTES // 4,
-        description="The value of the attribute source of the published messages.",
+        description="The value of the attribute 'source' of each published message.",
     )
     public: bool = Field(default=False, description="Whether anybody may send events without a key.")
     cors: tuple[Origin, ...] = Field(
@@ -186,7 +186,7 @@ class SnsTopicSection(_Section):
         default="sns",
         min_length=1,
         max_length=MAX_ATTRIBUTE_VALUE_BYTES // 4,
-        description="The value of the attribute source of the published messages.",
+        description="The value of the attribute 'source' of each published message.",
     )
     username: str = Field(
         default="",

@@ -137,7 +137,7 @@ RECREATED: Final = FieldSpec(
     metavar="refuse|begin",
 )
 SOURCE: Final = FieldSpec(
-    description="The value of the attribute source of each published message.",
+    description="The value of the attribute 'source' of each published message.",
     parse=matching(r"[\x20-\x7e]{1,256}", "1 to 256 printable characters"),
 )
 ACCESS_KEY_ID: Final = FieldSpec(

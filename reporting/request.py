@@ -59,7 +59,7 @@ class MergeCreate(Declared):
         bool,
         FieldSpec(
             description="Whether to change nothing and only report which rows would be merged.",
-            help="Change nothing; print what would be merged.",
+            help="Change nothing, and print what would be merged.",
         ),
     ] = False
 

@@ -21,8 +21,8 @@ SNAPSHOT: Final = FieldSpec(
     shortest=1,
     longest=64,
     metavar="ID",
-    help="Start with the state of this snapshot. It must be of the same kind of stream. If the snapshot includes "
-    "its source, the subscriptions return to it too.",
+    help="Start with the state of this snapshot. It must be a snapshot of a stream of the same kind. If the "
+    "snapshot includes its source, the subscriptions return to it too.",
 )
 
 

@@ -150,7 +150,10 @@ class BackfillRequest(Declared):
     ] = None
     start_paused: Annotated[
         bool,
-        FieldSpec(description="Publish nothing until :resume.", help="Publish nothing until a resume."),
+        FieldSpec(
+            description="Publish nothing until :resume.",
+            help="Start the backfill paused: publish nothing until a resume.",
+        ),
     ] = False
     ordering: Annotated[
         Ordering,

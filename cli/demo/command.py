@@ -67,7 +67,7 @@ def demo(
         ),
     ] = False,
 ) -> None:
-    """Run the main job end to end in a temporary home and print a verdict.
+    """Back up and replay messages in a temporary home, compare them, and print a verdict.
 
     The demo publishes the messages of a web shop and backs them up. Halfway, it kills the backup with SIGKILL and
     starts it again. It replays a day of one topic through the HTTP API and compares every byte. The exit code is 0

@@ -11,8 +11,8 @@ from tests.guards.reference.markdown import first_sentence, link, page, prose, s
 
 COMMON: Final = {"home", "help", "install_completion", "show_completion"}
 COMMON_OPTIONS: Final = """\
-Every command takes `--home PATH` ({home}) and `--help`. Alone, `--version` prints the version, and
-`--install-completion` installs completion for the current shell."""
+Every command has the options `--home PATH` ({home}) and `--help`. `refeed --version` prints the version. `refeed
+--install-completion` installs completion for the current shell."""
 # What an exit code of any command means: the table at the beginning says it too.
 USUAL: Final = {"done", "wrong usage", "the API does not answer", "the API refused the call", "interrupted"}
 TYPES: Final = {"str": "TEXT", "int": "N", "float": "NUMBER", "Path": "PATH", "datetime": "TIME"}
@@ -105,7 +105,13 @@ def _facts(parameter: Any) -> str:
     if parameter.required:
         text += " Required."
     if parameter.min is not None:
-        most = f" to {parameter.max}" if parameter.max is not None else " or more"
+        most = (
+            f" to {parameter.max:g}"
+            if isinstance(parameter.max, float)
+            else f" to {parameter.max}"
+            if parameter.max is not None
+            else " or more"
+        )
         text += f" {parameter.min}{most}."
     if parameter.show_default and parameter.default not in (None, False):
         text += f" Default: `{parameter.default}`."

@@ -10,7 +10,7 @@ NOTE: Final = "<!-- Written by 'make reference' from {sources}. Change it there.
 # A page, a command in quotes, or a name that is code: one of them at each place, the longest first.
 _PARTS: Final = re.compile(
     r"(?P<code>``?[^`]+``?)|'(?P<command>(?:refeed|gcloud|make) [^']*)'"
-    r"|docs/(?P<page>[\w/.-]+\.md)(?P<anchor>#[\w-]+)?|(?P<name>\b(?:REFEED|PUBSUB|BIGQUERY|GOOGLE|JAVA)_[A-Z_]+\b(?:=[\w-]+)?|(?<![\w-])--[a-z][a-z-]+)|(?P<escape>[<*|\\])"
+    r"|docs/(?P<page>[\w/.-]+\.md)(?P<anchor>#[\w-]+)?|(?P<name>\b(?:REFEED|PUBSUB|BIGQUERY|GOOGLE|JAVA)_[A-Z_]+\b(?:=[\w-]+)?|(?<![\w-])--[a-z][a-z_-]+)|(?P<escape>[<*|\\])"
 )
 
 
