@@ -209,7 +209,7 @@ def _faults_of_rooms(census: Census, lines: dict[str, int]) -> Iterator[str]:
 def _sentence(test: str) -> str:
     path, _, name = test.partition("::")
     name, _, case = name.partition("[")
-    words = name.removeprefix("test_").replace("_s_", "'s ").replace("_", " ")
+    words = re.sub(r"_s(?=_|$)", "'s", name.removeprefix("test_")).replace("_", " ")
     return f"{words}{f' ({case[:-1]})' if case else ''} (`{path}`)"
 
 
