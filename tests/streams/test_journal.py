@@ -63,23 +63,6 @@ def test_ids_are_found_where_only_a_part_of_the_batch_is_as_old_as_the_attempt(t
     assert journal.find_known(batch).to_pylist() == [False, True, False, False]
 
 
-def test_a_new_process_knows_what_the_last_one_wrote(tmp_path):
-    first = Journal(tmp_path, keep_seconds=600)
-    first.move(first.write(7, ids("1")), EntryState.DONE)
-    first.write(8, ids("2"))
-    second = Journal(tmp_path, keep_seconds=600)
-    assert second.last_attempt() == 8
-    assert [e.attempt for e in second.entries(EntryState.PENDING)] == [8]
-    assert second.find_known(ids("1", "2", "3")).to_pylist() == [True, True, False]
-
-
-def test_a_forgotten_attempt_is_not_known_any_more(tmp_path):
-    journal = Journal(tmp_path, keep_seconds=600)
-    journal.forget(journal.write(1, ids("1")))
-    assert journal.find_known(ids("1")).to_pylist() == [False]
-    assert Journal(tmp_path, keep_seconds=600).last_attempt() == 0
-
-
 class Clock:
     """Stands in for the journal's ``time``: a test moves it on."""
 
