@@ -50,7 +50,7 @@ class Starts:
 
     def stand_by(self) -> StreamProcess:
         found = self.start()
-        wait_for_standby(found, seconds=120)
+        wait_for_standby(found, seconds=300)
         return found
 
     def arm(self, process: StreamProcess, name: str) -> None:
@@ -61,7 +61,7 @@ class Starts:
         return str([(one.instance_id, one.status(), one.ended_error().message) for one in self.made[-2:]])
 
     def wait_until(self, is_true: Callable[[], bool], why: str) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 300
         while not is_true():
             assert time.monotonic() < deadline, f"{why}: {self.tail()}"
             time.sleep(0.02)
