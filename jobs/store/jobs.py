@@ -169,7 +169,11 @@ class Jobs:
 
         It reads every job there ever was; a job without a figure counts as 0.
         """
-        sums = [sa.func.sum(JOBS.c.progress[name].as_integer()).label(f"sum_{name}") for name in figures]
+        # An INTEGER of PostgreSQL ends at two thousand million; a large backfill publishes more.
+        sums = [
+            sa.func.sum(sa.cast(JOBS.c.progress[name].as_string(), sa.BigInteger)).label(f"sum_{name}")
+            for name in figures
+        ]
         query = sa.select(JOBS.c.kind, JOBS.c.state, sa.func.count().label("jobs"), *sums)
         with self._database.read() as connection:
             return [

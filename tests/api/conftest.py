@@ -140,3 +140,15 @@ def start_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[...
             return stack.enter_context(serve_api(tmp_path_factory.mktemp("home"), environment))
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def served(start_api: Callable[..., Api]) -> Api:
+    """Serve an API with the default settings."""
+    return start_api()
+
+
+@pytest.fixture(scope="module")
+def api(served: Api) -> Api:
+    """Serve an API with the default settings; a module whose tests undo what they do has its own fixture."""
+    return served

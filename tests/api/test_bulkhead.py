@@ -1,5 +1,5 @@
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,11 +13,6 @@ from tests.waiting import wait_until
 
 _REQUEST = {"topic": "orders", "query": "SELECT data, attributes, message_id FROM backup.messages"}
 _SECONDS = 20.0
-
-
-@pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
-    return start_api()
 
 
 @pytest.fixture

@@ -52,11 +52,6 @@ def nginx(folder: Path, location: str) -> Iterator[str]:
         process.wait(_SECONDS)
 
 
-@pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
-    return start_api()
-
-
 @pytest.mark.parametrize(
     "extra",
     [

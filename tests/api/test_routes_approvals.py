@@ -13,6 +13,7 @@ from model.stream_options import StreamKind
 from model.stream_record import Wanted
 from tests.api.terminal import Refeed, refeed
 from tests.contract.test_job_store_snapshots import complete
+from tests.worlds.job_store import empty
 
 __all__ = ["refeed"]
 
@@ -37,9 +38,7 @@ def api(served: Any, keys: dict[str, str]) -> Iterator[Any]:
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
     served.store.take_streams("agent", limit=1, lease_seconds=60)
     yield served
-    with served.store._database.write() as connection:
-        for table in (APPROVALS, STREAM_RESTORES, STREAM_SNAPSHOTS, STREAM_EVENTS, MANAGED_STREAMS):
-            connection.execute(table.delete())
+    empty(served.store, APPROVALS, STREAM_RESTORES, STREAM_SNAPSHOTS, STREAM_EVENTS, MANAGED_STREAMS)
 
 
 def test_a_drain_answers_with_what_it_waits_for_and_is_carried_out_when_somebody_else_approves(

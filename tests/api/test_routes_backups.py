@@ -1,6 +1,6 @@
 """Topics attached and detached over HTTP, planned first and bound to the plan."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -10,11 +10,6 @@ from connectors.pubsub.client import SubscriptionInfo
 from model.message import backup_subscription_id
 from model.principal import READ, STREAMS_OPERATE
 from tests.api.backfills import assert_problem
-
-
-@pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
-    return start_api()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from streams.folder import StreamFolder
 from streams.status import StatusFile, place_of
 from tests.api.terminal import Refeed, refeed
 from tests.rollout.wheels import write_small_release
+from tests.worlds.job_store import empty
 
 __all__ = ["refeed"]
 # A release that reads neither the journal nor the lake's parts of this version, and writes another journal.
@@ -47,9 +48,7 @@ def served(start_api: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
 def api(served: Any) -> Iterator[Any]:
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann", options={"slots": 2})
     yield served
-    with served.store._database.write() as connection:
-        connection.execute(STREAM_EVENTS.delete())
-        connection.execute(MANAGED_STREAMS.delete())
+    empty(served.store, STREAM_EVENTS, MANAGED_STREAMS)
 
 
 def check(api: Any, **wanted: Any) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """What the API shows of a merge while its driver works; drivers are none here, the tests write their logs."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,11 +17,6 @@ from tests.api.terminal import Refeed, refeed
 from warehouse.merges import MergeReport
 
 __all__ = ["refeed"]
-
-
-@pytest.fixture(scope="module")
-def api(start_api: Callable[..., Any]) -> Any:
-    return start_api()
 
 
 @pytest.fixture

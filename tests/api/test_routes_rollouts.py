@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.store.tables import MANAGED_STREAMS, MANIFESTS, ROLLOUTS, STREAM_EVENTS, STREAM_UPDATES
+from jobs.store.tables import MANAGED_STREAMS, MANIFESTS, ROLLOUTS, SCHEDULE_RUNS, STREAM_EVENTS, STREAM_UPDATES
 from model.errors import RolloutStateError
 from model.fault import FaultRecord
 from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_READ
@@ -18,6 +18,7 @@ from model.rollout_record import RolloutState
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
 from tests.api.terminal import Refeed, refeed
+from tests.worlds.job_store import empty
 
 __all__ = ["refeed"]
 AGENT = "agent-1"
@@ -56,20 +57,12 @@ job:
 """
 
 
-@pytest.fixture(scope="module")
-def served(start_api: Callable[..., Any]) -> Any:
-    return start_api()
-
-
 @pytest.fixture
 def api(served: Any) -> Iterator[Any]:
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     run(served)
     yield served
-    with served.store._database.write() as connection:
-        for table in (ROLLOUTS, STREAM_UPDATES, STREAM_EVENTS, MANAGED_STREAMS):
-            connection.execute(table.delete())
-        connection.execute(MANIFESTS.delete().where(MANIFESTS.c.source == "api"))
+    empty(served.store, ROLLOUTS, STREAM_UPDATES, STREAM_EVENTS, MANAGED_STREAMS, SCHEDULE_RUNS, MANIFESTS)
 
 
 def run(api: Any) -> None:

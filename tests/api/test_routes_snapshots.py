@@ -14,24 +14,18 @@ from model.stream_options import StreamKind
 from model.stream_record import Wanted
 from model.stream_snapshot import RestoreStep, SnapshotState, SourceSnapshot
 from tests.api.terminal import Refeed, refeed
+from tests.worlds.job_store import empty
 
 __all__ = ["refeed"]
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOURCE = SourceSnapshot("refeed-backup.orders", "refeed.sn_1.refeed-backup.orders", "orders", NOON)
 
 
-@pytest.fixture(scope="module")
-def served(start_api: Any) -> Any:
-    return start_api()
-
-
 @pytest.fixture
 def api(served: Any) -> Iterator[Any]:
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     yield served
-    with served.store._database.write() as connection:
-        for table in (STREAM_RESTORES, STREAM_SNAPSHOTS, STREAM_EVENTS, MANAGED_STREAMS):
-            connection.execute(table.delete())
+    empty(served.store, STREAM_RESTORES, STREAM_SNAPSHOTS, STREAM_EVENTS, MANAGED_STREAMS)
 
 
 def ask(api: Any, **body: Any) -> dict[str, Any]:

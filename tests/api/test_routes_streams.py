@@ -16,22 +16,16 @@ from model.principal import READ, STREAMS_OPERATE, STREAMS_READ
 from model.stream_record import StreamHome, StreamState
 from streams.status import StatusFile
 from tests.api.terminal import Refeed, refeed
+from tests.worlds.job_store import empty
 
 __all__ = ["refeed"]
 AGENT = str(LeaseOwner.current())
 
 
-@pytest.fixture(scope="module")
-def served(start_api: Callable[..., Any]) -> Any:
-    return start_api()
-
-
 @pytest.fixture
 def api(served: Any) -> Iterator[Any]:
     yield served
-    with served.store._database.write() as connection:
-        connection.execute(STREAM_EVENTS.delete())
-        connection.execute(MANAGED_STREAMS.delete())
+    empty(served.store, STREAM_EVENTS, MANAGED_STREAMS)
 
 
 def launch(api: Any, name: str = "backup", **fields: Any) -> dict[str, Any]:

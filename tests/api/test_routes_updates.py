@@ -13,6 +13,7 @@ from model.stream import AgentReport
 from model.stream_options import StreamKind
 from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateRequest, UpdateState
 from tests.api.terminal import Refeed, refeed
+from tests.worlds.job_store import empty
 
 __all__ = ["refeed"]
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -25,20 +26,13 @@ CHECKED: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module")
-def served(start_api: Any) -> Any:
-    return start_api()
-
-
 @pytest.fixture
 def api(served: Any) -> Iterator[Any]:
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     releases = [{"name": name, "sha256": name} for name in ("1.2", "1.3", "1.4")]
     served.store.put_agent_report(AgentReport("agent", "host", "/home", "0.1.0", releases))
     yield served
-    with served.store._database.write() as connection:
-        for table in (STREAM_UPDATES, STREAM_EVENTS, MANAGED_STREAMS):
-            connection.execute(table.delete())
+    empty(served.store, STREAM_UPDATES, STREAM_EVENTS, MANAGED_STREAMS)
 
 
 def advance(api: Any, update_id: str, state: UpdateState, **changes: Any) -> StreamUpdate:

@@ -194,6 +194,8 @@ def test_a_stream_is_launched_from_a_snapshot_and_put_to_it_before_it_starts(sto
     assert [event.what for event in store.list_stream_events("second")] == [f"launched from {done.id}"]
     with pytest.raises(StreamStateError):
         store.delete_snapshot(done.id)
+    store.end_stream("second", Wanted.CANCELLED, actor="ann")
+    assert store.launch_stream("second", StreamKind.BACKUP, actor="ann").snapshot_id is None
 
 
 def test_nothing_is_launched_from_a_snapshot_that_is_not_whole_or_of_another_kind(store: JobStore) -> None:

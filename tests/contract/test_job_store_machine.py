@@ -1,0 +1,374 @@
+"""Any calls in any order do to every job store what they do to one of plain dicts, by a clock that jumps.
+
+REFEED_STORE_EXAMPLES=2000 runs it for as long as one likes, from another seed each time.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from itertools import permutations
+from threading import Barrier
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
+
+from jobs.store import ApiKey, Idempotency, JobFilter, SortOrder, sort_key
+from model.approval import ApprovalRequest, ApprovalState
+from model.fault import FaultRecord
+from model.job import JobState
+from model.principal import STREAMS_OPERATE, Principal
+from model.process import Process
+from model.stream_options import StreamKind
+from model.stream_record import StreamHome, StreamState, Wanted
+from tests.worlds.job_store import KINDS, NOON, PEOPLE, Call, World, at_most, opened_world, outcome, state_of
+
+EXAMPLES = int(os.environ.get("REFEED_STORE_EXAMPLES", "0"))
+ANN, BOB = (Principal(f"key:{name}", frozenset({STREAMS_OPERATE}), ("orders", "t-*")) for name in ("ann", "bob"))
+DRIVER = Process(1, 2, "boot")
+YEARS = 3652 * 86_400.0
+REQUESTS = (
+    {"topic": "orders", "labels": {"env": "prod", "team": "a"}},
+    {"topic": "Orders", "list": [1, None, {"half": "\ud800"}]},
+    {"query": "SELECT '\u0000' -- \U0001f600"},
+    {"topic": "pays", "labels": {"env": "test"}},
+)
+
+
+@pytest.fixture
+def world(url: str) -> Iterator[World]:
+    with opened_world(url) as world:
+        yield world
+
+
+def any_of(*values: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from(values)
+
+
+number = st.integers(0, 9)
+person = any_of(*PEOPLE)
+kind = any_of(*KINDS)
+# Minutes, mostly: what others hold is met then.
+seconds = any_of(-1.0, 0.0, 20.0, 600.0, 600.0, 600.0, 4000.0)
+why = any_of(None, None, "why not")
+fault = any_of(None, FaultRecord("driver_died", "Died."))
+first_options = any_of(None, {"rate": 2}, {"labels": {"env": "test"}})
+options = any_of(
+    None, None, {"rate": 2}, {"rate": None, "canary": 5}, {"labels": {"env": "test"}}, {"labels": None}
+)
+approval = any_of(None, None, None, {"required": True, "by": None}, {"required": False, "by": None})
+key = any_of(None, None, None, "k", "l")
+# None expects nothing; else how far what is expected lies behind what is.
+stale = any_of(None, None, None, 0, 0, 1)
+limit = any_of(None, None, None, 1, 3)
+stream = any_of("backup", "backup", "pipeline-a", "nobody")
+order = st.lists(
+    st.builds(SortOrder, any_of("id", "state", "topic", "created_by", "created_at"), st.booleans()),
+    max_size=2,
+    unique_by=lambda part: part.field,
+)
+
+# Every call with its arguments. Those with a name in capitals are made from the state: see ``_filled``.
+CALLS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "insert": {
+        "NEW": number, "kind": kind, "actor": person, "request": any_of(*REQUESTS), "options": first_options,
+        "state": any_of(*[JobState.PENDING] * 5, JobState.PAUSED, JobState.RUNNING),
+        "approval": approval, "plan_id": any_of(None, "pl_1"), "KEY": key, "GUARD": limit,
+    },
+    "begin_create": {
+        "kind": kind, "actor": person, "KEY": any_of("k", "l"), "ATTEMPT": number, "seconds": seconds,
+    },
+    "abandon_create": {"actor": person, "KEY": any_of("k", "l"), "ATTEMPT": number},
+    "begin_attempt": {"JOB": number, "owner": any_of(None, None, *PEOPLE)},
+    "move": {
+        "JOB": number, "state": any_of(*JobState), "actor": person, "why": why, "error": fault, "options": options,
+        "driver": any_of(None, DRIVER), "awaits_person": st.booleans(), "owner": any_of(*[None] * 6, *PEOPLE),
+        "expected_version": stale, "expected_epoch": stale, "max_running": limit,
+        "expected_state": any_of(*[None] * 5, JobState.RUNNING),
+    },
+    "change": {
+        "JOB": number, "actor": person, "what": st.just("w"), "why": why, "options": options, "approval": approval,
+        "findings": any_of(None, {"state": "complete"}), "expected_version": stale,
+    },
+    "forget_driver": {"JOB": number, "actor": person, "why": st.just("Idle."), "expected_epoch": any_of(0, 0, 1)},
+    "set_progress": {"JOB": number, "progress": st.builds(lambda n: {"published": n}, st.integers(0, 2**40))},
+    "claim": {"kind": kind, "owner": person, "limit": st.integers(0, 5), "lease_seconds": seconds},
+    "take_over": {"kind": kind, "owner": person, "lease_seconds": seconds},
+    "renew": {"owner": person, "lease_seconds": seconds},
+    "release": {"JOB": number, "owner": person},
+    "release_all": {"owner": person},
+    "restart": {
+        "JOB": number, "HOLDER": any_of(None, None, None, *PEOPLE), "actor": person, "why": st.just("died"),
+        "epoch": any_of(0, 0, 0, 1), "wait_seconds": seconds, "counts": st.booleans(),
+    },
+    "open_webhook": {"digest": any_of("x", "y")},
+    "list_unnotified": {"kind": kind, "limit": any_of(1, 9), "since": any_of(None, NOON), "hold_seconds": seconds},
+    "mark_notified": {"JOB": number, "at": st.just(NOON), "NEWS": st.booleans(), "error": any_of(None, "503")},
+    "list_unverified": {"kind": kind, "limit": any_of(99), "hold_seconds": seconds},
+    "set_verification": {
+        "JOB": number, "actor": person,
+        "verdict": any_of({"state": "pending"}, {"state": "pending", "landed": 5}, {"state": "done"}),
+        "epoch": any_of(0, 0, 0, 1), "again_seconds": any_of(None, -1.0, 60.0),
+    },
+    "create_approval": {
+        "asked": st.builds(
+            lambda requester, name, action, version, body: ApprovalRequest(
+                "stream", name, action, {"timeout": body}, f"{action} {name}", version, STREAMS_OPERATE, requester
+            ),
+            any_of(ANN, BOB), any_of("backup", "x"), any_of("drain", "end"), any_of(3, 4), any_of(5, 6),
+        ),
+    },
+    "decide_approval": {
+        "APPROVAL": number, "state": any_of(ApprovalState.APPROVED, ApprovalState.REJECTED), "actor": person,
+        "reason": why,
+    },
+    "expire_approval": {"APPROVAL": number, "error": st.just(FaultRecord("stream_changed", "It changed."))},
+    "list_approvals": {"BEFORE": number, "limit": any_of(None, 1, 2)},
+    "launch_stream": {
+        "name": any_of("backup", "backup", "pipeline-a"), "actor": person, "release": any_of(None, "1.2"),
+        "kind": any_of(*[StreamKind.BACKUP] * 2, StreamKind.PIPELINE), "options": any_of(None, {"slots": 4}),
+        "why": why, "KEY": key, "GUARD": limit,
+    },
+    "end_stream": {
+        "name": stream, "wanted": any_of(Wanted.DRAINED, Wanted.CANCELLED), "actor": person, "why": why,
+        "timeout_seconds": any_of(30.0, 60.0), "expected_version": stale,
+    },
+    "change_stream": {
+        "name": stream, "actor": person, "release": any_of(None, "2.0"),
+        "options": any_of({"slots": 2, "batch_seconds": 1.5}, {"slots": None}, {}),
+        "why": why, "expected_version": stale,
+    },
+    "take_streams": {"agent": person, "limit": st.integers(0, 2), "lease_seconds": seconds},
+    "renew_streams": {"agent": person, "lease_seconds": seconds},
+    "release_streams": {"agent": person, "name": any_of(None, "backup")},
+    "report_stream": {
+        "name": stream, "AGENT": any_of(None, None, None, *PEOPLE), "state": any_of(*StreamState, None, None),
+        "instance_id": any_of(None, "in_1", "in_2"), "home": any_of(None, StreamHome("m", "/h")), "error": fault,
+        "why": why,
+    },
+    "note_stream": {"name": stream, "actor": person, "what": st.just("noted"), "why": why, "of": st.just("s")},
+    "insert_key": {
+        "key": st.builds(
+            lambda n, topics: ApiKey(f"key_{n}", f"rf_{n % 5}", "d" * 64, "ci", ("read",), topics, NOON, NOON),
+            number, any_of(None, ("orders", "x")),
+        ),
+    },
+    "find_key": {"prefix": any_of("rf_1", "rf_2", "rf_")},
+    "revoke_key": {"key_id": any_of("key_1", "key_2", "key_none"), "NOW": st.just("at")},
+    "touch_key": {"key_id": any_of("key_1", "key_2", "key_none"), "NOW": st.just("at")},
+    "append_audit": {
+        "actor": person, "action": st.just("backfills.run"), "target": any_of("bf_1", "bf_2"),
+        "outcome": any_of("done", "refused"), "why": why,
+    },
+}  # fmt: skip
+any_call = st.one_of(*(st.tuples(st.just(name), st.fixed_dictionaries(given)) for name, given in CALLS.items()))
+# Beyond one in all: what changes jobs, whose states depend on most.
+of_jobs = st.one_of(
+    *(
+        st.tuples(st.just(name), st.fixed_dictionaries(CALLS[name]))
+        for name in ("insert", "move", "claim", "change")
+    )
+)
+
+
+class JobStoreMachine(RuleBasedStateMachine):
+    """Makes each call to one of two replicas and to the model, and compares what they answer."""
+
+    world: ClassVar[World]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = self.world.empty()
+        self.calls = 0
+
+    def both(self, call: Call) -> Any:
+        """Make the call to a replica and to the model, a moment after the last one."""
+        self.calls += 1
+        self.world.clock.now += timedelta(milliseconds=1)
+        found = outcome(call, self.world.replicas[self.calls % 2])
+        self.model.made_id = getattr(found, "id", "")
+        assert found == outcome(call, self.model)
+        return found
+
+    def make(self, name: str, given: dict[str, Any]) -> Any:
+        arguments = self._filled({**given})
+        return self.both(lambda s: in_order(name, getattr(s, name)(**arguments)))
+
+    def _filled(self, given: dict[str, Any]) -> dict[str, Any]:  # noqa: C901, PLR0912 - a line for each
+        """Return the arguments, those in capitals made from what there is."""
+        seen: Any = None
+        if "JOB" in given:
+            seen = self._newest(self.model.jobs, given.pop("JOB"), lambda job_id: job_id[3:])
+            given["job_id"] = "bf_none" if seen is None else seen.job.id
+            seen = seen and seen.job
+        elif "name" in given:
+            seen = self.model.streams.get(given["name"])
+            seen = seen and seen.record
+        if "NEW" in given:
+            given["job_id"] = f"{given['kind'][:2]}_{self.calls:04}"
+        if (key := given.pop("KEY", None)) is not None:
+            # Two requests come with one key, and two calls with each.
+            attempt = given.get("NEW", given.get("ATTEMPT", 0))
+            given["idempotency"] = Idempotency(key, f"digest {attempt // 8}", f"{attempt % 2}")
+        if (most := given.pop("GUARD", None)) is not None:
+            given["guard"] = at_most(most)
+        for wanted, field in (("expected_version", "version"), ("expected_epoch", "epoch"), ("epoch", "epoch")):
+            if given.get(wanted) is not None:
+                given[wanted] = getattr(seen, field, 1) - given[wanted]
+        if "HOLDER" in given:
+            given["owner"] = given.pop("HOLDER") or getattr(seen, "lease_owner", None) or "a"
+        if "AGENT" in given:
+            given["agent"] = given.pop("AGENT") or getattr(seen, "agent", None) or "a"
+            given["state"] = given["state"] or StreamState(getattr(seen, "wanted", "RUNNING"))
+        if "NEWS" in given:
+            given["news_at"] = NOON if given.pop("NEWS") else getattr(seen, "news_at", None)
+        for name, argument in (("APPROVAL", "approval_id"), ("BEFORE", "before")):
+            if name in given:
+                found = self._newest(self.model.approvals, given.pop(name), str)
+                given[argument] = "ap_none" if found is None else found.id
+        if "NOW" in given:
+            given["at"] = self.world.clock.now
+        return {name: value for name, value in given.items() if not name.isupper()}
+
+    def _newest(self, among: dict[str, Any], place: int, order: Callable[[str], str]) -> Any:
+        """Return one of the newest; seldom none."""
+        names = sorted(among, key=order)[-4:]
+        return among[names[place % len(names)]] if names and place < 9 else None
+
+    def teardown(self) -> None:
+        self.look()
+
+    @initialize(request=any_of(*REQUESTS), options=first_options, approval=approval, key=key)
+    def begin(self, request: Any, options: Any, approval: Any, key: Any) -> None:
+        for actor, kind in zip("aabc", (*["backfill"] * 3, "merge"), strict=True):
+            given = {"NEW": 1, "kind": kind, "actor": actor, "request": request, "approval": approval, "KEY": None}
+            self.make("insert", given | {"options": options})
+        self.make("launch_stream", {"name": "backup", "kind": StreamKind.BACKUP, "actor": "a", "KEY": key})
+
+    @rule(call=any_call)
+    def call(self, call: tuple[str, dict[str, Any]]) -> None:
+        self.make(*call)
+
+    @rule(call=of_jobs)
+    def call_of_jobs(self, call: tuple[str, dict[str, Any]]) -> None:
+        self.make(*call)
+
+    @rule(by=any_of(0.5, 5.0, 61.0, 700.0, 4000.0, 90_000.0, -3600.0, YEARS, -YEARS))
+    def wait(self, by: float) -> None:
+        """Let time pass, or set the clock."""
+        if 2010 < self.world.clock.now.year + by / 31_557_600 < 2100:
+            self.world.clock.now += timedelta(seconds=by)
+
+    @rule()
+    def look(self) -> None:
+        assert state_of(self.world.replicas[self.calls % 2]) == state_of(self.model)
+
+    @rule(kind=kind, owner=person, places=st.integers(1, 3), state=any_of(*JobState), seconds=seconds)
+    def run(self, kind: str, owner: str, places: int, state: JobState, seconds: float) -> None:
+        """Take a job the way that supervisors do, and bring it to a state."""
+        found = self.both(lambda s: s.claim(kind, owner, limit=places, lease_seconds=seconds))
+        if found:
+            job = self.both(lambda s: s.begin_attempt(found[0].id, owner=owner))
+            self.both(lambda s: s.move(job.id, JobState.RUNNING, actor="r", driver=DRIVER, owner=owner))
+            self.both(lambda s: s.move(job.id, state, actor="r", owner=owner, expected_epoch=job.epoch))
+
+    @rule(
+        kind=kind, limit=st.integers(1, 4), order=order, since=any_of(None, "created_since", "ended_since"),
+        number=number, states=any_of((), (JobState.PENDING, JobState.RUNNING), (JobState.FAILED,)),
+        topic=any_of(None, None, "orders", "o' OR 1=1 --", ""), later=st.booleans(),
+        labels=any_of((), (), (("env", "test"),), (("team", "a"), ("env", "prod")), (("it's", "x"),)),
+    )  # fmt: skip
+    def page(
+        self, *, kind: str, limit: int, order: Any, since: Any, number: int, later: Any, **given: Any
+    ) -> None:
+        moments = sorted({kept.job.finished_at or kept.job.created_at for kept in self.model.jobs.values()})
+        moment = moments[number % len(moments)] + timedelta(microseconds=later)
+        where = JobFilter(**given, **({} if since is None else {since: moment}))
+        after, found = None, [None] * limit
+        while len(found) == limit:
+            found = self.both(
+                lambda s, after=after: s.list_jobs(kind, limit=limit, where=where, order=order, after=after)
+            )
+            after = found and sort_key(found[-1], order)
+            # What is made between two pages takes nobody from the second one, and brings nobody twice.
+            if number == 0:
+                self.both(lambda s: s.insert(f"{kind[:2]}_{self.calls:04}", kind, {"topic": "m"}, actor="b"))
+
+
+def in_order(name: str, found: Any) -> Any:
+    """Return a list in an order of its own where that of the call does not count."""
+    return sorted(found, key=lambda job: job.id) if name == "list_unverified" else found
+
+
+def test_any_calls_in_any_order_do_what_they_do_to_a_dict(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JobStoreMachine, "world", world, raising=False)
+    chosen = settings(
+        max_examples=EXAMPLES or (10 if world.replicas[0].is_shared else 30),
+        stateful_step_count=40,
+        derandomize=not EXAMPLES,
+        phases=[Phase.generate, *([Phase.shrink] if EXAMPLES else [])],
+        report_multiple_bugs=False,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    run_state_machine_as_test(JobStoreMachine, settings=chosen)
+
+
+CALLERS = 4
+NEXT = Idempotency("key", "digest")
+RACES: dict[str, Callable[[Any, int], Any]] = {
+    "move": lambda s, n: s.move("bf_0", JobState.CANCELLED, actor=f"x{n}"),
+    "move from a version": lambda s, n: s.move("bf_1", JobState.PAUSED, actor=f"x{n}", expected_version=1),
+    "take a place": lambda s, n: s.move(f"bf_{n}", JobState.RUNNING, actor="x", max_running=2),
+    "insert alone": lambda s, n: s.insert(f"mg_{n}", "merge", {}, actor="ann", guard=at_most(1)),
+    "insert": lambda s, n: s.insert(f"mg_{n}", "merge", {}, actor="ann"),
+    "insert with a key": lambda s, n: s.insert(f"mg_{n}", "merge", {}, actor="ann", idempotency=NEXT),
+    "begin a create": lambda s, n: s.begin_create("merge", Idempotency("k", "d", str(n)), actor="ann"),
+    "claim": lambda s, n: s.claim("backfill", f"{n}", limit=n + 2, lease_seconds=60),
+    "begin an attempt": lambda s, n: s.begin_attempt("bf_2"),
+    "change": lambda s, n: s.change("bf_3", actor="ann", what="w", options={f"o{n}": n}),
+    "decide": lambda s, n: s.decide_approval(s.list_approvals()[0].id, ApprovalState.APPROVED, actor=f"x{n}"),
+    "launch": lambda s, n: s.launch_stream("pipeline-b", StreamKind.PIPELINE, actor=f"x{n}"),
+    "launch alone": lambda s, n: s.launch_stream(f"p-{n}", StreamKind.PIPELINE, actor="x", guard=at_most(2)),
+    "change a stream and report it": lambda s, n: (
+        s.change_stream("backup", actor="ann", options={f"slots_{n}": n})
+        if n % 2
+        else s.report_stream("backup", "a", StreamState.RUNNING, instance_id=f"in_{n}")
+    ),
+    "revoke": lambda s, n: s.revoke_key("key_1", NOON + timedelta(seconds=n)),
+}
+
+
+@pytest.mark.parametrize("race", RACES)
+def test_calls_that_come_at_once_do_what_they_do_one_after_the_other(world: World, race: str) -> None:
+    model = world.empty()
+    asked = ApprovalRequest("stream", "backup", "drain", {}, "Drain.", 1, STREAMS_OPERATE, ANN)
+    key = ApiKey("key_1", "rf_1", "d" * 64, "ci", ("backfills.read",), None, NOON)
+    for call in (
+        *(lambda s, n=n: s.insert(f"bf_{n}", "backfill", {}, actor=f"{n % 3}") for n in range(6)),
+        lambda s: s.create_approval(asked),
+        lambda s: s.launch_stream("backup", StreamKind.BACKUP, actor="ann"),
+        lambda s: s.take_streams("a", limit=1, lease_seconds=60),
+        lambda s: s.insert_key(key),
+    ):
+        model.made_id = getattr(call(world.replicas[0]), "id", "")
+        call(model)
+    start = Barrier(CALLERS)
+
+    def call_at_once(number: int) -> Any:
+        start.wait(20)
+        return outcome(lambda s: RACES[race](s, number), world.replicas[number % 2])
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        found = list(pool.map(call_at_once, range(CALLERS)))
+    state = state_of(world.replicas[0])
+    for order in permutations(range(CALLERS)):
+        one = model.copy()
+        answers = {number: outcome(lambda s, number=number: RACES[race](s, number), one) for number in order}
+        if [answers[number] for number in range(CALLERS)] == found and state_of(one) == state:
+            return
+    pytest.fail(f"in no order is this what comes of it: {found}")
