@@ -27,55 +27,6 @@ def offsets(turn) -> list[int]:
     return [request.offset for request in turn]
 
 
-def test_requests_are_placed_behind_each_other_and_gone_once_they_are_answered():
-    outbox = filled(2, 3, 4)
-    turn = outbox.begin_turn(10, seconds=SECONDS)
-    assert offsets(turn) == [10, 12, 15]
-    for _ in range(3):
-        assert not turn.is_over()
-        turn.answered()
-        turn.confirm()
-    assert turn.is_over()
-    assert not outbox.wait()
-
-
-def test_what_was_not_answered_is_sent_again_at_the_same_place_and_is_known_to_have_been_sent():
-    outbox = filled(2, 3, 4)
-    turn = outbox.begin_turn(0, seconds=SECONDS)
-    list(turn)
-    turn.confirm()
-    turn.stop()
-    again = list(outbox.begin_turn(2, seconds=SECONDS))
-    assert [(r.offset, r.is_sent_before) for r in again] == [(2, True), (5, True)]
-
-
-def test_rows_behind_refused_ones_are_kept_and_get_other_offsets_which_count_as_new():
-    outbox = filled(2, 3, 4)
-    turn = outbox.begin_turn(0, seconds=SECONDS)
-    list(turn)
-    turn.keep(rows(1))
-    turn.keep()
-    assert not turn.is_over()
-    turn.keep()
-    assert turn.is_over()
-    turn.stop()
-    again = list(outbox.begin_turn(0, seconds=SECONDS))
-    assert [(r.rows.num_rows, r.offset, r.is_sent_before) for r in again] == [
-        (1, 0, False),
-        (3, 1, False),
-        (4, 4, False),
-    ]
-
-
-def test_a_request_of_which_no_row_is_left_is_forgotten():
-    outbox = filled(2)
-    turn = outbox.begin_turn(0, seconds=SECONDS)
-    list(turn)
-    turn.keep(rows(0))
-    turn.stop()
-    assert not outbox.wait()
-
-
 def test_a_connection_that_was_replaced_is_given_nothing_more():
     outbox = filled(2, 3)
     old = iter(outbox.begin_turn(0, seconds=SECONDS))

@@ -11,15 +11,6 @@ def kept(stream: str, first: int, end: int) -> PendingRows:
     return PendingRows("shop.staging.orders", stream, None, first, end)
 
 
-def test_parts_follow_on_each_other_from_the_beginning_of_their_stream():
-    ends = StreamEnds()
-    parts = [[kept("a", 0, 2)], [kept("a", 2, 3), kept("b", 0, 1)], [kept("a", 4, 5)]]
-    assert ends.which_follow(parts) == [True, True, False]
-    for part in parts[:2]:
-        ends.commit(part)
-    assert ends.which_follow([[kept("a", 3, 4)], [kept("b", 1, 2)]]) == [True, True]
-
-
 def test_a_part_behind_one_that_does_not_follow_does_not_follow_either():
     assert StreamEnds().which_follow([[kept("a", 0, 1), kept("b", 1, 2)], [kept("a", 1, 2)]]) == [False, False]
 
