@@ -13,7 +13,13 @@ from types import SimpleNamespace
 from typing import Any, Final, Self
 
 import grpc
-from google.pubsub_v1.types import AcknowledgeRequest, ModifyAckDeadlineRequest, PullRequest, PullResponse
+from google.pubsub_v1.types import (
+    AcknowledgeRequest,
+    ModifyAckDeadlineRequest,
+    PublishRequest,
+    PullRequest,
+    PullResponse,
+)
 
 from model.errors import PubSubUnavailableError
 from tests.simulation.kernel import Process, Task, World
@@ -74,6 +80,8 @@ class PubSub:
         self.world = world
         self.server = server
         self.subscriptions: dict[str, Subscription] = {}
+        # The data of what the stream has published.
+        self.out: set[str] = set()
         self.snapshots: dict[str, Snapshot] = {}
         self.on_ack: Any = None
         self._published = 0
@@ -322,8 +330,21 @@ class _Answer:
             raise RpcError
         return b""
 
+    def cancel(self) -> None:
+        """Do nothing: it is sent when it is waited for."""
+
+    def done(self) -> bool:
+        """Return False."""
+        return False
+
     def _apply(self) -> None:
-        if self.method == "Acknowledge":
+        if self.method == "Publish":
+            published = PublishRequest.pb().FromString(self.request)
+            self.pubsub.out |= {message.data.decode() for message in published.messages}
+            self.pubsub.world.say(
+                f"   published {' '.join(message.data.decode() for message in published.messages)}"
+            )
+        elif self.method == "Acknowledge":
             ack = AcknowledgeRequest.pb().FromString(self.request)
             self.pubsub.acknowledge(ack.subscription.rpartition("/")[2], ack.ack_ids)
         else:

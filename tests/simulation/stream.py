@@ -11,8 +11,7 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, nullcontext
 from datetime import datetime
@@ -22,7 +21,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from connectors.pubsub import pull, source
-from connectors.pubsub.pull import PulledBatch, Puller
+from connectors.pubsub.pull import Puller
 from connectors.pubsub.source import PullSource, collect_results
 from connectors.spark.session import open_session
 from model import failpoint
@@ -34,14 +33,13 @@ from rollout import stream_threads
 from streams.backlog import measuring
 from streams.commit_worker import end_process
 from streams.folder import StreamFolder
-from streams.ids import TABLE_IDS_SCHEMA, make_ids
 from streams.journal import Journal
 from streams.lease import hold_lease
 from streams.orders import WATCH_SECONDS
 from streams.queries import StreamQuery
 from streams.snapshot import PLAN_FILE
 from streams.stream import OwnedHome, StreamWork, open_committer, run_stream
-from streams.targets import TargetPart, TaskOutput
+from streams.topics import TopicTargets
 from tests.simulation import threads
 from tests.simulation.agent import Records, open_snapshot_work
 from tests.simulation.disk import Disk, DiskPath, os_of, shutil_of
@@ -49,7 +47,8 @@ from tests.simulation.kernel import Machine, Mishap, Process, World
 from tests.simulation.operator import LEASE, OPTIONS, Operator
 from tests.simulation.pubsub import PROJECT, Admin, Channel, Message, PubSub
 from tests.simulation.spark import Spark
-from tests.simulation.tables import Part, Warehouse
+from tests.simulation.tables import Warehouse
+from tests.simulation.work import Kind, Work
 from tests.years.clock import datetime_of, replaced
 
 KEEP_SECONDS: Final = 200
@@ -77,6 +76,7 @@ _PACKAGES: Final = frozenset(
         "jobs.disk_files",
         "pipeline.staged_ids",
         "connectors.pubsub.pull",
+        "connectors.pubsub.publish",
         "connectors.pubsub.source",
     }
 )
@@ -99,9 +99,9 @@ MISHAPS: Final = {
     "pubsub away": 0.003,
     "warehouse away": 0.004,
     "commit refused": 0.01,
-    "commit lost": 0.02,
-    "commit late": 0.02,
-    "commit answer lost": 0.02,
+    "commit lost": 0.04,
+    "commit late": 0.04,
+    "commit answer lost": 0.04,
     "move": 0.005,
     "drain": 0.01,
     "signal": 0.005,
@@ -117,28 +117,6 @@ MISHAPS: Final = {
 }
 
 
-class _Work:
-    """What a kind of stream adds: outputs are handed over as they are."""
-
-    name = "simulated"
-    counted = ()
-
-    def __init__(self) -> None:
-        self.outputs: dict[bytes, TaskOutput] = {}
-
-    def read_output(self, encoded: bytes) -> TaskOutput:
-        return self.outputs.pop(encoded)
-
-    def count(self, totals: Counter[str], outputs: Any, parts: Any) -> None:
-        pass
-
-    def learn(self, keeper: Any, outputs: Any) -> bool:
-        return True
-
-    def status(self) -> dict[str, Any]:
-        return {}
-
-
 class Simulation:
     """One stream, two machines that may run it, its subscriptions and tables, and its operator."""
 
@@ -151,13 +129,16 @@ class Simulation:
         self.pubsub.on_ack = self._check_ack
         self.warehouse = Warehouse(world, outside)
         self.published: list[Message] = []
-        self.topics = ("a", "b", "c")[: dice.randint(1, 3)]
+        self.kind = kind = Kind(dice)
+        if kind.is_backup:
+            # The agent's snapshots are those of a pipeline here.
+            chosen.pop("snapshot", None)
         # Else each table is taken when its first message comes.
         self._is_taken_at_once = dice.random() < 0.5
-        for topic in self.topics:
+        for topic in kind.topics:
             self.pubsub.subscribe(topic)
         self._disks = [Disk(world, Machine(name), root / name) for name in ("one", "two")]
-        self._works: dict[Process, _Work] = {}
+        self._works: dict[Process, Work] = {}
         # By process and slot: Spark gives each slot a process of its own.
         self._pullers: dict[tuple[Process, str], Puller] = {}
         self._is_publishing = True
@@ -239,8 +220,13 @@ class Simulation:
         self.world.fail(f"{what}: {sys.exception()!r}")
 
     def _check_ack(self, message: Message) -> None:
-        if not any((message.topic, message.id) in table.rows for table in self.warehouse.tables.values()):
+        key = message.topic, message.id
+        if self.kind.is_settled(message.id):
+            return
+        if not any(key in table.rows for table in self.warehouse.tables.values()):
             self.world.fail(f"{message.id} of {message.topic} is acknowledged, and no table has it")
+        if message.topic in self.kind.published and message.id not in self.pubsub.out:
+            self.world.fail(f"{message.id} of {message.topic} is acknowledged, and was never published")
 
     def _check_restored(self, restore: RestoreRecord, snapshot: SnapshotRecord) -> None:
         """Check that rows of after the snapshot are discarded, if that was asked for and none is said to stay."""
@@ -259,14 +245,14 @@ class Simulation:
         dice = self.world.random
         while self._is_publishing:
             self.world.step("publish", dice.choice((0.05, 0.3, 2.0, 2.0, 15.0)))
-            self.published += self.pubsub.publish(dice.choice(self.topics), dice.randint(1, 12))
+            self.published += self.pubsub.publish(dice.choice(self.kind.topics), dice.randint(1, 12))
             if dice.random() < 0.01:
                 self.world.step("a long pause", dice.choice((100.0, 400.0, 900.0)))
 
     def _run_process(self, folder: StreamFolder) -> None:
         """Run one start of the stream, as its command does."""
         process = self.world.task.process
-        self._works[process] = _Work()
+        self._works[process] = Work(self.world, self.kind)
         try:
             run_stream(
                 _SETTINGS,  # type: ignore[arg-type]
@@ -294,11 +280,12 @@ class Simulation:
     @contextmanager
     def _open_work(self, home: OwnedHome) -> Iterator[StreamWork]:
         """Open what a stream that owns its home works with, as a pipeline does."""
-        journal = Journal(home.journal, keep_seconds=KEEP_SECONDS, schema=TABLE_IDS_SCHEMA)
+        journal = Journal(home.journal, keep_seconds=KEEP_SECONDS, schema=self.kind.journal_schema)
         tables = self.warehouse.open_row_tables(stream=home.stream, lease=LEASE)
         if not (home.folder / PLAN_FILE).exists():
             with replacing(home.folder / PLAN_FILE) as file:
                 file.write(json.dumps(self._plan()).encode())
+        channel = Channel(self.pubsub)
         with hold_lease(tables.leases(), LEASE, home.stream, journal) as held:
             committer = open_committer(
                 _SETTINGS,  # type: ignore[arg-type]
@@ -306,52 +293,44 @@ class Simulation:
                 held,
                 journal,
                 work=self._works[self.world.task.process],
-                targets=tables,
-                names=[f"t.{topic}" for topic in self.topics] if self._is_taken_at_once else [],
-                channel=Channel(self.pubsub),
+                targets=TopicTargets(
+                    tables, channel, lambda name: f"projects/{PROJECT}/topics/{name}", self._refuse
+                ),
+                names={self.kind.table(topic): None for topic in self.kind.topics}
+                if self._is_taken_at_once
+                else (),
+                channel=channel,
                 read_ids=tables.read_ids,
                 find_oldest=self.pubsub.oldest,
             )
             yield StreamWork(committer, lambda: None)
 
+    def _refuse(self, table: str, refused: Mapping[str, str]) -> None:
+        self.world.fail(f"messages of {table} are refused: {refused}")
+
     def _plan(self) -> dict[str, Any]:
         """Return what a snapshot and a rollback read of a group's plan."""
         return {
-            "subscriptions": [f"refeed.{topic}" for topic in self.topics],
+            "subscriptions": [f"refeed.{topic}" for topic in self.kind.topics],
             "sources": [
                 {
                     "source": {"name": topic, "topic": topic, "staging": f"t.{topic}", "schema": {"fields": []}},
                     "types": [],
                 }
-                for topic in self.topics
+                for topic in self.kind.topics
             ],
         }
 
     def _open_spark(self, *_: Any, scratch: DiskPath, **__: Any) -> Spark:
         scratch.mkdir(parents=True)
         work = self._works[self.world.task.process]
-        return Spark(self.world, partial(self._run_task, work), Admin(self.pubsub))
+        return Spark(self.world, work.run_task, Admin(self.pubsub))
 
     def _puller_of(self, _: str | None) -> Puller:
         key = self.world.task.process, self.world.task.name
         if key not in self._pullers:
             self._pullers[key] = Puller(partial(Channel, self.pubsub))
         return self._pullers[key]
-
-    def _run_task(self, work: _Work, batches: Iterator[PulledBatch]) -> bytes:
-        """Write what comes to its table's file."""
-        parts: list[TargetPart] = []
-        written_at = threads.now_of(self.world)
-        for batch in batches:
-            target, table = batch.target, f"t.{batch.target.topic}"
-            names = {"topic": target.topic, "subscription": target.subscription, "table": table}
-            ids = make_ids(TABLE_IDS_SCHEMA, batch.rows, **names)
-            parts.append(TargetPart(table, Part(ids, written_at), ids))
-        self.world.step("write files", 0.01)
-        encoded = f"{len(work.outputs)}.{self.world.steps}".encode()
-        none = TABLE_IDS_SCHEMA.empty_table()
-        work.outputs[encoded] = TaskOutput(tuple(parts), none, none, None)
-        return encoded
 
 
 class _SubscriptableFuture:
