@@ -222,7 +222,7 @@ class CallBinding:
         for value in args if "PART" in function.parameters else ():
             if value.lake == "NULL" and value.type == STRING and value.constant in _ONLY_EXTRACTED:
                 self._fault("date_part", f"{function.name} does not take {value.constant}.")
-        self._check_clock_of_a_date(function)
+        self._check_clock_of_a_date(function, args)
         units = _UNITS.get(function.name) or (_UNITS["DATE_ADD"] if kind == "DATE" else None)
         if function.name == "DATE_DIFF" and kind == "TIMESTAMP":
             units = _UNITS["TIMESTAMP_DIFF"]
@@ -239,14 +239,15 @@ class CallBinding:
             if unit is not None and unit.partition("(")[0] not in units:
                 self._fault("date_part", f"{function.name} does not take {unit} of {args[0].type}.")
 
-    def _check_clock_of_a_date(self, function: Function) -> None:
-        """Refuse to move a DATE by parts of a day where a DATETIME is moved."""
-        if function.name not in {"DATETIME_ADD", "DATETIME_SUB"}:
+    def _check_clock_of_a_date(self, function: Function, args: list[Value]) -> None:
+        """Refuse to move or cut a DATE by parts of a day where a DATETIME is moved or cut."""
+        if function.name not in {"DATETIME_ADD", "DATETIME_SUB", "DATETIME_TRUNC"}:
             return
         moved = self._binder.values.get(id(self._node.arguments[0]))
         by = self._node.arguments[1]
-        if moved is not None and moved.type == DATE and isinstance(by, Interval) and by.unit in _CLOCK:
-            self._fault("date_part", f"{function.name} does not take {by.unit} of DATE.")
+        unit = by.unit if isinstance(by, Interval) else args[1].constant
+        if moved is not None and moved.type == DATE and unit in _CLOCK:
+            self._fault("date_part", f"{function.name} does not take {unit} of DATE.")
 
     def _check_paths(self, function: Function, args: list[Value]) -> None:
         """Refuse a JSON path that is not constant."""

@@ -12,10 +12,11 @@ from sql.values import NOT_CONSTANT
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
 _TIMESTAMP = re.compile(
     r"(?P<date>\d{4}-\d{1,2}-\d{1,2})"
-    r"(?:[ T](?P<clock>\d{1,2}:\d{1,2}:\d{1,2}(?:\.\d{1,6})?))?"
+    # An offset may follow the date at once.
+    r"(?:[ Tt](?:(?P<clock>\d{1,2}:\d{1,2}:\d{1,2}(?:\.\d{1,6})?)|(?=[+-]))"
     # A blank stands before a zone's name, and none before an offset:
     # https://cloud.google.com/bigquery/docs/reference/standard-sql/data-types#time_zones
-    r"(?(clock)(?P<zone>[Zz]|[+-]\d{1,2}(?::?\d{2})?|\s[A-Z][A-Za-z]+(?:/[A-Za-z_+\-0-9]+)*)?)"
+    r"(?P<zone>[Zz]|[+-]\d{1,2}(?::?\d{2})?|\s[A-Z][A-Za-z]+(?:/[A-Za-z_+\-0-9]+)*)?)?"
 )
 MAX_ARRAY: Final = 20_000
 # The parts of a day.

@@ -32,7 +32,10 @@ _FLOAT: Final = re.compile(
 _HEX: Final = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?\d+)?")
 _EXACT: Final = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _MOMENT: Final = re.compile(
-    r"(\d{4})-(\d{1,2})-(\d{1,2})(?:[ Tt](\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,6}))?(.*))?", re.ASCII | re.DOTALL
+    # An offset may follow the date at once.
+    r"(\d{4})-(\d{1,2})-(\d{1,2})"
+    r"(?:[ Tt](?:(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,6}))?|(?=[+-]))(.*))?",
+    re.ASCII | re.DOTALL,
 )
 _CLOCK: Final = re.compile(r"(\d{1,2}):(\d{1,2}):(\d{1,2})(?:\.(\d{1,6}))?", re.ASCII)
 _OFFSET: Final = re.compile(r"([+-])(\d{1,2})(?::?(\d{2}))?", re.ASCII)

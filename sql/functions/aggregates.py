@@ -74,17 +74,30 @@ def _in_reach(call: str, args: Sequence[Value], *, is_scaled: bool = True) -> st
     return f"CASE {' '.join(cases)} END" if len(cases) > 1 else cases[0].removeprefix("ELSE ")
 
 
-def _together(name: str, *, is_scaled: bool = True) -> Render:
-    return lambda args: _in_reach(f"{name}({{0}}, {{1}}){OVER}", args, is_scaled=is_scaled)
+def _together(name: str) -> Render:
+    def render(args: Sequence[Value]) -> str:
+        _check_numbers(name.upper(), args)
+        return _in_reach(f"{name}({{0}}, {{1}}){OVER}", args, is_scaled=name != "corr")
+
+    return render
+
+
+def _check_numbers(name: str, args: Sequence[Value]) -> None:
+    # "If the input is NUMERIC or BIGNUMERIC then the internal aggregation is stable":
+    # https://github.com/google/googlesql/blob/master/docs/statistical_aggregate_functions.md
+    # The engine converts it to FLOAT64 before it aggregates.
+    if any(arg.type.name not in {"INT64", "FLOAT64"} for arg in args):
+        raise LakeGapError(f"{name} of NUMERIC")
 
 
 def _correlated(args: Sequence[Value]) -> str:
-    found = _together("corr", is_scaled=False)(args)
+    found = _together("corr")(args)
     return f"CASE WHEN regr_count({args[0].lake}, {args[1].lake}){OVER} > 1 THEN {found} END"
 
 
 def _spread(name: str) -> Render:
     def render(args: Sequence[Value]) -> str:
+        _check_numbers(name.upper(), args)
         spread = f"{name}({DISTINCT}{{0}}){OVER}"
         # A variance overflows at Google too.
         spread = _in_reach(spread, args) if "std" in name else spread.format(args[0].lake)

@@ -26,8 +26,8 @@ def _no_null(name: str) -> Render:
     def render(args: Sequence[Value]) -> str:
         if _common(args).name == "JSON":
             raise LakeGapError("an order of JSON")
-        # The engine's own skips NULLs; GoogleSQL gives NULL when one is.
-        nulls = " OR ".join(f"{arg.lake} IS NULL" for arg in args)
+        # The engine's own skips NULLs; GoogleSQL gives NULL when one is. The list looks at all: one may fail.
+        nulls = f"list_count([{', '.join(arg.lake for arg in args)}]) < {len(args)}"
         if _common(args) == FLOAT64:
             # NaN wins; the engine holds it for the greatest number.
             wins = " OR ".join(f"isnan(CAST({arg.lake} AS DOUBLE))" for arg in args if not arg.is_literal)

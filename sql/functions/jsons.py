@@ -175,6 +175,9 @@ def _query(*, is_legacy: bool = False) -> Render:
 def _query_array(*, is_legacy: bool = False) -> Render:
     def render(args: Sequence[Value]) -> str:
         steps, text, path = _steps(args, is_legacy=is_legacy), args[0].lake, lake_path(args)
+        if args[0].type.name == "JSON" and _counts(args):
+            items = f"refeed_json_query_array(CAST({text} AS VARCHAR), {steps})"
+            return f"list_transform({items}, lambda j: CAST(j AS JSON))"
         if args[0].type.name == "JSON":
             items = (
                 f"list_transform(CAST(json_extract({text}, {path[:-1]}[*]') AS JSON[]), lambda j: {inside('j')})"
@@ -188,8 +191,8 @@ def _query_array(*, is_legacy: bool = False) -> Render:
 def _value_array(*, is_legacy: bool = False) -> Render:
     def render(args: Sequence[Value]) -> str:
         steps, text, path = _steps(args, is_legacy=is_legacy), args[0].lake, lake_path(args)
-        if args[0].type.name != "JSON":
-            return f"refeed_json_value_array({text}, {steps})"
+        if args[0].type.name != "JSON" or _counts(args):
+            return f"refeed_json_value_array(CAST({text} AS VARCHAR), {steps})"
         array = f"CAST(json_extract({text}, {path}) AS JSON[])"
         scalars = f"len(list_filter({array}, lambda j: json_type(j) IN ('OBJECT', 'ARRAY'))) = 0"
         ours = f"refeed_json_value_array(CAST({text} AS VARCHAR), {steps})"

@@ -46,8 +46,11 @@ def _by_type(text: str, data: str | None) -> Render:
     return render
 
 
-def pattern(value: Value, *, groups: int | None = None) -> str:
+def pattern(value: Value, *others: str, groups: int | None = None) -> str:
     """Return a constant regular expression, which both engines read as RE2.
+
+    The lake's engine reads a constant before it looks at a row, Google where none of ``others`` is NULL.
+    So one that the engine may not be able to read is put as no constant.
 
     Raises:
         LakeGapError: it is computed from a column, or has more than ``groups`` groups.
@@ -58,7 +61,32 @@ def pattern(value: Value, *, groups: int | None = None) -> str:
         raise LakeGapError("a regular expression of that length")
     if groups is not None and count_groups(value.constant) > groups:
         raise LakeGapError("a regular expression with more than one group")
-    return quote_text(value.constant) if value.is_literal else value.lake
+    text = quote_text(value.constant) if value.is_literal else value.lake
+    if _is_readable(value.constant):
+        return text
+    return f"CASE WHEN {' AND '.join(f'{each} IS NOT NULL' for each in others)} THEN {text} END"
+
+
+# What Python reads and RE2 does not, or what it warns of.
+_READ_OTHERWISE: Final = re.compile(
+    r"\(\?[^:]|\\[^dDwWsSbB.()\[\]{}*+?^$|/\\-]|[+*?}]\+|\{\d{3}|[)}]\{|\[.*(?:\[|--|&&|~~|\|\|)"
+)
+
+
+def _is_readable(pattern: str) -> bool:
+    """Return whether RE2 reads a pattern for sure: what both Python and RE2 know.
+
+    Example:
+        >>> [_is_readable(text) for text in ("^[a-z]+(?:b|c)$", "(", "(?=a)", "a++")]
+        [True, False, False, False]
+    """
+    if _READ_OTHERWISE.search(pattern):
+        return False
+    try:
+        re.compile(pattern)
+    except re.error:
+        return False
+    return True
 
 
 def count_groups(text: str) -> int:
@@ -77,7 +105,7 @@ def _regexp_extract(args: Sequence[Value]) -> str:
         raise LakeGapError("REGEXP_EXTRACT with a position")
     if args[0].type.name == "BYTES":
         raise LakeGapError("a regular expression over BYTES")
-    quoted = pattern(args[1], groups=1)
+    quoted = pattern(args[1], args[0].lake, groups=1)
     group = count_groups(str(args[1].constant))
     text = args[0].lake
     if group and re.search(r"[|?*{]", str(args[1].constant)):
@@ -90,13 +118,13 @@ def _regexp_extract(args: Sequence[Value]) -> str:
 def _matches(args: Sequence[Value]) -> str:
     if args[0].type.name == "BYTES":
         raise LakeGapError("a regular expression over BYTES")
-    return f"regexp_matches({args[0].lake}, {pattern(args[1])})"
+    return f"regexp_matches({args[0].lake}, {pattern(args[1], args[0].lake)})"
 
 
 def _regexp_all(args: Sequence[Value]) -> str:
     if args[0].type.name == "BYTES":
         raise LakeGapError("a regular expression over BYTES")
-    quoted = pattern(args[1], groups=1)
+    quoted = pattern(args[1], args[0].lake, groups=1)
     if _may_be_empty(str(args[1].constant)):
         raise LakeGapError("a regular expression that may match nothing")
     found = f"regexp_extract_all({args[0].lake}, {quoted}, {count_groups(str(args[1].constant))})"
@@ -186,7 +214,8 @@ def _trimmed(name: str) -> Render:
 def _regexp_replace(args: Sequence[Value]) -> str:
     if args[0].type.name == "BYTES":
         raise LakeGapError("it has no counterpart for BYTES")
-    return f"regexp_replace({args[0].lake}, {pattern(args[1])}, {args[2].lake}, 'g')"
+    found = pattern(args[1], args[0].lake, args[2].lake)
+    return f"regexp_replace({args[0].lake}, {found}, {args[2].lake}, 'g')"
 
 
 def _split(args: Sequence[Value]) -> str:

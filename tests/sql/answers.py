@@ -50,8 +50,12 @@ _ERRORS: Final = ("error", "invalid")
 MARGIN: Final = 2**4
 _IS_ROUGH: Final = re.compile(
     r"\b(?:A?(?:SIN|COS|TAN)H?|ATAN2|COT|EXP|LN|LOG10|POW|POWER|CBRT|CORR|COVAR_\w+|STDDEV\w*|VAR_\w+|VARIANCE)\("
-    r"|\bAVG\(x\) OVER"
 )
+# "If a floating-point type is returned, the result is non-deterministic", and of AVG: "If the argument is
+# `[+|-]Infinity` for any row in the group, returns either `[+|-]Infinity` or `NaN`."
+# https://github.com/google/googlesql/blob/master/docs/aggregate_functions.md
+_ADDS: Final = re.compile(r"\b(?:SUM|AVG|(COVAR_\w+|VAR_\w+|VARIANCE))\(")
+_NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.])")
 _QUOTED: Final = r"'(?:\\.|[^'\\])*'"
 _FLOAT: Final = re.compile(r"(?<![\w\"])-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf|nan)f\b")
 
@@ -121,7 +125,7 @@ def is_same(ours: str, theirs: str, question: str) -> bool:
     """Say whether an answer of the lake is Google's: refusing is.
 
     A FLOAT64 of a function that no standard rounds may differ as Google's own tests let it differ; within another
-    such call the difference grows again.
+    such call the difference grows again. A sum may differ by the last digits of its greatest addend.
     """
     if theirs.startswith("unknown") or ours.startswith("refused"):
         return True
@@ -130,20 +134,31 @@ def is_same(ours: str, theirs: str, question: str) -> bool:
     if ours == theirs:
         return True
     mine, wanted = _FLOAT.findall(ours), _FLOAT.findall(theirs)
-    rough = len(_IS_ROUGH.findall(question))
-    return (
-        rough > 0
-        and len(mine) == len(wanted)
-        and _FLOAT.sub("", ours) == _FLOAT.sub("", theirs)
-        and all(_is_close(float(a[:-1]), float(b[:-1]), MARGIN**rough) for a, b in zip(mine, wanted, strict=True))
-    )
+    rough, lost = len(_IS_ROUGH.findall(question)), _lost_digits(question)
+    if rough == 0 == lost or len(mine) != len(wanted) or _FLOAT.sub("", ours) != _FLOAT.sub("", theirs):
+        return False
+    pairs = [(float(a[:-1]), float(b[:-1])) for a, b in zip(mine, wanted, strict=True)]
+    if "AVG(" in question and "inf" in question.lower():
+        pairs = [pair for pair in pairs if any(map(math.isfinite, pair))]
+    return all(_is_close(a, b, MARGIN**rough if rough else 0, lost) for a, b in pairs)
 
 
-def _is_close(mine: float, wanted: float, margin: int) -> bool:
+def _lost_digits(question: str) -> float:
+    """Return how far a sum of the numbers in a question may be off by its order, 0.0 where nothing is added."""
+    found = _ADDS.search(question)
+    if found is None:
+        return 0.0
+    most = max((abs(float(number)) for number in _NUMBER.findall(question)), default=0.0)
+    return MARGIN * math.ulp(most * most if found[1] else most) if most else 0.0
+
+
+def _is_close(mine: float, wanted: float, margin: int, lost: float) -> bool:
     if mine == wanted:
         return math.copysign(1, mine) == math.copysign(1, wanted)
     if not (math.isfinite(mine) and math.isfinite(wanted)):
         return math.isnan(mine) and math.isnan(wanted)
+    if abs(mine - wanted) <= lost:
+        return True
     return mine != 0 != wanted and abs(mine - wanted) <= margin * math.ulp(max(abs(mine), abs(wanted)))
 
 
