@@ -103,10 +103,7 @@ def checked_id(kind: JobKind) -> Callable[[str], str]:
 
 IfMatch = Annotated[
     str | None,
-    Header(
-        description="One ETag, or several separated by commas. The call is refused unless the resource's current "
-        "ETag is one of them."
-    ),
+    Header(description="ETags, separated by commas. If none of these is the current ETag, the call is refused."),
 ]
 
 
@@ -155,8 +152,7 @@ IdempotencyKey = Annotated[
     Header(
         min_length=1,
         max_length=255,
-        description="A key that the caller chooses. A repeated call with the same key and body returns the first "
-        "call's result.",
+        description="The caller's own key. A call with the same key and body returns the first call's result.",
     ),
 ]
 

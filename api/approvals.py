@@ -29,8 +29,7 @@ class ApprovalOut(BaseModel):
 
     id: str = Field(examples=["ap_01M7Z1H20HKNZ6PGKRYCX6J210"], description="The approval's id.")
     state: Literal["WAITING", "APPROVED", "REJECTED", "EXPIRED"] = Field(
-        description="APPROVED: the action was carried out. EXPIRED: nobody decided in time, or the resource has "
-        "changed."
+        description="APPROVED: the action was carried out. EXPIRED: nobody decided, or the resource changed."
     )
     kind: str = Field(
         validation_alias=AliasPath("asked", "kind"),
@@ -57,14 +56,14 @@ class ApprovalOut(BaseModel):
     )
     scope: str = Field(
         validation_alias=AliasPath("asked", "scope"),
-        description="The scope of the action. The approver needs it too.",
+        description="The scope of the action. The approver needs this scope too.",
     )
     requested_by: str = Field(
         validation_alias=AliasPath("asked", "requester", "name"), description="Who requested the action."
     )
     requested_at: datetime = Field(description="When it was requested.")
     expires_at: datetime = Field(description="When the approval expires.")
-    decided_by: str | None = Field(description="Who decided. Null while it is pending.")
+    decided_by: str | None = Field(description="Who decided. Null while the action is pending.")
     decided_at: datetime | None = Field(description="When it was decided.")
     reason: str | None = Field(description="Why it was rejected.")
     outcome: dict[str, Any] | None = Field(

@@ -76,8 +76,7 @@ class BackfillListParameters(JobListParameters):
     label: list[Annotated[str, AfterValidator(_check_label)]] = Field(
         [],
         max_length=_MAX_LABELS,
-        description="Only backfills with this label, as key:value. Repeat the parameter to require several "
-        "labels.",
+        description="Only backfills with this label, as key:value. Repeat the parameter for several labels.",
         examples=[["team:shop"]],
     )
 

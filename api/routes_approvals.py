@@ -52,7 +52,7 @@ def list_approvals(
     ),
 )
 def approve_approval(approval_id: ApprovalId, approvals: Approvals, caller: Caller) -> Any:
-    """Approve an action. Refeed then carries it out. The person who requested it can't approve it."""
+    """Approve an action, and carry it out. The person who requested an action can't approve it."""
     return approvals.approve(approval_id, principal=caller)
 
 
@@ -65,7 +65,7 @@ def approve_approval(approval_id: ApprovalId, approvals: Approvals, caller: Call
 def reject_approval(
     approval_id: ApprovalId, approvals: Approvals, caller: Caller, *, body: ApprovalReject | None = None
 ) -> Any:
-    """Reject an action. The person who requested it can withdraw it with this call."""
+    """Reject an action. The person who requested an action can withdraw it with this call."""
     reason = None if body is None else body.reason
     return approvals.reject(approval_id, principal=caller, reason=reason)
 

@@ -61,7 +61,7 @@ add_action_route(
     router,
     BACKFILLS,
     "resume",
-    "Resume a paused backfill. If it paused after its canary, it publishes all other messages.",
+    "Resume a paused backfill. After a pause at the canary, the backfill publishes all other messages.",
     s409="The backfill has ended, is being cancelled, or needs an approval.",
     s422=INVALID,
 )
@@ -73,8 +73,8 @@ add_action_route(
     response_model=BackfillOut,
     responses=versioned(
         s404=NO_SUCH_BACKFILL,
-        s409="The backfill has not ended, or all its messages are published. Or another backfill publishes some "
-        "of the same messages. Or Refeed can't find out which messages are missing.",
+        s409="The backfill has not ended, all its messages are published, another backfill publishes some of the "
+        "same messages, or Refeed can't find out which messages are missing.",
         s412=CHANGED,
         s422=INVALID,
         s502="The warehouse returned an error.",
@@ -91,7 +91,7 @@ def retry_backfill(
 ) -> Any:
     """Continue an ended backfill from its last checkpoint, with the same selection.
 
-    Without a body, it sends all messages that are not published yet.
+    Without a body, the call sends all messages that are not published yet.
     """
     wanted = BackfillRetry() if body is None else body
     found = service.retry(backfill_id, principal=caller, versions=versions, **wanted.model_dump())
@@ -102,7 +102,7 @@ add_action_route(
     router,
     BACKFILLS,
     "approve",
-    "Approve a backfill with many rows. Its creator can't approve it.",
+    "Approve a backfill with many rows. The creator of a backfill can't approve it.",
     s409="The backfill does not need an approval.",
     s422=INVALID,
 )
@@ -111,8 +111,7 @@ add_action_route(
     BACKFILLS,
     "revert",
     "Delete a backfill's rows from its target's staging table, unless a merge has already used them.",
-    s409="The backfill has not ended, its target has no known staging table, or a merge has already used its "
-    "rows.",
+    s409="The backfill has not ended, its staging table is unknown, or a merge has used its rows.",
     s422=INVALID,
     s502="The warehouse returned an error.",
 )
@@ -134,16 +133,15 @@ def plan_backfill(
     exact: Annotated[
         bool,
         Query(
-            description="On BigQuery, run the query to count the rows exactly. BigQuery bills it, up to "
-            "`max_bytes_billed`. A backfill with this plan publishes exactly these rows. On a lake every plan is "
-            "exact."
+            description="On BigQuery, run the query to count the rows exactly. BigQuery bills the query, up to "
+            "`max_bytes_billed`. On a lake every plan is exact."
         ),
     ] = False,
     originals: Annotated[
         bool,
         Query(
-            description="Also show the archived message of each sample. This runs one more query, which reads at "
-            "most 10 GB. The caller also needs the scope `messages.read`."
+            description="Also show the archived message of each sample. The API runs one more query, which reads "
+            "at most 10 GB. The caller also needs the scope `messages.read`."
         ),
     ] = False,
 ) -> Any:
@@ -179,9 +177,9 @@ def get_plan(
         200: {"model": PlanOut, "description": "With `validate_only`: the plan. Nothing is created."},
         202: {"headers": CREATED_HEADERS},
         **problems(
-            s409="The plan has expired or is for another request. Or another backfill publishes some of the same "
-            "messages. Or the replay would be archived again. Or the first call with this Idempotency-Key is "
-            "still in progress.",
+            s409="The plan has expired or is for another request; another backfill publishes some of the same "
+            "messages; the replay would be archived again; or the first call with this Idempotency-Key is still "
+            "in progress.",
             s422=INVALID,
             s502=_FAILED,
             s507=_FULL,
@@ -198,7 +196,7 @@ def create_backfill(
     validate_only: Annotated[bool, Query(description="Return the plan and create nothing.")] = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Create a backfill. It publishes the messages that its query selects."""
+    """Create a backfill. A backfill publishes the messages that its query selects."""
     if validate_only:
         with slow:
             plan = PlanOut.model_validate(service.plan(body, principal=caller))

@@ -15,7 +15,7 @@ _INVALID: Final = "The name or the body is not valid"
 
 _PLAN = Field(
     default=None,
-    description="The `plan` of a dry run. If the change would differ from it, the call changes nothing.",
+    description="The `plan` of a dry run. If the change would differ from this plan, the call changes nothing.",
     max_length=64,
 )
 
@@ -36,12 +36,11 @@ class TopicAttach(TopicDetach):
 
     exactly_once: bool = Field(
         default=False,
-        description="Whether to use exactly-once delivery: Pub/Sub confirms each acknowledgement. It is slower.",
+        description="Whether to use exactly-once delivery: Pub/Sub confirms each acknowledgement. This is slower.",
     )
     update: bool = Field(
         default=False,
-        description="Whether to change settings of an existing subscription that differ from those of a new "
-        "subscription.",
+        description="Whether to change settings that differ from those of a new subscription.",
     )
 
 
@@ -54,11 +53,11 @@ class SettingDifferenceOut(BaseModel):
 
 
 class TopicBackupOut(BaseModel):
-    """The change of a topic's backup. In a dry run it is the planned change."""
+    """The change of a topic's backup, or the planned change of a dry run."""
 
     topic: str = Field(description="The topic.")
     action: Literal["attach", "detach"] = Field(description="The action: an attach or a detach.")
-    dry_run: bool = Field(description="Whether it was a dry run.")
+    dry_run: bool = Field(description="Whether the call was a dry run.")
     subscription: str = Field(description="The backup subscription's id.")
     filter: str = Field(
         description="The subscription's filter, with `<token>` in place of the deployment's token."
@@ -76,7 +75,9 @@ class TopicBackupOut(BaseModel):
     backlog_messages: int | None = Field(
         description="Pending messages of the subscription. A detach loses them. Null means unknown."
     )
-    plan: str = Field(description="A hash of the state before the change. Send it as `plan` with the real call.")
+    plan: str = Field(
+        description="A hash of the state before the change. Send the hash as `plan` with the real call."
+    )
 
 
 Backups = Annotated[TopicBackups, Depends(service_of(lambda services: services.backups))]

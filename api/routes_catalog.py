@@ -49,8 +49,7 @@ MaxBytesBilled = Annotated[
     int,
     Query(
         ge=1,
-        description="The most bytes that the query may read on BigQuery. A query that would read more fails and "
-        "costs nothing.",
+        description="The most bytes that the query may read on BigQuery. Above this limit, the query fails.",
     ),
 ]
 
@@ -154,8 +153,7 @@ def list_dead_letters(
         str | None,
         Query(
             max_length=300,
-            description="Only dead letters with a fault at this path in the message. Use an empty value for "
-            "faults without a path.",
+            description="Only dead letters with this path. Use an empty value for dead letters without a path.",
         ),
     ] = None,
     preview_bytes: Annotated[
@@ -235,8 +233,7 @@ def list_messages(
     attribute: Annotated[
         list[Annotated[str, Query(max_length=2000)]] | None,
         Query(
-            description="Only messages with this attribute, as KEY=VALUE. Repeat the parameter to require "
-            "several attributes.",
+            description="Only messages with this attribute, as KEY=VALUE. Repeat the parameter for several.",
             max_length=10,
         ),
     ] = None,

@@ -28,9 +28,7 @@ class ChangeOut(BaseModel):
     )
     id: str = Field(description="The job's id, or the name of another resource.")
     type: str = Field(description="The type of the change, such as created, moved, launched, applied or revoked.")
-    actor: str | None = Field(
-        description="Who made the change. Null if the history does not have the name. The audit log may have it."
-    )
+    actor: str | None = Field(description="Who made the change. Null if the history does not have the name.")
     what: str = Field(description="What changed.")
     why: str | None = Field(description="Why it changed. Null without a reason.")
 
@@ -58,7 +56,7 @@ def list_changes(
         str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
     ] = None,
 ) -> Any:
-    """List changes of jobs, streams and manifests, newest first. `backfills.admin` also shows those of keys."""
+    """List changes of jobs, streams, manifests and (with `backfills.admin`) keys, newest first."""
     caller.require(READ)
     now = datetime.now(UTC)
     first = now - timedelta(days=1) if since is None else max(since, now - _LONGEST)

@@ -13,10 +13,10 @@ router: Final = APIRouter(tags=["manifests"])
 _NO_SUCH: Final = "There is no such manifest."
 _NO_PLACE: Final = "There is no such manifest, or the rollout's stream or release does not exist."
 _NO_SCHEDULE: Final = "There is no such schedule."
-_FAULTS: Final = "The manifest has faults. `errors` has all of them, with line and column."
+_FAULTS: Final = "The manifest has faults. `errors` has all faults, with line and column."
 _TAKEN: Final = (
-    "The name belongs to another source. Or the manifest has changed since the plan. Or a rollout of this "
-    "manifest has not ended. Or the stream does not run as the rollout's `from` says."
+    "The name belongs to another source, the manifest has changed since the plan, a rollout of the manifest has "
+    "not ended, or the stream does not run as the rollout's `from` says."
 )
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
@@ -149,7 +149,7 @@ def get_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -
     responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
 )
 def pause_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
-    """Pause a schedule: it starts no jobs until it is resumed. Running jobs continue."""
+    """Pause a schedule: it starts no jobs until a resume. Running jobs continue."""
     return manifests.pause(name, principal=caller)
 
 

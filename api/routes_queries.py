@@ -55,7 +55,7 @@ class QueryFinding(BaseModel):
 
 
 class RewrittenQuery(BaseModel):
-    """The query with all edits applied: those of its faults or, if it passes, of its warnings."""
+    """The query with all edits applied."""
 
     query: str = Field(description="The query with the edits.")
     passes: bool = Field(description="Whether this query is accepted.")
@@ -73,7 +73,9 @@ class ReadableTableOut(BaseModel):
 
     table: str = Field(description="The table's name.")
     is_archive: bool = Field(description="Whether the table is the archive.")
-    columns: list[QueryColumn] | None = Field(description="The table's columns. Null if only BigQuery knows them.")
+    columns: list[QueryColumn] | None = Field(
+        description="The table's columns. Null if only BigQuery knows the columns."
+    )
 
 
 class QueryWarning(CodedMessage):
@@ -84,7 +86,7 @@ class QueryVerdict(BaseModel):
     """The gate's verdict on a query. The query did not run."""
 
     passes: bool = Field(description="Whether the query is accepted.")
-    findings: list[QueryFinding] = Field(description="The reasons why it is refused.")
+    findings: list[QueryFinding] = Field(description="The reasons why the query is refused.")
     rewritten: RewrittenQuery | None = Field(
         description="The query with all edits applied. Null if there are no edits."
     )

@@ -15,10 +15,10 @@ router: Final = APIRouter(tags=["streams"])
 
 
 class FormatOut(BaseModel):
-    """The format numbers of a release: which one it writes, and which ones it can read."""
+    """The format numbers that a release writes and reads."""
 
-    writes: int = Field(description="The number that the release writes.")
-    reads: list[int] = Field(description="The numbers that it can read.")
+    writes: int = Field(description="The format number that the release writes.")
+    reads: list[int] = Field(description="The format numbers that the release can read.")
 
 
 class FormatsOut(BaseModel):
@@ -33,12 +33,11 @@ class ReleaseOut(BaseModel):
     """A version of Refeed that was installed from a wheel, in addition to the version that the API runs."""
 
     name: str = Field(description="The release's name.")
-    version: str = Field(description="The version of Refeed in it.")
+    version: str = Field(description="The version of Refeed in the release.")
     wheel: str = Field(description="The name of the wheel.")
     sha256: str = Field(description="The hash of the wheel.")
     environment: str = Field(
-        description="The environment with the release's packages. Releases with the same requirements.lock share "
-        "it."
+        description="The release's environment. Releases with the same requirements.lock share an environment."
     )
     added_at: datetime = Field(description="When it was installed.")
     formats: FormatsOut = Field(description="The formats that the release writes and reads.")

@@ -64,7 +64,7 @@ class RolloutOut(BaseModel):
         description="The field `validate` of the manifest, with its defaults.",
     )
     is_trusted: bool = Field(
-        description="Whether the new release was STABLE before. It is then not validated again."
+        description="Whether the new release was STABLE before. A release that was STABLE is not validated again."
     )
     reverses: str | None = Field(description="The id of the rollout that this rollout reverses.")
     update_id: str | None = Field(description="The stream's update that carries out the rollout.")
@@ -116,8 +116,8 @@ def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -
         202: {"headers": PLACE_HEADERS},
         **problems(
             s404=_UNKNOWN,
-            s409="The rollout has not ended. Or the stream no longer runs with its release. Or another change of "
-            "the stream is in progress.",
+            s409="The rollout has not ended, the stream no longer runs with the rollout's release, or another "
+            "change of the stream is in progress.",
             s422=_INVALID,
         ),
     },
@@ -139,5 +139,5 @@ def reverse_rollout(rollout_id: RolloutId, response: Response, rollouts: OpenRol
     responses=problems(s404=_UNKNOWN, s409="The rollout has ended or is being taken back.", s422=_INVALID),
 )
 def cancel_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -> Any:
-    """Cancel a rollout. If it has already changed the stream, the change is taken back."""
+    """Cancel a rollout. If the rollout has already changed the stream, Refeed takes the change back."""
     return rollouts.cancel(rollout_id, principal=caller)

@@ -21,7 +21,7 @@ class SessionOut(BaseModel):
         description='The caller: "key:" and the key\'s name, "user:" and the person\'s name, or "local" if nobody '
         "needs a key."
     )
-    scopes: list[str] = Field(description="The caller's scopes. For backfills.admin these are all scopes.")
+    scopes: list[str] = Field(description="The caller's scopes. backfills.admin includes all scopes.")
     topics: list[str] | None = Field(
         description="Topics to which the caller's backfills may publish. Null means every topic."
     )
@@ -32,10 +32,13 @@ class SessionOut(BaseModel):
 
 
 class OpenedSessionOut(SessionOut):
-    """A new session. Its token is never shown again."""
+    """A new session. The session's token is never shown again."""
 
     token: Annotated[
-        str, Field(description="The session's token. Send it as a bearer token, like a key.", examples=["rs_..."])
+        str,
+        Field(
+            description="The session's token. Send the token as a bearer token, like a key.", examples=["rs_..."]
+        ),
     ]
 
 

@@ -104,7 +104,7 @@ def get_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Caller) 
     ),
 )
 def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Caller) -> Any:
-    """Delete a snapshot. An agent deletes its files and its Pub/Sub snapshots."""
+    """Delete a snapshot. An agent deletes the snapshot's files and Pub/Sub snapshots."""
     return snapshots.delete(snapshot_id, principal=caller)
 
 
@@ -115,8 +115,8 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
     response_model=RollbackOut | ApprovalOut,
     responses=problems(
         s404="The stream or the snapshot does not exist.",
-        s409="The stream has ended, or is already being rolled back. Or the snapshot is not COMPLETED. Or it is "
-        "a snapshot of another kind of stream.",
+        s409="The stream has ended or is already being rolled back, the snapshot is not COMPLETED, or the "
+        "snapshot is of another kind of stream.",
         s412=CHANGED,
         s422="The request is not valid.",
     ),

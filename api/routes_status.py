@@ -34,21 +34,21 @@ class InboxItemOut(BaseModel):
     """Something that needs a person: a job, a stream, a topic, an approval, a rollout or an upload."""
 
     kind: Literal["approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap"] = Field(
-        description="Why it needs a person."
+        description="Why the resource needs a person."
     )
     resource: Literal["backfill", "merge", "compaction", "stream", "manifest", "approval", "rollout", "topic"] = (
         Field(description="The kind of the resource.")
     )
     id: str = Field(
-        description="The id of the resource. For a stream or a topic it is the name. For an uploaded manifest it "
-        "is the file or the folder."
+        description="The id of the resource. The id of a stream or a topic is its name. The id of an uploaded "
+        "manifest is its file or folder."
     )
     state: JobState | StreamState | ApprovalState | RolloutState | None = Field(
         description="The state of the resource. Null for a topic."
     )
     topic: str | None = Field(description="The target topic of a backfill, or the topic of a gap.")
     created_by: str | None
-    since: datetime | None = Field(description="When it began to need a person.")
+    since: datetime | None = Field(description="When the resource began to need a person.")
     message: str
     code: str | None = Field(description="The error code of a failed backfill.")
 

@@ -64,10 +64,7 @@ def list_stream_histories(
     *,
     over: Annotated[
         Over,
-        Query(
-            description="The length of the history: one hour in steps of a minute, or one day in steps of ten "
-            "minutes."
-        ),
+        Query(description="The history of one hour in steps of a minute, or of one day in steps of ten minutes."),
     ] = "hour",
     name: Annotated[str | None, Query(max_length=300, description="Only this stream.")] = None,
 ) -> Any:
@@ -154,7 +151,7 @@ def cancel_stream(
     caller: Caller,
     versions: ExpectedStreamVersions,
 ) -> Any:
-    """Cancel a stream: it ends at once. Pub/Sub delivers its unacknowledged messages again."""
+    """Cancel a stream: it ends at once. Pub/Sub delivers the stream's unacknowledged messages again."""
     if waits := held.hold("cancel", name, {}, principal=caller, versions=versions):
         return wait_for_approval(waits)
     return _shown(streams.cancel(name, principal=caller, versions=versions), inventory, response)
@@ -235,7 +232,7 @@ def change_stream(
     caller: Caller,
     versions: ExpectedStreamVersions,
 ) -> Any:
-    """Change the batch options of a running stream. The next batch uses them."""
+    """Change the batch options of a running stream. The next batch uses the new options."""
     record = streams.change(name, body.options, principal=caller, versions=versions)
     return _shown(record, inventory, response)
 

@@ -11,7 +11,7 @@ from rollout.launching import COLLECTIONS, TemplateService
 from rollout.templates import BrokenTemplate, Template
 
 router: Final = APIRouter(tags=["templates"])
-_UNREADABLE: Final = "The template has faults. `errors` has all of them."
+_UNREADABLE: Final = "The template has faults. `errors` has all faults."
 _NO_SUCH: Final = "There is no such template."
 _NO_FOLDER: Final = "The folder of templates does not answer."
 
@@ -29,7 +29,7 @@ class TemplateParameterOut(BaseModel):
 
 
 class TemplateOut(BaseModel):
-    """A template. If it has faults, it has only a name and `errors`, and cannot be launched."""
+    """A template. A template with faults has only a name and `errors`, and can't be launched."""
 
     name: str = Field(description="The template's name.")
     kind: str | None = Field(description="What the template launches.")

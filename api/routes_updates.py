@@ -37,7 +37,7 @@ UpdateId = Annotated[str, Path(description="The update's id.", max_length=64)]
         202: {"headers": PLACE_HEADERS},
         **problems(
             s404=NO_SUCH_STREAM,
-            s409="The stream has ended or is being rolled back. Or another update of the stream has not ended.",
+            s409="The stream has ended or is being rolled back, or another update has not ended.",
             s412=CHANGED,
             s422="The request is not valid. `errors` has every violation.",
         ),
@@ -54,7 +54,7 @@ def update_stream(
     versions: ExpectedStreamVersions,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Update a stream to another release or to other options. The new release is then watched.
+    """Update a stream to another release or to other options. Refeed watches the new release after the update.
 
     If a second person must approve updates in this deployment, the answer is the pending approval.
     """
@@ -84,7 +84,7 @@ def list_updates(name: StreamName, updates: Updates, caller: Caller) -> Any:
     responses=problems(s404=_UNKNOWN, s409="The update is neither WATCHING nor INCONCLUSIVE.", s422=_INVALID),
 )
 def approve_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
-    """Approve an update that is WATCHING or INCONCLUSIVE. It becomes STABLE, and the new release stays."""
+    """Approve an update that is WATCHING or INCONCLUSIVE. The update becomes STABLE, and the new release stays."""
     return updates.approve(update_id, principal=caller)
 
 

@@ -69,7 +69,7 @@ class VolumesOut(BaseModel):
     """The volumes of all topics that have messages in the window."""
 
     step: Literal["hour", "day"] = Field(description="The length of a step.")
-    window: TimeWindow = Field(description="The window. It consists of whole steps.")
+    window: TimeWindow = Field(description="The window, as whole steps.")
     starts: list[datetime] = Field(description="The start of each step.")
     topics: list[TopicSeriesOut] = Field(description="The topics with their volumes.")
 

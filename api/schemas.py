@@ -35,7 +35,7 @@ Since = Annotated[Rfc3339Time, AfterValidator(_bring_into_calendar)]
 
 
 class ProblemItem(BaseModel):
-    """One violation. In a query it has a line and a column, elsewhere a JSON pointer."""
+    """One violation. A violation in a query has a line and a column. Other violations have a JSON pointer."""
 
     code: str
     message: str

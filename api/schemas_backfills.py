@@ -97,8 +97,8 @@ class ReplayedTimes(TimeWindow):
     """The time window that contains all messages of the query's result."""
 
     column: Literal["ingest_time", "publish_time", "_PARTITIONTIME"] = Field(
-        description="The column of these times. It is _PARTITIONTIME unless the query gives a lower and an upper "
-        "bound for ingest_time or publish_time."
+        description="The column of these times: ingest_time or publish_time if the query has a lower and an "
+        "upper bound for it, else _PARTITIONTIME."
     )
 
 
@@ -204,10 +204,7 @@ class BackfillOut(BackfillRequest):
     ]
     in_flight_at_most: Annotated[
         int | None,
-        Field(
-            description="The most messages that may still be published after a pause or a cancel. Null in other "
-            "states."
-        ),
+        Field(description="The most messages that may still be published after a pause or a cancel."),
     ]
     approval: Annotated[
         BackfillApproval | None, Field(description="The approval. Null if this deployment needs none.")
@@ -255,7 +252,7 @@ class SampleComparison(BaseModel):
 
 
 class PlanSample(BaseModel):
-    """A message that would be published. Its payload is cut after 4 KiB.
+    """A message that would be published. The payload is cut after 4 KiB.
 
     Without the scope messages.read for its topic, data, encoding and attributes are null.
     """
@@ -283,11 +280,12 @@ class PlanSubscription(BaseModel):
 
     name: str = Field(description="The subscription's id.")
     filter: str = Field(description="The subscription's filter. Empty without one.")
-    receives_replay: bool = Field(description="Whether replayed messages reach it.")
+    receives_replay: bool = Field(description="Whether replayed messages reach the subscription.")
     excluded_by: Literal["backup", "filter", "detached"] | None = Field(
         default=None,
-        description="Why replays do not reach it. backup: it is a backup subscription, and its filter "
-        "excludes them. filter: its filter excludes them. detached: it receives nothing.",
+        description="Why replays do not reach the subscription. backup: the filter of a backup subscription "
+        "excludes replays. filter: another filter excludes replays. detached: the subscription receives no "
+        "messages.",
     )
 
 
@@ -334,16 +332,15 @@ class PlanOut(BaseModel):
     first_publish_time: datetime | None = Field(description="The oldest publish_time.")
     last_publish_time: datetime | None = Field(description="The newest publish_time.")
     messages_without_room: int | None = Field(
-        description="Messages that would be too large with the replay's tags: over 100 attributes or 10 MB. They "
-        "would become dead letters."
+        description="Messages that would be too large with the replay's tags: over 100 attributes or 10 MB. "
+        "These messages would become dead letters."
     )
     messages_with_refused_attributes: int | None = Field(
-        description="Messages with an attribute that Pub/Sub refuses. They would become dead letters. A key "
-        "has 1 to 256 bytes and does not begin with goog; a value has at most 1,024 bytes."
+        description="Messages with an attribute that Pub/Sub refuses. These messages would become dead letters. "
+        "A key has 1 to 256 bytes and does not begin with goog; a value has at most 1,024 bytes."
     )
     messages_with_rewritten_attributes: int | None = Field(
-        description="Messages with an attribute that the replay would replace by a tag, or by an attribute of "
-        "the request."
+        description="Messages with an attribute that the replay's tags or attributes would replace."
     )
     bounds: PlanBounds = Field(description="The limits of a selection.")
     samples: list[PlanSample] = Field(description="Up to ten messages that would be published.")
@@ -364,8 +361,7 @@ class BackfillEvent(BaseModel):
     """An event in the history of a job."""
 
     number: int = Field(
-        description="The number of the event. Later events have higher numbers. Use it as ?after= or "
-        "Last-Event-ID."
+        description="The number of the event, for ?after= and Last-Event-ID. Later events have higher numbers."
     )
     at: datetime
     actor: str
@@ -377,19 +373,19 @@ class BackfillSlice(BaseModel):
     """The progress of one slice: a part of the selection."""
 
     number: int = Field(description="The slice's number.")
-    first_row: int = Field(description="The number of its first row.")
-    rows: int = Field(description="Number of its rows.")
+    first_row: int = Field(description="The number of the slice's first row.")
+    rows: int = Field(description="Number of rows in the slice.")
     state: Literal["waiting", "begun", "done"] = Field(description="The state of the slice.")
     offset: int = Field(description="Rows of the slice that Pub/Sub has accepted or refused.")
     published: int = Field(description="Messages that Pub/Sub has confirmed.")
     failed: int = Field(description="Messages that can't be published.")
     bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
-    event_time: datetime | None = Field(description="The latest publish_time of its replayed messages.")
+    event_time: datetime | None = Field(description="The latest publish_time of the slice's replayed messages.")
     repeated_at_most: int = Field(description="The most messages of the slice that may be published twice.")
 
 
 class BackfillSlices(BaseModel):
-    """The slices of a backfill. There are none before its query has run."""
+    """The slices of a backfill. The list is empty until the query has run."""
 
     slices: list[BackfillSlice]
 
@@ -406,7 +402,7 @@ class DeadLetterOut(BaseModel):
         description="attribute_without_text, no_room_for_tags, message_too_large, refused_by_pubsub, gave_up or "
         "ordering_key_stopped."
     )
-    reason: str = Field(description="Why it cannot be published, in a sentence.")
+    reason: str = Field(description="Why the message can't be published, in a sentence.")
     at: datetime = Field(description="When it last failed.")
     attributes: dict[str, str | None] | None = Field(description="Null without the scope messages.read.")
     data: str | None = Field(description="The payload as text or base64. Null without the scope messages.read.")
@@ -454,14 +450,14 @@ class BackfillRate(BaseModel):
     end: datetime = Field(description="End of the interval.")
     over_seconds: float = Field(description="Length of the interval in seconds.")
     published: int | None = Field(
-        description="Messages published in the interval. Null if dead letters were sent again in it."
+        description="Messages published in the interval. Null if dead letters were sent again in the interval."
     )
     failed: int | None = Field(
-        description="Messages that failed in the interval. Null if dead letters were sent again in it."
+        description="Messages that failed in the interval. Null if dead letters were sent again in the interval."
     )
     rate_messages_per_second: float | None = Field(description="The mean rate of the interval.")
     rate_limit_messages_per_second: float | None = Field(
-        description="The rate limit at the end of the interval. Null if there was none, or if it is unknown."
+        description="The rate limit at the end of the interval. Null if there was none or it is unknown."
     )
     event_time: datetime | None = Field(
         description="The latest publish_time that was replayed by the end of the interval."

@@ -62,12 +62,10 @@ class TopicOut(BaseModel):
     freshness_seconds: float | None = Field(description="Age of the newest archived message.")
     messages: int | None = Field(description="Archived messages of the last seven days.")
     stored_bytes: int | None = Field(
-        description="Compressed bytes in the archive. If a file contains several topics, their bytes are "
-        "estimated."
+        description="Compressed bytes in the archive. The bytes of a file with several topics are estimated."
     )
     messages_per_second: float | None = Field(
-        description="Archived messages a second, on average since the beginning of the previous hour. Null means "
-        "unknown."
+        description="Archived messages a second, on average since the beginning of the previous hour."
     )
     subscriptions: list[PlanSubscription] = Field(
         description="The topic's subscriptions in its own project, by name."
@@ -113,7 +111,7 @@ class MessageOut(BaseModel):
     encoding: Literal["json", "text", "base64"]
     data_bytes: int = Field(description="The size of the whole payload.")
     is_cut: bool = Field(
-        description="Whether `data` is only the beginning of the payload. `full` shows all of it."
+        description="Whether `data` is only the beginning of the payload. `full` shows whole payloads."
     )
 
 
@@ -124,20 +122,14 @@ class LetterReasonOut(BaseModel):
     topic: str = Field(description="The topic to which the messages were first published.")
     code: str = Field(description="The code of the reason.")
     path: str | None = Field(
-        description="The path of the faulty field in the message, without list numbers and map keys. Null if the "
-        "reason has no path."
+        description="The path of the faulty field in the message. Null if the reason has no path."
     )
     messages: int = Field(description="Number of messages. Each message counts once, with its latest reason.")
-    repaired: int | None = Field(
-        description="How many of these messages later became rows. Null unless REFEED_QUERY_TABLES names the "
-        "staging table."
-    )
-    first_ingest_time: datetime | None = Field(
-        description="When the first of these messages became a dead letter."
-    )
-    last_ingest_time: datetime | None = Field(description="When the last of these messages became a dead letter.")
-    example_message_id: str = Field(description="The id of one of these messages.")
-    example_reason: str = Field(description="The reason of that message.")
+    repaired: int | None = Field(description="How many of the dead letters later became rows. Null means unknown.")
+    first_ingest_time: datetime | None = Field(description="When the first message became a dead letter.")
+    last_ingest_time: datetime | None = Field(description="When the last message became a dead letter.")
+    example_message_id: str = Field(description="The id of one message, as an example.")
+    example_reason: str = Field(description="The reason of the example message.")
     request: dict[str, Any] = Field(
         description="A request for `POST /backfills` and `/backfills:plan` that sends the messages again, "
         "except repaired ones. An empty list in `codes`, `paths` or `message_ids` means all."

@@ -33,9 +33,11 @@ class ManifestUploadOut(BaseModel):
         description="The newest version of the file: its generation in a bucket, or its time in a folder."
     )
     noted_at: datetime = Field(description="When the newest version was read.")
-    fault: str | None = Field(description="Why the newest version is not applied. Null if it is applied.")
+    fault: str | None = Field(
+        description="Why the newest version is not applied. Null if the newest version is applied."
+    )
     applied_generation: str | None = Field(description="The version that was applied last.")
-    gone_at: datetime | None = Field(description="Since when the file is missing. Null if it is not missing.")
+    gone_at: datetime | None = Field(description="Since when the file is missing. Null if the file is there.")
     waits: str | None = Field(description="Why the manifest of a missing file stays until a person decides.")
     approval_id: str | None = Field(description="The pending approval of the removal.")
 
@@ -45,7 +47,7 @@ class UploadSourceOut(BaseModel):
 
     source: str = Field(description="The folder or bucket.")
     problem: str | None = Field(
-        description="Why the folder or bucket can't be read. Until it can be read, no manifest changes."
+        description="Why Refeed can't read the folder or bucket. Meanwhile no manifest changes."
     )
 
 
@@ -72,8 +74,8 @@ class ManifestPlanOut(BaseModel):
     kind: str = Field(description="The manifest's kind.")
     action: Literal["create", "update", "none", "remove"] = Field(description="What the call would do.")
     differences: list[DifferenceOut] = Field(description="The values that would change.")
-    hash: str = Field(description="The hash of this change. Send it as `plan` to make exactly this change.")
-    note: str | None = Field(description="If the same rollout was applied before, its result.")
+    hash: str = Field(description="The hash of this change. Send the hash as `plan` to make exactly this change.")
+    note: str | None = Field(description="The earlier result, if the same rollout was applied before.")
     warnings: list[CodedMessage] = Field(description="Warnings about the query of the manifest's job.")
 
 
@@ -95,7 +97,7 @@ class ScheduleRunOut(BaseModel):
     )
     job_kind: str | None = Field(description="The kind of the resource that the run has started.")
     job_id: str | None = Field(description="The id of the job, snapshot or rollout, or the stream's name.")
-    why: str | None = Field(description="Why it failed or was skipped. Null without a reason.")
+    why: str | None = Field(description="Why the run failed or was skipped. Null without a reason.")
     created_at: datetime
     finished_at: datetime | None
 
@@ -107,7 +109,9 @@ class ScheduleOut(BaseModel):
     description: str = Field(
         validation_alias=AliasPath("spec", "description"), description="The manifest's description."
     )
-    job: str = Field(validation_alias=AliasPath("spec", "job", "kind"), description="The kind of its job.")
+    job: str = Field(
+        validation_alias=AliasPath("spec", "job", "kind"), description="The kind of the schedule's job."
+    )
     cron: str = Field(validation_alias=AliasPath("spec", "cron"), description="The cron expression.")
     time_zone: str = Field(
         validation_alias=AliasPath("spec", "time_zone"), description="The time zone of the cron expression."
@@ -117,7 +121,7 @@ class ScheduleOut(BaseModel):
     )
     paused: str | None = Field(
         validation_alias=AliasPath("record", "paused"),
-        description="Why the schedule is paused. Null if it is not.",
+        description="Why the schedule is paused. Null if the schedule is not paused.",
     )
     applied_by: str = Field(validation_alias=AliasPath("record", "applied_by"))
     changed_at: datetime = Field(validation_alias=AliasPath("record", "changed_at"))

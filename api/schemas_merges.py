@@ -42,7 +42,7 @@ _EXAMPLE_MERGE: Final[dict[str, Any]] = {
 
 
 class MergeAudit(BaseModel):
-    """An audit of a source's merge. It runs before the commit."""
+    """An audit of a source's merge. Audits run before the commit."""
 
     name: str = Field(description="keys_unique, counts_reconciled or freshness.")
     is_passed: bool = Field(description="Whether the audit passed. If not, the reporting table did not change.")
@@ -61,14 +61,14 @@ class MergedSource(BaseModel):
     source: str = Field(description="The source's name.")
     state: Literal["waiting", "merging", "merged", "failed"] = Field(description="How far the source is.")
     since: datetime | None = Field(
-        description="The time from which staging was read. Null means from its beginning."
+        description="The time from which staging was read. Null means from the beginning."
     )
     until: datetime | None = Field(description="The time up to which staging is merged into reporting.")
     changed: int = Field(description="Number of keys in the rows read from staging.")
     newer: int = Field(description="Number of keys whose row in the reporting table changed.")
     without_key: int = Field(
-        description="Number of staged rows without a value in any key column. Each becomes a row of its own in "
-        "the reporting table."
+        description="Number of staged rows without a value in any key column. Each row without a key becomes a "
+        "row of its own in the reporting table."
     )
     partitions: list[str | None] = Field(
         description="The days of the changed partitions. Null means the partition of entities without a day."
@@ -104,9 +104,7 @@ class MergeOut(BaseModel):
         description="The time from which staging is read again. Null means the end of each source's last merge."
     )
     dry_run: bool = Field(description="Whether the merge changes nothing.")
-    created_by: str = Field(
-        description="Who created the merge. For the nightly merge it is schedule:nightly-merge."
-    )
+    created_by: str = Field(description="Who created the merge. The nightly merge has schedule:nightly-merge.")
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

@@ -29,8 +29,8 @@ class RollbackCreate(BaseModel):
     )
     discard_staged: bool = Field(
         default=False,
-        description="Whether to delete the rows that a pipeline staged since the snapshot. They are staged "
-        "again when Pub/Sub delivers their messages again. Reporting tables keep merged rows.",
+        description="Whether to delete the rows that a pipeline staged since the snapshot. The pipeline stages "
+        "the rows again when Pub/Sub delivers the messages again. Reporting tables keep merged rows.",
     )
 
 
@@ -48,24 +48,24 @@ class SourceSnapshotOut(BaseModel):
 
 
 class SnapshotOut(BaseModel):
-    """A snapshot of a stream. Null means unknown until it is COMPLETED."""
+    """A snapshot of a stream. Fields are null until the snapshot is COMPLETED."""
 
     id: str = Field(description='The snapshot\'s id, "sn_" and a ULID.')
     stream: str = Field(description="The stream's name.")
     kind: str = Field(description="The stream's kind.")
     state: Literal["PENDING", "COMPLETED", "FAILED", "DELETING"] = Field(description="The snapshot's state.")
-    reason: Literal["manual", "scheduled", "update"] = Field(description="Why it was made.")
-    with_source: bool = Field(description="Whether it includes Pub/Sub snapshots of the subscriptions.")
+    reason: Literal["manual", "scheduled", "update"] = Field(description="Why the snapshot was made.")
+    with_source: bool = Field(description="Whether the snapshot includes Pub/Sub snapshots of the subscriptions.")
     release: str | None = Field(description="The release that ran the stream. Null means the installed version.")
-    format_version: int | None = Field(description="The format number of the state in it.")
+    format_version: int | None = Field(description="The format number of the state in the snapshot.")
     subscriptions: list[SourceSnapshotOut] = Field(
         validation_alias="sources", description="The Pub/Sub snapshots."
     )
     expire_time: datetime | None = Field(
-        description="When Pub/Sub deletes the first of its Pub/Sub snapshots. Null without a source."
+        description="When Pub/Sub deletes the first of the Pub/Sub snapshots. Null without a source."
     )
     taken_at: datetime | None = Field(description="The moment of the snapshot.")
-    size_bytes: int | None = Field(description="The size of its files.")
+    size_bytes: int | None = Field(description="The size of the snapshot's files.")
     seconds_paused: float | None = Field(description="How long the stream paused its commits for the snapshot.")
     known_messages: int | None = Field(description="Number of message ids in the stream's journal.")
     error: SnapshotFaultOut | None

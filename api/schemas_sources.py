@@ -52,8 +52,8 @@ class SourceMerged(BaseModel):
     changed: int = Field(description="Number of keys in the rows read from staging.")
     newer: int = Field(description="Number of keys whose row in the reporting table changed.")
     without_key: int = Field(
-        description="Number of staged rows without a value in any key column. Each becomes a row of its own in "
-        "the reporting table."
+        description="Number of staged rows without a value in any key column. Each row without a key becomes a "
+        "row of its own in the reporting table."
     )
     rows_before: int = Field(description="Rows of the changed partitions before the merge.")
     rows_after: int = Field(description="Rows of the changed partitions after the merge.")
@@ -79,7 +79,9 @@ class SourceOut(BaseModel):
     is_inferred: bool | None = Field(description="Whether the schema is inferred from messages.")
     key: list[str] | None = Field(description="The columns of the key.")
     event_time: str | None = Field(description="The field with the event time.")
-    tables: list[str] | None = Field(description="Staging tables. An inferred source has one for each event type.")
+    tables: list[str] | None = Field(
+        description="Staging tables. An inferred source has one table for each event type."
+    )
     reporting: str | None = Field(description="The reporting table. Null without one.")
     archived: SourceArchived | None = Field(description="Archived messages of the source's topic.")
     staged: SourceStaged | None = Field(
@@ -138,6 +140,5 @@ class SourceVersionsOut(BaseModel):
     source: str = Field(description="The source's name.")
     versions: list[SourceVersion] = Field(description="The versions.")
     diff: SourceVersionsDiff | None = Field(
-        description="The difference between the versions `from` and `to`, by default the newest two. Null if "
-        "there is only one."
+        description="The difference between the versions `from` and `to`. Null if there is only one version."
     )

@@ -52,7 +52,7 @@ class StreamPlace(BaseModel):
 
 
 class StreamOut(BaseModel):
-    """A stream with its latest report and its launch. Null means unknown, or that it was started by hand."""
+    """A stream with its latest report and its launch. A field is null if it is unknown."""
 
     name: str = Field(description="The stream's name.")
     kind: Literal["backup", "pipeline", "kinesis"] | None = Field(description="The stream's kind.")
@@ -61,13 +61,9 @@ class StreamOut(BaseModel):
         "DRAINING: the stream is being drained, or the process of a cancelled stream still runs."
     )
     owner: StreamOwner | None = Field(description="The stream's process.")
-    instance_id: str | None = Field(
-        description='The id of the newest start of the stream: "in_" and a ULID. If a person started it by hand, '
-        "the id of its home."
-    )
+    instance_id: str | None = Field(description='The id of the newest start of the stream: "in_" and a ULID.')
     is_retired: bool | None = Field(
-        description="Whether the registry no longer has the pipeline's group. Null while the registry cannot "
-        "be read."
+        description="Whether the registry no longer has the pipeline's group. Null means unknown."
     )
     started_at: datetime | None
     reported_at: datetime | None = Field(description="When the stream last reported.")
@@ -76,8 +72,7 @@ class StreamOut(BaseModel):
         description="Counts since the stream's process began, such as messages and bytes."
     )
     rates: dict[str, float] | None = Field(
-        description="The growth of the totals in one second, measured over the last over_seconds. Null unless "
-        "the stream is RUNNING."
+        description="The growth of the totals in one second, measured over the last over_seconds."
     )
     over_seconds: float | None = Field(description="The time over which rates are measured.")
     batch_seconds: float | None = Field(
@@ -88,20 +83,19 @@ class StreamOut(BaseModel):
         description="Age of the oldest pending message of the stream's subscriptions, measured at lag_measured_at."
     )
     lag_measured_at: datetime | None = Field(
-        description="When the lag was measured. On Google Cloud the lag comes from Cloud Monitoring, which shows "
-        "it one to three minutes late."
+        description="When the lag was measured. On Google Cloud the lag is one to three minutes old."
     )
     alerts: list[StreamAlert] | None = Field(description="The faults of a pipeline's sources.")
     error: StreamError | None
     redelivered: float | None = Field(
-        description="Messages that Pub/Sub delivered again. The stream did not write them a second time."
+        description="Messages that Pub/Sub delivered again, and that the stream did not write a second time."
     )
     not_committed: int | None = Field(
-        description="Messages that the stream did not acknowledge before it ended. Pub/Sub delivers them again."
+        description="Messages that the stream did not acknowledge. Pub/Sub delivers these messages again."
     )
     retained_until: datetime | None = Field(
-        description="Pub/Sub keeps the stream's pending messages at least until this time. Null if there are "
-        "none, or if it is unknown."
+        description="Pub/Sub keeps the stream's pending messages at least until this time. Null if there are no "
+        "pending messages, or if the time is unknown."
     )
     release: str | None = Field(
         description="The version of Refeed that runs the stream. Null means the installed version."
@@ -138,8 +132,7 @@ class StreamDrain(BaseModel):
         Field(
             ge=0,
             le=MAX_DRAIN_TIMEOUT_SECONDS,
-            description="After this time the stream ends, even with uncommitted messages. Pub/Sub delivers "
-            "those again.",
+            description="After this time the stream ends. Pub/Sub delivers uncommitted messages again.",
             examples=[30],
         ),
     ] = DRAIN_TIMEOUT_SECONDS
@@ -148,16 +141,14 @@ class StreamDrain(BaseModel):
 class StreamEventOut(BaseModel):
     """An event in the history of a stream."""
 
-    number: int = Field(
-        description="The number of the event. Later events have higher numbers. Use it as ?after=."
-    )
+    number: int = Field(description="The number of the event, for ?after=. Later events have higher numbers.")
     generation: int = Field(description="The stream's generation.")
     at: datetime
     actor: str
     type: StreamEventType = Field(description="The kind of the event.")
     what: str
     why: str | None
-    fields: dict[str, Any] = Field(description="Details for programs. They depend on the type.")
+    fields: dict[str, Any] = Field(description="Details for programs. The fields depend on the type.")
 
 
 class StreamEvents(BaseModel):

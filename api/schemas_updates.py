@@ -64,8 +64,7 @@ class UpdateCreate(BaseModel):
     reason: str | None = Field(default=None, description="The reason, for the history.", max_length=1000)
     shadow: UpdateShadow | None = Field(
         default=None,
-        description="The shadow comparison of a pipeline's two releases before the update. Null means no "
-        "comparison.",
+        description="The shadow comparison of a pipeline's two releases. Null means no comparison.",
     )
 
 
@@ -76,7 +75,7 @@ class UpdateFaultOut(CodedMessage):
 
 
 class UpdateReplayOut(BaseModel):
-    """Messages that the new release may have staged wrongly. A backfill can replay them."""
+    """Messages that the new release may have staged wrongly. A backfill can replay these messages."""
 
     since: datetime | None = Field(description="The publish time of the first message. Null means unknown.")
     until: datetime = Field(description="The end of the interval of publish times, exclusive.")

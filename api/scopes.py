@@ -75,10 +75,10 @@ _WHEN: Final[Mapping[str, str]] = {
     "approveApproval": "The caller needs the scope of the action itself.",
     "rejectApproval": "The caller needs the scope of the action itself.",
     "applyManifest": (
-        "If the content is unchanged, nothing happens. For a schedule the caller needs `schedules.apply` and the "
-        "scopes of its job, for a rollout `rollouts.apply`."
+        "If the content is unchanged, nothing happens. The caller needs `schedules.apply` and the job's scopes "
+        "for a schedule, or `rollouts.apply` for a rollout."
     ),
-    "removeManifest": "For a schedule the caller needs `schedules.apply`, for a rollout `rollouts.apply`.",
+    "removeManifest": "The caller needs `schedules.apply` for a schedule, or `rollouts.apply` for a rollout.",
     "openSession": "The caller must send a key.",
 }
 

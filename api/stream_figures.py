@@ -64,8 +64,7 @@ FIGURES: Final = (
     ),
     _Figure(
         "refeed_stream_messages_per_second",
-        "Messages that the stream archives or stages each second, measured over "
-        "refeed_stream_rate_window_seconds.",
+        "Messages that the stream archives or stages each second.",
         lambda stream: (stream.rates or {}).get("messages"),
     ),
     _Figure(
@@ -99,11 +98,12 @@ FIGURES: Final = (
     _total("dead_letters", "Messages of the stream that became dead letters."),
     _total(
         "replays",
-        "Replayed messages that reached the backup although its subscriptions exclude them. The backup did not "
-        "archive them.",
+        "Replayed messages that reached the backup. The backup did not archive these messages.",
     ),
     _total("forged_replays", "Messages that have a replay token but no tags of a backfill."),
-    _total("redelivered", "Messages that Pub/Sub delivered again. The stream did not write them a second time."),
+    _total(
+        "redelivered", "Messages that Pub/Sub delivered again, and that the stream did not write a second time."
+    ),
     _total("unknown_fields", "Fields of messages that the source's schema does not have."),
     _total("faults", "Failed Pulls and acknowledgements. The stream tries them again."),
 )

@@ -41,8 +41,7 @@ WATCH_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": (
             "Server-sent events. `history` has a new event of the history. `progress` has the whole job after a "
-            "change. `end` has the ended job and is the last one. `problem` has the reason if the answer ends "
-            "early."
+            "change. `end` has the ended job. `problem` has the reason if the answer ends early."
         ),
         "content": {"text/event-stream": {"schema": _EVENT_SCHEMA, "example": _EXAMPLE}},
     }

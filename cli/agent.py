@@ -13,7 +13,7 @@ _LOOK_SECONDS: Final = 0.5
 
 
 def agent() -> None:
-    """Run launched streams until Ctrl-C or SIGTERM drains them. At its next start the agent runs them again.
+    """Run launched streams until Ctrl-C or SIGTERM drains the streams. The next start runs them again.
 
     An agent runs at most REFEED_AGENT_STREAMS streams. Several agents share the streams of a job store. If an
     agent does not report for twenty seconds, another agent continues its streams. Spark runs on the agent's

@@ -45,7 +45,7 @@ def show(approval: IdArgument, as_json: JsonOption = False) -> None:
 
 @app.command("approve", epilog=EXIT_CODES)
 def approve(approval: IdArgument, as_json: JsonOption = False) -> None:
-    """Approve an action that somebody else requested. You need the scope that the action itself needs."""
+    """Approve an action that somebody else requested. You need the scope of the action itself."""
     print_answer(lambda api: api.decide_approval(approval, "approve"), _lines, as_json=as_json)
 
 
@@ -56,7 +56,7 @@ def reject(
     reason: Annotated[str | None, typer.Option(help="The reason, shown to the requester.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Reject an action. The person who requested it can withdraw it this way."""
+    """Reject an action. The person who requested an action can also withdraw it with this command."""
     print_answer(lambda api: api.decide_approval(approval, "reject", {"reason": reason}), _lines, as_json=as_json)
 
 

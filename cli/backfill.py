@@ -287,7 +287,8 @@ def dead_letters(
 ) -> None:
     """List messages that could not be published, with the reasons.
 
-    'refeed backfill retry ID --only failed' sends them again. --code or --row selects some of them.
+    'refeed backfill retry ID --only failed' sends the dead letters again. --code or --row selects some dead
+    letters.
     """
     if by not in {None, "reason"}:
         raise InputError(f"--by {by!r} is not reason.")

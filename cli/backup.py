@@ -81,8 +81,8 @@ def restore(
 ) -> None:
     """Restore a snapshot of the backup subscriptions: Pub/Sub delivers all later messages again.
 
-    Stop the backup, and run this command on the backup's machine. Then start the backup again. It archives only
-    messages that are not in the archive. If an agent runs the backup, use 'refeed stream rollback'.
+    Stop the backup, and run this command on the backup's machine. Then start the backup again. The backup archives
+    only messages that are not in the archive. If an agent runs the backup, use 'refeed stream rollback'.
     """
     from streams.folder import StreamFolder
     from streams.snapshot import forget_ids

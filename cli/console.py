@@ -22,7 +22,7 @@ def console(
         ),
     ] = "127.0.0.1",
 ) -> None:
-    """Serve the console until Ctrl-C. 'refeed up' and 'refeed api' already serve it at /console."""
+    """Serve the console until Ctrl-C. 'refeed up' and 'refeed api' already serve the console at /console."""
     from api.server import serve_until_told
     from app.console import LoneConsole
 

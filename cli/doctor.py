@@ -72,9 +72,9 @@ def doctor(
 ) -> None:
     """Check Java, home, disk, Pub/Sub, streams, API and ports. The exit code is 1 if something is missing.
 
-    With --live, the command tests a real Google Cloud project instead. It first prints the cost. Then it creates a
-    temporary dataset and topic, calls BigQuery, Pub/Sub and Dataproc, and prints a table of the results. At the
-    end it deletes everything that it created.
+    With --live, the command tests a real Google Cloud project instead. The command first prints the cost. Then the
+    command creates a temporary dataset and topic, calls BigQuery, Pub/Sub and Dataproc, and prints a table of the
+    results. At the end, the command deletes everything that it created.
     """
     if live:
         from cli.live import examine_live

@@ -29,8 +29,8 @@ def init(
 ) -> None:
     """Create the archive and its other tables in the warehouse of REFEED_WAREHOUSE.
 
-    The command compares existing tables. It changes columns, descriptions, labels, clustering, expiration and keys
-    in place. If it can't change a difference in place, it prints the difference and changes nothing. You can run
+    If a table exists, the command changes columns, descriptions, labels, clustering, expiration and keys in place.
+    If a difference can't be changed in place, the command prints the difference and changes nothing. You can run
     the command again at any time.
     """
     settings = _choose(command_settings(), project, dataset, location)

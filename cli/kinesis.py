@@ -18,7 +18,7 @@ app = typer.Typer(cls=HomeGroup, no_args_is_help=True, help="Publish the records
 _HELP: Final = {
     "slots": "Threads that read shards at the same time.",
     "batch_seconds": "Read a shard without new records again after this many seconds.",
-    "batch_bytes": "Save the position after this many published bytes. It is also saved after 1,000 messages.",
+    "batch_bytes": "Save the position after this many published bytes, or after 1,000 messages.",
 }
 
 

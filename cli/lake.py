@@ -84,7 +84,7 @@ def expire(
     table: TableOption = None,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Delete the archive's messages that were ingested before a day. 'refeed lake vacuum' frees their space.
+    """Delete the archive's messages that were ingested before a day. 'refeed lake vacuum' then frees the disk.
 
     With --table, the command deletes rows of that table instead. Delete only rows of a staging table that are
     already merged.

@@ -70,7 +70,8 @@ def check(
 ) -> None:
     """Print every fault of manifests with its line and column, and apply nothing.
 
-    The command does not call the API. It checks queries with this machine's settings, such as REFEED_QUERY_TABLES.
+    The command does not call the API. The command checks queries with this machine's settings, such as
+    REFEED_QUERY_TABLES.
     """
     for file in _read_files(paths, _gate()):
         out.print(f"{file.path}: good")

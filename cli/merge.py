@@ -126,7 +126,7 @@ def create(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Start a merge as a job of the API. It continues if you close the terminal."""
+    """Start a merge as a job of the API. The merge continues if you close the terminal."""
     request = read_given(MergeCreate, given)
     with open_api() as api:
         made = api.merges.create(request, idempotency_key=idempotency_key or str(uuid4()))

@@ -19,7 +19,7 @@ JsonArrayOption = Annotated[bool, typer.Option("--json", help="Print one JSON ar
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 WatchOption = Annotated[
     bool,
-    typer.Option("--watch", help="Watch the job until it has ended. The exit code is 0 only if it SUCCEEDED."),
+    typer.Option("--watch", help="Watch the job until it has ended."),
 ]
 PageSizeOption = Annotated[int, typer.Option(min=1, max=1000, help="Entries per page.")]
 PageTokenOption = Annotated[str | None, typer.Option(help="The next_page_token of the previous page.")]

@@ -78,7 +78,7 @@ def publish(
     files: Annotated[list[Path], typer.Argument(help="Descriptor sets and sources.yaml.", show_default=False)],
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Publish FILES to the registry. Running pipelines use them within seconds.
+    """Publish FILES to the registry. Running pipelines use the published files within seconds.
 
     The command publishes nothing if the registry would be invalid, or if a table can't be changed to match it.
     """

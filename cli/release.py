@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=HomeGroup,
     no_args_is_help=True,
-    help="Install releases of Refeed side by side in this home. Each stream can run one of them.",
+    help="Install releases of Refeed side by side in this home. Each stream can run another release.",
 )
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A release's name.", show_default=False)]

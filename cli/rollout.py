@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Show, reverse and cancel rollouts. 'refeed apply' begins them (through the API at REFEED_API_URL).",
+    help="Show, reverse and cancel rollouts (through the API at REFEED_API_URL). 'refeed apply' begins rollouts.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
@@ -46,9 +46,9 @@ def show(rollout: IdArgument, as_json: JsonOption = False) -> None:
 
 @app.command("reverse", epilog=EXIT_CODES)
 def reverse(rollout: IdArgument, as_json: JsonOption = False) -> None:
-    """Begin the reverse rollout, with 'from' and 'to' exchanged. The manifest does not change.
+    """Begin the reverse rollout of a rollout, with 'from' and 'to' exchanged. The manifest does not change.
 
-    If the old release was STABLE before, it is not validated again.
+    If the old release was STABLE before, Refeed does not validate it again.
     """
     print_answer(lambda api: api.act_on_rollout(_id_of(api, rollout), "reverse"), _lines, as_json=as_json)
 

@@ -13,8 +13,8 @@ from cli.terminal import render_table
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="List, show, pause and resume schedules. 'refeed apply' creates them (through the API at "
-    "REFEED_API_URL).",
+    help="List, show, pause and resume schedules (through the API at REFEED_API_URL). 'refeed apply' creates "
+    "schedules.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )

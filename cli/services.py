@@ -38,7 +38,7 @@ def pubsub(
         typer.Option("--fsync", help="Confirm a publish only after its bytes are on the disk. This is slower."),
     ] = False,
 ) -> None:
-    """Run the local Pub/Sub server until Ctrl-C. Clients use it if PUBSUB_EMULATOR_HOST is its address."""
+    """Run the local Pub/Sub server until Ctrl-C. Clients find the server by PUBSUB_EMULATOR_HOST."""
     from local.server import PubSubServer, serve
 
     folder = data_dir or service_settings().home / "pubsub"
@@ -63,7 +63,7 @@ def api(
         ),
     ] = False,
 ) -> None:
-    """Run the HTTP API until Ctrl-C. It needs a key, an issuer, or --open."""
+    """Run the HTTP API until Ctrl-C. The API needs a key, an issuer, or --open."""
     from api.server import check_admission, serve
     from app.deployment import Deployment
     from app.service import create_app

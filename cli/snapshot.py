@@ -34,8 +34,8 @@ def create(
         bool,
         typer.Option(
             "--with-source",
-            help="Also make a Pub/Sub snapshot of each of the stream's subscriptions. Pub/Sub keeps it for at "
-            "most seven days.",
+            help="Also make a Pub/Sub snapshot of each of the stream's subscriptions. Pub/Sub keeps Pub/Sub "
+            "snapshots for at most seven days.",
         ),
     ] = False,
     idempotency_key: Annotated[
@@ -77,7 +77,7 @@ def rollback(
 
     Pub/Sub delivers messages since the snapshot again. The stream does not write a message twice. With
     --discard-staged, a pipeline deletes the rows since the snapshot, and stages their messages again. A rollback
-    does not change the release and the options. 'refeed stream update' changes them.
+    does not change the stream's release and options.
     """
     with open_api() as api:
         found = api.read_snapshot(snapshot)

@@ -12,7 +12,7 @@ app = typer.Typer(
     cls=HomeGroup, help="Run a master or a worker of a Spark standalone cluster.", no_args_is_help=True
 )
 
-HostOption = Annotated[str, typer.Option(help="Address at which the other processes reach this one.")]
+HostOption = Annotated[str, typer.Option(help="Address at which other Spark processes reach this process.")]
 
 
 @app.command("master")
@@ -20,7 +20,7 @@ def master(
     host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the master.")] = 7077,
 ) -> None:
-    """Run the master. Streams and jobs use it if REFEED_SPARK_MASTER is spark://HOST:PORT."""
+    """Run the master. Streams and jobs use the master if REFEED_SPARK_MASTER is spark://HOST:PORT."""
     _become("org.apache.spark.deploy.master.Master", host, "--port", str(port))
 
 
@@ -36,7 +36,7 @@ def worker(
     cores: Annotated[int, typer.Option(min=1, help="Tasks that run at the same time.")] = 1,
     memory: Annotated[str, typer.Option(help="Memory for executors, such as 2g.")] = "2g",
 ) -> None:
-    """Run a worker. Its executors need the same Python at the same path as the driver."""
+    """Run a worker. The worker's executors need the same Python at the same path as the driver."""
     folder = command_settings().home / "spark-worker"
     _become(
         "org.apache.spark.deploy.worker.Worker",

@@ -141,13 +141,14 @@ def drain(
             min=0,
             max=MAX_DRAIN_TIMEOUT_SECONDS,
             metavar="SECONDS",
-            help="After this time the stream ends. Pub/Sub then delivers its uncommitted messages again.",
+            help="After this time the stream ends, even with uncommitted messages. Pub/Sub delivers uncommitted "
+            "messages again.",
         ),
     ] = DRAIN_TIMEOUT_SECONDS,
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Drain a stream: it commits and acknowledges its current messages, and ends. It is not started again."""
+    """Drain a stream: the stream commits and acknowledges its current messages, and ends."""
     with open_api() as api:
         found = api.act_on_stream(name, "drain", {"timeout_seconds": timeout})
         end_if_held(found, waits=wait, as_json=as_json)
@@ -156,7 +157,7 @@ def drain(
 
 @app.command("cancel", epilog=WAIT_EXIT_CODES)
 def cancel(name: NameArgument, *, wait: WaitOption = False, as_json: JsonOption = False) -> None:
-    """End a stream at once. It is not started again. Pub/Sub delivers its uncommitted messages again."""
+    """End a stream at once. Pub/Sub delivers the stream's uncommitted messages again."""
     with open_api() as api:
         found = api.act_on_stream(name, "cancel")
         end_if_held(found, waits=wait, as_json=as_json)
@@ -188,7 +189,7 @@ def check(
     mapping: MappingOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check an update and change nothing. Print the reasons against it, and whether it could be taken back.
+    """Check an update and change nothing. Print all reasons against the update.
 
     --release, --set and --mapping mean the same as in 'refeed stream update'.
     """

@@ -41,7 +41,8 @@ def update(
             min=0,
             max=MAX_VALIDATE_SECONDS,
             metavar="SECONDS",
-            help="Watch the new release for this many seconds. If it does not fail, the update becomes STABLE.",
+            help="Watch the new release for this many seconds. If the new release does not fail, the update "
+            "becomes STABLE.",
         ),
     ] = VALIDATE_SECONDS,
     min_messages: Annotated[
@@ -66,7 +67,7 @@ def update(
     ] = None,
     reason: Annotated[str | None, typer.Option(help="The reason, shown in the history.")] = None,
     approve: Annotated[
-        bool, typer.Option("--approve", help="Accept the current update of the stream. It becomes STABLE.")
+        bool, typer.Option("--approve", help="Accept the current update of the stream. The update becomes STABLE.")
     ] = False,
     roll_back: Annotated[
         bool, typer.Option("--roll-back", help="Take back the current update of the stream.")

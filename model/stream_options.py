@@ -94,8 +94,8 @@ BATCH_BYTES: Final = FieldSpec(
     help="Commit a batch at once if it reaches this many bytes.",
 )
 KNOWN_IDS_SECONDS: Final = FieldSpec(
-    description="How many seconds the stream remembers message ids. If Pub/Sub delivers a message again within "
-    "this time, the stream drops the copy. Null means the deployment's setting.",
+    description="How many seconds the stream remembers message ids. The stream drops a message whose id it "
+    "remembers. Null means the deployment's setting.",
     least=0,
     most=_WEEK_SECONDS,
     help="Only for a backup: drop a message that Pub/Sub delivers again within this many seconds.",
@@ -107,7 +107,7 @@ MESSAGE_BYTES: Final = FieldSpec(
     help="Only for a pipeline: turn messages with more bytes than this into dead letters.",
 )
 GROUP: Final = FieldSpec(
-    description="A group of sources in the registry's sources.yaml. The stream reads its sources.",
+    description="A group of sources in the registry's sources.yaml. The stream reads the sources of this group.",
     example="default",
     help="Only for a pipeline: the group of sources that it reads.",
     parse=_parse_group,
@@ -131,8 +131,8 @@ START: Final = FieldSpec(
     metavar="LATEST|TRIM_HORIZON|MOMENT",
 )
 RECREATED: Final = FieldSpec(
-    description="What the stream does if the Kinesis stream was deleted and created again. refuse: it fails. "
-    "begin: it reads the new Kinesis stream from the oldest record.",
+    description="What happens if the Kinesis stream was deleted and created again. refuse: the stream fails. "
+    "begin: the stream reads the new Kinesis stream from the oldest record.",
     parse=_check_recreated,
     metavar="refuse|begin",
 )

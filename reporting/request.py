@@ -16,7 +16,7 @@ _EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class MergeCreate(Declared):
-    """A merge. By default it merges the new rows of all sources that have a key."""
+    """A merge. By default, a merge reads the new rows of all sources that have a key."""
 
     # An example of every field would name the time twice.
     __pydantic_config__: ClassVar[dict[str, Any]] = {
@@ -48,7 +48,8 @@ class MergeCreate(Declared):
     date: Annotated[
         str | None,
         FieldSpec(
-            description="Read staging again from the beginning of this UTC day on. Do not combine it with since.",
+            description="Read staging again from the beginning of this UTC day on. Do not combine date with "
+            "since.",
             longest=10,
             example="2026-01-01",
             help="Read staging again from the beginning of this UTC day on.",

@@ -16,13 +16,13 @@ RELEASE: Final = FieldSpec(
 )
 SNAPSHOT: Final = FieldSpec(
     description="The id of a COMPLETED snapshot of a stream of the same kind and group. The stream starts with "
-    "the snapshot's state. If the snapshot includes the source, the subscriptions return to it too. Null means "
-    "the stream's own state.",
+    "the snapshot's state. If the snapshot includes the source, the subscriptions return to the snapshot too. "
+    "Null means the stream's own state.",
     shortest=1,
     longest=64,
     metavar="ID",
-    help="Start with the state of this snapshot. It must be a snapshot of a stream of the same kind. If the "
-    "snapshot includes its source, the subscriptions return to it too.",
+    help="Start with the state of this snapshot. The snapshot must be of a stream of the same kind. If the "
+    "snapshot includes the source, the subscriptions return to the snapshot too.",
 )
 
 
@@ -34,7 +34,7 @@ class StreamLaunch(Declared):
         str,
         FieldSpec(
             description="The name of the stream: up to 63 lower-case letters, digits and -, with a letter first. "
-            "No other stream that has not ended has this name.",
+            "Two running streams can't have the same name.",
             shortest=1,
             longest=63,
             example="backup",

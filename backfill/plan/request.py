@@ -48,7 +48,7 @@ class BackfillRequest(Declared):
     query: Annotated[
         str,
         FieldSpec(
-            description="One SELECT over the archive, in GoogleSQL. It must limit _PARTITIONTIME or "
+            description="One SELECT over the archive, in GoogleSQL. The query must limit _PARTITIONTIME or "
             "_PARTITIONDATE, and return the columns data, attributes and message_id (docs/sql.md).",
             shortest=1,
             example=_QUERY,
@@ -86,7 +86,7 @@ class BackfillRequest(Declared):
     labels: Annotated[
         Mapping[str, str],
         FieldSpec(
-            description="Labels of the backfill. The list of backfills can be filtered by them.",
+            description="Labels of the backfill, by which the list of backfills can be filtered.",
             example={"ticket": "shop-123"},
             is_changeable=True,
             help="A label of the backfill. 'refeed backfill list' can filter by labels. May be repeated.",
@@ -107,7 +107,8 @@ class BackfillRequest(Declared):
     rate_limit_messages_per_second: Annotated[
         float | None,
         FieldSpec(
-            description="The most messages a second, over all tasks together. A running backfill can change it.",
+            description="The most messages a second, over all tasks together. You can change this limit while "
+            "the backfill runs.",
             least=_MIN_RATE,
             most=_MAX_RATE,
             example=500,
@@ -129,9 +130,8 @@ class BackfillRequest(Declared):
     max_bytes_billed: Annotated[
         int | None,
         FieldSpec(
-            description="The most bytes that the query may read. A query that would read more is refused. On "
-            "BigQuery it is also the maximum_bytes_billed of the query. BigQuery counts at least 10 MB for each "
-            "table.",
+            description="The most bytes that the query may read. A query that would read more is refused. "
+            "BigQuery counts at least 10 MB for each table.",
             least=1,
             most=_MAX_COUNT,
             help="Refuse a query that would read more bytes.",
@@ -184,7 +184,8 @@ class BackfillRequest(Declared):
     max_failed: Annotated[
         int,
         FieldSpec(
-            description="The most messages that may become dead letters. With more of them, the backfill fails.",
+            description="The most messages that may become dead letters. With more dead letters, the backfill "
+            "fails.",
             least=0,
             most=_MAX_COUNT,
             help="Fail if more than N messages can't be published.",
@@ -202,7 +203,7 @@ class BackfillRequest(Declared):
         str | None,
         FieldSpec(
             description="Deliver the messages only to this subscription of the topic. Each message gets the "
-            "attribute refeed_target. The subscription's filter must select it.",
+            "attribute refeed_target. The subscription's filter must select this attribute.",
             longest=300,
             help="Deliver the messages only to this subscription (docs/api.md).",
             metavar="SUBSCRIPTION",

@@ -69,9 +69,9 @@ def demo(
 ) -> None:
     """Back up and replay messages in a temporary home, compare them, and print a verdict.
 
-    The demo publishes the messages of a web shop and backs them up. Halfway, it kills the backup with SIGKILL and
-    starts it again. It replays a day of one topic through the HTTP API and compares every byte. The exit code is 0
-    only if the verdict is clean.
+    The demo publishes the messages of a web shop and backs them up. Halfway, the demo kills the backup with
+    SIGKILL and starts the backup again. The demo replays a day of one topic through the HTTP API and compares
+    every byte. The exit code is 0 only if the verdict is clean.
 
     With --console, the demo then archives two weeks of the shop, and runs everything with a console until Ctrl-C.
     """

@@ -14,10 +14,10 @@ INTRODUCTION: Final = """\
 
 Send a key or a token with each call: `Authorization: Bearer KEY` ([security](../security.md)). The caller needs
 one of the scopes that the operation lists. If two scopes are joined by "and", the caller needs both. A key can be
-limited to topics. It then publishes only to these topics, and reads only their messages."""
+limited to topics. Such a key publishes only to its topics, and reads only messages of its topics."""
 EVERYWHERE: Final = """\
-Any operation can return one of these statuses. Each operation lists its other statuses. The body of an error is a
-problem (RFC 9457). Its `code` is one of the [error codes](error-codes.md)."""
+Any operation can return one of the statuses below. Each operation lists its other statuses. The body of an error
+is a problem (RFC 9457). The `code` of a problem is one of the [error codes](error-codes.md)."""
 _JSON: Final = "application/json"
 COMMON: Final = ("401", "403", "408", "413", "422", "429", "500", "503", "504")
 

@@ -11,12 +11,12 @@ from tests.guards.reference.markdown import ROOT, link, page, prose, sentence, t
 
 SECTION: Final = re.compile(r"^# --- (.+?) -+$")
 INTRODUCTION: Final = """\
-Refeed reads its settings from the environment variables of each process. It does not read a file of settings. To
-keep them in a file, copy [.env.example](../../.env.example) to `.env` and run `set -a; . ./.env; set +a` before
+Refeed reads its settings from the environment variables of each process. Refeed reads no file of settings. To keep
+settings in a file, copy [.env.example](../../.env.example) to `.env` and run `set -a; . ./.env; set +a` before
 `refeed`.
 
 An empty variable means the default, except for `REFEED_MERGE_AT`. If a value is wrong, the command ends with exit
-code 2. Its message names every wrong variable."""
+code 2. The error message names every wrong variable."""
 
 
 @dataclass
