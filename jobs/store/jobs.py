@@ -276,9 +276,8 @@ class Jobs:
                 job_id,
                 version=job.version + 1,
                 error=error,
-                **_state_changes(job, state, now),
+                **({} if driver is None else {"driver": driver}) | _state_changes(job, state, now),
                 **_news_changes(job, state, now, awaits_person=awaits_person),
-                **({} if driver is None else {"driver": driver}),
                 **_option_changes(job, options),
             )
             append_move(connection, job, state, now, actor=actor, why=why, options=options)

@@ -271,7 +271,7 @@ class JobsModel:
         if state is JobState.PENDING:
             changes |= {"findings": None, "verify_after": None}
             changes |= {"restarts": job.restarts if job.state is JobState.RUNNING else 0}
-            changes.setdefault("driver", None)
+            changes["driver"] = None
         if state in _FINAL and job.epoch > 0:
             changes["verify_after"] = self.now
         is_news = state in _FINAL or awaits_person or (state is JobState.PENDING and kept.awaits_approval)
