@@ -131,16 +131,18 @@ class Journal:
         self._add(attempt, EntryState.RECOVERED, _without_acks(ids, self._schema))
 
     def begin(self, *, knows_all: bool) -> None:
-        """Begin a start of the stream; a journal that does not know all forgets which attempts were under way.
+        """Begin a start of the stream; a journal that does not know all forgets what it knows.
 
-        What is in a table of theirs is learned from it, the rest comes again and is new.
+        What a table has is learned from it, the rest comes again and is new: rows may have been discarded since.
+        A journal that is asked to learn was put in its place for its ids, and forgets open attempts alone.
 
         Raises:
             StorageFullError: there is no room.
         """
         if not knows_all:
-            for entry in self.entries(EntryState.PENDING):
-                self.forget(entry)
+            for entry in list(self._entries.values()):
+                if entry.state is EntryState.PENDING or not self.mark.is_asked:
+                    self.forget(entry)
         self.mark.begin(knows_all=knows_all)
 
     def learn(

@@ -11,6 +11,7 @@ from streams import journal as journal_module
 from streams import spool
 from streams.ids import IDS_SCHEMA, TABLE_IDS_SCHEMA, concat_ids
 from streams.journal import EntryState, Journal
+from streams.journal_mark import ask_to_learn
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
@@ -298,3 +299,17 @@ def test_the_newest_attempt_is_noted_when_its_ids_are_dropped(tmp_path, clock):
     flow(journal, clock, 200)
     assert journal.last_attempt() == 0
     assert Journal(tmp_path, keep_seconds=100).mark.attempt == 2
+
+
+@pytest.mark.parametrize("is_restored", [False, True])
+def test_a_journal_that_does_not_know_all_forgets_its_ids_unless_it_was_restored_for_them(tmp_path, is_restored):
+    """A rollback may have discarded their rows meanwhile: acknowledged, they would be lost."""
+    journal = Journal(tmp_path, keep_seconds=600)
+    done(journal, 1, "1")
+    journal.remember(2, ids("2"))
+    journal.write(3, ids("3"))
+    if is_restored:
+        ask_to_learn(tmp_path, NOON)
+    again = Journal(tmp_path, keep_seconds=600)
+    again.begin(knows_all=False)
+    assert again.find_known(ids("1", "2", "3")).to_pylist() == [is_restored, is_restored, False]
