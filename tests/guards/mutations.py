@@ -185,7 +185,12 @@ class _Finder:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 begin, end = self._at(left)[1], self._at(right)[0]
                 between = self._cut(begin, end)
-                for kind, table in (("comparison-flipped", _OPPOSITES), ("edge-moved", _EDGES)):
+                # No two looks at a clock are the same moment.
+                is_clock = "monotonic" in self._cut(*self._at(node))
+                for kind, table in (
+                    ("comparison-flipped", _OPPOSITES),
+                    ("edge-moved", {} if is_clock else _EDGES),
+                ):
                     if type(op) in table:
                         yield kind, begin, end, between.replace(*table[type(op)], 1)
             case ast.UnaryOp(op=ast.Not()):
