@@ -103,7 +103,7 @@ def checked_id(kind: JobKind) -> Callable[[str], str]:
 
 IfMatch = Annotated[
     str | None,
-    Header(description="ETags, separated by commas. If none of these is the current ETag, the call is refused."),
+    Header(description="ETags, separated by commas. The call is refused if the current ETag is not in this list."),
 ]
 
 

@@ -216,7 +216,7 @@ def _add_reading_routes(router: APIRouter, resource: JobResource) -> None:
         **resource.operation("get"),
         response_model=resource.shape,
         responses=versioned(s404=resource.unknown, s422=INVALID),
-        description=f"Show a {resource.noun}. Its figures are at most one second old.",
+        description=f"Show a {resource.noun}, with figures that are at most one second old.",
     )
     def get_job(
         job_id: Annotated[str, Depends(job_id_of)],

@@ -46,8 +46,8 @@ def list_approvals(
     response_model=ApprovalOut,
     responses=problems(
         s404=_UNKNOWN,
-        s409=f"{_DECIDED}. Or it can't be carried out now and stays pending.",
-        s412="The stream or manifest has changed since the action was requested. So the approval has expired.",
+        s409=f"{_DECIDED}, or can't be carried out now and stays pending.",
+        s412="The approval has expired, because the stream or manifest has changed since the request.",
         s422=_INVALID,
     ),
 )

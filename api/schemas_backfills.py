@@ -332,12 +332,12 @@ class PlanOut(BaseModel):
     first_publish_time: datetime | None = Field(description="The oldest publish_time.")
     last_publish_time: datetime | None = Field(description="The newest publish_time.")
     messages_without_room: int | None = Field(
-        description="Messages that would be too large with the replay's tags: over 100 attributes or 10 MB. "
-        "These messages would become dead letters."
+        description="Messages that would become dead letters, because the replay's tags make them larger than "
+        "100 attributes or 10 MB."
     )
     messages_with_refused_attributes: int | None = Field(
-        description="Messages with an attribute that Pub/Sub refuses. These messages would become dead letters. "
-        "A key has 1 to 256 bytes and does not begin with goog; a value has at most 1,024 bytes."
+        description="Messages that would become dead letters, because Pub/Sub refuses one of their attributes. A "
+        "key has 1 to 256 bytes and does not begin with goog; a value has at most 1,024 bytes."
     )
     messages_with_rewritten_attributes: int | None = Field(
         description="Messages with an attribute that the replay's tags or attributes would replace."

@@ -135,7 +135,7 @@ class SourceVersionsDiff(BaseModel):
 
 
 class SourceVersionsOut(BaseModel):
-    """Table versions of an inferred source, by type and number. A source with a message type has none."""
+    """Table versions of a source, by type and number. Only inferred sources have versions."""
 
     source: str = Field(description="The source's name.")
     versions: list[SourceVersion] = Field(description="The versions.")

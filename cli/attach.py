@@ -40,7 +40,7 @@ def attach(
     update: Annotated[
         bool,
         typer.Option(
-            "--update", help="Change settings of an existing subscription that differ from those of a new one."
+            "--update", help="Change the settings of an existing subscription to those of a new subscription."
         ),
     ] = False,
     as_json: JsonArrayOption = False,

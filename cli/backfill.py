@@ -183,7 +183,7 @@ def show(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
 
 @app.command("watch", epilog=WATCH_EXIT_CODES)
 def watch(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Watch a backfill until it has ended. The exit code is 0 only if it SUCCEEDED."""
+    """Watch a backfill until it has ended. The exit code is 0 only if the backfill SUCCEEDED."""
     with open_api() as api:
         commands.finish(api, api.backfills.read(backfill_id), watch=True, as_json=as_json)
 

@@ -101,7 +101,9 @@ class JobCommands:
             with open_api() as api:
                 self.finish(api, self.calls(api).read(job_id), watch=True, as_json=as_json)
 
-        help_text = f"Watch a {self.noun} until it has ended. The exit code is 0 only if it SUCCEEDED."
+        help_text = (
+            f"Watch a {self.noun} until it has ended. The exit code is 0 only if the {self.noun} SUCCEEDED."
+        )
         self._add("watch", help_text, watch, WATCH_EXIT_CODES)
 
     def add_action(self, verb: str, help_text: str, *, can_watch: bool = False) -> None:

@@ -13,8 +13,8 @@ INTRODUCTION: Final = """\
 `GET /openapi.json` describes the same operations for programs. [The HTTP API](../api.md) shows examples.
 
 Send a key or a token with each call: `Authorization: Bearer KEY` ([security](../security.md)). The caller needs
-one of the scopes that the operation lists. If two scopes are joined by "and", the caller needs both. A key can be
-limited to topics. Such a key publishes only to its topics, and reads only messages of its topics."""
+one of the scopes that the operation lists. If two scopes are joined by "and", the caller needs both. A key that is
+limited to topics publishes only to these topics, and reads only their messages."""
 EVERYWHERE: Final = """\
 Any operation can return one of the statuses below. Each operation lists its other statuses. The body of an error
 is a problem (RFC 9457). The `code` of a problem is one of the [error codes](error-codes.md)."""
