@@ -193,7 +193,7 @@ def _run_insert(
         return WarehouseError(f"{what}: {message}", reason=reason)
 
     try:
-        return call_bigquery(call, what, seconds=max(0.0, ends_at - monotonic()), role=JOB_ROLE)
+        return call_bigquery(call, what, seconds=ends_at - monotonic(), role=JOB_ROLE)
     except WarehouseUnavailableError as exc:
         raise CommitOutcomeUnknownError(exc.message) from exc
 
