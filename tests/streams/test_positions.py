@@ -99,6 +99,15 @@ def test_a_position_is_of_the_shard_that_began_where_it_did(tmp_path: Path) -> N
     assert again.is_of(MOMENT + timedelta(days=1), {"a": "900"})
 
 
+def test_a_creation_time_that_is_known_later_is_kept(tmp_path: Path) -> None:
+    positions = opened(tmp_path)
+    positions.begin(None)
+    positions.note_stream(None, {"a": "100"})
+    assert positions.is_of(MOMENT, {"a": "100"})
+    positions.note_stream(MOMENT, {"a": "100"})
+    assert not opened(tmp_path).is_of(MOMENT + timedelta(seconds=1), {"a": "100"})
+
+
 def test_a_position_without_a_beginning_is_not_of_a_shard_that_began_after_it(tmp_path: Path) -> None:
     """Positions that an earlier Refeed wrote have neither beginnings nor the stream's creation time."""
     (tmp_path / "positions.json").write_text(

@@ -44,6 +44,8 @@ def test_totals_have_rates_of_what_they_grew_by(tmp_path: Path) -> None:
     assert (first["rates"], first["rates_over_seconds"]) == ({}, 0.0), "one look has no rate"
     assert second["rates"].keys() == {"messages"}
     assert second["rates"]["messages"] > 0
+    status.write(totals={"messages": 5})
+    assert StatusFile.read(path)["rates"] == {"messages": 0.0}, "a count that began again"
 
 
 def test_nothing_is_written_after_the_last_word(tmp_path):
