@@ -31,6 +31,7 @@ _EDGES: Final[dict[type[ast.cmpop], tuple[str, str]]] = {
 _SYNC: Final = re.compile(r"_?f?sync(_|$)")
 # What they say is no promise, and neither is the order of checks and of what tests look at.
 _TALK: Final = re.compile(r"log|_log|logger|debug|info|warning|exception|say|write|print|sleep")
+_CLOCK: Final = re.compile(r"monotonic\(|datetime\.now\(")
 _UNORDERED: Final = re.compile(r"_?check|hit$|clear$")
 _SILENT: Final = (ast.Raise, ast.Assert, ast.Import, ast.ImportFrom)
 _EXITS: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
@@ -186,7 +187,7 @@ class _Finder:
                 begin, end = self._at(left)[1], self._at(right)[0]
                 between = self._cut(begin, end)
                 # No two looks at a clock are the same moment.
-                is_clock = "monotonic" in self._cut(*self._at(node))
+                is_clock = _CLOCK.search(self._cut(*self._at(node))) is not None
                 for kind, table in (
                     ("comparison-flipped", _OPPOSITES),
                     ("edge-moved", {} if is_clock else _EDGES),
