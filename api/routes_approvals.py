@@ -13,7 +13,7 @@ from model.approval import ApprovalState
 
 router: Final = APIRouter(tags=["approvals"])
 _UNKNOWN: Final = "There is no such approval."
-_DECIDED: Final = "The action was already decided, or it has expired"
+_DECIDED: Final = "The action was already approved or rejected, or the approval has expired"
 _INVALID: Final = "The id is not valid."
 
 ApprovalId = Annotated[str, Path(description="The approval's id.", max_length=64)]
@@ -46,7 +46,7 @@ def list_approvals(
     response_model=ApprovalOut,
     responses=problems(
         s404=_UNKNOWN,
-        s409=f"{_DECIDED}, or can't be carried out now and stays pending.",
+        s409=f"{_DECIDED}. Or the action can't be carried out now, and the approval stays pending.",
         s412="The approval has expired, because the stream or manifest has changed since the request.",
         s422=_INVALID,
     ),

@@ -101,7 +101,9 @@ class Root(BaseModel):
     version: str = Field(description="The version of Refeed.")
     docs: str = Field(default="/docs", description="The path of Swagger UI.")
     openapi: str = Field(default="/openapi.json", description="The path of the OpenAPI document.")
-    health: str = Field(default="/healthz", description="The path that says whether the process runs.")
-    readiness: str = Field(default="/readyz", description="The path that says whether a backfill could start.")
+    health: str = Field(default="/healthz", description="The path to call to find out whether the process runs.")
+    readiness: str = Field(
+        default="/readyz", description="The path to call to find out whether a backfill can start."
+    )
     metrics: str = Field(default="/metrics", description="The path of the metrics.")
-    status: str = "/status"
+    status: str = Field(default="/status", description="The path of the service's status.")

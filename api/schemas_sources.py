@@ -52,7 +52,7 @@ class SourceMerged(BaseModel):
     changed: int = Field(description="Number of keys in the rows read from staging.")
     newer: int = Field(description="Number of keys whose row in the reporting table changed.")
     without_key: int = Field(
-        description="Number of staged rows without a value in any key column. Each row without a key becomes a "
+        description="Number of staged rows in which all key columns are null. Each row without a key becomes a "
         "row of its own in the reporting table."
     )
     rows_before: int = Field(description="Rows of the changed partitions before the merge.")

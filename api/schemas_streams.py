@@ -281,6 +281,8 @@ class StreamHistory(BaseModel):
 class StreamHistories(BaseModel):
     """Histories of streams, by name."""
 
-    over: Literal["hour", "day"] = Field(description="The length of the history.")
+    over: Literal["hour", "day"] = Field(
+        description="The period that the history covers: the last hour or the last day."
+    )
     step_seconds: int = Field(description="The length of a step.")
     streams: list[StreamHistory]
