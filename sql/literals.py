@@ -209,8 +209,15 @@ def moved(constant_value: Any, operator: str, amount: tuple[int, str] | None) ->
     return fold("DATE_ADD" if operator == "+" else "DATE_SUB", [constant_value, amount])
 
 
-# How many of a unit an INTEGER of the engine holds; smaller units go round the clock where a TIME is moved.
+# How many of a unit an interval of the engine holds: days and months in an INTEGER, smaller units in microseconds.
 _MOST: Final = {"DAY": 2**31 - 1, "MONTH": 2**31 - 1, "YEAR": (2**31 - 1) // 12}
+_MICROS: Final = {
+    "MICROSECOND": 1,
+    "MILLISECOND": 10**3,
+    "SECOND": 10**6,
+    "MINUTE": 60 * 10**6,
+    "HOUR": 3600 * 10**6,
+}
 
 
 def within(value: Value, most: int) -> str:
@@ -226,12 +233,12 @@ def interval(amount: Value, unit: str) -> Value:
     """Return ``INTERVAL amount unit``."""
     known = (amount.constant, unit) if isinstance(amount.constant, int) else NOT_CONSTANT
     scale, name = {"QUARTER": (3, "MONTH"), "WEEK": (7, "DAY")}.get(unit, (1, unit))
-    if name not in {"MICROSECOND", "MILLISECOND", "SECOND", "MINUTE", "HOUR", "DAY", "MONTH", "YEAR"}:
+    if name not in _MOST and name not in _MICROS:
         raise LakeGapError(f"an interval of {unit}")
     function = {"MICROSECOND": "to_microseconds", "MILLISECOND": "to_milliseconds"}.get(
         name, f"to_{name.lower()}s"
     )
-    held = within(amount, _MOST[name] // scale) if name in _MOST else amount.lake
+    held = within(amount, _MOST[name] // scale if name in _MOST else (2**63 - 1) // _MICROS[name])
     count = held if scale == 1 else f"({held} * {scale})"
     if name in _MOST:
         count = f"CAST({count} AS INTEGER)"

@@ -9,7 +9,7 @@ from sql.constants import BELOW_DAY, ConstantError, parse_timestamp
 from sql.datatypes import DATE, DATETIME, STRING, TIMESTAMP, SqlType
 from sql.functions.registry import Render, Table, fill
 from sql.literals import in_zone, read_timestamp
-from sql.values import LakeGapError, Value, checked, quote_text
+from sql.values import NOT_CONSTANT, LakeGapError, Value, checked, quote_text
 
 TABLE = Table()
 _s = TABLE.scalar
@@ -44,7 +44,7 @@ def _moved(sign: str, kind: str) -> Render:
         if kind == "TIME" and args[1].amount is not None:
             # A TIME goes round the day.
             amount, unit = args[1].amount
-            rest = replace(amount, lake=f"({amount.lake} % {_PER_DAY[unit]})")
+            rest = replace(amount, lake=f"({amount.lake} % {_PER_DAY[unit]})", constant=NOT_CONSTANT)
             return f"({args[0].lake} {sign} {literals.interval(rest, unit).lake})"
         moved = checked(f"CAST(({args[0].lake} {sign} {args[1].lake}) AS {kind})", args[0].type)
         # An interval that is too long is no error beside NULL.
