@@ -27,7 +27,7 @@ PLACES = {
     "staging's datasets": "staging",
     "reporting's datasets": "reporting",
     "the backup subscriptions": "subscription",
-    "the topics that may be filled": "topic",
+    "the topics that backfills may publish to": "topic",
     "the topics of REFEED_COLLECTOR_TOPICS": "topic",
 }
 
