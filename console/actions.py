@@ -100,7 +100,10 @@ def _describe_retry(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         fields.append(FormField("rows", "Only dead letters of these rows", value=given["rows"]))
     return ActionPage(
         title=f"Retry: {job['id']}",
-        effects=(render_left(job), "It continues with the same selection. The query does not run again."),
+        effects=(
+            render_left(job),
+            "The backfill continues with the same selection. The query does not run again.",
+        ),
         button="Retry",
         back=f"/backfills/{job['id']}",
         etag=job["etag"],
@@ -154,7 +157,7 @@ def _change_rate(visit: Visit, fields: Mapping[str, str]) -> str:
 def _stream_page(visit: Visit, title: str, effects: tuple[str, ...], **more: Any) -> ActionPage:
     stream = visit.api.read_stream(visit.path_params["name"])
     name, backlog = stream["name"], stream["backlog_messages"]
-    waiting = "It is unknown how many messages wait" if backlog is None else f"{backlog:,} messages wait"
+    waiting = "An unknown number of messages waits" if backlog is None else f"{backlog:,} messages wait"
     return ActionPage(
         title=f"{title}: {name}",
         effects=(f"{name} is {stream['state']}. {waiting} for it.", *effects),
@@ -170,12 +173,12 @@ def _describe_drain(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         "timeout_seconds",
         "Seconds the drain may take",
         value=given.get("timeout_seconds", _DEFAULT_DRAIN_SECONDS),
-        help="After that it ends. Pub/Sub delivers the uncommitted messages again.",
+        help="After this time the stream ends. Pub/Sub delivers the uncommitted messages again.",
     )
     effects = (
-        "It stops pulling, commits and acknowledges the messages it holds, and ends.",
+        "The stream stops pulling, commits and acknowledges the messages that it holds, and ends.",
         "No message is lost or written twice.",
-        "After that, messages wait at Pub/Sub, for seven days unless the subscription is set otherwise.",
+        "After that, Pub/Sub keeps new messages for the subscription's retention period (seven days by default).",
     )
     return _stream_page(visit, "Drain", effects, fields=(seconds,))
 
@@ -189,8 +192,9 @@ def _drain(visit: Visit, fields: Mapping[str, str]) -> str:
 
 def _describe_cancel(visit: Visit, _: Mapping[str, str]) -> ActionPage:
     effects = (
-        "It ends at once. It does not acknowledge the messages it holds, so Pub/Sub delivers them again.",
-        "Committed messages are not written again. After that, messages wait at Pub/Sub.",
+        "The stream ends at once. It does not acknowledge the messages that it holds.",
+        "Pub/Sub delivers these messages again.",
+        "Committed messages are not written again. Pub/Sub keeps new messages until a stream reads them.",
     )
     return _stream_page(visit, "Cancel", effects, typed=visit.path_params["name"])
 
@@ -203,10 +207,10 @@ def _cancel(visit: Visit, fields: Mapping[str, str]) -> str:
 def _describe_snapshot(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     source = FormField(
         "with_source",
-        "Also a Pub/Sub snapshot of each subscription",
+        "Also take a Pub/Sub snapshot of each subscription",
         kind="checkbox",
         value=given.get("with_source", "yes"),
-        help="Without it, a rollback can't deliver messages again that were acknowledged after the snapshot.",
+        help="Without it, messages that were acknowledged after the snapshot can't be delivered again.",
     )
     effects = (
         "The snapshot copies the stream's state between two commits.",
@@ -230,12 +234,12 @@ def _describe_rollback(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         "Delete the rows that were staged after the snapshot",
         kind="checkbox",
         value=given.get("discard_staged", ""),
-        help="Their messages are delivered and staged again. Reporting tables keep the merged rows.",
+        help="The messages of these rows are delivered and staged again. Reporting tables keep the merged rows.",
     )
     effects = (
         "The stream returns to its state at the snapshot.",
-        "If the snapshot includes its subscriptions, they return too.",
-        "Then messages that were acknowledged after the snapshot are delivered again.",
+        "If the snapshot includes the stream's subscriptions, they also return to the snapshot.",
+        "Pub/Sub then delivers the messages again that were acknowledged after the snapshot.",
         *(() if whole else ("The stream has no completed snapshot, so it can't be rolled back.",)),
     )
     fields = (FormField("snapshot", "Snapshot", value=given.get("snapshot", ""), options=options), discard)
@@ -268,8 +272,8 @@ def _describe_update(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         check = visit.api.check_stream(visit.path_params["name"], {"release": release} if release else {})
     effects = (
         "The new release starts as a standby and takes over between two commits.",
-        "Refeed compares its figures with those of the old release.",
-        "If the new release fails, Refeed takes the update back, if that is possible.",
+        "Refeed compares the figures of the new release with those of the old release.",
+        "If the new release fails, Refeed rolls the update back if possible.",
     )
     return _stream_page(visit, "Update", effects, fields=fields, check=check, template="update.html")
 

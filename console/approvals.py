@@ -17,8 +17,8 @@ _MOST_STREAMS: Final = 50
 _UNDECIDED: Final = frozenset({"WATCHING", "INCONCLUSIVE"})
 # What an approval does that nobody takes back: its name is typed first.
 _DANGEROUS: Final = frozenset({("stream", "cancel"), ("stream", "rollback"), ("manifest", "remove")})
-_APPROVED: Final = "Approve: the action runs at once, as requested. The history names both of you."
-_REJECTED: Final = "Reject: nothing is done, and nobody can approve it later."
+_APPROVED: Final = "Approve: the action runs at once, as requested. The history names you and the requester."
+_REJECTED: Final = "Reject: nothing is done, and nobody can approve this request later."
 _OWN: Final = "You requested this yourself. Somebody else has to approve it."
 _LIST: Final = "/approvals"
 
@@ -154,7 +154,7 @@ def _describe_update(visit: Visit, verb: str) -> ActionPage:
         effects=(
             f"The update of {found['stream']} is {found['state']}.",
             _UPDATE_EFFECTS[verb],
-            *(f"The update can't be taken back: {each}" for each in way_back),
+            *(f"The update can't be rolled back: {each}" for each in way_back),
         ),
         button=verb.replace("_", " ").capitalize(),
         back=_LIST,

@@ -22,18 +22,22 @@ def _describe_attach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     found = visit.api.attach_topic(topic, dry_run=True)
     fields: tuple[FormField, ...] = (_hidden_plan(found, given),)
     if found["was_attached"]:
-        effects = [f"{topic} is already backed up through the subscription {found['subscription']}, which stays."]
+        effects = [
+            f"{topic} is already backed up through the subscription {found['subscription']}.",
+            "This subscription stays.",
+        ]
         effects += [
-            f"Its {each['field']} is {each['found']}, wanted is {each['wanted']}." for each in found["differences"]
+            f"Its {each['field']} is {each['found']}. A new subscription would have {each['wanted']}."
+            for each in found["differences"]
         ]
         fields += (_UPDATE,) if found["differences"] else ()
     else:
         effects = [
-            *([f"The topic {topic} does not exist: it is created."] if found["creates_topic"] else []),
-            f"It creates the subscription {found['subscription']}.",
-            f"Its acknowledgement deadline is {found['ack_deadline_seconds']} s.",
-            f"Its filter leaves out Refeed's own replays: {found['filter']}",
-            "From then on, published messages are archived.",
+            *([f"The topic {topic} does not exist. Refeed creates the topic."] if found["creates_topic"] else []),
+            f"Refeed creates the subscription {found['subscription']}.",
+            f"The subscription's acknowledgement deadline is {found['ack_deadline_seconds']} s.",
+            f"The subscription's filter leaves out Refeed's own replays: {found['filter']}",
+            "Messages that are published after that are archived.",
             "A running backup finds the subscription within seconds.",
             "Messages that were published before are not archived.",
         ]
@@ -61,13 +65,14 @@ def _describe_detach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     topic = visit.path_params["topic"]
     found = visit.api.detach_topic(topic, dry_run=True)
     waiting = found["backlog_messages"]
-    many = "It is unknown how many messages wait" if waiting is None else f"{waiting:,} messages wait"
+    many = "An unknown number of messages waits" if waiting is None else f"{waiting:,} messages wait"
     return ActionPage(
         title=f"Stop backing up: {topic}",
         effects=(
-            f"It deletes the subscription {found['subscription']}. {many} in it and are lost with it.",
-            "Messages that are published from then on are not archived. Archived messages stay.",
-            "If the topic carries the label of REFEED_BACKUP_LABEL, the backup attaches it again.",
+            f"Refeed deletes the subscription {found['subscription']}.",
+            f"{many} in the subscription. These messages are lost.",
+            "Messages that are published after that are not archived. Archived messages stay.",
+            "If the topic has the label of REFEED_BACKUP_LABEL, the backup attaches the topic again.",
         ),
         button="Stop backing it up",
         back="/topics",

@@ -11,7 +11,7 @@ def render_left(job: Mapping[str, Any]) -> str:
     """Return how many messages of a backfill are published and left."""
     progress = job["progress"]
     if progress["selected"] is None:
-        return "Its query has not run yet, so the number of messages is unknown."
+        return "The backfill's query has not run yet, so the number of messages is unknown."
     left = progress["selected"] - progress["published"] - progress["failed"]
     return f"{progress['published']:,} of {progress['selected']:,} messages are published, {left:,} are left."
 
@@ -20,7 +20,7 @@ def pause_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a pause will do."""
     return (
         render_left(job),
-        "It publishes nothing new until somebody resumes it. Requests that are under way still finish.",
+        "The backfill publishes nothing more until somebody resumes it. Requests that it has already sent finish.",
     )
 
 
@@ -28,13 +28,16 @@ def resume_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a resume will do."""
     return (
         render_left(job),
-        f"It continues to publish to {job['topic']}. If it has a canary, the canary ends.",
+        f"The backfill continues to publish to {job['topic']}. If it has a canary, the canary ends.",
     )
 
 
 def cancel_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a cancel will do."""
-    return (render_left(job), "It stops. Published messages stay published. A retry continues with the rest.")
+    return (
+        render_left(job),
+        "The backfill stops. Published messages stay published. A retry sends the other messages.",
+    )
 
 
 def approve_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
@@ -43,7 +46,7 @@ def approve_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     many = "an unknown number of" if rows is None else f"{rows:,}"
     return (
         f"{job['created_by']} wants to publish {many} messages to {job['topic']}.",
-        "If you approve it, it starts, and the history names you.",
+        "If you approve the backfill, it starts. The history names you as the approver.",
     )
 
 
@@ -53,6 +56,6 @@ def revert_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     rows = "The rows" if landed is None else f"{landed:,} rows"
     return (
         f"{rows} of this backfill are deleted from the staging table.",
-        "If a merge already took some of them, the API refuses the revert.",
+        "If a merge has already read some of these rows, the API refuses the revert.",
         "Messages that other consumers received can't be taken back.",
     )

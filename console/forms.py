@@ -72,7 +72,7 @@ def read_time(params: Mapping[str, str], name: str, zone: tzinfo = UTC) -> datet
     text = params.get(name, "").strip()
     found = find_time(text, zone)
     if text and found is None:
-        raise form_fault(f"{name} is no time: {text[:40]!r}. Write it as 2026-01-31T22:00:00Z.")
+        raise form_fault(f"{name} is not a time: {text[:40]!r}. Write it as 2026-01-31T22:00:00Z.")
     return found
 
 
@@ -85,4 +85,4 @@ def parse_number(text: str, name: str, kind: Callable[[str], float] = float) -> 
     try:
         return kind(text.strip())
     except ValueError:
-        raise form_fault(f"{name} is no number: {text.strip()[:40]!r}.") from None
+        raise form_fault(f"{name} is not a number: {text.strip()[:40]!r}.") from None

@@ -69,15 +69,19 @@ async def read_form(request: Request, session: str | None) -> dict[str, str]:
             async for chunk in request.stream():
                 body += chunk
                 if len(body) > _MAX_FORM_BYTES:
-                    raise ForbiddenError(f"A form has {_MAX_FORM_BYTES:,} bytes at most.")
+                    raise ForbiddenError(f"The form is larger than {_MAX_FORM_BYTES:,} bytes.")
     except (TimeoutError, ClientDisconnect) as exc:
-        raise RequestTimeoutError(f"The form was not there within {_FORM_SECONDS:g} s. Nothing was done.") from exc
+        raise RequestTimeoutError(
+            f"The form did not arrive within {_FORM_SECONDS:g} s. Nothing was done."
+        ) from exc
     fields = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
     wanted = form_token(request.cookies.get(FORM_COOKIE, ""), session)
     if not request.cookies.get(FORM_COOKIE) or not hmac.compare_digest(
         wanted.encode(), fields.pop(_TOKEN_FIELD, "").encode()
     ):
-        raise ForbiddenError("The form belongs to another session, or its session has ended. Load the page again.")
+        raise ForbiddenError(
+            "The form belongs to another session or to a session that has ended. Load the page again."
+        )
     return fields
 
 

@@ -184,7 +184,7 @@ def describe_choice(name: str, choice: Mapping[str, Any], since: str) -> str:
     code = "" if choice["code"] is None else f" with the code {choice['code']}"
     path = choice["path"]
     place = "" if path is None else f" at {path}" if path else " without a path"
-    return f"All dead letters of {name}{code}{place} since {since}, also those that the page does not show."
+    return f"All dead letters of {name}{code}{place} since {since}, including those that the page does not show."
 
 
 def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
@@ -204,10 +204,12 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         effects += _plan_effects(plan)
     else:
         effects.append(
-            f"It publishes the planned messages to {request['topic']}. Open this page again to see the plan."
+            f"It publishes the planned messages to {request['topic']}. To see the plan, open this page again."
         )
     if is_possible:
-        effects.append("The source reads them again. Without a corrected schema they become dead letters again.")
+        effects.append(
+            "The source reads these messages again. Without a corrected schema they become dead letters again."
+        )
     hidden = {
         "request": json.dumps(request),
         "plan_id": plan_id,
@@ -231,16 +233,16 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
 def _plan_effects(plan: Mapping[str, Any]) -> list[str]:
     rows, topic = plan["rows"], plan["topic"]
     if rows == 0:
-        return ["No such dead letter is left: there is nothing to send."]
+        return ["No dead letter matches any more, so there is nothing to send."]
     if rows is None:
-        many = f"It publishes to {topic}. The warehouse can't count the messages before it runs the query."
+        many = f"It publishes to {topic}. The number of messages is unknown until the query runs."
     else:
         many = f"It publishes {rows:,} {'message' if rows == 1 else 'messages'} to {topic}."
     receivers = [each["name"] for each in plan["subscriptions"] if each["receives_replay"]]
     reach = (
-        f"These subscriptions receive them: {', '.join(receivers)}."
+        f"These subscriptions receive the messages: {', '.join(receivers)}."
         if receivers
-        else "No subscription receives them."
+        else "No subscription receives the messages."
     )
     return [many, reach, *(f"{each['code']}: {each['message']}" for each in plan["warnings"])]
 

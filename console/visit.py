@@ -100,7 +100,7 @@ class Visit:
         """
         chosen = self.params.get(name) or default
         if chosen not in options:
-            detail = f"{name} is one of {', '.join(options)}, and not {chosen[:40]!r}."
+            detail = f"{name} can't be {chosen[:40]!r}. Use one of {', '.join(options)}."
             raise RequestRefusedError(detail, detail=detail, status=422, code="parameter_invalid")
         return chosen
 

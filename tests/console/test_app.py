@@ -267,7 +267,7 @@ def test_a_rate_that_is_no_number_is_refused_in_words(yard: Yard, signed_in: htt
     page = signed_in.get("/console/backfills/new?topic=orders")
     fields = {"form_token": token_of(page), "topic": "orders", "query": "SELECT 1", "canary": text}
     planned = signed_in.post("/console/backfills/new", data={**fields, "do": "plan"})
-    assert (planned.status_code, "canary is no number" in planned.text) == (200, True)
+    assert (planned.status_code, "canary is not a number" in planned.text) == (200, True)
 
 
 def test_a_brushed_range_becomes_a_plan_and_a_plan_a_backfill(yard: Yard, signed_in: httpx.Client) -> None:

@@ -83,7 +83,9 @@ def test_a_large_backfill_is_approved_by_another_person_and_a_canary_goes_on(
 ) -> None:
     page = ann.get("/console/approvals")
     assert "You created this backfill yourself" in card_of(page, works.large)
-    assert "It continues to publish to orders. If it has a canary, the canary ends." in card_of(page, works.canary)
+    assert "The backfill continues to publish to orders. If it has a canary, the canary ends." in card_of(
+        page, works.canary
+    )
     card = card_of(bob.get("/console/approvals"), works.large)
     assert "key:ann wants to publish 5,000 messages to orders." in card
     assert EVIL not in card

@@ -45,7 +45,7 @@ def test_a_topic_is_attached_by_a_click_that_says_what_it_creates(yard: Yard, an
     path = "/console/topics/orders/attach"
     assert path in ann.get("/console/topics").text
     page = ann.get(path)
-    for wanted in ("It creates the subscription refeed-backup.orders.", "&lt;token&gt;", "deadline is 60 s"):
+    for wanted in ("Refeed creates the subscription refeed-backup.orders.", "&lt;token&gt;", "deadline is 60 s"):
         assert wanted in page.text
     assert yard.api.pubsub.list_subscriptions("orders") == []
     yard.api.pubsub.create_subscription("shop", "orders")
@@ -78,7 +78,7 @@ def test_a_detach_asks_for_the_name_and_says_what_is_lost(yard: Yard, ann: httpx
         assert client.post("/topics/other:attach").status_code == 200
     path = "/console/topics/other/detach"
     page = ann.get(path)
-    assert "0 messages wait in it and are lost with it." in page.text
+    assert "0 messages wait in the subscription. These messages are lost." in page.text
     sent = {**hidden_of(page), "form_token": token_of(page), "do": "perform"}
     assert ann.post(path, data={**sent, "typed": "oth"}).status_code == 422
     assert len(yard.api.pubsub.list_subscriptions("other")) == 1

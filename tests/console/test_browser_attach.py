@@ -27,7 +27,7 @@ def test_a_topic_is_attached_by_clicks_and_detached_by_its_name(
         assert "replay has no subscription." in tab.text()
         tab.page.get_by_text("Attach ...").click()
         tab.page.wait_for_selector("h1:text-is('Back up: replay')")
-        assert "It creates the subscription refeed-backup.replay." in tab.text()
+        assert "Refeed creates the subscription refeed-backup.replay." in tab.text()
         assert pubsub.list_subscriptions("replay") == []
         tab.page.click("button:text-is('Back it up')")
         tab.page.wait_for_url("**/console/topics")
@@ -42,7 +42,7 @@ def test_a_topic_is_attached_by_clicks_and_detached_by_its_name(
         tab.page.go_back()
         backed_up.get_by_text("Detach ...").click()
         tab.page.wait_for_selector("h1:text-is('Stop backing up: replay')")
-        assert "are lost with it" in tab.text()
+        assert "These messages are lost" in tab.text()
         tab.page.wait_for_selector("button.danger:disabled")
         tab.page.fill("#typed", "repla")
         assert tab.page.is_disabled("button.danger")

@@ -23,8 +23,8 @@ def browser(yard: Yard) -> Iterator[httpx.Client]:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ({"from": "yesterday"}, "from is no time: &#39;yesterday&#39;."),
-        ({"to": "9999-12-31"}, "to is no time: &#39;9999-12-31&#39;."),
+        ({"from": "yesterday"}, "from is not a time: &#39;yesterday&#39;."),
+        ({"to": "9999-12-31"}, "to is not a time: &#39;9999-12-31&#39;."),
         ({"from": "2026-01-02", "to": "2026-01-01"}, "is not before to"),
         ({"from": "2026-01-02", "to": "2026-01-02"}, "is not before to"),
     ],

@@ -146,6 +146,6 @@ def test_a_reader_sees_dead_letters_and_which_scope_sends_them(works: Works) -> 
     with _client(works) as client:
         sign_in(client, works.api.make_key(READ, name="reader"))
         text = client.get("/console/sources/hooks").text
-        assert "To send them again you need the scope <code>backfills.run</code>" in text
+        assert "To send dead letters again you need the scope <code>backfills.run</code>" in text
         refused = client.get("/console/sources/hooks/redrive")
     assert (refused.status_code, "backfills.plan" in refused.text) == (403, True)

@@ -61,7 +61,7 @@ def test_a_range_of_the_url_is_absolute_and_one_without_offset_is_of_the_zone() 
     start, end = find_range({"from": "2026-01-01T00:00", "to": "2026-01-01T02:00:00Z"}, "hour", now)
     assert start.astimezone(UTC) == datetime(2025, 12, 31, 15, tzinfo=UTC)
     assert end == datetime(2026, 1, 1, 2, tzinfo=UTC)
-    with pytest.raises(RequestRefusedError, match="from is no time: 'yesterday'"):
+    with pytest.raises(RequestRefusedError, match="from is not a time: 'yesterday'"):
         find_range({"from": "yesterday", "to": ""}, "hour", now)
 
 
