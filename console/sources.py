@@ -204,7 +204,7 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         effects += _plan_effects(plan)
     else:
         effects.append(
-            f"It publishes the planned messages to {request['topic']}. To see the plan, open this page again."
+            f"A backfill publishes the planned messages to {request['topic']}. Open this page to see the plan."
         )
     if is_possible:
         effects.append(
@@ -235,9 +235,9 @@ def _plan_effects(plan: Mapping[str, Any]) -> list[str]:
     if rows == 0:
         return ["No dead letter matches any more, so there is nothing to send."]
     if rows is None:
-        many = f"It publishes to {topic}. The number of messages is unknown until the query runs."
+        many = f"A backfill publishes to {topic}. The number of messages is unknown until the query runs."
     else:
-        many = f"It publishes {rows:,} {'message' if rows == 1 else 'messages'} to {topic}."
+        many = f"A backfill publishes {rows:,} {'message' if rows == 1 else 'messages'} to {topic}."
     receivers = [each["name"] for each in plan["subscriptions"] if each["receives_replay"]]
     reach = (
         f"These subscriptions receive the messages: {', '.join(receivers)}."

@@ -49,7 +49,7 @@ def test_chosen_dead_letters_are_planned_and_redriven(yard: Works, open_tab: Cal
         tab.page.locator("tr", has_text="wrong_type").get_by_text("Choose some").click()
         tab.page.check("[name=id-1]")
         tab.page.click("text=Redrive the chosen messages")
-        tab.page.wait_for_selector("text=It publishes 1 message to hooks.")
+        tab.page.wait_for_selector("text=A backfill publishes 1 message to hooks.")
         tab.page.wait_for_selector("button.danger:disabled")
         tab.page.fill("#typed", "hooks")
         tab.page.click("button.danger")

@@ -85,7 +85,7 @@ def test_all_of_a_reason_are_redriven_as_planned_once_the_topic_is_typed(works: 
     asked = ann.get(path)
     text = words_of(asked.text)
     assert "All dead letters of hooks with the code wrong_type at lines[].count since" in text
-    assert "It publishes 3 messages to hooks." in text
+    assert "A backfill publishes 3 messages to hooks." in text
     fields = {
         name: unescape(value)
         for name, value in re.findall(r'<input type="hidden" name="([^"]+)" value="([^"]*)">', asked.text)
@@ -112,7 +112,7 @@ def test_some_are_chosen_by_their_ids_and_none_is_never_all(ann: httpx.Client) -
     chosen = {"since": since, "chosen": "yes"}
     some = words_of(ann.get("/console/sources/hooks/redrive", params={**chosen, "id-1": "m0", "id-3": "m2"}).text)
     assert "These 2 dead letters of hooks." in some
-    assert "It publishes 2 messages to hooks." in some
+    assert "A backfill publishes 2 messages to hooks." in some
     none = ann.get("/console/sources/hooks/redrive", params=chosen)
     assert (none.status_code, "No dead letter was chosen." in none.text) == (422, True)
 
