@@ -58,7 +58,7 @@ def pubsub_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[P
         yield server
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def quiet_logging() -> Iterator[None]:
     """The root logger and structlog as they were, afterwards."""
     root = logging.getLogger()

@@ -18,7 +18,6 @@ def test_topics_come_from_the_option_or_the_variable(
     refeed: Callable[..., Any],
     pubsub_server: PubSubServer,
     served: list[Any],
-    quiet_logging: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("REFEED_COLLECTOR_TOPICS", "members")
@@ -29,7 +28,7 @@ def test_topics_come_from_the_option_or_the_variable(
 
 
 def test_the_settings_file_s_faults_end_the_command(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, quiet_logging: None, tmp_path: Path
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, tmp_path: Path
 ) -> None:
     path = tmp_path / "collector.yaml"
     path.write_text("topics: {orders: {format: xml}, members: {}}")
@@ -39,9 +38,7 @@ def test_the_settings_file_s_faults_end_the_command(
         assert part in result.err
 
 
-def test_another_host_needs_keys(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, quiet_logging: None
-) -> None:
+def test_another_host_needs_keys(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
     result = refeed("collector", "--port", "0", "--host", "0.0.0.0", "--topics", "orders")
     assert result.code == 2
     assert "public: true" in result.err

@@ -326,7 +326,7 @@ def _run_alone(*arguments: str, redirection: str = "", **options: Any) -> "subpr
 
 @pytest.mark.parametrize("command", ["up", "init", "keys list", "pubsub --port 0", "backup"])
 def test_a_home_that_can_not_be_written_is_an_error_with_its_name(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet_logging: None, command: str
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
 ) -> None:
     (tmp_path / "file").touch()
     home = tmp_path / "file" / "home"

@@ -13,8 +13,6 @@ from model.schema import Field, RowSchema
 from pipeline.schema import row_columns
 from tests.reporting.orders import Orders
 
-pytestmark = pytest.mark.usefixtures("quiet_logging")
-
 
 @pytest.fixture
 def orders(home: Path, tmp_path: Path) -> Orders:

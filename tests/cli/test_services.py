@@ -36,7 +36,6 @@ def test_pubsub_passes_its_options_on(
     refeed: Callable[..., Any],
     home: Path,
     tmp_path: Path,
-    quiet_logging: None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served: list[PubSubServer] = []
@@ -52,7 +51,7 @@ def test_pubsub_passes_its_options_on(
 
 @pytest.mark.parametrize("command", ["pubsub", "api"])
 def test_a_taken_port_is_said_with_the_way_out(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, quiet_logging: None, command: str
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, command: str
 ) -> None:
     is_open = ["--open"] if command == "api" else []
     result = refeed(command, *is_open, "--port", str(pubsub_server.port))
@@ -62,7 +61,7 @@ def test_a_taken_port_is_said_with_the_way_out(
 
 
 def test_an_api_without_credentials_says_what_to_do_in_one_line(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet_logging: None
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     result = refeed("api", "--open", "--port", str(free_port()))
@@ -73,7 +72,7 @@ def test_an_api_without_credentials_says_what_to_do_in_one_line(
 
 
 def test_the_api_s_process_opens_the_job_store_once(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch, quiet_logging: None
+    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Somebody else's Spark, which nothing here needs.
     monkeypatch.setenv("REFEED_CONNECT_URL", "sc://127.0.0.1:9")
@@ -98,9 +97,7 @@ def test_the_api_s_process_opens_the_job_store_once(
     assert len(opened) == 1
 
 
-def test_every_log_line_is_one_json_object_on_stderr(
-    capfd: pytest.CaptureFixture[str], quiet_logging: None
-) -> None:
+def test_every_log_line_is_one_json_object_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     configure_logging()
     structlog.get_logger("ours").info("archived", rows=3)
     logging.getLogger("theirs").warning("slow %s", "disk")
@@ -120,7 +117,7 @@ def test_every_log_line_is_one_json_object_on_stderr(
 
 
 def test_the_level_says_how_much_is_logged(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, quiet_logging: None
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REFEED_LOG_LEVEL", "error")
     configure_logging()
@@ -150,17 +147,13 @@ def test_a_log_on_a_full_disk_stops_nobody() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7"])
-def test_an_api_without_keys_does_not_listen_for_others(
-    refeed: Callable[..., Any], quiet_logging: None, host: str
-) -> None:
+def test_an_api_without_keys_does_not_listen_for_others(refeed: Callable[..., Any], host: str) -> None:
     refused = refeed("api", "--host", host, "--port", "0")
     assert refused.code == 2
     assert "refeed keys create" in refused.err
 
 
-def test_an_api_without_keys_starts_only_when_a_person_says_so(
-    refeed: Callable[..., Any], quiet_logging: None
-) -> None:
+def test_an_api_without_keys_starts_only_when_a_person_says_so(refeed: Callable[..., Any]) -> None:
     refused = refeed("api", "--port", str(free_port()))
     assert refused.code == 2
     assert "--open" in refused.err
@@ -169,7 +162,7 @@ def test_an_api_without_keys_starts_only_when_a_person_says_so(
 
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_an_error_in_the_log_says_where_and_not_with_what(
-    quiet_logging: None, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], is_terminal: bool
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], is_terminal: bool
 ) -> None:
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     configure_logging()
