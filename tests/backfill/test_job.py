@@ -353,7 +353,7 @@ def test_by_key_rows_go_out_in_the_order_of_their_keys(
 def test_by_key_takes_the_columns_that_it_sorts_by(spark: Threads, make: Callable[..., Backfill]) -> None:
     backfill = make("SELECT data, attributes, message_id FROM refeed_archive", ordering="by_key")
 
-    with pytest.raises(QueryError, match="gives ordering_key, publish_time, message_id"):
+    with pytest.raises(QueryError, match="needs the columns ordering_key, publish_time and message_id"):
         backfill.run()
 
 

@@ -214,7 +214,7 @@ def test_the_selection_is_the_one_that_the_lake_makes_of_the_same_rows(
 
 def test_by_key_takes_a_query_that_gives_the_key(make: Any) -> None:
     query = "SELECT data, attributes, message_id FROM `{table}` WHERE _PARTITIONTIME >= @from"
-    with pytest.raises(OrderingColumnsError, match="by_key takes a query that gives ordering_key"):
+    with pytest.raises(OrderingColumnsError, match="by_key needs the columns ordering_key"):
         run(make(query, parameters={"from": PARAMETERS["from"]}, ordering="by_key"))
 
 
