@@ -1,10 +1,9 @@
-// Copies and saves payloads bit for bit: they come as base64, because HTML changes line ends, and are text only here.
+// Copies payloads bit for bit: they come as base64, because HTML changes line ends, and are text only here. A button
+// is enabled once a click on it does something.
 export function offerCopies() {
   for (const button of document.querySelectorAll("[data-copy]")) {
     button.addEventListener("click", () => copy(button, new TextDecoder("utf-8", { ignoreBOM: true }).decode(bytes(button.dataset.copy))));
-  }
-  for (const button of document.querySelectorAll("[data-save]")) {
-    button.addEventListener("click", () => save(button.dataset.name, bytes(button.dataset.save)));
+    button.disabled = false;
   }
 }
 
@@ -21,13 +20,4 @@ async function copy(button, text) {
     button.textContent = "The browser does not allow copying";
   }
   setTimeout(() => { button.textContent = said; }, 2000);
-}
-
-function save(name, content) {
-  const address = URL.createObjectURL(new Blob([content], { type: "application/octet-stream" }));
-  const link = document.createElement("a");
-  link.href = address;
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 10000);
 }

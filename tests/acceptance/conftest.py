@@ -17,6 +17,7 @@ from model.message import Message, replay_token
 from model.settings import read_settings
 from model.window import Window
 from rollout.child import Child, Children
+from streams.folder import read_statuses
 from tests.waiting import wait_until
 from tests.worlds.processes import plain_environment, start_numbered, start_pubsub
 from warehouse.open import open_warehouse
@@ -95,12 +96,17 @@ class Backyard:
         return sum(s["undelivered_messages"] + s["leased_messages"] for s in self.stats().values())
 
     def wait_until_archived(self, backup: Child, *, seconds: float = 240) -> None:
-        """Wait until nothing is on its way any more: a message that comes twice would have come by then."""
+        """Wait until nothing is on its way any more: a message that comes twice would have come by then.
+
+        The stream says that it runs then, also where nothing was left for it: a SIGTERM to one that only starts
+        ends it, and drains nothing.
+        """
 
         def is_archived() -> bool:
             if not backup.is_running:
                 raise backup.ended_error()
-            return self.unacked() == 0
+            running = {status["pid"] for _, status in read_statuses(self.home) if status["state"] == "running"}
+            return backup.pid in running and self.unacked() == 0
 
         wait_until(
             is_archived,

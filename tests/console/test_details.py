@@ -58,7 +58,7 @@ def test_a_message_is_found_opened_copied_and_replayed_with_its_own_numbers(
         tab.page.wait_for_selector("text=This message is the same as in the archive.")
         assert "It would publish 1 message to replay" in tab.text()
         with tab.page.expect_download() as downloading:
-            tab.page.click("#plan button:text-is('Download')")
+            tab.page.click("#plan a:text-is('Download')")
         downloading.value.save_as(tmp_path / "sample")
         assert (tmp_path / "sample").read_bytes() == BIG
 
