@@ -10,7 +10,8 @@ import pytest
 
 from sql.nulls import is_total
 from tests.sql import grid
-from tests.sql.answers import Lake, compare, compare_queries, is_same, read_accepted, read_answers, read_seeds
+from tests.sql.answers import Lake, compare, compare_queries, is_same, read_answers, read_seeds
+from tests.sql.differences import is_hidden, read_accepted
 from tests.sql.questions import Questions
 
 
@@ -244,6 +245,44 @@ def test_no_call_that_google_failed_for_some_value_is_held_for_one_that_can_not(
     texts = {sql: lake.translated(sql) for sql in asked}
     assert not [sql for sql, text in texts.items() if text is not None and is_total(text)]
     assert sum(text is not None for text in texts.values()) > 300
+
+
+# The lake's engine computes no argument after one that is NULL in every row of a batch, as n and i are.
+ROWS = "FROM (SELECT IF(x > 9, 'a', NULL) AS n, IF(x > 9, 9, NULL) AS i, -x AS a FROM UNNEST([1]) AS x)"
+
+
+@pytest.mark.parametrize(
+    ("expression", "theirs", "is_accepted"),
+    [
+        ("CONCAT(n, CHR(a))", "error", True),
+        ("CONCAT(n, SUBSTR(CHR(a), 1), 'b')", "error", True),
+        ("STARTS_WITH(n, CHR(a))", "error", True),
+        ("TIMESTAMP_ADD(TIMESTAMP_MICROS(i), INTERVAL DIV(1, a + 1) DAY)", "error", True),
+        # Google has a value, or refuses the question.
+        ("CONCAT(n, CHR(a))", '""', False),
+        ("CONCAT(n, CHR(a))", "invalid", False),
+        # No argument is NULL, or none fails.
+        ("CONCAT(CHR(a), 'n')", "error", False),
+        ("CONCAT(n, UPPER('a'))", "error", False),
+        ("CONCAT(n, SAFE.CHR(a))", "error", False),
+        ("CONCAT(n, 'CHR(a)')", "error", False),
+        # Under SAFE. the lake computes all arguments.
+        ("SAFE.STARTS_WITH(n, CHR(a))", "error", False),
+        # Only the call itself may have failed in Google's engine.
+        ("SUBSTR(n, 1, a)", "error", False),
+    ],
+)
+def test_only_a_failure_beside_a_null_argument_may_be_null(
+    lake: Lake, expression: str, theirs: str, *, is_accepted: bool
+) -> None:
+    question = f"SELECT {expression} {ROWS}"
+    assert is_hidden(question, theirs, lake.query(question), lake.query) == is_accepted
+
+
+def test_a_value_is_never_accepted_for_an_error(lake: Lake) -> None:
+    question = f"SELECT CONCAT(n, CHR(a)) {ROWS}"
+    assert lake.query(question) == "NULL"
+    assert not is_hidden(question, "error", '""', lake.query)
 
 
 def test_a_null_that_depends_on_the_row_is_taken_beside_any_call(lake: Lake) -> None:
