@@ -94,19 +94,18 @@ class SnapshotWork:
             return partial(clean, snapshot) if self._taker.is_here(snapshot) else None
         if held is not None:
             _, process, state = held
-            is_free = snapshot.stream not in self._restores
-            return partial(self._take, snapshot, process, state) if is_free else None
+            running = process if process is not None and process.is_running else None
+            # The state of a stream that does not run may be old: it ran elsewhere since. Rows from before the
+            # snapshot would then pass for later ones, and a rollback would discard them.
+            if snapshot.stream in self._restores or (snapshot.with_source and running is None):
+                return None
+            pause = partial(lock_home, state) if running is None else partial(pause_stream, running)
+            return partial(self._taker.take, snapshot, state, pause)
         is_over = self._taker.is_here(snapshot) and not self._store.get_stream(snapshot.stream).is_living
         return partial(self._taker.abandon, snapshot) if is_over else None
 
     def _begin(self, what: SnapshotRecord | RestoreRecord, work: Callable[[], object]) -> None:
         self._threads.begin(what.stream, what.id, work)
-
-    def _take(self, snapshot: SnapshotRecord, process: StreamProcess | None, state: Path) -> None:
-        if process is not None and process.is_running:
-            self._taker.take(snapshot, state, partial(pause_stream, process))
-        else:
-            self._taker.take(snapshot, state, partial(lock_home, state))
 
     def _is_time_to_schedule(self) -> bool:
         now = time.monotonic()

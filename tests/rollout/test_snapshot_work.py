@@ -123,6 +123,17 @@ def test_a_stream_without_a_process_has_its_snapshot_made_at_rest(bench: Bench) 
     assert bench.process.orders == []
 
 
+def test_a_snapshot_with_its_source_waits_until_the_stream_runs(bench: Bench) -> None:
+    """After a move the home's state may be old, and a later rollback would discard rows that it does not know."""
+    bench.process.is_running = False
+    asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
+    bench.look()
+    assert bench.store.get_snapshot(asked.id) == asked
+    bench.process.is_running = True
+    bench.look()
+    assert bench.store.get_snapshot(asked.id).state is SnapshotState.COMPLETED
+
+
 def test_a_stream_is_put_back_once_its_process_has_ended(bench: Bench) -> None:
     asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
     bench.look()

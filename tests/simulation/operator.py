@@ -129,9 +129,7 @@ class Operator:
     def _look(self, place: Place, work: SnapshotWork) -> None:
         world, is_wanted = self._world, place is self._wanted
         held = (self._records.get_stream(STREAM), place.running, place.disk.root / STREAM)
-        # A state that no stream has run on since it moved may be old: no snapshot is made of it.
-        is_held = is_wanted and (_is_running(place.running) or self._records.list_running_restores())
-        work.look([held] if is_held else [])
+        work.look([held] if is_wanted else [])
         if is_wanted:
             self._ask_for_snapshots()
         if self._records.list_running_restores() or (not is_wanted and world.random.random() < 0.2):
