@@ -25,11 +25,12 @@ class ApprovalFaultOut(CodedMessage):
 
 
 class ApprovalOut(BaseModel):
-    """An action that needs a second person, with its decision."""
+    """An action for which the approval of a second person was requested, and the decision."""
 
     id: str = Field(examples=["ap_01M7Z1H20HKNZ6PGKRYCX6J210"], description="The approval's id.")
     state: Literal["WAITING", "APPROVED", "REJECTED", "EXPIRED"] = Field(
-        description="APPROVED: the action was carried out. EXPIRED: nobody decided, or the resource changed."
+        description="APPROVED: the action was carried out. EXPIRED: nobody decided in time, or the resource "
+        "changed."
     )
     kind: str = Field(
         validation_alias=AliasPath("asked", "kind"),
@@ -48,7 +49,8 @@ class ApprovalOut(BaseModel):
         validation_alias=AliasPath("asked", "what"), description="The effect of the action, in a sentence."
     )
     request: dict[str, Any] = Field(
-        validation_alias=AliasPath("asked", "request"), description="The body of the requesting call."
+        validation_alias=AliasPath("asked", "request"),
+        description="The body of the call that requested the action.",
     )
     version: int = Field(
         validation_alias=AliasPath("asked", "version"),
@@ -56,7 +58,7 @@ class ApprovalOut(BaseModel):
     )
     scope: str = Field(
         validation_alias=AliasPath("asked", "scope"),
-        description="The scope of the action. The approver needs this scope too.",
+        description="The scope that the action needs. The approver needs this scope too.",
     )
     requested_by: str = Field(
         validation_alias=AliasPath("asked", "requester", "name"), description="Who requested the action."

@@ -55,7 +55,7 @@ _SAME_EVERYWHERE: Final = {
     "message_id": "The message's id in Pub/Sub.",
     "next_page_token": "The page_token of the next page. Null on the last page.",
     "ordering_key": "The message's ordering key. Empty without one.",
-    "page_size": "The most entries in a page.",
+    "page_size": "The maximum number of entries in a page.",
     "page_token": "The `next_page_token` of the previous page.",
     "publish_time": "When Pub/Sub received the message.",
     "started_at": "When it started. Null until then.",

@@ -57,10 +57,10 @@ async def get_health() -> Health:
     "/readyz",
     operation_id="getReadiness",
     tags=["service"],
-    responses={503: {"model": Health, "description": "The service is not ready. `problems` has the reasons."}},
+    responses={503: {"model": Health, "description": "The service is not ready. `problems` lists the reasons."}},
 )
 async def get_readiness(request: Request, response: Response) -> Health:
-    """Return whether a backfill could start now, and the problems if it could not."""
+    """Return whether a backfill can start now. If not, the answer lists the problems."""
     app = state_of(request.app).open
     found = await to_thread.run_sync(app.readiness.problems, limiter=app.readiness_threads)
     problems = {**found, **app.starting}

@@ -33,7 +33,7 @@ def list_approvals(
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: IdToken = None,
 ) -> Any:
-    """List the actions that need, or needed, the approval of a second person, newest first."""
+    """List the actions for which the approval of a second person was requested, newest first."""
     before = parse_id_token(page_token)
     found = approvals.list_page(principal=caller, state=state, before=before, limit=page_size + 1)
     page, token = page_of(found, page_size, lambda last: render_id_token(last.id))
@@ -77,5 +77,5 @@ def reject_approval(
     responses=problems(s404=_UNKNOWN, s422=_INVALID),
 )
 def get_approval(approval_id: ApprovalId, approvals: Approvals, caller: Caller) -> Any:
-    """Show an action that needs the approval of a second person, and the decision."""
+    """Show an action for which the approval of a second person was requested, and the decision."""
     return approvals.get(approval_id, principal=caller)

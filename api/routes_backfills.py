@@ -110,7 +110,7 @@ add_action_route(
     router,
     BACKFILLS,
     "revert",
-    "Delete a backfill's rows from its target's staging table, unless a merge has already used them.",
+    "Delete a backfill's rows from its target's staging table. Refused if a merge has already used the rows.",
     s409="The backfill has not ended, its staging table is unknown, or a merge has used its rows.",
     s422=INVALID,
     s502="The warehouse returned an error.",
@@ -177,9 +177,9 @@ def get_plan(
         200: {"model": PlanOut, "description": "With `validate_only`: the plan. Nothing is created."},
         202: {"headers": CREATED_HEADERS},
         **problems(
-            s409="The plan has expired or is for another request; another backfill publishes some of the same "
-            "messages; the replay would be archived again; or the first call with this Idempotency-Key is still "
-            "in progress.",
+            s409="The plan has expired or is for another request. Or another backfill publishes some "
+            "of the same messages. Or the replay would be archived again. Or the first call with "
+            "this Idempotency-Key is still in progress.",
             s422=INVALID,
             s502=_FAILED,
             s507=_FULL,

@@ -21,7 +21,7 @@ _PLAN = Field(
 
 
 class TopicDetach(BaseModel):
-    """The options of a detach."""
+    """The options for detaching a topic."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -32,7 +32,7 @@ class TopicDetach(BaseModel):
 
 
 class TopicAttach(TopicDetach):
-    """The options of an attach."""
+    """The options for attaching a topic."""
 
     exactly_once: bool = Field(
         default=False,
@@ -45,7 +45,7 @@ class TopicAttach(TopicDetach):
 
 
 class SettingDifferenceOut(BaseModel):
-    """A setting in which the subscription differs from a new one. `update` changes it."""
+    """A setting whose value differs from its value in a new subscription. `update` corrects the setting."""
 
     field: str = Field(description="The name of the setting.")
     found: str = Field(description="The value in Pub/Sub.")
@@ -53,7 +53,7 @@ class SettingDifferenceOut(BaseModel):
 
 
 class TopicBackupOut(BaseModel):
-    """The change of a topic's backup, or the planned change of a dry run."""
+    """The change of a topic's backup. After a dry run, the planned change."""
 
     topic: str = Field(description="The topic.")
     action: Literal["attach", "detach"] = Field(description="The action: an attach or a detach.")
@@ -73,7 +73,8 @@ class TopicBackupOut(BaseModel):
         description="The settings of the subscription that differ from those of a new subscription."
     )
     backlog_messages: int | None = Field(
-        description="Pending messages of the subscription. A detach loses them. Null means unknown."
+        description="Number of pending messages in the subscription. A detach deletes these messages. Null "
+        "means unknown."
     )
     plan: str = Field(
         description="A hash of the state before the change. Send the hash as `plan` with the real call."
@@ -90,7 +91,8 @@ TopicName = Annotated[str, Path(description="The topic's id.", max_length=300, e
     response_model=TopicBackupOut,
     responses=problems(
         s404="Pub/Sub has no such topic.",
-        s409="The subscription belongs to a deployment with another secret, or it has changed since the dry run.",
+        s409="The subscription belongs to a deployment with another secret. Or the subscription has "
+        "changed since the dry run.",
         s422=f"{_INVALID}.",
         s502=_FAILED,
     ),

@@ -29,7 +29,7 @@ from warehouse.figures import MAX_SHOWN_BYTES
 router: Final = APIRouter(tags=["topics"])
 _FAILED: Final = "The warehouse or Pub/Sub returned an error."
 _FULL: Final = "The disk is full."
-_NO_SUCH_TOPIC: Final = "Neither Pub/Sub nor the archive has this topic."
+_NO_SUCH_TOPIC: Final = "The topic is not in Pub/Sub and not in the archive."
 _QUERY: Final = "A parameter is not valid, or the query would read too many bytes. `errors` has every violation."
 
 TopicName = Annotated[str, Query(description="The topic's id.", examples=["orders"])]
@@ -38,7 +38,8 @@ LettersSince = Annotated[
     Since | None,
     Query(
         alias="from",
-        description="Only dead letters since this ingestion time (RFC 3339). The default is 30 days ago.",
+        description="Only messages that became dead letters at this time (RFC 3339) or later. The default is "
+        "30 days ago.",
     ),
 ]
 End = Annotated[
@@ -49,7 +50,8 @@ MaxBytesBilled = Annotated[
     int,
     Query(
         ge=1,
-        description="The most bytes that the query may read on BigQuery. Above this limit, the query fails.",
+        description="The maximum number of bytes that the query may read on BigQuery. A query that would "
+        "read more fails.",
     ),
 ]
 
@@ -198,7 +200,8 @@ def download_dead_letter(
         Since | None,
         Query(
             alias="from",
-            description="The `ingest_time` of the dead letter (RFC 3339). The default is 30 days ago.",
+            description="Search dead letters whose `ingest_time` is this time (RFC 3339) or later. The "
+            "default is 30 days ago.",
         ),
     ] = None,
 ) -> Response:
@@ -233,7 +236,8 @@ def list_messages(
     attribute: Annotated[
         list[Annotated[str, Query(max_length=2000)]] | None,
         Query(
-            description="Only messages with this attribute, as KEY=VALUE. Repeat the parameter for several.",
+            description="Only messages with this attribute, as KEY=VALUE. Repeat the parameter for several "
+            "attributes.",
             max_length=10,
         ),
     ] = None,

@@ -26,9 +26,9 @@ class ChangeOut(BaseModel):
     resource: Literal["backfill", "merge", "compaction", "stream", "manifest", "key"] = Field(
         description="The kind of the changed resource."
     )
-    id: str = Field(description="The job's id, or the name of another resource.")
+    id: str = Field(description="The id of a job. For another resource, its name.")
     type: str = Field(description="The type of the change, such as created, moved, launched, applied or revoked.")
-    actor: str | None = Field(description="Who made the change. Null if the history does not have the name.")
+    actor: str | None = Field(description="Who made the change. Null if the history does not say who.")
     what: str = Field(description="What changed.")
     why: str | None = Field(description="Why it changed. Null without a reason.")
 

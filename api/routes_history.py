@@ -37,7 +37,7 @@ def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Call
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def list_backfill_rates(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """List how many messages a backfill published in each interval, with its rate and rate limit."""
+    """List how many messages a backfill published in each interval, and the interval's rate and rate limit."""
     return {"intervals": service.list_rates(backfill_id, principal=caller)}
 
 
@@ -108,7 +108,7 @@ def download_backfill_dead_letter(
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def count_backfill_dead_letters(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """Count a backfill's dead letters by reason. `:retry` with a `code` sends one reason's messages again."""
+    """Count a backfill's dead letters by reason. `:retry` with a `code` sends the letters with that code again."""
     return {"reasons": service.count_dead_letters(backfill_id, principal=caller)}
 
 

@@ -15,8 +15,9 @@ _NO_PLACE: Final = "There is no such manifest, or the rollout's stream or releas
 _NO_SCHEDULE: Final = "There is no such schedule."
 _FAULTS: Final = "The manifest has faults. `errors` has all faults, with line and column."
 _TAKEN: Final = (
-    "The name belongs to another source, the manifest has changed since the plan, a rollout of the manifest has "
-    "not ended, or the stream does not run as the rollout's `from` says."
+    "The name belongs to another owner. Or the manifest has changed since the plan. Or a rollout "
+    "of the manifest has not ended. Or the stream does not run with the release and options in "
+    "the rollout's `from`."
 )
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
@@ -69,7 +70,7 @@ def list_manifests(request: Request, manifests: OpenManifests, caller: Caller) -
     responses=problems(s404=_NO_SUCH, s422="The name is not valid."),
 )
 def get_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
-    """Show a manifest as it was applied."""
+    """Show an applied manifest."""
     return manifests.get(name, principal=caller)
 
 
@@ -88,10 +89,13 @@ def plan_manifest(
     *,
     action: Annotated[
         Literal["apply", "remove"],
-        Query(description="Whether to plan an apply or a removal. A removal has no body."),
+        Query(
+            description="`apply`: plan to apply the manifest in the body. `remove`: plan to remove the manifest, "
+            "without a body."
+        ),
     ] = "apply",
 ) -> Any:
-    """Show what an apply or a removal of a manifest would change. Nothing is changed."""
+    """Show what would change if a manifest were applied or removed. The call itself changes nothing."""
     return manifests.plan(name, body if action == "apply" else None, principal=caller)
 
 
@@ -121,7 +125,7 @@ def apply_manifest(
     responses=problems(s404=_NO_SUCH, s409=_TAKEN, s422="The name is not valid."),
 )
 def remove_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None) -> Any:
-    """Remove a manifest. Its running jobs continue. The stream of a rollout does not change."""
+    """Remove a manifest. Jobs that it started continue. If it is a rollout, its stream does not change."""
     return manifests.remove(name, principal=caller, plan_hash=plan)
 
 
@@ -149,7 +153,7 @@ def get_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -
     responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
 )
 def pause_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
-    """Pause a schedule: it starts no jobs until a resume. Running jobs continue."""
+    """Pause a schedule: it starts no jobs until it is resumed. Running jobs continue."""
     return manifests.pause(name, principal=caller)
 
 

@@ -28,23 +28,25 @@ class QueryCheck(BaseModel):
 
 
 class QueryEdit(BaseModel):
-    """A change of the text: `text` replaces the characters from `start` to `end`, exclusive."""
+    """A change of the query: `text` replaces the characters from `start` to `end`, exclusive."""
 
-    start: int = Field(description="The first replaced character.")
-    end: int = Field(description="The character after the last replaced one.")
+    start: int = Field(description="The offset of the first replaced character.")
+    end: int = Field(description="The offset after the last replaced character.")
     text: str = Field(description="The new text.")
 
 
 class QueryFinding(BaseModel):
-    """A reason why the query is refused, and its place. Offsets count characters (code points) from 0."""
+    """Why the query is refused, and the refused part of the query. Offsets count code points from 0."""
 
     code: str
     message: str
     line: int = Field(description="The line, from 1.")
     column: int = Field(description="The column, from 1.")
-    start: int = Field(description="The first character of the place.")
-    end: int = Field(description="The character after the place.")
-    rewrite: str | None = Field(description="An allowed form, as SQL or in words. Null if there is none.")
+    start: int = Field(description="The offset of the first refused character.")
+    end: int = Field(description="The offset after the last refused character.")
+    rewrite: str | None = Field(
+        description="What the query may say instead, as SQL or in words. Null if there is no suggestion."
+    )
     edits: list[QueryEdit] = Field(
         description="Edits that correct the fault if you apply all of them. Empty if there is no correction."
     )
@@ -91,7 +93,8 @@ class QueryVerdict(BaseModel):
         description="The query with all edits applied. Null if there are no edits."
     )
     window: TimeWindow | None = Field(
-        description="The ingestion times that the query can read. Null if the query is refused."
+        description="The window of ingestion times in which the query can read messages. Null if the query "
+        "is refused."
     )
     columns: list[QueryColumn] = Field(description="The columns of the result. Empty if the query is refused.")
     warnings: list[QueryWarning] = Field(description="The warnings about an accepted query.")
@@ -106,7 +109,7 @@ class QueryVerdict(BaseModel):
     responses=problems(s422=INVALID, s502="The warehouse returned an error."),
 )
 def check_query(body: QueryCheck, request: Request, service: Service, caller: Caller, quick: QuickCalls) -> Any:
-    """Check the query of a replay without running it. The answer has all faults and their corrections."""
+    """Check the query of a replay without running it. The answer lists all faults, with their corrections."""
     with quick:
         found = service.check_query(body.query, body.parameters, principal=caller)
     # It changes nothing and is called as somebody types: the audit log keeps it only when it is refused or fails.

@@ -22,7 +22,7 @@ class FormatOut(BaseModel):
 
 
 class FormatsOut(BaseModel):
-    """The formats of a release: those of a stream's state and those of each warehouse."""
+    """The formats that a release uses for a stream's state and in each warehouse."""
 
     version: str = Field(description="The version of Refeed.")
     state: dict[str, FormatOut] = Field(description="The format of a stream's state.")
@@ -37,7 +37,8 @@ class ReleaseOut(BaseModel):
     wheel: str = Field(description="The name of the wheel.")
     sha256: str = Field(description="The hash of the wheel.")
     environment: str = Field(
-        description="The release's environment. Releases with the same requirements.lock share an environment."
+        description="The id of the release's Python environment. Releases with the same requirements.lock "
+        "share an environment."
     )
     added_at: datetime = Field(description="When it was installed.")
     formats: FormatsOut = Field(description="The formats that the release writes and reads.")
@@ -59,7 +60,7 @@ class AgentOut(BaseModel):
 
 
 class ReleasesOut(BaseModel):
-    """The releases of all agents and of the API's home, by their names."""
+    """The releases that are installed in the homes of all agents and in the API's home, by name."""
 
     installed_version: str = Field(description="The API's own version.")
     agents: list[AgentOut] = Field(description="The running agents.")

@@ -50,7 +50,7 @@ class RolloutOut(BaseModel):
     manifest: str = Field(description="The manifest's name.")
     stream: str = Field(description="The stream's name.")
     strategy: Literal["restart", "update", "rolling"] = Field(description="How the release is rolled out.")
-    state: RolloutState = Field(description="The current step, or how it ended.")
+    state: RolloutState = Field(description="The current step, or the result.")
     from_: RolloutSideOut = Field(
         validation_alias="from_side", serialization_alias="from", description="The old release with its options."
     )
@@ -64,7 +64,7 @@ class RolloutOut(BaseModel):
         description="The field `validate` of the manifest, with its defaults.",
     )
     is_trusted: bool = Field(
-        description="Whether the new release was STABLE before. A release that was STABLE is not validated again."
+        description="Whether the new release was STABLE before. Refeed does not validate such a release again."
     )
     reverses: str | None = Field(description="The id of the rollout that this rollout reverses.")
     update_id: str | None = Field(description="The stream's update that carries out the rollout.")
@@ -74,7 +74,9 @@ class RolloutOut(BaseModel):
     )
     error: RolloutFaultOut | None
     unwanted_by: str | None = Field(description="Who cancelled it.")
-    digest: str = Field(description="The hash of the manifest's content, without comments and order.")
+    digest: str = Field(
+        description="The hash of the manifest's content. Comments and the order of fields do not change the hash."
+    )
     created_by: str
     created_at: datetime
     changed_at: datetime
@@ -125,7 +127,7 @@ def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -
 def reverse_rollout(rollout_id: RolloutId, response: Response, rollouts: OpenRollouts, caller: Caller) -> Any:
     """Begin the reverse rollout, with `from` and `to` exchanged.
 
-    If the old release was STABLE before, it is not validated again.
+    If the release to which the stream returns was STABLE before, Refeed does not validate it again.
     """
     made = rollouts.reverse(rollout_id, principal=caller)
     point_to(f"/rollouts/{made.id}", response)

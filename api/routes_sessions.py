@@ -58,7 +58,7 @@ class EndedSessionOut(SessionOut):
     responses=problems(s403="The caller sent no key. A token or a session cannot open a session."),
 )
 def open_session(request: Request, response: Response, caller: Caller) -> Any:
-    """Open a session with the caller's key. The session ends after 12 hours, or when the key ends."""
+    """Open a session with the caller's key. It ends after 12 hours, or when the key expires or is revoked."""
     gatekeeper = services_of(request).gatekeeper
     session, token = gatekeeper.open_session(request)
     response.headers["Location"] = "/sessions/current"
@@ -67,7 +67,7 @@ def open_session(request: Request, response: Response, caller: Caller) -> Any:
 
 @router.get("/sessions/current", operation_id="getCurrentSession", response_model=SessionOut)
 def get_current_session(request: Request, caller: Caller) -> Any:
-    """Show the caller's name and scopes, for a key, a token or a session."""
+    """Show the name and the scopes of the key, token or session that the caller sends."""
     gatekeeper = services_of(request).gatekeeper
     session = gatekeeper.find_session(request)
     return {**show_caller(caller, gatekeeper), "expires_at": None if session is None else session.expires_at}

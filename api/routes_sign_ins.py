@@ -28,7 +28,7 @@ class StartedSignInOut(BaseModel):
     """A started sign-in. The browser must complete the sign-in within ten minutes."""
 
     attempt: str = Field(description="The attempt. The browser sends the attempt again to complete the sign-in.")
-    state: str = Field(description="The value that the provider sends back. It identifies the attempt.")
+    state: str = Field(description="The value that the provider sends back. This value identifies the attempt.")
     authorization_url: str = Field(description="The address to which the browser goes to sign in.")
     expires_at: datetime = Field(description="After this time the sign-in can't be completed.")
 
@@ -84,7 +84,7 @@ def start_sign_in(request: Request) -> Any:
     ),
 )
 def complete_sign_in(request: Request, response: Response, body: CompleteSignInIn) -> Any:
-    """Complete a sign-in with the provider's answer, and open a session. An attempt works only once."""
+    """Complete a sign-in with the provider's answer, and open a session. Each attempt can be completed once."""
     gatekeeper = services_of(request).gatekeeper
     answer = SignInAnswer(**body.model_dump(exclude={"attempt"}))
     session, caller, token = gatekeeper.complete_sign_in(request, body.attempt, answer)

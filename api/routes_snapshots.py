@@ -55,7 +55,7 @@ def create_snapshot(
     body: SnapshotCreate | None = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Make a snapshot of a stream's state between two commits. `with_source` includes its subscriptions."""
+    """Make a snapshot of a stream's state between two commits. `with_source` adds Pub/Sub snapshots."""
     with_source = body is not None and body.with_source
     made = snapshots.create(name, with_source=with_source, principal=caller, idempotency_key=idempotency_key)
     point_to(f"/snapshots/{made.id}", response)
@@ -154,5 +154,5 @@ def roll_back_stream(
     responses=problems(s422="The name is not valid."),
 )
 def list_rollbacks(name: StreamName, snapshots: Snapshots, caller: Caller) -> Any:
-    """List a stream's rollbacks, newest first, each with the changes that it could not revert."""
+    """List a stream's rollbacks, newest first, each with the changes that the rollback could not revert."""
     return {"rollbacks": snapshots.list_rollbacks(name, principal=caller)}

@@ -20,7 +20,7 @@ _Version = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
 
 @router.get("/sources", operation_id="listSources", response_model=SourcesOut, responses=problems(s502=_FAILED))
 def list_sources(sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
-    """List sources with their topics, their staging and reporting tables, and their counts."""
+    """List sources with their topics, their tables, and counts of their messages and rows."""
     with slow:
         return {"sources": sources.list_sources(principal=caller)}
 
@@ -32,7 +32,7 @@ def list_sources(sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
     responses=problems(s404=_UNKNOWN, s422="The name is too long.", s502=_FAILED),
 )
 def get_source(name: SourceName, sources: Sources, caller: Caller, slow: SlowCalls) -> Any:
-    """Show one source, with the counts of all unknown, missing and refused fields."""
+    """Show one source, with counts of all unknown fields, missing fields and refused messages."""
     with slow:
         return sources.show_source(name, principal=caller)
 
@@ -60,12 +60,15 @@ def list_source_versions(
     ] = None,
     before: Annotated[
         _Version,
-        Query(alias="from", description="The older version to compare. The default is the version before `to`."),
+        Query(
+            alias="from",
+            description="The older version to compare. The default is the version before the version in `to`.",
+        ),
     ] = None,
     after: Annotated[
         _Version, Query(alias="to", description="The newer version to compare. The default is the newest version.")
     ] = None,
 ) -> Any:
-    """List the table versions of an inferred source, and the differences between two versions."""
+    """List the versions of the tables of a source without a schema, and how two versions differ."""
     with slow:
         return sources.list_versions(name, principal=caller, event_type=event_type, before=before, after=after)

@@ -31,10 +31,10 @@ _FAILURES: Final = {"manifest": "upload_failed", "rollout": "rollout_failed"}
 
 
 class InboxItemOut(BaseModel):
-    """Something that needs a person: a job, a stream, a topic, an approval, a rollout or an upload."""
+    """Something that a person should look at: a job, a stream, a topic, an approval, a rollout or an upload."""
 
     kind: Literal["approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap"] = Field(
-        description="Why the resource needs a person."
+        description="Why a person should look at the resource."
     )
     resource: Literal["backfill", "merge", "compaction", "stream", "manifest", "approval", "rollout", "topic"] = (
         Field(description="The kind of the resource.")
@@ -48,13 +48,13 @@ class InboxItemOut(BaseModel):
     )
     topic: str | None = Field(description="The target topic of a backfill, or the topic of a gap.")
     created_by: str | None
-    since: datetime | None = Field(description="When the resource began to need a person.")
+    since: datetime | None = Field(description="Since when the resource needs attention.")
     message: str
     code: str | None = Field(description="The error code of a failed backfill.")
 
 
 class InboxOut(BaseModel):
-    """Everything that needs a person, oldest first. Ended jobs are listed for seven days."""
+    """Everything that a person should look at, oldest first. Ended jobs are listed for seven days."""
 
     items: list[InboxItemOut]
 
@@ -76,7 +76,7 @@ class StatusOut(BaseModel):
     backfills: list[BackfillOut] = Field(description="The jobs that have not ended, oldest first.")
     merges: list[MergeOut] = Field(description="The jobs that have not ended, oldest first.")
     compactions: list[CompactionOut] = Field(description="The jobs that have not ended, oldest first.")
-    inbox: list[InboxItemOut] = Field(description="Everything that needs a person.")
+    inbox: list[InboxItemOut] = Field(description="Everything that a person should look at.")
 
 
 @router.get("/status", operation_id="getStatus", response_model=StatusOut, responses=problems(s502=_FAILED))
@@ -114,7 +114,7 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
 
 @router.get("/inbox", operation_id="getInbox", response_model=InboxOut)
 def get_inbox(request: Request, inventory: OpenInventory, caller: Caller) -> Any:
-    """List everything that needs a person, such as approvals, canaries, failures, ended streams and gaps."""
+    """List everything that a person should look at, such as approvals, canaries, failures and gaps."""
     return {"items": _list_inbox(services_of(request), inventory, caller)}
 
 

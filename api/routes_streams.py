@@ -81,7 +81,7 @@ def list_stream_histories(
     response_model=StreamOut,
     responses={
         201: {"headers": CREATED_HEADERS},
-        **problems(s409="A stream that has not ended has this name, or does the same work.", s422=_INVALID),
+        **problems(s409="Another stream that has not ended has this name or does the same work.", s422=_INVALID),
     },
 )
 def launch_stream(
@@ -169,7 +169,7 @@ def cancel_stream(
     ),
 )
 def check_stream(name: StreamName, body: StreamCheck, checks: Checks, caller: Caller, slow: SlowCalls) -> Any:
-    """Check an update and change nothing. The answer has all reasons against the update."""
+    """Check whether a stream can be updated, and change nothing. The answer lists all reasons against it."""
     with slow:
         found = checks.check(
             name, principal=caller, release=body.release, options=body.options, mapping=body.mapping

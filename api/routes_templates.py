@@ -38,7 +38,7 @@ class TemplateOut(BaseModel):
     )
     description: str | None = Field(description="The template's description.")
     parameters: list[TemplateParameterOut] = Field(description="The template's parameters.")
-    request: dict[str, Any] | None = Field(description="The request with `${name}` in place of parameters.")
+    request: dict[str, Any] | None = Field(description="The request, with ${name} in place of each parameter.")
     errors: list[ProblemItem] = Field(description="The template's faults.")
 
 
@@ -101,7 +101,7 @@ def get_template(name: TemplateName, templates: OpenTemplates, caller: Caller) -
         202: {"headers": LOCATION_HEADER},
         **problems(
             s404=_NO_SUCH,
-            s409="The launch is refused for the same reasons as a launch without a template.",
+            s409="The same launch without a template would be refused too.",
             s422="The parameters or the resulting request are not valid. `errors` has every violation.",
             s502=_UNREADABLE,
             s503=_NO_FOLDER,

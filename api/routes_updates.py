@@ -81,7 +81,9 @@ def list_updates(name: StreamName, updates: Updates, caller: Caller) -> Any:
     "/updates/{update_id}:approve",
     operation_id="approveUpdate",
     response_model=UpdateOut,
-    responses=problems(s404=_UNKNOWN, s409="The update is neither WATCHING nor INCONCLUSIVE.", s422=_INVALID),
+    responses=problems(
+        s404=_UNKNOWN, s409="Only an update that is WATCHING or INCONCLUSIVE can be approved.", s422=_INVALID
+    ),
 )
 def approve_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
     """Approve an update that is WATCHING or INCONCLUSIVE. The update becomes STABLE, and the new release stays."""

@@ -32,7 +32,7 @@ class SurgeOut(BaseModel):
 
 
 class TopicSeriesOut(BaseModel):
-    """The messages and payload bytes of a topic in each step of `starts`. Null means unknown."""
+    """The messages and payload bytes of a topic in each step. `starts` lists the steps. Null means unknown."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -57,7 +57,7 @@ class TopicSeriesOut(BaseModel):
     bytes: list[int | None] = Field(description="Bytes of the published payloads.")
     gaps: list[datetime] = Field(
         description="Starts of steps with far fewer messages than usual: less than a tenth of the median of the "
-        "same hour on other days. A median below 10 messages makes no gap."
+        "same hour on other days. A step whose median is below 10 messages is never a gap."
     )
     surges: list[SurgeOut] = Field(
         description="Steps with far more messages than usual: at least twice the median of the same hour on "
@@ -69,7 +69,7 @@ class VolumesOut(BaseModel):
     """The volumes of all topics that have messages in the window."""
 
     step: Literal["hour", "day"] = Field(description="The length of a step.")
-    window: TimeWindow = Field(description="The window, as whole steps.")
+    window: TimeWindow = Field(description="The window. It begins and ends with a whole step.")
     starts: list[datetime] = Field(description="The start of each step.")
     topics: list[TopicSeriesOut] = Field(description="The topics with their volumes.")
 

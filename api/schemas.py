@@ -43,7 +43,8 @@ class ProblemItem(BaseModel):
     line: int | None = Field(default=None, description="The line in the query, from 1.")
     column: int | None = Field(default=None, description="The column in the query, from 1.")
     rewrite: str | None = Field(
-        default=None, description="An allowed form, as SQL or in words. Null if there is none."
+        default=None,
+        description="What the query may say instead, as SQL or in words. Null if there is no suggestion.",
     )
 
 
@@ -91,7 +92,9 @@ class Health(BaseModel):
     """The health of the service."""
 
     status: Literal["ok", "not_ready"] = Field(description="ok, or not_ready if the service has problems.")
-    problems: dict[str, str] = Field(default_factory=dict, description="The problems by part of the service.")
+    problems: dict[str, str] = Field(
+        default_factory=dict, description="The problems. The key is the part of the service that has the problem."
+    )
 
 
 class Root(BaseModel):

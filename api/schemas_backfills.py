@@ -59,7 +59,8 @@ else:
     BackfillChange = changes_of(
         BackfillRequest,
         "BackfillChange",
-        "A change of a backfill. Missing fields do not change. A rate limit of null removes the limit.",
+        "The fields of a backfill to change. Missing fields do not change. A rate limit of null "
+        "removes the limit.",
         example={"rate_limit_messages_per_second": 100},
     )
 
@@ -97,26 +98,29 @@ class ReplayedTimes(TimeWindow):
     """The time window that contains all messages of the query's result."""
 
     column: Literal["ingest_time", "publish_time", "_PARTITIONTIME"] = Field(
-        description="The column of these times: ingest_time or publish_time if the query has a lower and an "
-        "upper bound for it, else _PARTITIONTIME."
+        description="The column that `from` and `to` refer to. It is ingest_time or publish_time if the "
+        "query has a lower and an upper bound for that column, else _PARTITIONTIME. If both "
+        "columns have both bounds, it is the column with the shorter window."
     )
 
 
 class BackfillProgress(BaseModel):
     """The progress of a backfill."""
 
-    selected: int | None = Field(description="Rows of the query's result. Null until the query has run.")
-    published: int = Field(description="Messages that Pub/Sub has confirmed.")
+    selected: int | None = Field(
+        description="Number of rows that the query returned. Null until the query has run."
+    )
+    published: int = Field(description="Number of messages that Pub/Sub has confirmed.")
     failed: int = Field(
-        description="Messages that can't be published. /dead-letters lists them with their reasons."
+        description="Number of messages that can't be published. `/dead-letters` lists them with their reasons."
     )
     bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
     event_time: datetime | None = Field(description="The latest publish_time of the replayed messages.")
     rate_messages_per_second: float | None = Field(description="The rate of the last 15 seconds.")
     eta_seconds: float | None = Field(description="Seconds until the end, at the rate of the last 15 seconds.")
     repeated_at_most: int = Field(
-        description="The most messages that are published twice, or would be by a retry. 0 unless a process died "
-        "or an answer was lost."
+        description="The largest number of messages that were published twice or that a retry would publish "
+        "twice. More than 0 only if a process died or an answer was lost."
     )
 
 
@@ -128,18 +132,18 @@ class BackfillVerification(BaseModel):
         "selected row is in every staging table of the target. incomplete: some rows were not published, or are "
         "not in a staging table. unknown: Refeed knows no staging table of the target."
     )
-    selected: int | None = Field(description="Rows of the selection.")
-    published: int = Field(description="Messages that Pub/Sub has confirmed.")
-    landed: int | None = Field(description="Rows that are in the target's staging table.")
-    merged: int | None = Field(description="Rows that a merge has read.")
-    missing: int | None = Field(description="Selected rows that are not in the target's staging table.")
+    selected: int | None = Field(description="Number of selected rows.")
+    published: int = Field(description="Number of messages that Pub/Sub has confirmed.")
+    landed: int | None = Field(description="Number of selected rows that are in the target's staging table.")
+    merged: int | None = Field(description="Number of selected rows that a merge has read.")
+    missing: int | None = Field(description="Number of selected rows that are not in the target's staging table.")
 
 
 class BackfillApproval(BaseModel):
     """The approval of a backfill with many rows."""
 
     required: bool = Field(description="Whether the backfill needs an approval.")
-    above_rows: int | None = Field(description="A backfill with more rows needs an approval.")
+    above_rows: int | None = Field(description="A backfill with more rows than this number needs an approval.")
     rows: int | None = Field(
         description="The number of rows in the plan. After the query has run, the number of selected rows."
     )
@@ -152,13 +156,13 @@ class BackfillRevert(BaseModel):
 
     by: str = Field(description="Who reverted the backfill.")
     at: datetime = Field(description="When it was reverted.")
-    rows: int = Field(description="Rows that were deleted from staging.")
+    rows: int = Field(description="Number of rows that were deleted from the staging table.")
 
 
 class BackfillCanary(BaseModel):
     """The requested canary."""
 
-    messages: int = Field(description="Number of messages of the canary.")
+    messages: int = Field(description="Number of messages in the canary.")
     state: Literal["ahead", "reached", "over"] = Field(
         description="ahead: not all messages of the canary are published. reached: the backfill has paused after "
         "the canary. over: the backfill was resumed, or has ended."
@@ -192,7 +196,10 @@ class BackfillOut(BackfillRequest):
     window: Annotated[TimeWindow | None, Field(description="The partitions that the query reads.")]
     replays: Annotated[
         ReplayedTimes | None,
-        Field(description="The times of the selected messages. Null if an older release created the backfill."),
+        Field(
+            description="The times of the selected messages. Null if an older version of Refeed created the "
+            "backfill."
+        ),
     ]
     canary_messages: Annotated[
         int | None, Field(description="The number of messages in the canary. Null after the backfill was resumed.")
@@ -204,22 +211,25 @@ class BackfillOut(BackfillRequest):
     ]
     in_flight_at_most: Annotated[
         int | None,
-        Field(description="The most messages that may still be published after a pause or a cancel."),
+        Field(description="The largest number of messages that can still be published after a pause or a cancel."),
     ]
     approval: Annotated[
-        BackfillApproval | None, Field(description="The approval. Null if this deployment needs none.")
+        BackfillApproval | None, Field(description="The approval. Null if this deployment requires no approvals.")
     ]
     verification: Annotated[
         BackfillVerification, Field(description="How many of the selected messages have arrived.")
     ]
     revert: Annotated[
         BackfillRevert | None,
-        Field(description="The last revert. Null if nobody reverted the backfill, or if it was retried since."),
+        Field(
+            description="The last revert. Null if nobody reverted the backfill, or if the backfill was retried "
+            "after the revert."
+        ),
     ]
     error: BackfillError | None
     warnings: Annotated[
         list[PlanWarning],
-        Field(description="Warnings that no message arrives: nobody_receives or nothing_selected."),
+        Field(description="Reasons why no message will arrive: `nobody_receives` or `nothing_selected`."),
     ]
     etag: str
 
@@ -234,7 +244,7 @@ class PublishedSide(BaseModel):
 
 
 class ArchivedSide(PublishedSide):
-    """A sample's message as it is in the archive."""
+    """The archived message of a sample."""
 
     topic: str = Field(description="The topic of the archived message.")
     publish_time: datetime
@@ -246,7 +256,7 @@ class SampleComparison(BaseModel):
     """A sample before and after the query."""
 
     archived: ArchivedSide | None = Field(
-        description="Null if no message of the window has the sample's id, or more than one."
+        description="The archived message. Null if the window has no message with the sample's id, or several."
     )
     published: PublishedSide = Field(description="The message as it would be published.")
 
@@ -292,8 +302,10 @@ class PlanSubscription(BaseModel):
 class PlanBounds(BaseModel):
     """The limits of a selection. A backfill that selects more fails before it publishes anything."""
 
-    rows: int | None = Field(description="The most selected rows.")
-    bytes: int | None = Field(description="The most bytes of selected rows, with their attributes.")
+    rows: int | None = Field(description="The maximum number of selected rows.")
+    bytes: int | None = Field(
+        description="The maximum number of bytes in the selected rows, including their attributes."
+    )
 
 
 class PlanPricePart(BaseModel):
@@ -307,10 +319,10 @@ class PlanPricePart(BaseModel):
 
 
 class PlanPrice(BaseModel):
-    """The price of a replay with its query, at the list prices of docs/cost.md."""
+    """The price of a replay, including its query, at the list prices in docs/cost.md."""
 
     usd: float | None = Field(description="The whole price. Null if a part is unknown.")
-    at_least_usd: float = Field(description="The sum of the known parts.")
+    at_least_usd: float = Field(description="The sum of the parts of the price that are known.")
     parts: list[PlanPricePart] = Field(description="The parts of the price.")
 
 
@@ -332,15 +344,17 @@ class PlanOut(BaseModel):
     first_publish_time: datetime | None = Field(description="The oldest publish_time.")
     last_publish_time: datetime | None = Field(description="The newest publish_time.")
     messages_without_room: int | None = Field(
-        description="Messages that would become dead letters, because the replay's tags make them larger than "
-        "100 attributes or 10 MB."
+        description="Number of messages that would become dead letters, because with the replay's tags they "
+        "have more than 100 attributes or more than 10 MB."
     )
     messages_with_refused_attributes: int | None = Field(
-        description="Messages that would become dead letters, because Pub/Sub refuses one of their attributes. A "
-        "key has 1 to 256 bytes and does not begin with goog; a value has at most 1,024 bytes."
+        description="Number of messages that would become dead letters, because Pub/Sub refuses one of their "
+        "attributes. A key must have 1 to 256 bytes and must not begin with `goog`. A value must "
+        "have at most 1,024 bytes."
     )
     messages_with_rewritten_attributes: int | None = Field(
-        description="Messages with an attribute that the replay's tags or attributes would replace."
+        description="Number of messages with an attribute that the replay's tags or the request's "
+        "`attributes` would replace."
     )
     bounds: PlanBounds = Field(description="The limits of a selection.")
     samples: list[PlanSample] = Field(description="Up to ten messages that would be published.")
@@ -370,18 +384,20 @@ class BackfillEvent(BaseModel):
 
 
 class BackfillSlice(BaseModel):
-    """The progress of one slice: a part of the selection."""
+    """One slice, which is a part of the selection, and its progress."""
 
     number: int = Field(description="The slice's number.")
     first_row: int = Field(description="The number of the slice's first row.")
     rows: int = Field(description="Number of rows in the slice.")
     state: Literal["waiting", "begun", "done"] = Field(description="The state of the slice.")
-    offset: int = Field(description="Rows of the slice that Pub/Sub has accepted or refused.")
-    published: int = Field(description="Messages that Pub/Sub has confirmed.")
-    failed: int = Field(description="Messages that can't be published.")
+    offset: int = Field(description="Number of rows of the slice that Pub/Sub has accepted or refused.")
+    published: int = Field(description="Number of messages that Pub/Sub has confirmed.")
+    failed: int = Field(description="Number of messages that can't be published.")
     bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
     event_time: datetime | None = Field(description="The latest publish_time of the slice's replayed messages.")
-    repeated_at_most: int = Field(description="The most messages of the slice that may be published twice.")
+    repeated_at_most: int = Field(
+        description="The largest number of messages of the slice that may be published twice."
+    )
 
 
 class BackfillSlices(BaseModel):
@@ -457,15 +473,17 @@ class BackfillRate(BaseModel):
     )
     rate_messages_per_second: float | None = Field(description="The mean rate of the interval.")
     rate_limit_messages_per_second: float | None = Field(
-        description="The rate limit at the end of the interval. Null if there was none or it is unknown."
+        description="The rate limit at the end of the interval. Null if there was no limit, or if the limit "
+        "is unknown."
     )
     event_time: datetime | None = Field(
-        description="The latest publish_time that was replayed by the end of the interval."
+        description="The latest publish_time of the messages that the backfill had replayed when the "
+        "interval ended."
     )
     state: str | None = Field(description="The backfill's state at the end of the interval.")
 
 
 class BackfillRates(BaseModel):
-    """The intervals of a backfill, oldest first: at most 240, each one minute or longer."""
+    """The intervals of a backfill, oldest first. There are at most 240 intervals, each one minute or longer."""
 
     intervals: list[BackfillRate]

@@ -55,17 +55,18 @@ class TopicOut(BaseModel):
     excludes_replays: bool | None = Field(
         description="Whether the filter of the backup subscription excludes replays."
     )
-    backlog_messages: int | None = Field(description="Number of pending messages of the backup subscription.")
+    backlog_messages: int | None = Field(description="Number of pending messages in the backup subscription.")
     lag_seconds: float | None = Field(description="Age of the oldest message that is not archived yet.")
     last_publish_time: datetime | None = Field(description="The newest publish_time in the archive.")
     last_ingest_time: datetime | None = Field(description="The newest ingest_time in the archive.")
     freshness_seconds: float | None = Field(description="Age of the newest archived message.")
-    messages: int | None = Field(description="Archived messages of the last seven days.")
+    messages: int | None = Field(description="Number of messages that were archived in the last seven days.")
     stored_bytes: int | None = Field(
-        description="Compressed bytes in the archive. The bytes of a file with several topics are estimated."
+        description="Compressed bytes of the topic in the archive. If a file contains several topics, its "
+        "bytes are divided in proportion to their messages."
     )
     messages_per_second: float | None = Field(
-        description="Archived messages a second, on average since the beginning of the previous hour."
+        description="Mean number of archived messages in a second, since the beginning of the previous hour."
     )
     subscriptions: list[PlanSubscription] = Field(
         description="The topic's subscriptions in its own project, by name."
@@ -79,7 +80,7 @@ class TopicsOut(BaseModel):
 
 
 class HistogramBucket(BaseModel):
-    """The messages that were archived in one step."""
+    """The messages that were archived in one bucket."""
 
     start: datetime = Field(description="Start of the step.")
     messages: int = Field(description="Number of messages.")
@@ -91,8 +92,8 @@ class HistogramOut(BaseModel):
     topic: str = Field(description="The topic.")
     step: Literal["minute", "hour", "day"] = Field(description="The length of a bucket.")
     window: TimeWindow = Field(description="The window in which messages are counted.")
-    messages: int = Field(description="Number of all messages.")
-    buckets: list[HistogramBucket] = Field(description="One bucket for each step.")
+    messages: int = Field(description="Number of all messages in the window.")
+    buckets: list[HistogramBucket] = Field(description="One bucket for each minute, hour or day of the window.")
 
 
 class MessageOut(BaseModel):
@@ -131,8 +132,8 @@ class LetterReasonOut(BaseModel):
     example_message_id: str = Field(description="The id of one message, as an example.")
     example_reason: str = Field(description="The reason of the example message.")
     request: dict[str, Any] = Field(
-        description="A request for `POST /backfills` and `/backfills:plan` that sends the messages again, "
-        "except repaired ones. An empty list in `codes`, `paths` or `message_ids` means all."
+        description="A body for `POST /backfills` and `POST /backfills:plan`. It sends the messages again "
+        "that are not repaired. An empty list in `codes`, `paths` or `message_ids` means all."
     )
 
 
@@ -160,7 +161,7 @@ class LetterMessagesOut(BaseModel):
     """Dead letters of one source, newest first."""
 
     messages: list[LetterMessageOut]
-    is_cut: bool = Field(description="Whether the source has more dead letters.")
+    is_cut: bool = Field(description="Whether the source has more dead letters than this list.")
 
 
 class LettersOut(BaseModel):

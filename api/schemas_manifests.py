@@ -10,13 +10,13 @@ from api.schemas import CodedMessage
 
 
 class ManifestOut(BaseModel):
-    """A manifest as it was applied."""
+    """An applied manifest."""
 
     name: str = Field(description="The manifest's name.")
     kind: str = Field(description="The manifest's kind.")
     document: dict[str, Any] = Field(description="The manifest's content as JSON.")
     source: str = Field(
-        description='The source that owns the name: api, REFEED_MERGE_AT, or "upload:" and a folder or bucket.'
+        description='The owner of the name: api, REFEED_MERGE_AT, or "upload:" and a folder or bucket.'
     )
     version: int = Field(description="The version of the manifest. Later versions have higher numbers.")
     applied_by: str
@@ -47,12 +47,12 @@ class UploadSourceOut(BaseModel):
 
     source: str = Field(description="The folder or bucket.")
     problem: str | None = Field(
-        description="Why Refeed can't read the folder or bucket. Meanwhile no manifest changes."
+        description="Why Refeed can't read the folder or bucket. Until it can, no uploaded manifest changes."
     )
 
 
 class ManifestsOut(BaseModel):
-    """All manifests by name, and the files of uploaded ones."""
+    """All applied manifests, by name, and all uploaded files."""
 
     manifests: list[ManifestOut] = Field(description="The applied manifests.")
     uploads: list[ManifestUploadOut] = Field(description="The uploaded files.")
@@ -60,22 +60,24 @@ class ManifestsOut(BaseModel):
 
 
 class DifferenceOut(BaseModel):
-    """A changed value, by its JSON pointer. Null means no value."""
+    """A value that changes, and its JSON pointer. Null means no value."""
 
     pointer: str = Field(description="The value's JSON pointer.")
-    before: Any = Field(description="The value before.")
-    after: Any = Field(description="The value after.")
+    before: Any = Field(description="The value before the change.")
+    after: Any = Field(description="The value after the change.")
 
 
 class ManifestPlanOut(BaseModel):
-    """The change that an apply or a removal of a manifest makes."""
+    """The change when a manifest is applied or removed."""
 
     name: str = Field(description="The manifest's name.")
     kind: str = Field(description="The manifest's kind.")
     action: Literal["create", "update", "none", "remove"] = Field(description="What the call would do.")
     differences: list[DifferenceOut] = Field(description="The values that would change.")
     hash: str = Field(description="The hash of this change. Send the hash as `plan` to make exactly this change.")
-    note: str | None = Field(description="The earlier result, if the same rollout was applied before.")
+    note: str | None = Field(
+        description="The result of the earlier rollout, if the same manifest was applied before."
+    )
     warnings: list[CodedMessage] = Field(description="Warnings about the query of the manifest's job.")
 
 
@@ -88,7 +90,7 @@ class AppliedOut(BaseModel):
 
 
 class ScheduleRunOut(BaseModel):
-    """One slot of a schedule, and its run. The run begins at the end of the slot."""
+    """One slot of a schedule (the time between two runs), and the run at the end of the slot."""
 
     slot: datetime = Field(description="End of the slot.")
     slot_start: datetime = Field(description="Start of the slot.")
@@ -117,7 +119,7 @@ class ScheduleOut(BaseModel):
         validation_alias=AliasPath("spec", "time_zone"), description="The time zone of the cron expression."
     )
     source: str = Field(
-        validation_alias=AliasPath("record", "source"), description="The source that owns the manifest's name."
+        validation_alias=AliasPath("record", "source"), description="The owner of the manifest's name."
     )
     paused: str | None = Field(
         validation_alias=AliasPath("record", "paused"),

@@ -44,11 +44,11 @@ _EXAMPLE_MERGE: Final[dict[str, Any]] = {
 class MergeAudit(BaseModel):
     """An audit of a source's merge. Audits run before the commit."""
 
-    name: str = Field(description="keys_unique, counts_reconciled or freshness.")
+    name: str = Field(description="The audit: keys_unique, counts_reconciled or freshness.")
     is_passed: bool = Field(description="Whether the audit passed. If not, the reporting table did not change.")
-    expected: int = Field(description="The expected number.")
-    found: int = Field(description="The found number.")
-    details: dict[str, Any] = Field(description="More figures of the audit.")
+    expected: int = Field(description="The number that the audit expected.")
+    found: int = Field(description="The number that the audit found.")
+    details: dict[str, Any] = Field(description="More figures from the audit.")
 
 
 class MergeError(CodedMessage):
@@ -59,19 +59,22 @@ class MergedSource(BaseModel):
     """The progress and the result of one source's merge."""
 
     source: str = Field(description="The source's name.")
-    state: Literal["waiting", "merging", "merged", "failed"] = Field(description="How far the source is.")
+    state: Literal["waiting", "merging", "merged", "failed"] = Field(
+        description="The progress of the source in this merge."
+    )
     since: datetime | None = Field(
         description="The time from which staging was read. Null means from the beginning."
     )
     until: datetime | None = Field(description="The time up to which staging is merged into reporting.")
-    changed: int = Field(description="Number of keys in the rows read from staging.")
+    changed: int = Field(description="Number of keys in the rows that the merge read from staging.")
     newer: int = Field(description="Number of keys whose row in the reporting table changed.")
     without_key: int = Field(
         description="Number of staged rows in which all key columns are null. Each row without a key becomes a "
         "row of its own in the reporting table."
     )
     partitions: list[str | None] = Field(
-        description="The days of the changed partitions. Null means the partition of entities without a day."
+        description="The days of the changed partitions. A null in the list means the partition of entities "
+        "without a day."
     )
     rows_before: int = Field(description="Rows of these partitions.")
     rows_after: int = Field(description="Rows of these partitions.")
@@ -101,10 +104,11 @@ class MergeOut(BaseModel):
         description="The merged source. Null means every source that had a key when the merge was created."
     )
     since: datetime | None = Field(
-        description="The time from which staging is read again. Null means the end of each source's last merge."
+        description="The time from which staging is read again. Null means that each source is read from the "
+        "end of its last merge."
     )
     dry_run: bool = Field(description="Whether the merge changes nothing.")
-    created_by: str = Field(description="Who created the merge. The nightly merge has schedule:nightly-merge.")
+    created_by: str = Field(description="Who created the merge. For the nightly merge: schedule:nightly-merge.")
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None

@@ -44,11 +44,11 @@ class SourceSnapshotOut(BaseModel):
     subscription: str = Field(description="The subscription's id.")
     snapshot: str = Field(description="The Pub/Sub snapshot's id.")
     topic: str = Field(description="The subscription's topic.")
-    expire_time: datetime = Field(description="When Pub/Sub deletes it.")
+    expire_time: datetime = Field(description="When Pub/Sub deletes this snapshot.")
 
 
 class SnapshotOut(BaseModel):
-    """A snapshot of a stream. Fields are null until the snapshot is COMPLETED."""
+    """A snapshot of a stream. Fields that are not known yet are null until the snapshot is COMPLETED."""
 
     id: str = Field(description='The snapshot\'s id, "sn_" and a ULID.')
     stream: str = Field(description="The stream's name.")
@@ -62,9 +62,10 @@ class SnapshotOut(BaseModel):
         validation_alias="sources", description="The Pub/Sub snapshots."
     )
     expire_time: datetime | None = Field(
-        description="When Pub/Sub deletes the first of the Pub/Sub snapshots. Null without a source."
+        description="When Pub/Sub deletes the first of the Pub/Sub snapshots. Null if there are no Pub/Sub "
+        "snapshots."
     )
-    taken_at: datetime | None = Field(description="The moment of the snapshot.")
+    taken_at: datetime | None = Field(description="When the state was copied.")
     size_bytes: int | None = Field(description="The size of the snapshot's files.")
     seconds_paused: float | None = Field(description="How long the stream paused its commits for the snapshot.")
     known_messages: int | None = Field(description="Number of message ids in the stream's journal.")

@@ -18,27 +18,27 @@ class SourceArchived(BaseModel):
 
 
 class SourceFinding(BaseModel):
-    """A field or a code, and its number of occurrences."""
+    """A field or a code, and how often it occurred."""
 
     what: str = Field(description="The path of a field, or the code of a refusal.")
     count: int = Field(description="Number of occurrences.")
 
 
 class SourceFindings(BaseModel):
-    """The counts of one kind of finding. The list of sources has only the ten most frequent."""
+    """The counts of one kind of finding. The list of sources shows only the ten most frequent findings."""
 
     total: int = Field(description="Number of all occurrences.")
-    largest: list[SourceFinding] = Field(description="The most frequent ones.")
+    largest: list[SourceFinding] = Field(description="The most frequent findings.")
 
 
 class SourceStaged(BaseModel):
-    """The counts of the pipeline stream for the source, since the stream's process began."""
+    """What the pipeline stream has counted for the source since the stream's process began."""
 
     since: datetime | None = Field(description="When the stream's process began to count.")
     at: datetime | None = Field(description="When the stream wrote these counts.")
     rows: int = Field(description="Number of staged rows.")
-    unknown_fields: SourceFindings = Field(description="Fields that the schema does not know.")
-    missing_fields: SourceFindings = Field(description="Required fields that messages lacked.")
+    unknown_fields: SourceFindings = Field(description="Fields in messages that are not in the schema.")
+    missing_fields: SourceFindings = Field(description="Required fields that were missing in messages.")
     refused: SourceFindings = Field(description="Messages that became dead letters, by code.")
 
 
@@ -49,7 +49,7 @@ class SourceMerged(BaseModel):
     state: Literal["merged", "failed"] = Field(description="Whether the source was merged.")
     finished_at: datetime | None
     until: datetime | None = Field(description="The time up to which staging is merged into reporting.")
-    changed: int = Field(description="Number of keys in the rows read from staging.")
+    changed: int = Field(description="Number of keys in the rows that the merge read from staging.")
     newer: int = Field(description="Number of keys whose row in the reporting table changed.")
     without_key: int = Field(
         description="Number of staged rows in which all key columns are null. Each row without a key becomes a "
@@ -83,9 +83,10 @@ class SourceOut(BaseModel):
         description="Staging tables. An inferred source has one table for each event type."
     )
     reporting: str | None = Field(description="The reporting table. Null without one.")
-    archived: SourceArchived | None = Field(description="Archived messages of the source's topic.")
+    archived: SourceArchived | None = Field(description="Number of archived messages in the source's topic.")
     staged: SourceStaged | None = Field(
-        description="Counts of the stream. Null if no stream of this home has counted the source."
+        description="Counts of the pipeline stream. Null if no stream in the API's home has counted messages "
+        "of this source."
     )
     merged: SourceMerged | None = Field(description="The newest merge. Null if the last 14 days have none.")
     fault: SourceFault | None = Field(description="The fault of the source's entry. Null without one.")

@@ -32,7 +32,7 @@ class StreamError(CodedMessage):
 class StreamAlert(BaseModel):
     """A fault of one source of a pipeline, or of its registry. The other sources continue."""
 
-    about: str = Field(description="The source, or the registry.")
+    about: str = Field(description="The source or the registry that has the fault.")
     code: str
     message: str
 
@@ -45,7 +45,7 @@ class StreamOwner(BaseModel):
 
 
 class StreamPlace(BaseModel):
-    """The folder of a stream's state on the machine that ran it last."""
+    """The folder of a stream's state on the machine that last ran the stream."""
 
     host: str
     path: str = Field(description="The folder's path.")
@@ -78,9 +78,9 @@ class StreamOut(BaseModel):
     batch_seconds: float | None = Field(
         description="How long the latest batch with messages took to be committed and acknowledged."
     )
-    backlog_messages: int | None = Field(description="Number of pending messages of the stream's subscriptions.")
+    backlog_messages: int | None = Field(description="Number of pending messages in the stream's subscriptions.")
     lag_seconds: float | None = Field(
-        description="Age of the oldest pending message of the stream's subscriptions, measured at lag_measured_at."
+        description="Age of the oldest pending message in the stream's subscriptions, measured at lag_measured_at."
     )
     lag_measured_at: datetime | None = Field(
         description="When the lag was measured. On Google Cloud the lag is one to three minutes old."
@@ -101,7 +101,7 @@ class StreamOut(BaseModel):
         description="The version of Refeed that runs the stream. Null means the installed version."
     )
     options: dict[str, Any] | None = Field(
-        description="The options of the stream. A missing option has the deployment's setting."
+        description="The options of the stream. For a missing option, the stream uses the deployment's setting."
     )
     wanted: Literal["RUNNING", "DRAINED", "CANCELLED"] | None = Field(description="The wanted state.")
     drain_timeout_seconds: float | None = Field(description="The timeout of the requested drain.")
@@ -132,7 +132,8 @@ class StreamDrain(BaseModel):
         Field(
             ge=0,
             le=MAX_DRAIN_TIMEOUT_SECONDS,
-            description="After this time the stream ends. Pub/Sub delivers uncommitted messages again.",
+            description="The number of seconds after which the stream ends, even with uncommitted messages. "
+            "Pub/Sub delivers these messages again.",
             examples=[30],
         ),
     ] = DRAIN_TIMEOUT_SECONDS
@@ -173,7 +174,7 @@ _CHANGEABLE = [field.name for field in declared_fields(StreamOptions) if field.s
 
 
 class StreamChange(BaseModel):
-    """The batch options of a stream. A null option gets the deployment's setting again."""
+    """The batch options of a stream. For a null option, the stream uses the deployment's setting again."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -193,7 +194,7 @@ class StreamCheck(BaseModel):
     )
     options: Annotated[dict[str, Any], WithJsonSchema(options_schema(*OPTIONS.values()))] = Field(
         default_factory=dict,
-        description="The options to change. A null option gets the deployment's setting again.",
+        description="The options to change. For a null option, the stream uses the deployment's setting again.",
     )
     mapping: dict[str, str | None] = Field(
         default_factory=dict,
@@ -206,7 +207,7 @@ class CheckReasonOut(BaseModel):
     """A reason against the update, and what to do about it."""
 
     code: str
-    about: str = Field(description="The part of the stream, such as sources.orders.")
+    about: str = Field(description="The part of the stream that the reason is about, such as sources.orders.")
     message: str
     remedy: Remedy = Field(description="What a person can do.")
     advice: str = Field(description="What to do, in a sentence.")
@@ -267,8 +268,10 @@ class StreamPoint(BaseModel):
     state: str | None = Field(description="The stream's state in the step.")
     rate_messages_per_second: float | None = Field(description="The mean rate of the step.")
     lag_seconds: float | None = Field(description="The longest lag in the step.")
-    backlog_messages: float | None = Field(description="The largest backlog.")
-    batch_seconds: float | None = Field(description="The longest batch.")
+    backlog_messages: float | None = Field(description="The largest backlog in the step.")
+    batch_seconds: float | None = Field(
+        description="The longest time from the beginning to the end of a batch in the step."
+    )
 
 
 class StreamHistory(BaseModel):

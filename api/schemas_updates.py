@@ -19,7 +19,7 @@ class UpdateShadow(BaseModel):
         Field(
             ge=0,
             le=MAX_SHADOW_HOURS,
-            description="The comparison begins with this many of the archive's last hours.",
+            description="The number of hours, back from now, whose archived messages are compared first.",
         ),
     ] = 1.0
     may_differ: list[str] = Field(
@@ -40,7 +40,7 @@ class UpdateCreate(BaseModel):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="The options to change. A null option gets the deployment's setting again.",
+        description="The options to change. For a null option, the stream uses the deployment's setting again.",
         examples=[{"slots": 8}],
     )
     mapping: dict[str, str | None] = Field(
@@ -51,7 +51,10 @@ class UpdateCreate(BaseModel):
     validate_seconds: Annotated[
         float,
         Field(
-            ge=0, le=MAX_VALIDATE_SECONDS, description="How long the new release is watched before it is STABLE."
+            ge=0,
+            le=MAX_VALIDATE_SECONDS,
+            description="The number of seconds for which Refeed watches the new release before the update "
+            "can become STABLE.",
         ),
     ] = VALIDATE_SECONDS
     min_messages: Annotated[
@@ -87,7 +90,7 @@ class UpdateOut(BaseModel):
 
     id: str = Field(description="The update's id.")
     stream: str = Field(description="The stream's name.")
-    state: UpdateState = Field(description="The current step, or how it ended.")
+    state: UpdateState = Field(description="The current step, or the result.")
     release: str | None = Field(
         validation_alias=AliasPath("request", "release"),
         description="The wanted release. Null means the installed version.",
@@ -123,10 +126,10 @@ class UpdateOut(BaseModel):
     )
     snapshot_id: str | None = Field(description="The snapshot of the state before the hand-over.")
     instance_id: str | None = Field(description="The process that takes over the stream.")
-    attempts: int = Field(description="Number of standby processes that were started for the current step.")
+    attempts: int = Field(description="Number of standby processes that Refeed has started for the current step.")
     handed_over_at: datetime | None = Field(description="When the new release took over the stream.")
     paused_seconds: float | None = Field(
-        description="Seconds from the old release's last commit to the new one's first."
+        description="Seconds from the old release's last commit to the new release's first commit."
     )
     figures: dict[str, Any] | None = Field(
         description="The figures before and after the hand-over, and the report of the shadow."

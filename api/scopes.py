@@ -72,11 +72,12 @@ _WHEN: Final[Mapping[str, str]] = {
     "cancelMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
     "retryMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
     "launchTemplate": "The caller needs the same scopes as for a launch without a template.",
-    "approveApproval": "The caller needs the scope of the action itself.",
-    "rejectApproval": "The caller needs the scope of the action itself.",
+    "approveApproval": "The caller also needs the scope that the action itself needs.",
+    "rejectApproval": "The caller also needs the scope that the action itself needs.",
     "applyManifest": (
-        "If the content is unchanged, nothing happens. The caller needs `schedules.apply` and the job's scopes "
-        "for a schedule, or `rollouts.apply` for a rollout."
+        "If the content is unchanged, nothing happens. For a schedule, the caller needs "
+        "`schedules.apply` and the scopes that the schedule's job needs. For a rollout, the "
+        "caller needs `rollouts.apply`."
     ),
     "removeManifest": "The caller needs `schedules.apply` for a schedule, or `rollouts.apply` for a rollout.",
     "openSession": "The caller must send a key.",

@@ -74,7 +74,7 @@ FIGURES: Final = (
     ),
     _Figure(
         "refeed_stream_lag_seconds",
-        "Age of the oldest pending message of the stream's subscriptions.",
+        "Age of the oldest pending message in the stream's subscriptions.",
         lambda stream: stream.lag_seconds,
     ),
     _Figure(

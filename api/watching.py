@@ -40,8 +40,9 @@ _EXAMPLE: Final = 'id: 17\nevent: progress\ndata: {"id": "bf_...", "state": "RUN
 WATCH_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": (
-            "Server-sent events. `history` has a new event of the history. `progress` has the whole job after a "
-            "change. `end` has the ended job. `problem` has the reason if the answer ends early."
+            "Server-sent events of four types. `history`: a new entry in the job's history. "
+            "`progress`: the whole job after a change. `end`: the whole job after its end. "
+            "`problem`: the reason why the answer ends early."
         ),
         "content": {"text/event-stream": {"schema": _EVENT_SCHEMA, "example": _EXAMPLE}},
     }
@@ -54,13 +55,19 @@ LOG_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     }
 }
 
-After = Annotated[int, Query(ge=0, le=_MAX_NUMBER, description="Only events with a higher number.")]
+After = Annotated[
+    int,
+    Query(
+        ge=0, le=_MAX_NUMBER, description="Only entries of the history whose number is higher than this number."
+    ),
+]
 LastEventId = Annotated[
     int | None,
     Header(
         ge=0,
         le=_MAX_NUMBER,
-        description="The id of the last event that the client received. It overrides `after`.",
+        description="The id of the last server-sent event that the client received. This header overrides "
+        "`after`.",
     ),
 ]
 Tail = Annotated[

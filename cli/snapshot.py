@@ -44,7 +44,7 @@ def create(
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a snapshot of a stream's state between two commits. --with-source includes its subscriptions.
+    """Make a snapshot of a stream's state between two commits. --with-source adds Pub/Sub snapshots.
 
     'refeed stream rollback NAME ID' returns the stream to the snapshot.
     """

@@ -76,9 +76,9 @@ SLOTS: Final = FieldSpec(
     help="Number of tasks that read at the same time.",
 )
 BATCH_SECONDS: Final = FieldSpec(
-    description="How many seconds a batch collects messages before it is committed. For kinesis: after how many "
-    "seconds a "
-    "shard without new records is read again. Null means the deployment's setting.",
+    description="The number of seconds for which a batch collects messages before it is committed. For "
+    "kinesis: the number of seconds after which a shard without new records is read again. Null "
+    "means the deployment's setting.",
     least=0.05,
     most=300,
     is_changeable=True,
@@ -94,8 +94,8 @@ BATCH_BYTES: Final = FieldSpec(
     help="Commit a batch at once if it reaches this many bytes.",
 )
 KNOWN_IDS_SECONDS: Final = FieldSpec(
-    description="How many seconds the stream remembers message ids. The stream drops a message whose id it "
-    "remembers. Null means the deployment's setting.",
+    description="The number of seconds for which the stream remembers message ids. The stream drops a "
+    "message whose id it remembers. Null means the deployment's setting.",
     least=0,
     most=_WEEK_SECONDS,
     help="Only for a backup: drop a message that Pub/Sub delivers again within this many seconds.",
@@ -153,8 +153,8 @@ SECRET_ACCESS_KEY: Final = FieldSpec(
     metavar="REFERENCE",
 )
 MAPPING: Final = FieldSpec(
-    description="Sources that were renamed in the registry: the new name by the old name. The stream continues a "
-    "renamed source from the state of its old name.",
+    description="The new name of each source that was renamed in the registry, by its old name. The stream "
+    "continues the source from the state that is kept under the old name.",
     example={"orders": "sales"},
     help="Only for a pipeline: the old and the new name of a source that was renamed in the registry. May be "
     "repeated.",

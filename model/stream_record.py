@@ -55,7 +55,7 @@ class Wanted(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StreamHome:
-    """The folder of a stream's state on the machine that ran it last."""
+    """The folder of a stream's state on the machine that last ran the stream."""
 
     host: str
     path: str

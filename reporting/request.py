@@ -37,8 +37,8 @@ class MergeCreate(Declared):
     since: Annotated[
         str | None,
         FieldSpec(
-            description="Read staging again from this time on (RFC 3339, or a day). Correctly merged rows do not "
-            "change.",
+            description="Read the staging tables again from this time on (RFC 3339, or a day). Correctly "
+            "merged rows do not change.",
             longest=64,
             example="2026-01-01T00:00:00Z",
             help="Read staging again from this time (RFC 3339) or day on.",
@@ -48,8 +48,8 @@ class MergeCreate(Declared):
     date: Annotated[
         str | None,
         FieldSpec(
-            description="Read staging again from the beginning of this UTC day on. Do not combine date with "
-            "since.",
+            description="Read the staging tables again from the beginning of this UTC day on. Do not combine "
+            "`date` with `since`.",
             longest=10,
             example="2026-01-01",
             help="Read staging again from the beginning of this UTC day on.",

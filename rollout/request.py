@@ -16,8 +16,8 @@ RELEASE: Final = FieldSpec(
 )
 SNAPSHOT: Final = FieldSpec(
     description="The id of a COMPLETED snapshot of a stream of the same kind and group. The stream starts with "
-    "the snapshot's state. If the snapshot includes the source, the subscriptions return to the snapshot too. "
-    "Null means the stream's own state.",
+    "the snapshot's state. If the snapshot includes Pub/Sub snapshots, the stream's "
+    "subscriptions return to them too. Null means that the stream continues from its own state.",
     shortest=1,
     longest=64,
     metavar="ID",
@@ -45,10 +45,11 @@ class StreamLaunch(Declared):
     options: Annotated[
         Mapping[str, Any],
         FieldSpec(
-            description="All kinds have slots, batch_seconds and batch_bytes. A backup has known_ids_seconds. A "
-            "pipeline has group, message_bytes and mapping. kinesis has stream, region, topic, start, recreated, "
-            "source, access_key_id and secret_access_key. A missing or null option has the value of the "
-            "deployment's setting.",
+            description="All kinds have slots, batch_seconds and batch_bytes. A backup also has "
+            "known_ids_seconds. A pipeline also has group, message_bytes and mapping. kinesis "
+            "also has stream, region, topic, start, recreated, "
+            "source, access_key_id and secret_access_key. For a missing or null option, the "
+            "stream uses the deployment's setting.",
             example={"slots": 4, "batch_seconds": 2},
         ),
     ] = field(default_factory=dict)

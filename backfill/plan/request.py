@@ -33,8 +33,8 @@ class YieldTo(Declared):
     max_oldest_unacked_seconds: Annotated[
         float,
         FieldSpec(
-            description="The backfill publishes nothing while this subscription's oldest unacknowledged "
-            "message is older.",
+            description="The age, in seconds. The backfill publishes nothing while this subscription's "
+            "oldest unacknowledged message is older than this age.",
             above=0,
             most=_MAX_AGE_SECONDS,
         ),
@@ -43,7 +43,7 @@ class YieldTo(Declared):
 
 @dataclass(frozen=True, slots=True)
 class BackfillRequest(Declared):
-    """The messages to replay, the target topic and the options. A plan has the same body."""
+    """The messages to replay, the target topic and the options. The request for a plan has the same body."""
 
     query: Annotated[
         str,
@@ -86,7 +86,7 @@ class BackfillRequest(Declared):
     labels: Annotated[
         Mapping[str, str],
         FieldSpec(
-            description="Labels of the backfill, by which the list of backfills can be filtered.",
+            description="Labels of the backfill. The list of backfills can be filtered by labels.",
             example={"ticket": "shop-123"},
             is_changeable=True,
             help="A label of the backfill. 'refeed backfill list' can filter by labels. May be repeated.",
@@ -96,8 +96,8 @@ class BackfillRequest(Declared):
     plan_id: Annotated[
         str | None,
         FieldSpec(
-            description="The id of the plan to run. The request must be the same as the plan's. If the plan has "
-            "expired, the request is refused.",
+            description="The id of the plan to run. The request must be the same as the planned request. If "
+            "the plan has expired, the request is refused.",
             longest=64,
             help="The id of the plan to run. The query must be the same as the plan's.",
             flag="plan",
@@ -107,8 +107,8 @@ class BackfillRequest(Declared):
     rate_limit_messages_per_second: Annotated[
         float | None,
         FieldSpec(
-            description="The most messages a second, over all tasks together. You can change this limit while "
-            "the backfill runs.",
+            description="The maximum number of messages that all tasks together publish in a second. You can "
+            "change this limit while the backfill runs.",
             least=_MIN_RATE,
             most=_MAX_RATE,
             example=500,
@@ -120,8 +120,8 @@ class BackfillRequest(Declared):
     max_rows: Annotated[
         int | None,
         FieldSpec(
-            description="The most rows that the query may select. With more rows, the backfill fails before it "
-            "publishes anything.",
+            description="The maximum number of rows that the query may select. If it selects more, the "
+            "backfill fails before it publishes anything.",
             least=1,
             most=_MAX_COUNT,
             help="Fail if the query selects more rows.",
@@ -130,7 +130,8 @@ class BackfillRequest(Declared):
     max_bytes_billed: Annotated[
         int | None,
         FieldSpec(
-            description="The most bytes that the query may read. A query that would read more is refused. "
+            description="The maximum number of bytes that the query may read. A query that would read more "
+            "is refused. "
             "BigQuery counts at least 10 MB for each table.",
             least=1,
             most=_MAX_COUNT,
@@ -184,8 +185,8 @@ class BackfillRequest(Declared):
     max_failed: Annotated[
         int,
         FieldSpec(
-            description="The most messages that may become dead letters. With more dead letters, the backfill "
-            "fails.",
+            description="The maximum number of dead letters. If more messages become dead letters, the "
+            "backfill fails.",
             least=0,
             most=_MAX_COUNT,
             help="Fail if more than N messages can't be published.",

@@ -57,7 +57,7 @@ class DeadLetterPage:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterReason:
-    """The number of dead letters with one code, and the first of them as an example."""
+    """The number of dead letters with one code, and the first of these dead letters as an example."""
 
     code: str
     messages: int

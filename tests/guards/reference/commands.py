@@ -102,8 +102,9 @@ def _value(parameter: Any) -> str:
 def _facts(parameter: Any) -> str:
     """Return the parameter's help, and what it must or may be."""
     text = prose(sentence(parameter.help or ""))
-    if parameter.required:
-        text += " Required."
+    # The range stands beside the value, before "May be repeated": behind it, the range would count repetitions.
+    ends = [text.index(mark) for mark in (" May be repeated.", " Default: ") if mark in text]
+    text, more = (text[: min(ends)], text[min(ends) :]) if ends else (text, "")
     if parameter.min is not None:
         most = (
             f" to {parameter.max:g}"
@@ -112,7 +113,10 @@ def _facts(parameter: Any) -> str:
             if parameter.max is not None
             else " or more"
         )
-        text += f" {parameter.min}{most}."
+        text += f" Allowed: {parameter.min}{most}."
+    text += more
+    if parameter.required:
+        text += " Required."
     if parameter.show_default and parameter.default not in (None, False):
         text += f" Default: `{parameter.default}`."
     if parameter.envvar:
