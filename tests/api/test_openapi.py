@@ -243,32 +243,6 @@ def test_every_answer_to_a_query_that_passes_is_as_documented(
     assert {200, 202} & statuses
 
 
-@pytest.mark.parametrize(
-    "operation",
-    # Every known caller may ask who they are, and open and end sessions of their own.
-    [each for each in OPERATIONS if not is_public(each.path) and not each.path.startswith("/sessions")],
-    ids=lambda operation: operation.label,
-)
-def test_no_route_does_anything_for_a_key_without_its_scope(
-    api: Any, keys: dict[str, str], jobs: dict[str, dict[str, list[str]]], operation: Any
-) -> None:
-    is_approval = operation.definition.raw["operationId"] == "approveBackfill"
-    key = keys["reader" if is_approval else "approver"]
-    statuses: set[int] = set()
-
-    def examine(case: Any) -> None:
-        with_a_good_query(case)
-        case.headers.pop("If-Match", None)
-        statuses.add(case.call(base_url=api.url, session=SESSION, headers=headers_of(key), timeout=30).status_code)
-
-    name = id_in(operation.path)
-    fixed = {name: jobs[name]["ended"][0]} if name else None
-    check(operation.as_strategy(GenerationMode.POSITIVE, path_parameters=fixed), examine)
-
-    assert 403 in statuses
-    assert {status for status in statuses if status < 400} == set()
-
-
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
 def test_nobody_gets_further_without_a_key(api: Any, keys: dict[str, str], operation: Any) -> None:
     path = operation.path.replace("{topic}", "orders")

@@ -10,7 +10,6 @@ import pytest
 
 from app.deployment import Deployment
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
-from model.principal import STREAMS_OPERATE, STREAMS_READ
 from model.settings import read_settings
 from model.stream_options import StreamKind
 from model.stream_record import StreamHome, StreamState
@@ -134,15 +133,6 @@ def test_what_is_asked_wrongly_is_refused(api: Any) -> None:
             assert (answer.status_code, answer.json()["code"]) == (status, code), body
         answer = client.post("/streams/backup:check", json={"options": {"slot": 1, "batch_bytes": 1}})
         assert {each["pointer"] for each in answer.json()["errors"]} == {"/options/slot", "/options/batch_bytes"}
-
-
-def test_a_check_takes_the_scope_of_looking(start_api: Callable[..., Any]) -> None:
-    closed = start_api()
-    reader, operator = (closed.make_key(scope, name=scope) for scope in (STREAMS_READ, STREAMS_OPERATE))
-    closed.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
-    for key, status in ((reader, 200), (operator, 403)):
-        with closed.client(key) as client:
-            assert client.post("/streams/backup:check", json={}).status_code == status
 
 
 def test_the_terminal_prints_the_same_and_its_exit_code_says_whether_it_passes(api: Any, refeed: Refeed) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-from model.principal import MESSAGES, READ
 from pipeline.registry import Registry
 from streams.status import StatusFile
 
@@ -35,13 +34,3 @@ def test_sources_are_listed_and_shown_with_their_counts(start_api: Callable[...,
     assert (unknown.status_code, unknown.json()["code"]) == (404, "source_not_found")
     assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "query:from")
     assert (versions.status_code, versions.json()["code"]) == (422, "request_invalid")
-
-
-def test_sources_need_the_scope_read(start_api: Callable[..., Any]) -> None:
-    api = start_api()
-    reader, other = api.make_key(READ, name="reader"), api.make_key(MESSAGES, name="other")
-    with api.client(reader) as client:
-        assert client.get("/sources").status_code == 200
-    with api.client(other) as client:
-        paths = ("/sources", "/sources/x", "/sources/x/versions")
-        assert {client.get(path).status_code for path in paths} == {403}

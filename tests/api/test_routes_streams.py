@@ -1,7 +1,7 @@
 """Streams over HTTP and in the terminal: launched, shown, changed, drained and cancelled by their names."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from connectors.pubsub.publish import Publisher
 from jobs.lease_owner import LeaseOwner
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
 from model.message import Message
-from model.principal import READ, STREAMS_OPERATE, STREAMS_READ
 from model.stream_record import StreamHome, StreamState
 from streams.status import StatusFile
 from tests.api.terminal import Refeed, refeed
@@ -241,32 +240,6 @@ def test_an_ended_stream_that_messages_wait_for_is_in_the_inbox_with_the_end_of_
     assert (item["kind"], item["resource"], item["id"], item["state"]) == ("ended", "stream", "backup", "DRAINED")
     assert "Pub/Sub keeps 1 message for it until" in item["message"]
     assert "  refeed stream show backup" in text
-
-
-def test_streams_have_scopes_of_their_own_and_changes_are_in_the_audit_log(start_api: Callable[..., Any]) -> None:
-    closed = start_api()
-    jobs, reader, operator = (
-        closed.make_key(scope, name=name)
-        for scope, name in ((READ, "jobs"), (STREAMS_READ, "reader"), (STREAMS_OPERATE, "operator"))
-    )
-    body = {"name": "backup", "kind": "backup"}
-    asked = (
-        ("GET", "/streams"),
-        ("GET", "/streams/backup"),
-        ("GET", "/backfills"),
-        ("POST", "/streams/backup:drain"),
-    )
-    with closed.client(operator) as client:
-        assert client.post("/streams", json=body).status_code == 201
-    codes = {}
-    for token in (jobs, reader, operator):
-        with closed.client(token) as client:
-            codes[token] = [client.request(method, path).status_code for method, path in asked]
-    assert codes == {jobs: [200, 403, 200, 403], reader: [200, 200, 403, 403], operator: [403, 403, 403, 200]}
-    kept = {(line.actor, line.action, line.target, line.outcome) for line in closed.audit()}
-    assert ("key:operator", "launchStream", "/streams/backup", "done") in kept
-    assert ("key:operator", "drainStream", "/streams/backup:drain", "done") in kept
-    assert ("key:reader", "drainStream", "/streams/backup:drain", "refused") in kept
 
 
 def test_the_terminal_launches_changes_and_ends_a_stream(api: Any, refeed: Refeed) -> None:

@@ -222,12 +222,6 @@ def test_a_background_loop_that_fails_is_wrong_until_it_works_again(
     wait_until(lambda: names() == [], "it works again")
 
 
-def test_status_and_inbox_need_the_scope_read(start_api: Callable[..., Any]) -> None:
-    closed = start_api()
-    with closed.client(closed.make_key("backfills.plan", name="planner")) as client:
-        assert [client.get(path).status_code for path in ("/status", "/inbox")] == [403, 403]
-
-
 def test_the_root_leads_on_to_what_there_is_and_needs_nobody(start_api: Callable[..., Any]) -> None:
     closed = start_api()
     closed.make_key("backfills.read")

@@ -196,7 +196,7 @@ OFTEN = (
         "set_verification",
     ),
     *("mark_notified", "list_unnotified", "launch_stream", "end_stream", "report_stream", "report_stream"),
-    *("take_streams", "change_stream", "run", "run", "run", "wait", "page"),
+    *("take_streams", "change_stream", "run", "run", "run", "retry", "wait", "page"),
 )
 # Steps of several calls, and time.
 STEPS: dict[str, dict[str, Draw]] = {
@@ -204,6 +204,7 @@ STEPS: dict[str, dict[str, Draw]] = {
         "kind": kind, "owner": person, "places": integers(1, 3), "seconds": seconds,
         "state": any_of(*JobState, JobState.RUNNING, JobState.RUNNING, JobState.FAILED),
     },
+    "retry": {"kind": kind, "owner": person, "counts": any_of(False, True, True), "wait_seconds": seconds},
     "page": {
         "kind": kind, "limit": integers(1, 4), "order": order,
         "since": any_of(None, "created_since", "ended_since"),
@@ -320,11 +321,29 @@ class JobStoreMachine(RuleBasedStateMachine):
 
     def run(self, kind: str, owner: str, places: int, state: JobState, seconds: float) -> None:
         """Take a job the way that supervisors do, and bring it to a state."""
-        found = self.both(lambda s: s.claim(kind, owner, limit=places, lease_seconds=seconds))
-        if found:
-            job = self.both(lambda s: s.begin_attempt(found[0].id, owner=owner))
-            self.both(lambda s: s.move(job.id, JobState.RUNNING, actor="r", driver=DRIVER, owner=owner))
+        job = self.started(kind, owner, places, seconds)
+        if job is not None:
             self.both(lambda s: s.move(job.id, state, actor="r", owner=owner, expected_epoch=job.epoch))
+
+    def started(self, kind: str, owner: str, places: int, seconds: float) -> Any:
+        """Return a job that the owner has claimed and started; None where none is free."""
+        found = self.both(lambda s: s.claim(kind, owner, limit=places, lease_seconds=seconds))
+        if not found:
+            return None
+        job = self.both(lambda s: s.begin_attempt(found[0].id, owner=owner))
+        self.both(lambda s: s.move(job.id, JobState.RUNNING, actor="r", driver=DRIVER, owner=owner))
+        return job
+
+    def retry(self, kind: str, owner: str, counts: bool, wait_seconds: float) -> None:
+        """Restart a job whose driver died, end it before it is started, and let a person start it again."""
+        job = self.started(kind, owner, 9, 600.0)
+        if job is not None:
+            given = {"epoch": job.epoch, "wait_seconds": wait_seconds, "counts": counts}
+            self.both(lambda s: s.restart(job.id, owner, actor="r", why="died", **given))
+            self.both(lambda s: s.claim(kind, owner, limit=9, lease_seconds=20.0))
+            self.both(lambda s: s.move(job.id, JobState.FAILED, actor="r"))
+            self.both(lambda s: s.move(job.id, JobState.PENDING, actor="a"))
+            self.both(lambda s: s.claim(kind, owner, limit=9, lease_seconds=20.0))
 
     def page(
         self, *, kind: str, limit: int, order: Any, since: Any, number: int, later: Any, **given: Any
