@@ -39,9 +39,9 @@ def a_month() -> dict[str, tuple[float, float]]:
     seconds = ASSUMED["days of a month"] * DAY
     messages = ASSUMED["messages a second"] * seconds
     volume = messages * ASSUMED["bytes of a message in Pub/Sub"] / TIB
-    archived = messages * ASSUMED["bytes of its row in the archive"] / GIB
-    staged = messages * ASSUMED["bytes of its row in staging"] / GIB
-    noted = 2 * messages * ASSUMED["bytes of its id in a note"] / GIB
+    archived = messages * ASSUMED["bytes of a message's row in the archive"] / GIB
+    staged = messages * ASSUMED["bytes of a message's row in staging"] / GIB
+    noted = 2 * messages * ASSUMED["bytes of a message's id in a note"] / GIB
     throughput = PRICES["Pub/Sub throughput"]
     write, storage = PRICES["Storage Write API"], PRICES["active logical storage"]
     free = PRICES["Storage Write API, free a month"] * 1024
@@ -50,7 +50,7 @@ def a_month() -> dict[str, tuple[float, float]]:
     return {
         "delivery to the backup subscription": (volume, volume * throughput),
         "delivery to the pipeline's subscription": (volume, volume * throughput),
-        "Storage Write: archive, staging and notes, less what is free": (written, written * write),
+        "Storage Write: archive, staging and notes, less the free 2 TiB": (written, written * write),
         "storage of one month of the archive, for each month that it is kept": (archived, archived * storage),
         "storage of one month of staging, for each month that it is kept": (staged, staged * storage),
         "queries of the nightly merges": (merged, merged * PRICES["on-demand queries"]),
@@ -60,12 +60,12 @@ def a_month() -> dict[str, tuple[float, float]]:
 def a_replay() -> dict[str, tuple[float, float]]:
     day = ASSUMED["messages a second"] * DAY
     messages = day * ASSUMED["share of the replayed topic"]
-    size = messages * ASSUMED["bytes of its row in the archive"] / TIB
+    size = messages * ASSUMED["bytes of a message's row in the archive"] / TIB
     volume = messages * ASSUMED["bytes of a replayed message in Pub/Sub"] / TIB
     throughput = PRICES["Pub/Sub throughput"]
     days = ASSUMED["days that a selection is kept"]
     kept = size * 1024 * days / ASSUMED["days of a month"]
-    staged = messages * ASSUMED["bytes of its row in staging"] / GIB
+    staged = messages * ASSUMED["bytes of a message's row in staging"] / GIB
     dcu = PRICES["Dataproc DCUs of a batch"] * ASSUMED["hours of the batch"]
     return {
         "the query: the topic's clusters of one day": (size, size * PRICES["on-demand queries"]),
@@ -112,7 +112,7 @@ def test_plans_count_with_the_prices_of_the_page() -> None:
 
 def test_the_plan_of_the_example_has_the_prices_of_its_lines() -> None:
     messages = int(ASSUMED["messages a second"] * DAY * ASSUMED["share of the replayed topic"])
-    size = int(messages * ASSUMED["bytes of its row in the archive"])
+    size = int(messages * ASSUMED["bytes of a message's row in the archive"])
     figures = QueryFigures(bytes_scanned=size, bytes_billed=size, rows=messages, message_bytes=size)
     names = ("pipeline", "refeed-backup.orders")
     subscriptions = [SubscriptionInfo(name, "orders", "", 60) for name in names]
