@@ -114,6 +114,7 @@ class StreamCommitter:
                 _log.info("attempt_forgotten", attempt=entry.attempt)
                 continue
             kept = ids_of_tables(ids, committed)
+            self._expect_again(kept)
             self._acknowledge(kept, but=ids_of_tables(ids, [name for name in names if name not in committed]))
             held = entry if kept.num_rows == ids.num_rows else self._journal.keep_only(entry, kept)
             self._journal.move(held, EntryState.RECOVERED)
@@ -183,6 +184,8 @@ class StreamCommitter:
         parts, held = new.parts, new.done
         self._drop(new.dropped)
         self._totals["redelivered"] += new.redelivered
+        if new.redelivered:
+            self._expect_again(held)
         if parts:
             number = self._next_attempt()
             entry = self._journal.write(number, held)
@@ -313,6 +316,10 @@ class StreamCommitter:
             return failed
         left = _is_same(ids, failed)
         return ids.filter(pc.or_(left, _is_same(ids, but)) if but.num_rows else left)
+
+    def _expect_again(self, ids: pa.Table) -> None:
+        if self._learner is not None:
+            self._learner.expect_again(ids)
 
     def _drop(self, parts: Iterable[TargetPart]) -> None:
         for one in parts:

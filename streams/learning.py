@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import structlog
 
 from model.archive import IdSpan
@@ -77,6 +78,18 @@ class Learner:
                 if not self._journal.mark.knows(table):
                     self._learn(table, next_attempt)
 
+    def expect_again(self, ids: pa.Table) -> None:
+        """Write down how old ``ids`` are, before messages are acknowledged whose rows a batch before has written.
+
+        They may come again once more: whoever has lost this home then reads their rows, however old those are.
+
+        Raises:
+            RefeedError: it can't be written, or another stream has the lease.
+        """
+        seconds = self._journal.keep_seconds
+        if seconds and ids.num_rows:
+            self._lease.expect_again(pc.min(ids.column("publish_time")).as_py(), seconds)
+
     def _learn(self, table: str, next_attempt: Callable[[], int]) -> None:
         began = time.monotonic()
         span = self._span()
@@ -107,8 +120,8 @@ class Learner:
         # Many tables are taken at a start: what was the oldest message a moment ago is no younger now.
         if self._oldest is None or time.monotonic() - self._asked_at > _OLDEST_SECONDS:
             self._oldest, self._asked_at = self._find_oldest(), time.monotonic()
-        asked = self._journal.mark.learn_since
-        oldest = self._oldest if asked is None else min(self._oldest, asked)
+        asked = self._journal.mark.learn_since, self._lease.again_since
+        oldest = min([self._oldest, *(since for since in asked if since is not None)])
         # What was acknowledged may come again for a while, however old it is.
         window = timedelta(seconds=self._journal.keep_seconds)
         return IdSpan(max(oldest - CLOCK_SKEW, now - LONGEST_RETENTION), now - window - CLOCK_SKEW)

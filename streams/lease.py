@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Final
 
@@ -18,6 +19,7 @@ import structlog
 from model.disk import replacing
 from model.errors import CheckpointCorruptError, LeaseHeldError, LeaseLostError, RefeedError
 from model.format import Format
+from model.moment import CLOCK_SKEW
 from streams.journal import Journal
 from streams.pulse import repeating
 from streams.snapshot import finish_restore
@@ -35,7 +37,8 @@ class Holder:
     """Who holds a lease, and until when (Unix seconds) unless it is renewed.
 
     ``journal`` is the mark of the journal that knows all that was committed under the lease: empty when none does,
-    None when an earlier Refeed wrote it, which knew of no marks.
+    None when an earlier Refeed wrote it, which knew of no marks. ``again`` has publish times, each with the time
+    until which messages published since then may come again although their rows may be old (Unix seconds).
     """
 
     stream: str
@@ -44,17 +47,28 @@ class Holder:
     epoch: int
     expires_at: float
     journal: str | None = None
+    again: tuple[tuple[float, float], ...] = ()
 
 
 class HeldLease:
     """The lease ``name`` while this process holds it, in its ``epoch``."""
 
-    def __init__(self, store: LeaseStore, name: str, stream: str, epoch: int, journal: str | None) -> None:
+    def __init__(
+        self,
+        store: LeaseStore,
+        name: str,
+        stream: str,
+        epoch: int,
+        *,
+        journal: str | None,
+        again: tuple[tuple[float, float], ...],
+    ) -> None:
         self.epoch = epoch
         self._store = store
         self._name = name
         self._stream = stream
         self._journal = journal
+        self._again = again
         # Whether another stream was seen to have it: for a stream whose target has no epochs of its own.
         self.is_lost = False
         # It is renewed by a thread of its own.
@@ -67,8 +81,37 @@ class HeldLease:
             LeaseLostError: another stream has it.
         """
         with self._lock:
-            holder = Holder(self._stream, socket.gethostname(), os.getpid(), self.epoch, expires_at, self._journal)
-            self._store.write_lease(self._name, self.epoch, json.dumps(asdict(holder)).encode())
+            self._write(expires_at, self._again)
+
+    def _write(self, expires_at: float, again: tuple[tuple[float, float], ...]) -> None:
+        host, pid = socket.gethostname(), os.getpid()
+        holder = Holder(self._stream, host, pid, self.epoch, expires_at, self._journal, again)
+        self._store.write_lease(self._name, self.epoch, json.dumps(asdict(holder)).encode())
+        self._again = again
+
+    @property
+    def again_since(self) -> datetime | None:
+        """The publish time since which messages may come again whose rows may be old, None when none may."""
+        now = time.time() - CLOCK_SKEW.total_seconds()
+        since = min((since for since, until in self._again if until > now), default=None)
+        return None if since is None else datetime.fromtimestamp(since, UTC)
+
+    def expect_again(self, since: datetime, seconds: float) -> None:
+        """Write that messages published since ``since`` may come again for ``seconds``, whose rows may be old.
+
+        Whoever holds the lease then finds it. Nothing is written where the lease says so already.
+
+        Raises:
+            LeaseLostError: another stream has the lease.
+            RefeedError: it can't be written.
+        """
+        now, first = time.time(), since.timestamp()
+        with self._lock:
+            if any(earlier <= first and now + seconds <= until for earlier, until in self._again):
+                return
+            # For twice as long: the next batch needs no write of its own.
+            kept = tuple(one for one in self._again if one[0] < first and one[1] > now)
+            self._write(now + LEASE_SECONDS, (*kept, (first, now + 2 * seconds)))
 
     def renew(self) -> None:
         """Hold the lease for another LEASE_SECONDS; a failure is logged."""
@@ -178,7 +221,8 @@ def hold_lease(store: LeaseStore, name: str, stream: str, journal: Journal | Non
     if journal is not None:
         journal.begin(knows_all=_knows_all(journal, holder, stream, epoch))
         mark = journal.mark.name
-    held = HeldLease(store, name, stream, epoch, mark)
+    again = () if holder is None else holder.again
+    held = HeldLease(store, name, stream, epoch, journal=mark, again=again)
     held.write(time.time() + LEASE_SECONDS)
     if journal is not None:
         journal.mark.settle()
@@ -206,7 +250,8 @@ def _read_holder(store: LeaseStore, name: str) -> Holder | None:
         return None
     known = {field.name for field in fields(Holder)}
     # A later Refeed may write more.
-    return Holder(**{key: value for key, value in json.loads(found).items() if key in known})
+    fields_of = {key: value for key, value in json.loads(found).items() if key in known}
+    return Holder(**fields_of | {"again": tuple(map(tuple, fields_of.get("again", ())))})
 
 
 def _stream_id(path: Path) -> str:

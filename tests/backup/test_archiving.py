@@ -80,7 +80,7 @@ class Stream:
             status=status,
             learner=Learner(
                 self.journal,
-                SimpleNamespace(),
+                SimpleNamespace(again_since=None, expect_again=lambda *_: None),
                 read_ids=lambda _, span: self.archive.read_ids(span),
                 find_oldest=lambda: datetime.now(UTC),
                 min_free_bytes=0,

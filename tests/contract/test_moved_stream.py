@@ -3,6 +3,7 @@
 import json
 import shutil
 from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -159,6 +160,24 @@ def test_a_stream_does_not_start_where_there_is_no_room_for_the_ids_and_leaves_n
     with lake.stream("new") as stream:
         stream.commit(1, 2)
     assert lake.rows() == Counter("12")
+
+
+def test_what_was_acknowledged_again_a_moment_ago_is_learned_however_old_its_row_is(world, monkeypatch):
+    with world.stream("old") as stream:
+        stream.commit(1)
+        stream.commit(1)
+    # Message and row are older than all that a new home would read by itself.
+    later = datetime.now(UTC) + timedelta(hours=1)
+    world.oldest, read_ids = later, world.read_ids
+
+    def read(tables, name, span):
+        return read_ids(tables, name, replace(span, ingested_since=later))
+
+    monkeypatch.setattr(world, "read_ids", read)
+    for home in ("new", "newer"):
+        with world.stream(home) as stream:
+            stream.commit(1)
+    assert world.rows() == Counter("1")
 
 
 def test_a_message_that_was_acknowledged_a_moment_ago_is_learned_however_old_it_is(tmp_path, shared_standin):

@@ -122,7 +122,7 @@ class Stream:
             status=status,
             learner=Learner(
                 self.journal,
-                SimpleNamespace(),
+                SimpleNamespace(again_since=None, expect_again=lambda *_: None),
                 read_ids=ids.read,
                 find_oldest=lambda: datetime.now(UTC),
                 min_free_bytes=0,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
@@ -27,7 +28,6 @@ from tests.simulation.disk import Disk
 from tests.simulation.kernel import World
 from tests.simulation.pubsub import Admin, PubSub
 from tests.simulation.tables import Warehouse
-from tests.simulation.threads import now_of
 
 STREAM: Final = "home"
 
@@ -68,7 +68,7 @@ class Records:
             SnapshotReason.MANUAL,
             SnapshotState.PENDING,
             "operator",
-            now_of(self._world),
+            self._now(),
         )
         self.snapshots[made.id] = made
 
@@ -108,7 +108,7 @@ class Records:
             RestoreState.RUNNING,
             RestoreStep.WAITING,
             "operator",
-            now_of(self._world),
+            self._now(),
             discard_staged=discard_staged,
         )
         self.restores[made.id] = made
@@ -130,6 +130,10 @@ class Records:
         ended = self._change_restore(restore_id, state=state, error=error)
         self.on_restored(ended, self.snapshots[ended.snapshot_id])
         return ended
+
+    def _now(self) -> datetime:
+        # The store's clock, whichever machine asks.
+        return datetime.fromtimestamp(self._world.unix_seconds, UTC)
 
     def _change_pending(self, snapshot_id: str, at: SnapshotPlace | None, **changes: Any) -> SnapshotRecord:
         found = self.snapshots[snapshot_id]

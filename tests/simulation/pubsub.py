@@ -40,8 +40,6 @@ class Message:
     free_at: float = 0.0
     late_until: float = 0.0
     acked_at: float | None = None
-    # Whether a seek brought it back.
-    is_sought: bool = False
 
     @property
     def publish_time(self) -> datetime:
@@ -114,7 +112,7 @@ class PubSub:
             for message in subscription.messages.values()
             if (message.acked_at is None and message.free_at <= now and not self._comes_late(message))
             or (
-                (message.acked_at is None or (now - message.acked_at < _AGAIN_SECONDS and not message.is_sought))
+                (message.acked_at is None or now - message.acked_at < _AGAIN_SECONDS)
                 and self.world.happens("redelivered")
             )
         ]
@@ -198,7 +196,7 @@ class PubSub:
                     self.on_ack(message)
                     message.acked_at = now
             else:
-                message.acked_at, message.is_sought = None, True
+                message.acked_at = None
                 message.free_at = now + dice.choice((0.0, 1.0, 60.0))
                 subscription.messages[message.id] = message
         self.world.say(f"   {subscription.id} is back at {snapshot.id}")

@@ -1,5 +1,6 @@
 import threading
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
@@ -23,6 +24,7 @@ class World:
         self.asked = 0
         self.oldest = oldest
         self.spans = {}
+        self.lease = SimpleNamespace(again_since=None)
         self.slow = threading.Event()
         self.slow.set()
         journal = Journal(folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA)
@@ -30,7 +32,7 @@ class World:
         self.status = StatusFile(folder / "status.json")
         self.learner = Learner(
             journal,
-            None,
+            self.lease,
             read_ids=self.read,
             find_oldest=self.find_oldest,
             min_free_bytes=0,
@@ -84,6 +86,14 @@ def test_ids_are_read_since_the_oldest_message_and_since_the_window_began_clocks
 def test_who_asks_for_older_ids_gets_them_as_far_back_as_pubsub_keeps_any(tmp_path, asked_days, wanted_days):
     ask_to_learn(tmp_path / "journal", now() - timedelta(days=asked_days))
     world = World(tmp_path, now() - timedelta(days=1))
+    world.take("a")
+    assert abs(world.spans["a"].published_since - (now() - timedelta(days=wanted_days))) < 2 * CLOCKS
+
+
+@pytest.mark.parametrize(("again_days", "wanted_days"), [(3, 3), (0, 1)])
+def test_ids_that_the_lease_says_may_come_again_are_read_as_far_back(tmp_path, again_days, wanted_days):
+    world = World(tmp_path, now() - timedelta(days=1))
+    world.lease.again_since = now() - timedelta(days=again_days)
     world.take("a")
     assert abs(world.spans["a"].published_since - (now() - timedelta(days=wanted_days))) < 2 * CLOCKS
 

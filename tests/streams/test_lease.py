@@ -2,6 +2,7 @@ import json
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -175,3 +176,62 @@ def test_who_had_the_lease_between_the_look_and_the_taking_counts(tmp_path):
     again = Journal(tmp_path, keep_seconds=600)
     with hold_lease(leases, "backup-p", "home-1", again):
         assert not again.mark.is_heir
+
+
+NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def test_every_later_holder_knows_how_old_messages_are_that_may_come_again():
+    leases = MemoryLeases()
+    with hold_lease(leases, "backup-p", "home-1") as held:
+        assert held.again_since is None
+        held.expect_again(NOON, 600)
+    for home in ("home-2", "home-3"):
+        with hold_lease(leases, "backup-p", home) as held:
+            assert held.again_since == NOON
+
+
+def test_what_the_lease_says_already_is_not_written_again():
+    leases = MemoryLeases()
+    with hold_lease(leases, "backup-p", "home-1") as held:
+        written = []
+        for since in (NOON, NOON, NOON + HOUR, NOON - HOUR, NOON):
+            held.expect_again(since, 600)
+            written.append(json.loads(leases.content["backup-p"])["again"])
+    firsts = [[since for since, _ in again] for again in written]
+    noon, earlier = NOON.timestamp(), (NOON - HOUR).timestamp()
+    assert firsts == [[noon], [noon], [noon], [earlier], [earlier]]
+
+
+def test_messages_come_again_no_more_when_the_window_of_the_last_one_is_over(monkeypatch):
+    leases = MemoryLeases()
+    with hold_lease(leases, "backup-p", "home-1") as held:
+        held.expect_again(NOON - HOUR, 600)
+        began = time.time()
+        for seconds, since, expected in (
+            (900, NOON, NOON - HOUR),
+            (1400, NOON, NOON),
+            (1900, NOON + HOUR, NOON),
+            (2300, NOON + HOUR, NOON + HOUR),
+        ):
+            monkeypatch.setattr(time, "time", lambda seconds=seconds: began + seconds)
+            held.expect_again(since, 600)
+            assert held.again_since == expected
+        monkeypatch.setattr(time, "time", lambda: began + 9000)
+        assert held.again_since is None
+
+
+def test_what_could_not_be_written_is_written_at_the_next_call(monkeypatch):
+    leases = MemoryLeases()
+
+    def refuse(*_) -> None:
+        raise StorageFullError
+
+    with hold_lease(leases, "backup-p", "home-1") as held:
+        with monkeypatch.context() as full:
+            full.setattr(leases, "write_lease", refuse)
+            with pytest.raises(StorageFullError):
+                held.expect_again(NOON, 600)
+        held.expect_again(NOON, 600)
+        assert json.loads(leases.content["backup-p"])["again"]
