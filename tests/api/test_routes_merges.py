@@ -97,6 +97,7 @@ def test_the_nights_of_each_source_have_their_audits_newest_first_without_dry_ru
     ]
     assert [night["audits"][0]["is_passed"] for night in found] == [False, True]
     assert (found[1]["changed"], found[1]["newer"], found[1]["rows_after"]) == (12, 9, 90)
+    assert client.get("/merges:audits", params={"source": "orders"}).json()["nights"] == found
     assert client.get("/merges:audits", params={"source": "members"}).json() == {"nights": []}
     later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     assert client.get("/merges:audits", params={"since": later}).json() == {"nights": []}

@@ -145,15 +145,21 @@ def test_a_rollout_in_the_inbox_may_have_failed_in_any_way(state: RolloutState) 
 
 
 def test_a_failed_merge_waits_until_a_later_one_has_made_up_for_it(api: Any, refeed: Any, jobs: Jobs) -> None:
+    new_year = "2026-01-01T00:00:00+00:00"
     jobs.merge("orders", state=JobState.FAILED)
     jobs.merge("orders", state=JobState.FAILED, dry_run=True)
     jobs.merge("orders", "members", state=JobState.SUCCEEDED)
-    again = jobs.merge("orders", "members", state=JobState.FAILED, since="2026-01-01T00:00:00+00:00")
-    jobs.merge("orders", "members", state=JobState.SUCCEEDED)
-    jobs.merge("members", state=JobState.SUCCEEDED, since="2026-01-01T00:00:00+00:00")
-    assert [item["id"] for item in get(api, "/inbox")["items"]] == [again]
+    again = jobs.merge("orders", "members", state=JobState.FAILED, since=new_year)
+    for sources, since in (
+        (["orders", "members"], None),
+        (["orders", "members"], "2026-01-01T00:00:01+00:00"),
+        (["members"], new_year),
+    ):
+        jobs.merge(*sources, state=JobState.SUCCEEDED, since=since)
+        assert [item["id"] for item in get(api, "/inbox")["items"]] == [again]
     assert f"refeed merge retry {again}" in refeed("inbox")[1]
-    jobs.merge("orders", "members", state=JobState.SUCCEEDED, since="2025-12-31T00:00:00+00:00")
+    # The same moment, said in another zone.
+    jobs.merge("orders", "members", state=JobState.SUCCEEDED, since="2026-01-01T01:00:00+01:00")
     assert get(api, "/inbox")["items"] == []
 
 

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+from google.cloud.dataproc_v1 import Batch
 
 from connectors.dataproc.batches import Batches, BatchPlace
 from jobs import dataproc as launching
@@ -137,6 +139,25 @@ def test_a_batch_that_waits_is_cancelled_once_and_says_where_its_log_is(
     assert "was cancelled" in reason
     assert "https://console.cloud.google.com/dataproc/batches/europe-west1/refeed-bf-01abc-1" in reason
     launcher.kill(DataprocBatch(driver.name + "-unknown"))
+
+
+@pytest.mark.parametrize(
+    ("state", "message", "said"),
+    [
+        (Batch.State.SUCCEEDED, "", " ended with code 0."),
+        (
+            Batch.State.FAILED,
+            " Job failed with exit code 3\n",
+            " failed: Job failed with exit code 3 Its log is at ",
+        ),
+    ],
+)
+def test_a_batch_that_ended_says_how(
+    launcher: DataprocLauncher, dataproc: DataprocServer, state: Any, message: str, said: str
+) -> None:
+    driver = launch(launcher)
+    dataproc.end(driver.name, state, message)
+    assert (launcher.exit_reason(driver) or "").partition(")")[2].startswith(said)
 
 
 def test_states_are_asked_for_now_and_then(launcher: DataprocLauncher, dataproc: DataprocServer) -> None:

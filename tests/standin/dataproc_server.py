@@ -124,6 +124,11 @@ class DataprocServer:
             self._end(name)
         return empty_pb2.Empty()
 
+    def end(self, name: str, state: Any, message: str) -> None:
+        """End a batch that has no process."""
+        with self._lock:
+            self._batches[name].state, self._batches[name].state_message = state, message
+
     def forget(self, name: str) -> None:
         """Delete a batch, as somebody does by hand."""
         with self._lock:

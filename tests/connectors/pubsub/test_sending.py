@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from cli.processes import free_port
@@ -14,6 +15,7 @@ from connectors.pubsub.encoding import encode_attributes
 from connectors.pubsub.sending import Sender, encode_message
 from local.server import PubSubServer
 from model.errors import MessageRefusedError, PubSubUnavailableError, TopicNotFoundError
+from model.message import MAX_PUBLISH_REQUEST_BYTES
 
 
 def run(work: Callable[[Sender], Coroutine[Any, Any, Any]], pubsub: PubSub, topic: str, **options: Any) -> Any:
@@ -72,11 +74,21 @@ def test_messages_arrive_in_the_order_they_were_sent_in(pubsub: PubSub, topic: s
 
 
 def test_large_messages_share_no_request_that_is_too_large(pubsub: PubSub, topic: str, pull: Any) -> None:
-    async def work(sender: Sender) -> None:
+    class Sizes(grpc.UnaryUnaryClientInterceptor):
+        def intercept_unary_unary(self, go_on: Any, details: Any, request: bytes) -> Any:
+            sizes.append(len(request))
+            return go_on(details, request)
+
+    async def work() -> None:
+        channel = grpc.intercept_channel(pubsub.channel, Sizes())
+        sender = Sender(channel, pubsub.topic_path(topic), give_up_seconds=5.0)
         assert set(await outcomes(sender, *(message(number, 4_000_000) for number in range(6)))) == {None}
 
-    run(work, pubsub, topic)
+    sizes: list[int] = []
+    asyncio.run(work())
     assert len(pull(6)) == 6
+    # One that is too large is refused, and its messages travel again.
+    assert max(sizes) <= MAX_PUBLISH_REQUEST_BYTES
 
 
 def test_what_nobody_waits_for_any_more_is_not_sent(pubsub: PubSub, topic: str, pull: Any) -> None:
