@@ -171,7 +171,7 @@ def _stream_page(visit: Visit, title: str, effects: tuple[str, ...], **more: Any
 def _describe_drain(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     seconds = FormField(
         "timeout_seconds",
-        "Seconds the drain may take",
+        "Time limit of the drain, in seconds",
         value=given.get("timeout_seconds", _DEFAULT_DRAIN_SECONDS),
         help="After this time the stream ends. Pub/Sub delivers the uncommitted messages again.",
     )
@@ -210,7 +210,7 @@ def _describe_snapshot(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         "Also take a Pub/Sub snapshot of each subscription",
         kind="checkbox",
         value=given.get("with_source", "yes"),
-        help="Without it, messages that were acknowledged after the snapshot can't be delivered again.",
+        help="Without this option, messages that were acknowledged after the snapshot can't be delivered again.",
     )
     effects = (
         "The snapshot copies the stream's state between two commits.",
@@ -238,7 +238,7 @@ def _describe_rollback(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     )
     effects = (
         "The stream returns to its state at the snapshot.",
-        "If the snapshot includes the stream's subscriptions, they also return to the snapshot.",
+        "If the snapshot includes the stream's subscriptions, the subscriptions return to that time too.",
         "Pub/Sub then delivers the messages again that were acknowledged after the snapshot.",
         *(() if whole else ("The stream has no completed snapshot, so it can't be rolled back.",)),
     )

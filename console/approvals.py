@@ -45,7 +45,7 @@ def _judge(visit: Visit, approval: Mapping[str, Any]) -> dict[str, Any]:
         "may_reject": may_decide,
         "typed": _typed(approval),
         "approve_effect": _APPROVED,
-        "reject_effect": "Take back: your request ends, and nothing is done." if is_own else _REJECTED,
+        "reject_effect": "Withdraw: your request ends, and nothing is done." if is_own else _REJECTED,
     }
 
 

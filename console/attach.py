@@ -37,7 +37,7 @@ def _describe_attach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
             f"Refeed creates the subscription {found['subscription']}.",
             f"The subscription's acknowledgement deadline is {found['ack_deadline_seconds']} s.",
             f"The subscription's filter leaves out Refeed's own replays: {found['filter']}",
-            "Messages that are published after that are archived.",
+            "Messages that are published from then on are archived.",
             "A running backup finds the subscription within seconds.",
             "Messages that were published before are not archived.",
         ]
@@ -71,7 +71,7 @@ def _describe_detach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         effects=(
             f"Refeed deletes the subscription {found['subscription']}.",
             f"{many} in the subscription. These messages are lost.",
-            "Messages that are published after that are not archived. Archived messages stay.",
+            "Messages that are published from then on are not archived. Archived messages stay.",
             "If the topic has the label of REFEED_BACKUP_LABEL, the backup attaches the topic again.",
         ),
         button="Stop backing it up",

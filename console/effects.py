@@ -57,5 +57,5 @@ def revert_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         f"{rows} of this backfill are deleted from the staging table.",
         "If a merge has already read some of these rows, the API refuses the revert.",
-        "Messages that other consumers received can't be taken back.",
+        "Other consumers keep the messages that they have received.",
     )

@@ -54,13 +54,13 @@ def find(tab: Tab) -> None:
     assert f"{sum(ARCHIVED.values())} messages, by hour" in tab.text()
     gap = tab.page.locator("rect.gap")
     assert (gap.count(), moment_of(gap.get_attribute("data-start"))) == (1, HOLE)
-    assert "1 hour without a message, with messages before and after" in tab.text()
+    assert "1 hour without messages, although messages came before and after" in tab.text()
     assert tab.page.inner_text("#elsewhere tbody td >> nth=0") == "orders-next"
 
     tab.open(f"/topics/orders-next?{DAYTIME}")
     assert f"{STRAYED} messages, by hour" in tab.text()
     tab.page.fill("[name=attribute]", "version=2")
-    tab.page.click("text=Show its messages")
+    tab.page.click("text=Show the messages")
     tab.page.locator("article.message").nth(len(WRONG) - 1).wait_for()
     shown = {each.inner_text() for each in tab.page.locator("article.message h3").all()}
     assert shown == {order.message_id for order in WRONG}
@@ -86,9 +86,9 @@ def plan_nothing(tab: Tab) -> None:
     """A replay of the empty hour can't be launched, and names the topic that has its messages."""
     tab.page.click("text=Replay this range ...")
     with tab.page.expect_navigation():
-        tab.page.click("text=Plan: show what it would do")
+        tab.page.click("text=Plan: show what the backfill would do")
     tab.page.wait_for_selector("#plan")
-    assert "It would publish 0 messages to orders" in tab.text()
+    assert "The backfill would publish 0 messages to orders" in tab.text()
     assert tab.page.is_disabled("button:text-is('Launch: publish 0 messages')")
     named = tab.page.locator("#elsewhere tbody tr").all_inner_texts()
     assert [row.split("\t")[:3] for row in named] == [["orders-next", str(STRAYED), "0"]]
@@ -102,19 +102,19 @@ def plan_nothing(tab: Tab) -> None:
 def plan(tab: Tab) -> None:
     # As it stands, the query already selects the hour and nothing else.
     with tab.page.expect_navigation():
-        tab.page.click("text=Plan: show what it would do")
+        tab.page.click("text=Plan: show what the backfill would do")
     tab.page.wait_for_selector("#plan")
-    assert f"It would publish {STRAYED} messages to orders" in tab.text()
+    assert f"The backfill would publish {STRAYED} messages to orders" in tab.text()
     tab.page.fill("#query", REPAIR)
     tab.page.wait_for_selector("text=The query is allowed.")
     tab.page.fill("#canary", str(CANARY))
     tab.page.fill("#rate", str(RATE))
     tab.page.fill("#description", "The hour that went to orders-next")
     with tab.page.expect_navigation():
-        tab.page.click("text=Plan: show what it would do")
+        tab.page.click("text=Plan: show what the backfill would do")
     tab.page.wait_for_selector("#plan >> text=data_rewritten")
     said = tab.text()
-    assert f"It would publish {STRAYED} messages to orders" in said
+    assert f"The backfill would publish {STRAYED} messages to orders" in said
     receivers = [row.split("\t")[:2] for row in tab.page.locator("#receivers tbody tr").all_inner_texts()]
     assert receivers == [
         ["refeed-backup.orders", "is kept out of the archive"],

@@ -74,7 +74,7 @@ def test_the_keyboard_alone_goes_from_a_topic_to_a_launched_replay(
     tab.press_until(at="#topic")
     keys.press("Control+A")
     keys.type("replay")
-    tab.press_until("Plan: show what it would do")
+    tab.press_until("Plan: show what the backfill would do")
     keys.press("Enter")
     tab.page.wait_for_selector("#plan")
     tab.press_until("Launch: publish 30 messages")

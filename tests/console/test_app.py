@@ -279,7 +279,7 @@ def test_a_brushed_range_becomes_a_plan_and_a_plan_a_backfill(yard: Yard, signed
     fields = {"form_token": token_of(page), "topic": "replay", "query": query, "canary": "5"}
     fields |= brushed
     planned = signed_in.post(path, data={**fields, "do": "plan"})
-    assert "It would publish 30 messages to replay" in planned.text, planned.text[-3000:]
+    assert "The backfill would publish 30 messages to replay" in planned.text, planned.text[-3000:]
     plan = re.search(r'name="plan_id" value="([^"]+)"', planned.text)[1]
     made = signed_in.post(path, data={**fields, "do": "perform", "plan_id": plan})
     assert re.fullmatch(r"/console/backfills/bf_[0-9A-Z]{26}", made.headers["location"]), made.text[-3000:]
@@ -303,7 +303,7 @@ def test_a_plan_has_an_address_and_shows_what_it_is_of(yard: Yard, signed_in: ht
     planned = signed_in.post(path, data={"form_token": token_of(page), "do": "plan", **written}).text
     plan = re.search(r'data-plan="([^"]+)"', planned)[1]
     opened = signed_in.get(path, params={"plan": plan}).text
-    assert "It would publish 29 messages to replay" in opened
+    assert "The backfill would publish 29 messages to replay" in opened
     assert f'name="plan_id" value="{plan}"' in opened
     found = {
         name: unescape(value)
@@ -328,7 +328,7 @@ def test_a_plan_of_nothing_is_not_launched(yard: Yard, signed_in: httpx.Client) 
     query = unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", page.text, re.DOTALL)[1])
     fields = {"form_token": token_of(page), "topic": "replay", "query": query, **empty}
     planned = signed_in.post(path, data={**fields, "do": "plan"}).text
-    assert "It would publish 0 messages to replay" in planned
+    assert "The backfill would publish 0 messages to replay" in planned
     assert "The query selects nothing, so there is nothing to launch." in planned
     assert re.search(r'<button name="do" value="perform" disabled[^>]*>Launch: publish 0 messages', planned)
     plan = re.search(r'name="plan_id" value="([^"]+)"', planned)[1]

@@ -54,7 +54,7 @@ def test_who_asked_is_told_that_somebody_else_has_to_approve_and_may_take_it_bac
     own, other = (card_of(client.get("/console/approvals"), asked) for client in (ann, bob))
     assert "Drain backup: it commits what it has in hand, within 7 s, and ends." in own
     assert ("You requested this yourself" in own, f"/approvals/{asked}/approve" in own) == (True, False)
-    assert ("Take back" in own, "You requested" in other) == (True, False)
+    assert ("Withdraw" in own, "You requested" in other) == (True, False)
     assert "Approve: the action runs at once" in other
     refused = decide(ann, f"/approvals/{asked}/approve")
     assert (refused.status_code, "is your own" in refused.text) == (403, True)

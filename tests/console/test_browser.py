@@ -147,13 +147,13 @@ def test_from_the_hole_to_the_launch_in_four_actions(yard: Yard, open_tab: Calla
         assert tab.page.input_value("#from") == begin
         # The archive of this topic goes to another one, which has no backup subscription to refuse it.
         tab.page.fill("#topic", "replay")
-        tab.page.click("text=Plan: show what it would do")
+        tab.page.click("text=Plan: show what the backfill would do")
         tab.page.wait_for_selector("#plan")
-        assert "It would publish 30 messages to replay" in tab.text()
+        assert "The backfill would publish 30 messages to replay" in tab.text()
         # A plan can be opened again, and Back leads to the editor: nothing is posted twice.
         tab.page.wait_for_url("**/console/backfills/new?plan=pl_*")
         tab.page.reload()
-        assert "It would publish 30 messages to replay" in tab.text()
+        assert "The backfill would publish 30 messages to replay" in tab.text()
         tab.page.go_back()
         assert tab.page.input_value("#from") == begin
         tab.page.go_forward()

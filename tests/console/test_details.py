@@ -54,9 +54,9 @@ def test_a_message_is_found_opened_copied_and_replayed_with_its_own_numbers(
         assert (tmp_path / "payload").read_bytes() == BIG
         tab.page.click("text=Replay only this message")
         tab.page.fill("#topic", "replay")
-        tab.page.click("text=Plan: show what it would do")
+        tab.page.click("text=Plan: show what the backfill would do")
         tab.page.wait_for_selector("text=This message is the same as in the archive.")
-        assert "It would publish 1 message to replay" in tab.text()
+        assert "The backfill would publish 1 message to replay" in tab.text()
         with tab.page.expect_download() as downloading:
             tab.page.click("#plan a:text-is('Download')")
         downloading.value.save_as(tmp_path / "sample")

@@ -76,7 +76,7 @@ def test_a_plan_that_finds_nothing_names_it_with_the_same_query(browser: httpx.C
     token = re.search(r'name="form_token" value="([^"]+)"', editor)[1]
     fields = {"form_token": token, "do": "plan", "topic": "replay", "source": "sales", **HOUR}
     planned = browser.post(path, data={**fields, "query": query}).text
-    assert "It would publish 0 messages to replay" in planned
+    assert "The backfill would publish 0 messages to replay" in planned
     assert elsewhere(planned) == ["sales-next", "60", "0"]
     # The partitions that are read are no window.
     window = re.search(r'Window <span class="over">ingest_time</span></dt><dd>(.*?)</dd>', planned)[1]
@@ -90,7 +90,7 @@ def test_a_plan_that_finds_nothing_names_it_with_the_same_query(browser: httpx.C
     asked = unescape(re.search(r"<textarea[^>]*>(.*?)</textarea>", editor, re.DOTALL)[1]).strip()
     assert asked == query.replace("'sales'", "'sales-next'").strip()
     found = browser.post(path, data={**fields, "source": "sales-next", "query": asked}).text
-    assert "It would publish 60 messages to replay" in found
+    assert "The backfill would publish 60 messages to replay" in found
     assert elsewhere(found) == []
 
 

@@ -107,7 +107,7 @@ def test_only_this_one_is_what_the_plan_of_its_query_has(yard: Yard, browser: ht
     query = unescape(re.search(r"<textarea id=\"query\"[^>]*>(.*?)</textarea>", form, re.DOTALL)[1])
     fields |= {"form_token": token_of(browser.get(path)), "topic": "replay", "query": query, "do": "plan"}
     planned = browser.post("/console/backfills/new", data={**fields, "compare": "yes"}).text
-    assert "It would publish 1 message to replay" in planned
+    assert "The backfill would publish 1 message to replay" in planned
     assert "This message is the same as in the archive." in planned
     saved = re.search(r'data-copy="([^"]+)"', planned)[1]
     assert base64.b64decode(saved) == NUMBERS
@@ -123,7 +123,10 @@ def test_a_brushed_hour_is_replayed_and_nothing_beside_it(yard: Yard, browser: h
         page = browser.get("/console/backfills/new", params={"source": "kinds", **bounds})
         query = unescape(re.search(r'<textarea id="query"[^>]*>(.*?)</textarea>', page.text, re.DOTALL)[1])
         fields = {"form_token": token_of(page), "topic": "replay", "query": query, "do": "plan", **bounds}
-        assert f"It would publish {rows} messages" in browser.post("/console/backfills/new", data=fields).text
+        assert (
+            f"The backfill would publish {rows} messages"
+            in browser.post("/console/backfills/new", data=fields).text
+        )
 
 
 def test_a_change_of_the_query_is_shown_line_by_line(yard: Yard, browser: httpx.Client) -> None:
@@ -240,7 +243,7 @@ def test_samples_of_a_plan_are_hidden_without_the_scope(yard: Yard) -> None:
         query = unescape(re.search(r'<textarea[^>]*id="query"[^>]*>(.*?)</textarea>', page.text, re.DOTALL)[1])
         fields = {"form_token": token_of(page), "query": query, "topic": "replay", **RANGE, "do": "plan"}
         planned = client.post("/console/backfills/new", data=fields).text
-    assert "It would publish" in planned, planned[-3000:]
+    assert "The backfill would publish" in planned, planned[-3000:]
     assert "To see the payload you need the scope <code>messages.read</code>" in planned
     assert "9007199254740993" not in planned
 

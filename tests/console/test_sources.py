@@ -54,8 +54,8 @@ def test_the_list_has_each_source_s_counts_and_says_what_nobody_knows(ann: httpx
     assert "Topic unknown unknown messages archived" in odd
     assert "fault" in odd
     # No stream has counted it: that is not 0.
-    assert "unknown no stream of this home has counted it" in quiet
-    assert "no merge of the last 14 days included it" in quiet
+    assert "unknown no stream of this home has counted the rows" in quiet
+    assert "no merge of the last 14 days included this source" in quiet
     assert "hooks" not in ann.get("/console/sources", params={"text": "QUI"}).text.partition("<main")[2]
 
 
