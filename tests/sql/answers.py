@@ -54,6 +54,9 @@ _IS_ROUGH: Final = re.compile(
 # `[+|-]Infinity` for any row in the group, returns either `[+|-]Infinity` or `NaN`."
 # https://github.com/google/googlesql/blob/master/docs/aggregate_functions.md
 _ADDS: Final = re.compile(r"\b(?:SUM|AVG|(COVAR_\w+|VAR_\w+|VARIANCE))\(")
+# Of CORR: "the input is converted to FLOAT64 before aggregation, resulting in a potentially unstable result".
+# https://github.com/google/googlesql/blob/master/docs/statistical_aggregate_functions.md
+_CORRELATES: Final = "CORR("
 _NUMBER: Final = re.compile(r"(?<![\w.])-?\d+(?:\.\d*)?(?:e[+-]?\d+)?(?![\w.])")
 _FLOAT: Final = re.compile(r"(?<![\w\"])-?(?:\d[\d.]*(?:e[+-]?\d+)?|inf|nan)f\b")
 
@@ -88,7 +91,8 @@ def is_same(ours: str, theirs: str, question: str) -> bool:
     """Say whether an answer of the lake is Google's: refusing is.
 
     A FLOAT64 of a function that no standard rounds may differ as Google's own tests let it differ; within another
-    such call the difference grows again. A sum may differ by the last digits of its greatest addend.
+    such call the difference grows again. A sum may differ by the last digits of its greatest addend, and a
+    correlation by those of 1.0.
     """
     if theirs.startswith("unknown") or ours.startswith("refused"):
         return True
@@ -108,6 +112,9 @@ def is_same(ours: str, theirs: str, question: str) -> bool:
 
 def _lost_digits(question: str) -> float:
     """Return how far a sum of the numbers in a question may be off by its order, 0.0 where nothing is added."""
+    if _CORRELATES in question:
+        # It is the sum of products divided by what that sum is at most, so 1.0 is the greatest.
+        return MARGIN * math.ulp(1.0)
     found = _ADDS.search(question)
     if found is None:
         return 0.0

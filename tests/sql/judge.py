@@ -17,24 +17,29 @@ _EXACT: Final = Context(prec=80)
 _EPOCH: Final = date(1970, 1, 1)
 
 
+def keep_compiled() -> None:
+    """Keep the compiled engine for the next start: compiling takes a minute, and minutes on a busy machine."""
+    from wasmtime import Config
+    from zetasql.core import wasm_client
+
+    def cached() -> Config:
+        config = Config()
+        config.cache = True
+        return config
+
+    wasm_client.Config = cached
+
+
 class Judge:
     """Evaluates queries that read no table; about 25 ms each."""
 
     def __init__(self) -> None:
-        from wasmtime import Config
         from zetasql import api, types
-        from zetasql.core import wasm_client
         from zetasql.core.exceptions import ZetaSQLError
         from zetasql.core.local_service import ZetaSqlLocalService
         from zetasql.wasi._pb2.zetasql.local_service import local_service_pb2 as service
 
-        def cached() -> Config:
-            # Compiling the engine takes a minute; the compiled one is kept for the next start.
-            config = Config()
-            config.cache = True
-            return config
-
-        wasm_client.Config = cached
+        keep_compiled()
         self._error = ZetaSQLError
         self._service = service
         self._client = ZetaSqlLocalService().wasm_client

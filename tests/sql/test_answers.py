@@ -279,6 +279,15 @@ def test_only_a_failure_beside_a_null_argument_may_be_null(
     assert is_hidden(question, theirs, lake.query(question), lake.query) == is_accepted
 
 
+def test_null_is_accepted_where_a_column_hides_a_failure(lake: Lake) -> None:
+    body = "DATE_DIFF(DATETIME_SUB(c0, INTERVAL c1 DAY), GREATEST(c2, c3), MINUTE)"
+    day = "DATETIME '2024-01-01 00:00:00'"
+    values = (day, "9007199254740993", day, "CAST(NULL AS DATETIME)")
+    case = grid.Case(body, body, body, values, ("DATETIME", "INT64", "DATETIME", "DATETIME"), fails=True)
+    [(_, mine)] = lake.columns([case])
+    assert is_hidden(case.by_columns, "error", mine, lake.query)
+
+
 def test_a_value_is_never_accepted_for_an_error(lake: Lake) -> None:
     question = f"SELECT CONCAT(n, CHR(a)) {ROWS}"
     assert lake.query(question) == "NULL"
@@ -400,3 +409,15 @@ def test_a_sum_of_floats_may_differ_by_the_last_digits_of_its_greatest_addend_an
     assert is_same("inff", "nanf", "SELECT AVG(x) FROM (SELECT 1 AS n, CAST('inf' AS FLOAT64) AS x)")
     assert not is_same("inff", "nanf", "SELECT AVG(x) FROM (SELECT 1 AS n, CAST('nan' AS FLOAT64) AS x)")
     assert not is_same("1.0f", "nanf", "SELECT AVG(x) FROM (SELECT 1 AS n, CAST('inf' AS FLOAT64) AS x)")
+
+
+def test_a_correlation_may_differ_by_the_last_digits_of_one_and_no_more(lake: Lake) -> None:
+    numbers = ["-64", "-78", "9223372036854775807", "-78", "3057006960"]
+    rows = " UNION ALL ".join(f"SELECT {n} AS n, CAST({x} AS INT64) AS x" for n, x in enumerate(numbers, start=1))
+    question = f"SELECT CORR(x, n) FROM ({rows})"
+    assert is_same(lake.query(question), "2.343644372521212e-10f", question)
+    assert not is_same("2.3437e-10f", "2.343644372521212e-10f", question)
+    assert not is_same("0.50000000000001f", "0.5f", question)
+    assert not is_same(
+        "2.343644433852948e-10f", "2.343644372521212e-10f", question.replace("CORR(x, n)", "MAX(x)")
+    )
