@@ -1,7 +1,6 @@
 import errno
 import itertools
 import os
-import random
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -40,13 +39,6 @@ def read(log: MessageLog, *seqs: int) -> list[str]:
         raw = raw[length:]
     assert not raw
     return texts
-
-
-def test_messages_are_numbered_and_read_back_in_any_order(tmp_path: Path) -> None:
-    log = MessageLog(tmp_path, FIRST_ID)
-    assert log.append([body("a"), body("b")]) == 0
-    assert log.append([body("c")]) == 2
-    assert read(log, 2, 0, 1) == ["c", "a", "b"]
 
 
 def test_a_log_goes_on_where_it_ended_over_segments_and_restarts(tmp_path: Path) -> None:
@@ -151,15 +143,6 @@ def test_what_was_just_read_is_not_read_from_disk_again(tmp_path: Path, monkeypa
     assert len(reads) == 1
     assert read(log, *range(9)) == texts
     assert len(reads) == 2
-
-
-def test_parts_in_any_order_are_what_was_written_whatever_is_in_memory(tmp_path: Path) -> None:
-    dice = random.Random(7)
-    logs = [log_of_four_requests(tmp_path / str(number))[0] for number in range(10)]
-    _, texts = log_of_four_requests(tmp_path / "texts")
-    for _ in range(500):
-        first, last = sorted(dice.sample(range(10), 2))
-        assert read(dice.choice(logs), *range(first, last)) == texts[first:last]
 
 
 def test_a_closed_segment_that_is_last_has_lost_the_next_one(tmp_path: Path) -> None:

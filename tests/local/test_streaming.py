@@ -11,7 +11,6 @@ from local import streaming
 from local.server import PubSubServer
 from local.status import StatusError
 from local.streaming import StreamSlots, _Stream, run_streaming_pull
-from tests.waiting import wait_until
 
 Request = types.StreamingPullRequest.pb()
 Response = types.StreamingPullResponse.pb()
@@ -62,18 +61,6 @@ def open_stream(channel: grpc.Channel) -> Iterator[Callable[..., Stream]]:
 
 def data(messages: list) -> list[bytes]:
     return [message.message.data for message in messages]
-
-
-def test_messages_come_as_they_are_published_and_acks_end_them(shop, open_stream, server) -> None:
-    path = shop.subscribe()
-    stream = open_stream(path)
-    shop.publish(b"a")
-    (first,) = stream.read()
-    assert first.message.data == b"a"
-    shop.publish(b"b")
-    (second,) = stream.read()
-    stream.send(ack_ids=[first.ack_id, second.ack_id])
-    wait_until(lambda: server.read_stats()[path]["undelivered_messages"] == 0, "both are acknowledged")
 
 
 def test_flow_control_holds_messages_back_until_some_are_acknowledged(shop, open_stream) -> None:

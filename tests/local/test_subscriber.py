@@ -126,18 +126,6 @@ def test_only_what_is_published_after_its_creation_is_received(shop) -> None:
     assert shop.pull_now(path) == [b"after"]
 
 
-def test_every_subscription_gets_every_message_with_the_ids_of_the_publish(shop) -> None:
-    first, second = shop.subscribe("first"), shop.subscribe("second")
-    ids = shop.publish(b"a", b"b", key="value")
-    for path in (first, second):
-        got = shop.pull(path)
-        assert [m.id for m in got] == ids
-        assert dict(got[0].message.attributes) == {"key": "value"}
-        assert abs(got[0].message.publish_time.timestamp() - time.time()) < 60
-        shop.ack(path, got)
-        assert shop.pull_now(path) == []
-
-
 def test_an_empty_pull_answers_before_the_clients_deadline(shop) -> None:
     path = shop.subscribe()
     for seconds in (0.3, 1.5):
@@ -184,13 +172,6 @@ def test_a_pull_fits_a_client_with_grpcs_own_limit(server: PubSubServer, shop) -
             len(small.pull(subscription=path, max_messages=10_000, timeout=20).received_messages) for _ in range(2)
         ]
     assert all(900 < count < 1050 for count in counts)
-
-
-def test_a_nack_over_the_wire_brings_the_message_back(shop) -> None:
-    path = shop.subscribe()
-    shop.publish(b"a")
-    shop.nack(path, shop.pull(path))
-    assert shop.pull_now(path) == [b"a"]
 
 
 def test_acknowledging_needs_ids_and_a_subscription(shop) -> None:
@@ -300,18 +281,6 @@ def test_a_deleted_topic_leaves_its_subscription_with_what_it_had(shop) -> None:
     with pytest.raises(exceptions.FailedPrecondition):
         shop.subscriber.create_snapshot(name=f"{PROJECT}/snapshots/late", subscription=path)
     shop.subscriber.delete_subscription(subscription=path)
-
-
-def test_ordering_over_the_wire(shop) -> None:
-    path = shop.subscribe(enable_message_ordering=True)
-    shop.publish_keyed("a", b"a1", b"a2")
-    shop.publish_keyed("a", b"a3")
-    got = shop.pull(path, 2)
-    assert [(m.data, m.message.ordering_key) for m in got] == [(b"a1", "a"), (b"a2", "a")]
-    assert shop.pull_now(path) == []
-    shop.nack(path, got[:1])
-    got = shop.pull(path)
-    assert [m.data for m in got] == [b"a1", b"a2", b"a3"]
 
 
 def test_an_empty_push_configuration_is_pulling_and_another_one_is_unimplemented(shop) -> None:

@@ -4,35 +4,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from local.wire import AckIds, parse_ack_ids
 from tests.waiting import wait_until
-
-
-def test_more_time_is_more_time_and_less_is_less(bench: Any) -> None:
-    bench.publish("a", "b", "c")
-    got = bench.pull()
-    bench.extend(60, got["a"])
-    bench.extend(3, got["c"])
-    bench.now += 4
-    assert list(bench.pull()) == ["c"]
-    bench.now += 7
-    assert list(bench.pull()) == ["b"]
-    bench.now += 50
-    assert list(bench.pull()) == ["a", "b", "c"]
-
-
-def test_a_late_acknowledgement_counts_even_when_the_message_went_out_again(bench: Any) -> None:
-    bench.publish("a", "b")
-    first = bench.pull()
-    bench.now += 11
-    bench.ack(first["a"])
-    second = bench.pull()
-    assert list(second) == ["b"]
-    bench.ack(first["b"])
-    assert bench.subscription.floor == 2
-    bench.ack(second["b"])
-    bench.now += 11
-    assert bench.pull() == {}
 
 
 def test_acknowledging_twice_or_out_of_thin_air_does_nothing(bench: Any) -> None:
@@ -49,13 +21,6 @@ def test_ids_of_another_subscription_do_nothing(bench: Any) -> None:
     bench.publish("a")
     got = bench.pull()
     bench.ack("0002" + got["a"][4:])
-    assert bench.subscription.floor == 0
-
-
-def test_no_ids_are_no_work(bench: Any) -> None:
-    empty: AckIds = parse_ack_ids([])
-    bench.subscription.acknowledge(empty)
-    bench.subscription.modify_ack_deadline(empty, 0)
     assert bench.subscription.floor == 0
 
 
@@ -136,15 +101,6 @@ def test_a_publish_wakes_one_of_many_consumers_and_what_it_leaves_the_next(bench
     for consumer in consumers:
         consumer.join(5)
         assert not consumer.is_alive()
-
-
-def test_leases_of_thousands_are_split_by_acks_and_deadlines(bench: Any) -> None:
-    bench.publish(*(f"{n}" for n in range(1000)))
-    got = bench.pull(1000)
-    ids = list(got.values())
-    bench.ack(*ids[::3], *ids[1::3])
-    bench.now += 11
-    assert len(bench.pull(2000)) == 333
 
 
 def test_late_acknowledgements_among_many_waiting_messages_take_out_the_right_ones(bench: Any) -> None:

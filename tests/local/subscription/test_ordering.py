@@ -41,17 +41,6 @@ def test_what_follows_a_message_that_comes_back_comes_back_too(open_bench: OpenB
     assert list(bench.pull()) == ["a3", "a4"]
 
 
-def test_an_expired_key_starts_again_in_order(open_bench: OpenBench) -> None:
-    bench = open_bench(ordered=True)
-    bench.publish("a1", "a2", key="a")
-    bench.pull(1)
-    bench.now += 11
-    got = bench.pull()
-    assert list(got) == ["a1", "a2"]
-    bench.ack(*got.values())
-    assert bench.subscription.floor == 2
-
-
 def test_an_acknowledgement_out_of_turn_is_not_kept_over_a_restart(open_bench: OpenBench) -> None:
     bench = open_bench(ordered=True)
     bench.publish("a1", "a2", key="a")
