@@ -99,21 +99,6 @@ def rows_of(confirmations: list[Confirmation]) -> list[tuple[int, int]]:
     return [(c.start, c.rows) for c in confirmations]
 
 
-def test_messages_arrive_bit_for_bit(publisher: Publisher, scripted: Scripted) -> None:
-    messages = [
-        Message(b"", {"only": "attributes"}),
-        Message(bytes(range(256))),
-        Message("é😀".encode(), {"größe": "😀", "empty": ""}),
-        Message(b"x", {f"k{n}": "v" * 1024 for n in range(100)}),
-        Message(b"y" * 9_000_000),
-    ]
-
-    list(publisher.publish_arrow(batch(messages)))
-
-    received = [(m.data, dict(m.attributes)) for m in scripted.published]
-    assert received == [(m.data, m.attributes) for m in messages]
-
-
 def test_a_request_holds_a_thousand_messages_and_ten_megabytes_at_most(
     publisher: Publisher, scripted: Scripted
 ) -> None:

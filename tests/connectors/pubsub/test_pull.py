@@ -41,25 +41,6 @@ def pull(pubsub, *targets: PullTarget, limits: PullLimits = SHORT) -> tuple[Batc
     return batch, table
 
 
-def test_what_was_published_is_pulled_bit_for_bit(pubsub, target):
-    messages = [
-        Message(b"", {"a": "b"}),
-        Message(bytes(range(256)), {"ключ": "🙂", "z": "", "a": "1"}),
-        Message(b"x" * 5_000_000, {}),
-        Message(b"k", {}, ordering_key="key"),
-    ]
-    ids = publish(pubsub, *messages)
-    _, table = pull(pubsub, target)
-    rows = {row["message_id"]: row for row in table.to_pylist()}
-    assert set(rows) == set(ids)
-    for message_id, message in zip(ids, messages, strict=True):
-        row = rows[message_id]
-        assert row["data"] == message.data
-        assert {p["key"]: p["value"] for p in row["attributes"]} == message.attributes
-        assert row["ordering_key"] == message.ordering_key
-        assert row["publish_time"] is not None
-
-
 def test_a_batch_of_nothing_ends_after_the_idle_time(pubsub, target):
     began = time.monotonic()
     _, table = pull(pubsub, target, limits=PullLimits(0.3, 9, 9, 10**9))
@@ -219,17 +200,6 @@ def test_stopping_ends_a_batch_at_once_and_keeps_what_came(pubsub, target):
         stopping.set()
     assert rows == 1
     assert time.monotonic() - began < 10
-
-
-def test_acknowledged_messages_do_not_come_again_and_given_back_ones_do(pubsub, target):
-    publish(pubsub, *[Message(b"%d" % n) for n in range(5_000)])
-    _, table = pull(pubsub, target)
-    ack_ids = table.column("ack_id").combine_chunks()
-    acknowledge(pubsub.channel, target.path, ack_ids.slice(0, 4_990))
-    assert list(extend_each(pubsub.channel, [(target.path, ack_ids.slice(4_990), 0)])) == [(target.path, None)]
-    _, again = pull(pubsub, target)
-    expected = table.column("message_id").to_pylist()[4_990:]
-    assert sorted(again.column("message_id").to_pylist()) == sorted(expected)
 
 
 def note_extensions(monkeypatch) -> list[tuple[str, list[str], int]]:
