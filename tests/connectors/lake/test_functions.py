@@ -16,17 +16,6 @@ def connection() -> Iterator[Any]:
         yield connection
 
 
-def test_a_wrong_value_fails_the_query_and_gives_null_in_the_safe_twin(connection: Any) -> None:
-    with pytest.raises(duckdb.Error, match="Bad double value"):
-        connection.execute("SELECT refeed_float64('x')").fetchall()
-    assert connection.execute("SELECT refeed_safe_float64('x')").fetchall() == [(None,)]
-
-
-def test_every_row_of_a_batch_is_answered_and_null_gives_null(connection: Any) -> None:
-    rows = connection.execute("SELECT refeed_safe_int64(t) FROM (VALUES ('1'), (NULL), ('x'), ('0x1f')) AS v(t)")
-    assert rows.fetchall() == [(1,), (None,), (None,), (31,)]
-
-
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, "1" * 100_000, '{"a":' * 50_000, "1e999999999", "0x" + "f" * 100_000]
 )

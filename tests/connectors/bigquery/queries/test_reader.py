@@ -50,15 +50,6 @@ def test_the_streams_together_hold_every_row_once(clients, table):
     assert row["attributes"] == [{"key": "n", "value": row["message_id"]}]
 
 
-def test_only_the_columns_and_rows_that_are_asked_for_come(clients, table):
-    session = open_session(
-        clients, table, max_streams=1, columns=["message_id"], condition=f"{ALL} AND message_id IN ('7', '9')"
-    )
-    batches = [batch for _, batch in read_stream(clients, session, session.streams[0])]
-    assert ids(batches) == Counter(["7", "9"])
-    assert batches[0].schema.names == ["message_id"]
-
-
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_connection_that_breaks_is_resumed_behind_the_last_row(clients, table, shared_standin, when):
     session = open_session(clients, table, max_streams=1, condition=ALL)

@@ -16,10 +16,8 @@ from model.errors import (
     JobNotFoundError,
     QueryError,
     QueryStoppedError,
-    QueryTooLargeError,
     WarehousePermissionError,
 )
-from sql.agreement import parse_dry_run
 
 DAY = timedelta(days=1)
 CAP = 10**9
@@ -57,18 +55,6 @@ def parameters(*ids: str) -> dict[str, NamedParameter]:
         "topic": NamedParameter("STRING", "orders"),
         "ids": NamedParameter("ARRAY<STRING>", ids or ("1", "3")),
     }
-
-
-def test_a_dry_run_says_what_would_be_read_and_makes_nothing(jobs, sql, settings, shared_standin):
-    answer = jobs.dry_run(sql, parameters())
-    assert answer.bytes_scanned > 0
-    found = parse_dry_run(answer.job)
-    assert found.statement_type == "SELECT"
-    assert found.tables == (f"shop.{settings.archive_table}",)
-    assert [name for name, _ in found.columns] == ["data", "attributes", "message_id"]
-    assert not any(
-        "selection" in t.table_id for t in shared_standin.client().list_tables(jobs.table_of("x").dataset)
-    )
 
 
 def test_a_selection_is_a_table_of_the_backfills_own_that_expires_with_its_labels(
@@ -121,13 +107,6 @@ def test_a_lost_answer_to_the_start_runs_the_query_once(jobs, sql, shared_standi
     shared_standin.fault("jobs.insert", "drop", when=when)
     jobs.start(backfill, sql, parameters(), maximum_bytes_billed=CAP, keep=DAY)
     assert jobs.wait(backfill).rows == 2
-
-
-def test_a_query_above_its_cap_fails_with_nothing_read(jobs, sql, backfill):
-    # "Estimate and control costs" (Google): the query fails without incurring a charge.
-    jobs.start(backfill, sql, parameters(), maximum_bytes_billed=1, keep=DAY)
-    with pytest.raises(QueryTooLargeError, match="bytes billed"):
-        jobs.wait(backfill)
 
 
 def test_a_query_that_is_none_is_refused_with_bigquerys_own_words(jobs):

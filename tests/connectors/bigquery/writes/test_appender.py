@@ -16,7 +16,6 @@ from model.errors import (
     TableNotFoundError,
     WarehouseError,
     WarehousePermissionError,
-    WarehouseUnavailableError,
 )
 from tests.connectors.bigquery.conftest import NOW
 from tests.waiting import wait_until
@@ -37,14 +36,6 @@ def batches(messages):
 @pytest.fixture
 def appender(clients, archive):
     return StreamAppender(clients, create_stream(clients, archive.table, PENDING))
-
-
-def test_all_rows_are_in_the_stream_in_order(appender, clients, batches):
-    appender.append(batches)
-    assert appender.offset == 10
-    appender.append(batches[:1])
-    assert finalize_stream(clients, appender.stream) == 12
-    assert finalize_stream(clients, appender.stream) == 12
 
 
 def test_a_request_is_what_protobuf_makes_of_it(appender, batches):
@@ -91,15 +82,6 @@ def test_a_failure_after_a_long_quiet_time_is_tried_again_like_any_other(
     assert finalize_stream(clients, appender.stream) == 4
 
 
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_a_connection_that_breaks_costs_no_row_and_doubles_none(appender, clients, batches, shared_standin, when):
-    for skip in (0, 2):
-        shared_standin.fault("AppendRows", "drop", when=when, skip=skip)
-    appender.append(batches)
-    assert shared_standin.open_faults() == []
-    assert finalize_stream(clients, appender.stream) == 10
-
-
 @pytest.mark.parametrize("in_band", [False, True])
 def test_errors_that_pass_are_tried_again(appender, clients, batches, shared_standin, in_band):
     # "Storage Write API best practices" (Google): these codes are to be sent again.
@@ -108,39 +90,6 @@ def test_errors_that_pass_are_tried_again(appender, clients, batches, shared_sta
     appender.append(batches)
     assert shared_standin.open_faults() == []
     assert finalize_stream(clients, appender.stream) == 10
-
-
-def test_rows_that_are_refused_are_left_out_and_named_and_the_others_go_on(
-    appender, clients, batches, shared_standin
-):
-    # AppendRowsResponse.row_errors (Google): no row of such a request is appended.
-    shared_standin.fault("AppendRows", "row_errors", rows=[1], skip=1, message="no good")
-    appender.append(batches)
-    assert [(r.row.column("message_id")[0].as_py(), r.reason) for r in appender.refusals] == [("3", "no good")]
-    assert finalize_stream(clients, appender.stream) == 9
-
-
-def test_a_batch_of_which_every_row_is_refused_leaves_nothing_but_the_others(
-    appender, clients, batches, shared_standin
-):
-    shared_standin.fault("AppendRows", "row_errors", rows=[0, 1])
-    appender.append(batches)
-    assert len(appender.refusals) == 2
-    assert finalize_stream(clients, appender.stream) == 8
-
-
-def test_what_does_not_pass_in_time_is_given_up(clients, archive, batches, shared_standin):
-    appender = StreamAppender(clients, create_stream(clients, archive.table, PENDING), seconds=0.3)
-    shared_standin.fault("AppendRows", status="UNAVAILABLE", count=100)
-    with pytest.raises(WarehouseUnavailableError):
-        appender.append(batches)
-
-
-def test_a_stream_that_is_finalized_takes_nothing_and_is_no_passing_fault(appender, clients, batches):
-    finalize_stream(clients, appender.stream)
-    with pytest.raises(WarehouseError) as raised:
-        appender.append(batches)
-    assert not isinstance(raised.value, WarehouseUnavailableError)
 
 
 def test_another_writers_rows_at_our_offset_are_not_taken_for_ours(clients, archive, batches):
@@ -159,7 +108,3 @@ def test_a_missing_table_a_missing_role_and_a_quota_have_errors_of_their_own(cli
     shared_standin.fault("CreateWriteStream", status="RESOURCE_EXHAUSTED", count=3)
     with pytest.raises(QuotaExceededError):
         create_stream(clients, archive.table, PENDING, seconds=0.1)
-
-
-def test_a_stream_that_nobody_knows_can_be_finalized_and_holds_nothing(clients, archive):
-    assert finalize_stream(clients, f"{archive.table.path}/streams/none") is None

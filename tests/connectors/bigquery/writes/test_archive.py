@@ -76,14 +76,6 @@ def test_an_answer_that_is_lost_changes_nothing_in_the_archive(world, method, wh
     assert world.ids() == Counter(["1", "2", "3"])
 
 
-def test_a_quota_that_is_used_up_for_a_moment_is_waited_for(world):
-    # "Troubleshoot quota and limit errors" (Google): RESOURCE_EXHAUSTED, to be sent again later.
-    for method in ("CreateWriteStream", "BatchCommitWriteStreams"):
-        world.standin.fault(method, status="RESOURCE_EXHAUSTED")
-    world.commit([world.write(b"a")], 1, "1")
-    assert world.ids() == Counter(["1"])
-
-
 def test_a_commit_whose_outcome_is_unknown_is_finished_by_the_next_start(world, monkeypatch):
     monkeypatch.setattr(attempts_module, "COMMIT_SECONDS", 0.2)
     world.standin.fault("BatchCommitWriteStreams", status="UNAVAILABLE", count=100)
@@ -128,17 +120,6 @@ def test_nothing_is_committed_under_a_lease_whose_last_holder_could_not_be_settl
         world.commit([world.write(b"b", first=2)], 2, "2")
     assert world.ids() == Counter()
     world.restart()
-    assert world.ids() == Counter(["1"])
-
-
-def test_a_commit_that_was_made_though_nobody_heard_of_it_is_not_made_again(world, monkeypatch):
-    monkeypatch.setattr(attempts_module, "COMMIT_SECONDS", 0.0)
-    world.standin.fault("BatchCommitWriteStreams", "drop", when="after")
-    with pytest.raises(CommitOutcomeUnknownError):
-        world.commit([world.write(b"a")], 1, "1")
-    monkeypatch.undo()
-    world.restart()
-    assert world.archive.settle(world.attempt(1))
     assert world.ids() == Counter(["1"])
 
 
@@ -200,13 +181,6 @@ def test_an_idle_streams_fence_that_is_gone_is_replaced_and_still_fences(world, 
     with pytest.raises(LeaseLostError):
         world.commit([world.write(b"b", first=2)], 2, "2")
     successor.close()
-
-
-def test_a_fence_that_bigquery_finalized_is_replaced_too(world):
-    state, _ = world.archive._attempts._fences["l"]
-    world.standin.write_client().finalize_write_stream(name=state.fence)
-    world.commit([world.write(b"a")], 1, "1")
-    assert world.ids() == Counter(["1"])
 
 
 def test_a_note_that_is_refused_through_a_new_fence_as_well_is_no_matter_of_the_fence(world):

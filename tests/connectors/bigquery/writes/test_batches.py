@@ -29,16 +29,6 @@ def test_small_batches_are_joined_and_large_ones_cut_and_no_row_is_lost_or_moved
     assert ids(fitting) == [str(n) for n in range(60)]
 
 
-def test_a_row_that_fits_no_request_is_set_apart_with_all_its_neighbours_kept(messages):
-    batch = archive_batch("t", "s", messages(b"a", b"y" * (LIMIT + 1), b"c"), NOW)
-    fitting, large = cut([batch], LIMIT)
-    assert (ids(fitting), ids(large)) == (["1", "3"], ["2"])
-
-
-def test_batches_without_rows_make_no_request(messages):
-    assert cut([archive_batch("t", "s", messages(), NOW)], LIMIT) == ([], [])
-
-
 def test_payloads_are_the_pulled_buffers_themselves(messages):
     rows = messages(b"abc", b"def")
     made = archive_batch("orders", "s", rows, NOW)
