@@ -28,7 +28,6 @@ from model.errors import (
     MessagesFailedError,
     NothingSelectedError,
     QueryError,
-    RowsLeftError,
     SelectionTooLargeError,
     StorageFullError,
 )
@@ -168,40 +167,6 @@ def test_a_folder_of_an_earlier_version_is_published_whole(
     assert (spark.passes, spark.stopped) == (1, True)
 
 
-def test_a_canary_waits_in_its_driver_and_goes_on_in_the_same_attempt(
-    spark: Threads,
-    make: Callable[..., Backfill],
-    receive: Callable[[int], list[Any]],
-    background: Callable[..., threading.Thread],
-) -> None:
-    backfill = make()
-    ended: list[Outcome] = []
-    running = background(lambda: ended.append(backfill.run(canary_messages=777)))
-    wait_until(lambda: backfill.folder.read_pause(1) is not None, "it pauses by itself")
-    wait_until(lambda: backfill.folder.running_slices(1) == [], "its tasks have ended")
-
-    assert backfill.published == 777
-    first = receive(777)
-    backfill.order(1)
-    running.join(60)
-
-    assert ended == [Outcome(1, JobState.SUCCEEDED)]
-    assert rows_in(first + receive(ROWS - 777)) == Counter(range(ROWS))
-    assert spark.passes >= 2
-
-
-def test_a_pause_that_takes_long_ends_the_attempt_and_the_next_goes_on(
-    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
-) -> None:
-    backfill = make()
-
-    assert backfill.run(canary_messages=300, idle=0.5) == Outcome(1, JobState.PAUSED)
-    assert backfill.published == 300
-    assert backfill.run(2) == Outcome(2, JobState.SUCCEEDED)
-
-    assert rows_in(receive(ROWS)) == Counter(range(ROWS))
-
-
 def test_a_driver_that_was_slow_starts_again_what_its_tasks_left(
     spark: Threads,
     make: Callable[..., Backfill],
@@ -298,13 +263,6 @@ def test_a_driver_shows_that_it_lives_though_its_storage_fails_for_once(
     ended.set()
 
 
-def test_more_rows_than_max_rows_are_not_published_at_all(spark: Threads, make: Callable[..., Backfill]) -> None:
-    with pytest.raises(SelectionTooLargeError):
-        make(max_rows=ROWS - 1).run()
-
-    assert (spark.passes, spark.stopped) == (0, True)
-
-
 def test_a_query_that_selects_nothing_fails_where_that_was_asked_for(
     spark: Threads, make: Callable[..., Backfill]
 ) -> None:
@@ -332,48 +290,11 @@ def test_more_than_the_deployment_allows_is_not_published_at_all(
     assert (spark.passes, spark.stopped) == (0, True)
 
 
-def test_by_key_rows_go_out_in_the_order_of_their_keys(
-    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
-) -> None:
-    backfill = make(ordering="by_key")
-
-    assert backfill.run() == Outcome(1, JobState.SUCCEEDED)
-
-    # The listener's subscription has no order of its own: the server's is that of arrival.
-    last: dict[str, int] = {}
-    received = receive(ROWS)
-    for message in received:
-        n = int(message.attributes["n"])
-        assert last.get(message.ordering_key, -1) < n
-        last[message.ordering_key] = n
-    assert len(received) == ROWS
-    assert last.keys() == {*(f"k{n}" for n in range(7)), "hot"}
-
-
 def test_by_key_takes_the_columns_that_it_sorts_by(spark: Threads, make: Callable[..., Backfill]) -> None:
     backfill = make("SELECT data, attributes, message_id FROM refeed_archive", ordering="by_key")
 
     with pytest.raises(QueryError, match="needs the columns ordering_key, publish_time and message_id"):
         backfill.run()
-
-
-def test_dead_letters_end_it_at_once_and_are_sent_again_with_what_is_left(
-    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
-) -> None:
-    backfill = make(attributes={f"a{n}": "" for n in range(95)})
-    with pytest.raises(MessagesFailedError, match="max_failed allows 0"):
-        backfill.run()
-    failed = len(list_dead_letters(backfill.folder, limit=100).letters)
-    assert 0 < failed <= 8
-
-    backfill.change(attributes={}, only="failed")
-    with pytest.raises(RowsLeftError, match=f"{ROWS - failed} of {ROWS}"):
-        backfill.run(2)
-    assert list_dead_letters(backfill.folder, limit=100).letters == []
-
-    backfill.change(only="all")
-    assert backfill.run(3) == Outcome(3, JobState.SUCCEEDED)
-    assert rows_in(receive(ROWS)) == Counter(range(ROWS))
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,6 @@ from backfill.run.work import Piece, link_pieces, plan_work
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from jobs.folder import Control, Order
-from model.errors import TopicNotFoundError
 
 Rows = Callable[..., pa.RecordBatch]
 ATTRIBUTES = SELECTION_SCHEMA.field("attributes").type
@@ -92,19 +91,6 @@ def test_every_row_goes_out_tagged_with_its_own_attributes(
 
 def test_what_goes_out_after_a_pause_is_what_the_running_slices_have_under_way() -> None:
     assert [unconfirmed_bound(slices) for slices in (0, 1, 2)] == [0, 4000, 8000]
-
-
-def test_a_finished_slice_is_not_published_again(
-    folder: BackfillFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
-) -> None:
-    (part,) = selection_of(folder, rows(10)).slices
-    publish_piece(publisher, folder, 1, TARGET, whole(part))
-    let_go(folder, 2)
-
-    end = publish_piece(publisher, folder, 2, TARGET, whole(part))
-
-    assert numbers(receive(10)) == Counter(range(10))
-    assert (end.epoch, end.published, end.repeated_at_most, end.done) == (2, 10, 0, True)
 
 
 @pytest.mark.parametrize("control", [Control(1, Order.STOP), Control(2, Order.RUN)])
@@ -188,44 +174,6 @@ def test_what_can_not_be_a_message_is_a_dead_letter_and_the_rest_goes_out(
     }
 
 
-def test_a_slice_of_dead_letters_alone_is_done(
-    folder: BackfillFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
-) -> None:
-    crowded = [[{"key": f"k{k}", "value": ""} for k in range(100)]] * 3
-    (part,) = selection_of(folder, rows(3, attributes=pa.array(crowded, ATTRIBUTES))).slices
-
-    end = publish_piece(publisher, folder, 1, TARGET, whole(part), max_failed=3)
-
-    assert (end.published, end.failed, end.offset, end.done) == (0, 3, 3, True)
-    assert receive(0) == []
-
-
-def test_a_topic_that_is_gone_fails_the_task(folder: BackfillFolder, pubsub: PubSub, rows: Rows) -> None:
-    (part,) = selection_of(folder, rows(3)).slices
-    publisher = Publisher(pubsub.channel, pubsub.topic_path("deleted"))
-
-    with pytest.raises(TopicNotFoundError):
-        publish_piece(publisher, folder, 1, TARGET, whole(part))
-
-
-def test_slices_arrive_as_places_and_leave_as_counts(
-    folder: BackfillFolder, emulator_host: str, receive: Callable[[int], list[Any]], rows: Rows, pubsub: PubSub
-) -> None:
-    made = selection_of(folder, rows(30_000), rows(20_000))
-    target = replace(TARGET, emulator_host=emulator_host)
-    chains = tuple((whole(part),) for part in made.slices)
-    places = [pa.record_batch({"id": pa.array([n], pa.int64())}) for n in range(len(made.slices))]
-
-    ends = [
-        row
-        for batch in publish_chains(iter(places), folder=str(folder.path), epoch=1, target=target, chains=chains)
-        for row in batch.to_pylist()
-    ]
-
-    assert sum(end["published"] for end in ends) == 50_000
-    assert all(end["done"] for end in ends)
-
-
 def letters_of(folder: BackfillFolder) -> dict[int, str]:
     return {letter.row: letter.code for letter in list_dead_letters(folder, limit=1000).letters}
 
@@ -266,20 +214,6 @@ def test_dead_letters_that_are_sent_again_leave_the_list_and_the_sums_stay_true(
     assert (second.published, second.failed, second.newly_failed, second.done) == (2, -2, 0, True)
     assert letters_of(folder) == {99: "no_room_for_tags"}
     assert numbers(receive(99)) == Counter(set(range(100)) - {99})
-
-
-def test_missing_rows_are_sent_a_second_time_and_counted_as_that(
-    folder: BackfillFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
-) -> None:
-    selection = selection_of(folder, rows(100))
-    first = publish_piece(publisher, folder, 1, TARGET, whole(selection.slices[0]))
-    let_go(folder, 2)
-
-    (again, _) = plan_work(folder, selection, RunOptions(only="missing", rows=(5, 60)), {0: first}, 2)
-    second = publish_piece(publisher, folder, 2, TARGET, again)
-
-    assert (second.published, second.failed, second.repeated_at_most, second.done) == (0, 0, 2, True)
-    assert numbers(receive(102)) == Counter(range(100)) + Counter([5, 60])
 
 
 def test_what_a_task_said_of_rows_before_it_died_is_forgotten_when_they_go_out(
@@ -387,42 +321,3 @@ def test_by_key_a_key_that_failed_in_one_slice_is_held_in_the_next(  # noqa: PLR
         range(8, 20), "ordering_key_stopped"
     )
     assert sorted(int(m.attributes["n"]) for m in receive(12)) == [*range(7), *range(20, 25)]
-
-
-def test_a_chain_ends_with_the_piece_that_is_not_done(
-    folder: BackfillFolder, emulator_host: str, rows: Rows
-) -> None:
-    made = selection_of(folder, rows(30_000))
-    folder.write_control(Control(1, Order.PAUSE))
-    chain = tuple(map(whole, made.slices))
-    places = pa.record_batch({"id": pa.array([0], pa.int64())})
-
-    (batch,) = publish_chains(
-        iter([places]),
-        folder=str(folder.path),
-        epoch=1,
-        target=replace(TARGET, emulator_host=emulator_host),
-        chains=(chain,),
-    )
-
-    assert batch.to_pylist() == [{"slice": 0, "published": 0, "failed": 0, "done": False}]
-
-
-def test_what_no_other_try_would_mend_is_the_attempt_s_fault(
-    folder: BackfillFolder, emulator_host: str, rows: Rows
-) -> None:
-    made = selection_of(folder, rows(3))
-    places = pa.record_batch({"id": pa.array([0], pa.int64())})
-    target = replace(TARGET, emulator_host=emulator_host, topic_path="projects/shop/topics/deleted")
-
-    ends = list(
-        publish_chains(
-            iter([places]), folder=str(folder.path), epoch=1, target=target, chains=((whole(made.slices[0]),),)
-        )
-    )
-
-    assert ends == []
-    fault = folder.read_fault(1)
-    assert fault is not None
-    assert fault["code"] == "topic_not_found"
-    assert "deleted" in fault["message"]

@@ -43,14 +43,6 @@ def rows_of(folder: BackfillFolder, pieces: list[Piece]) -> list[tuple[str, list
     return [(piece.kind, piece.read(folder).column("refeed_row").to_pylist()) for piece in pieces]
 
 
-def test_the_work_is_every_slice(folder: BackfillFolder, selection: Selection) -> None:
-    pieces = plan_work(folder, selection, RunOptions(), {}, 1)
-
-    assert [(p.number, p.part, p.rows, p.kind) for p in pieces] == [
-        (part.number, part, part.rows, "selected") for part in selection.slices
-    ]
-
-
 def test_a_retry_sends_dead_letters_again_and_what_is_left(folder: BackfillFolder, selection: Selection) -> None:
     fail(folder, selection, 3, 8)
     reached = {0: DONE[0], 1: SliceCheckpoint(1, 1, offset=2)}
@@ -62,14 +54,6 @@ def test_a_retry_sends_dead_letters_again_and_what_is_left(folder: BackfillFolde
     assert pieces[0].number == len(selection.slices)
     assert [pieces[0].row(folder, offset) for offset in (0, 1)] == [3, 8]
     assert pieces[0].read(folder, 1).column("message_id").to_pylist() == ["m8"]
-
-
-def test_only_failed_is_the_dead_letters_alone(folder: BackfillFolder, selection: Selection) -> None:
-    fail(folder, selection, 3, 12)
-
-    pieces = plan_work(folder, selection, RunOptions(only="failed"), DONE, 2)
-
-    assert rows_of(folder, pieces) == [("failed", [3]), ("failed", [12])]
 
 
 def test_only_those_failed_rows_that_were_chosen_are_sent_again(
@@ -139,12 +123,6 @@ def test_missing_rows_are_sent_once_for_each_time_they_are_asked_for(
 
     assert [piece.number for piece in after_a_crash if piece.number not in done] == []
     assert rows_of(folder, [piece for piece in asked_again if piece.number not in done]) == [("missing", [5, 9])]
-
-
-def test_rows_without_an_order_are_all_side_by_side(folder: BackfillFolder, selection: Selection) -> None:
-    pieces = plan_work(folder, selection, RunOptions(), {}, 1)
-
-    assert link_pieces(pieces, selection, by_key=False) == [(piece,) for piece in pieces]
 
 
 def test_slices_of_one_key_follow_each_other_behind_what_is_sent_again(

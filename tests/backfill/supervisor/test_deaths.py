@@ -1,6 +1,5 @@
 """What becomes of a job whose driver dies, or says that it can't go on."""
 
-import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -119,21 +118,6 @@ def test_a_driver_that_fails_with_a_reason_of_its_own_is_not_restarted(
     assert len(launcher.launched) == 1
 
 
-def test_a_driver_that_said_how_it_ended_before_it_died_is_believed(
-    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
-) -> None:
-    job_id = create()
-    reach(job_id, JobState.RUNNING)
-    error = {"code": "selection_too_large", "message": "The query selects more than 5 rows."}
-    supervisor.folder(job_id).write_outcome(Outcome(1, JobState.FAILED, error))
-    launcher.drivers[0].signal_group(signal.SIGKILL)
-
-    failed = reach(job_id, JobState.FAILED)
-
-    assert failed.error is not None
-    assert (failed.error.code, failed.error.message) == (error["code"], error["message"])
-
-
 def test_what_an_engine_says_of_a_message_stays_in_the_log(
     store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
 ) -> None:
@@ -180,17 +164,3 @@ def test_a_driver_elsewhere_is_followed_by_its_heartbeat_and_replaced_when_that_
     assert "not been heard of" in str(store.list_events(job_id)[-1].why)
     assert reach(job_id, JobState.RUNNING).epoch == 2
     assert not folder.may_go_on(1)
-
-
-def test_a_job_whose_files_are_removed_while_it_runs_fails_and_says_so(
-    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, no_waiting: None
-) -> None:
-    job_id = create()
-    reach(job_id, JobState.RUNNING)
-    shutil.rmtree(supervisor.folder(job_id).path)
-    launcher.drivers[0].signal_group(signal.SIGKILL)
-
-    failed = reach(job_id, JobState.FAILED)
-
-    assert failed.error is not None
-    assert failed.error.code == "selection_gone"

@@ -69,34 +69,6 @@ def test_only_so_many_run_and_the_oldest_waits_least(
     assert store.get(jobs[0]).state is JobState.SUCCEEDED
 
 
-def test_a_retried_job_runs_as_a_new_attempt(
-    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
-) -> None:
-    job_id = create()
-    reach(job_id, JobState.RUNNING)
-    supervisor.folder(job_id).write_outcome(Outcome(1, JobState.FAILED, {"code": "x", "message": "X."}))
-    reach(job_id, JobState.FAILED)
-
-    store.move(job_id, JobState.PENDING, actor="ann")
-
-    again = reach(job_id, JobState.RUNNING)
-    assert (again.epoch, again.error) == (2, None)
-    assert supervisor.folder(job_id).read_control() == Control(2, Order.RUN)
-
-
-def test_a_job_that_starts_paused_is_not_launched_and_can_be_cancelled(
-    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
-) -> None:
-    job_id = create(state=JobState.PAUSED)
-    for _ in range(3):
-        supervisor.tick()
-    assert launcher.launched == []
-
-    store.move(job_id, JobState.CANCELLING, actor="ann")
-
-    reach(job_id, JobState.CANCELLED)
-
-
 def test_a_job_whose_files_were_removed_fails_and_says_so(store: JobStore, launcher: Any, reach: Any) -> None:
     job_id = store.insert(new_job_id("bf"), BACKFILL.name, {}, actor="ann").id
 

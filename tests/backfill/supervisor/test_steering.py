@@ -146,22 +146,6 @@ def test_a_cancelled_job_whose_driver_does_not_stop_is_killed(
     assert not supervisor.folder(job_id).may_go_on(1)
 
 
-def test_interrupted_jobs_fail_and_their_drivers_end(
-    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
-) -> None:
-    job_id = create()
-    reach(job_id, JobState.RUNNING)
-
-    supervisor.interrupt("The service was stopped.")
-
-    job = store.get(job_id)
-    assert job.state is JobState.FAILED
-    assert job.error is not None
-    assert job.error.code == "interrupted"
-    assert not launcher.drivers[0].is_alive
-    assert not supervisor.folder(job_id).may_go_on(1)
-
-
 def test_a_paused_job_that_is_interrupted_stays_paused_without_its_driver(
     store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from backfill.steer.kind import BACKFILL
-from jobs.folder import Control, Order, Outcome
+from jobs.folder import Control, Order
 from jobs.lease_owner import LeaseOwner
 from jobs.store import JobStore
 from jobs.supervisor import JobSupervisor
@@ -62,60 +62,6 @@ def test_an_attempt_that_a_dying_service_began_is_begun_again_and_fences_the_fir
 
     assert reach(job_id, JobState.RUNNING).epoch == 2
     assert not supervisor.folder(job_id).may_go_on(1)
-
-
-def test_two_supervisors_share_the_work_and_no_job(
-    store: JobStore, create: Create, launcher: Any, reach: Any, tmp_path: Path
-) -> None:
-    first, second = create(), create()
-    another = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2)
-    reach(first, JobState.RUNNING)
-    reach(second, JobState.RUNNING)
-    third = create()
-
-    # Two may run in all, whoever launches them.
-    for _ in range(3):
-        another.tick()
-    assert store.get(third).state is JobState.PENDING
-    assert len(launcher.launched) == 2
-
-    another.stop()
-    another.join()
-
-
-def test_a_job_whose_supervisor_is_stopped_is_taken_over_with_its_driver(
-    create: Create, store: JobStore, launcher: Any, tmp_path: Path
-) -> None:
-    """A process that is stopped can't be told from a slow one, so its lease has to expire."""
-    first = JobSupervisor(
-        BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2, lease_seconds=0.2
-    )
-    second = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2)
-    job_id = create()
-
-    def tick_first() -> bool:
-        first.tick()
-        return store.get(job_id).state is JobState.RUNNING
-
-    wait_until(tick_first, "the first one launches it")
-    owner = store.get(job_id).lease_owner
-
-    def tick_second() -> bool:
-        second.tick()
-        return store.get(job_id).lease_owner not in {owner, None}
-
-    wait_until(tick_second, "the second one takes it over")
-    second.folder(job_id).write_outcome(Outcome(1, JobState.SUCCEEDED))
-    # The first one wakes up late, and finds that it is none of its business.
-    first.tick()
-    assert store.get(job_id).state is JobState.RUNNING
-    second.tick()
-
-    assert store.get(job_id).state is JobState.SUCCEEDED
-    assert len(launcher.launched) == 1
-    for one in (first, second):
-        one.stop()
-        one.join()
 
 
 def test_a_job_of_a_process_that_is_gone_is_taken_over_at_once(
