@@ -47,18 +47,6 @@ def serve(yard: Yard, work: Callable[[int], Coroutine[Any, Any, Any]], *, head_s
     return yard.loop.run(go())
 
 
-def test_an_event_comes_in_over_a_socket(yard: Yard) -> None:
-    body = b'{"a": 1}'
-    head = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
-    head += f"Content-Length: {len(body)}\r\n\r\n"
-    said = serve(yard, lambda port: talk(port, head.encode(), body))
-    assert said.startswith(b"HTTP/1.1 200 OK")
-    assert b"server: refeed/" in said.lower()
-    told = json.loads(said.partition(b"\r\n\r\n")[2])
-    [message] = yard.pull(1)
-    assert (message.data, message.attributes["uuid"]) == (body, told["uuid"])
-
-
 @pytest.mark.parametrize("length", [b"5", b"99"])
 def test_a_connection_that_ends_within_a_body_gives_no_event(yard: Yard, length: bytes) -> None:
     async def work(port: int) -> None:

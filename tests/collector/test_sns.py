@@ -219,15 +219,6 @@ def test_nothing_but_a_confirmation_of_the_topic_is_called(post: Post, url: str)
     assert post.world.called == [CERTIFICATE_URL]
 
 
-def test_an_end_of_a_subscription_is_shown_and_not_taken_back(yard: Yard, post: Post) -> None:
-    message = post.world.confirmation("UnsubscribeConfirmation")
-    assert post(message).status_code == 200
-    assert post.world.called == [CERTIFICATE_URL]
-    assert unsubscribed(post) == {ARN: message["Timestamp"]}
-    assert post(post.world.confirmation()).status_code == 200
-    assert unsubscribed(post) == {}
-
-
 def test_an_end_of_a_subscription_is_shown_after_a_restart_until_it_is_confirmed_again(post: Post) -> None:
     message = post.world.confirmation("UnsubscribeConfirmation")
     assert post(message).status_code == 200
