@@ -166,11 +166,6 @@ def test_a_kill_between_topic_and_acknowledgements_publishes_nothing_again(strea
     assert (stream.published.ids(), stream.hold.acked) == (["1"], ["orders-1"])
 
 
-def test_a_message_that_comes_to_two_tasks_is_published_once(lake):
-    lake.batch([pulled("orders", b"{}")], [pulled("orders", b"{}")])
-    assert (lake.published.ids(), lake.hold.acked) == (["1"], ["orders-1", "orders-1"])
-
-
 def test_a_message_that_comes_again_is_published_once(stream):
     stream.batch([pulled("orders", b"{}")])
     stream.batch([pulled("orders", b"{}", b"{}")])

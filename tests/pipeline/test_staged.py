@@ -1,4 +1,3 @@
-import shutil
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
@@ -168,40 +167,6 @@ def merge_with(
         since=None,
         is_dry_run=False,
     )
-
-
-def test_a_table_that_can_t_be_written_leaves_the_rest_of_a_revert_to_another_try(
-    settings: Settings, stage: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mine = new_job_id("bf")
-    stage(mine, 0, 1)
-    copied = Path(settings.lake) / "staging"
-    shutil.copytree(copied / "orders", copied / "returns")
-    both = LakeStaging(settings.lake, ["staging.orders", "staging.returns"], "reporting.orders")
-    delete, failing = LakeRowTable.delete_where, {"staging/returns": 10}
-
-    def fail(table: LakeRowTable, *where: Any, **since: Any) -> int:
-        for name, times in failing.items():
-            if table.uri.endswith(name) and times:
-                failing[name] -= 1
-                raise WarehouseError("The disk is full.")
-        return delete(table, *where, **since)
-
-    monkeypatch.setattr(LakeRowTable, "delete_where", fail)
-    with pytest.raises(
-        RevertIncompleteError, match=r"2 rows .* staging.returns may have more.*disk is full"
-    ) as said:
-        both.delete_rows(mine)
-    assert (said.value.details["deleted"], said.value.details["left"]) == (2, ["staging.returns"])
-
-    # A commit that comes between is no reason to fail.
-    failing["staging/returns"] = 1
-    assert both.delete_rows(mine) == 2
-    assert both.delete_rows(mine) == 0
-    failing["staging/orders"] = 10
-    with pytest.raises(WarehouseError) as nothing:
-        both.delete_rows(mine)
-    assert "deleted" not in nothing.value.details
 
 
 def note_types(settings: Settings, *tables: tuple[str, str]) -> None:

@@ -24,7 +24,6 @@ from pipeline.staging import StagingWork
 from streams.ack_leases import AckLeases
 from streams.commit_worker import CommitWorker
 from streams.committer import StreamCommitter
-from streams.journal import EntryState
 from streams.learning import Learner
 from streams.status import StatusFile
 from tests.pipeline.conftest import compile_protos, frame, messages
@@ -217,16 +216,6 @@ def failing(monkeypatch):
     return fail
 
 
-def test_every_message_is_a_row_of_its_own_table_or_a_dead_letter_and_acknowledged(stream):
-    stream.batch(
-        [pulled("orders", b'{"id": 1}', b"nope"), pulled("members", b'{"id": 1, "name": "Ann"}')],
-        [pulled("orders", b'{"id": 3}', first=3)],
-    )
-    assert stream.staged() == Counter([("orders", "1"), ("orders", "3"), ("members", "1"), ("dead_letters", "2")])
-    assert sorted(stream.hold.acked) == ["members-1", "orders-1", "orders-2", "orders-3"]
-    assert [entry.attempt for entry in stream.journal.entries(EntryState.DONE)] == [1]
-
-
 def test_a_dead_letter_has_the_untouched_message_and_its_reason(stream):
     stream.batch([pulled("orders", b'{"id": "x", \xff')])
     (letter,) = DeltaTable(stream.open("backup.dead_letters").uri).to_pyarrow_table().to_pylist()
@@ -301,16 +290,6 @@ def lose_home(stream) -> None:
     shutil.rmtree(stream.folder / "journal")
     stream.has_moved = True
     stream.start()
-
-
-def test_a_replay_that_comes_again_after_a_move_is_staged_once_and_its_original_as_well(stream):
-    stream.batch([replayed("orders", b'{"id": 1}', b"nope")])
-    lose_home(stream)
-    stream.batch([replayed("orders", b'{"id": 1}', b"nope")])
-    assert stream.staged() == Counter([("orders", "1"), ("dead_letters", "2")])
-    assert stream.hold.acked == ["orders-1001", "orders-1002"] * 2
-    stream.batch([pulled("orders", b'{"id": 1}', b"nope")], [replayed("orders", b'{"id": 1}', backfill="bf_2")])
-    assert stream.staged() == Counter({("orders", "1"): 3, ("dead_letters", "2"): 2})
 
 
 def test_messages_with_the_token_that_no_backfill_published_are_counted_and_staged(stream, tmp_path):
