@@ -6,46 +6,12 @@ from google.cloud import bigquery
 
 from tests.standin.conftest import messages
 from tests.standin.writer import COMMITTED, request
-from tests.waiting import wait_until
-
-MANY = "UNNEST(GENERATE_ARRAY(1, 200000))"
-SLOW = f"SELECT COUNT(*) FROM {MANY} AS a, {MANY} AS b WHERE a < b"
 
 
 def start(archive, text, job_id, **config):
     job_config = bigquery.QueryJobConfig(**config)
     text = text.replace("{t}", archive.name)
     return archive.rest.query(text, job_config=job_config, job_id=job_id, job_retry=None)
-
-
-def unique(archive, name):
-    return f"{name}-{archive.name.partition('.')[0]}"
-
-
-def test_an_id_names_one_job_for_ever(archive):
-    """Reference of jobs.insert: a job id that exists is ``duplicate``, so a repeated create is the same job."""
-    job_id = unique(archive, "bf_1")
-    job = start(archive, "SELECT 1 AS x", job_id, labels={"backfill": "bf_1"})
-    assert [tuple(r.values()) for r in job.result(job_retry=None)] == [(1,)]
-    with pytest.raises(exceptions.Conflict) as refused:
-        start(archive, "SELECT 2 AS x", job_id)
-    assert refused.value.errors[0]["reason"] == "duplicate"
-    found = archive.rest.get_job(job_id)
-    assert (found.state, found.labels, found.query) == ("DONE", {"backfill": "bf_1"}, "SELECT 1 AS x")
-    with pytest.raises(exceptions.NotFound):
-        archive.rest.get_job("nothing")
-    assert job_id in [job.job_id for job in archive.rest.list_jobs(max_results=5)]
-
-
-def test_a_cancelled_job_ends_stopped(archive):
-    job = start(archive, SLOW, unique(archive, "slow"))
-    wait_until(lambda: archive.rest.get_job(job.job_id).state == "RUNNING", "the job runs")
-    assert archive.rest.cancel_job(job.job_id).job_id == job.job_id
-    wait_until(lambda: archive.rest.get_job(job.job_id).state == "DONE", "the job ends")
-    ended = archive.rest.get_job(job.job_id)
-    assert ended.error_result["reason"] == "stopped"
-    archive.rest.cancel_job(job.job_id)
-    assert archive.rest.get_job(job.job_id).error_result["reason"] == "stopped"
 
 
 def test_rows_go_to_a_destination_by_its_disposition(archive, dataset):

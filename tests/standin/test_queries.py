@@ -105,24 +105,6 @@ def test_arrays_of_structs_are_unnested_in_every_spelling(archive):
         assert archive.query(text) == [("m7",)], text
 
 
-def test_a_dry_run_says_what_a_query_would_do_and_does_nothing(archive):
-    """ "Estimate query costs": a dry run is free and answers statement type, bytes, schema and tables."""
-    archive.add(0, 10)
-    job = archive.run("SELECT message_id, attributes FROM {t}", dry_run=True)
-    assert job.state == "DONE"
-    assert job.statement_type == "SELECT"
-    assert [(f.name, f.field_type, f.mode) for f in job.schema] == [
-        ("message_id", "STRING", "NULLABLE"),
-        ("attributes", "RECORD", "REPEATED"),
-    ]
-    assert [str(table) for table in job.referenced_tables] == [f"shop.{archive.name}"]
-    # "BigQuery pricing", data size: STRING is 2 bytes and its text. m0..m9, number, its digit, type, order.
-    assert job.total_bytes_processed == 10 * ((2 + 2) + (2 + 6) + (2 + 1) + (2 + 4) + (2 + 5))
-    with pytest.raises(exceptions.BadRequest):
-        archive.run("SELECT nothing FROM {t}", dry_run=True)
-    assert archive.rows == 10
-
-
 def test_a_filter_on_partitions_prunes_what_is_read(archive):
     """ "Query partitioned tables": pruned partitions are not counted in the bytes scanned."""
     archive.load(0, 10, "20260101")
@@ -155,17 +137,6 @@ def test_a_table_can_require_a_filter_on_its_partitions(shared_standin, dataset)
     assert archive.query(f"SELECT COUNT(*) FROM {dataset}.v WHERE pt > '2025-12-31'") == [(2,)]
     with pytest.raises(exceptions.BadRequest, match="without a filter over column"):
         archive.query(f"SELECT COUNT(*) FROM {dataset}.v")
-
-
-def test_more_bytes_than_allowed_fail_the_job_and_bill_nothing(archive):
-    """ "Estimate and control costs", maximum bytes billed; "BigQuery pricing": at least 10 MB a table."""
-    archive.add(0, 1)
-    with pytest.raises(exceptions.GoogleAPICallError) as refused:
-        archive.query("SELECT * FROM {t}", maximum_bytes_billed=1_000_000)
-    assert "Query exceeded limit for bytes billed: 1000000. 10485760 or higher required." in refused.value.message
-    assert refused.value.errors[0]["reason"] == "bytesBilledLimitExceeded"
-    job = archive.run("SELECT * FROM {t}", maximum_bytes_billed=10485760)
-    assert job.total_bytes_billed == 10485760
 
 
 def test_delete_takes_rows_away_and_leaves_partitions(archive):

@@ -1,5 +1,3 @@
-from datetime import UTC, datetime
-
 import pytest
 from google.api_core import exceptions
 from google.cloud.bigquery_storage_v1 import types
@@ -13,16 +11,6 @@ def reader(shared_standin, archive):
     return Reader(shared_standin, archive)
 
 
-def test_an_offset_goes_on_where_the_stream_was_left(archive, reader):
-    """Reference of ReadRows: a broken stream is read on from the offset behind the last row."""
-    archive.add(0, 500)
-    session = reader.session(streams=2)
-    for stream in session.streams:
-        whole = reader.rows(session, stream)
-        assert reader.rows(session, stream, offset=100) == whole[100:]
-        assert reader.rows(session, stream, offset=len(whole)) == []
-
-
 def test_a_session_reads_the_rows_of_its_beginning(archive, reader):
     archive.add(0, 10)
     session = reader.session()
@@ -31,29 +19,6 @@ def test_a_session_reads_the_rows_of_its_beginning(archive, reader):
     assert len(reader.rows(session, session.streams[0])) == 10
     later = reader.session()
     assert len(reader.rows(later, later.streams[0])) == 19
-
-
-def test_columns_and_rows_can_be_chosen(archive, reader):
-    """Reference of TableReadOptions: selected_fields in the table's order, children too; row_restriction."""
-    archive.load(0, 20, "20260102")
-    session = reader.session(
-        selected_fields=["message_id", "attributes.value", "_PARTITIONTIME"],
-        row_restriction="message_id IN ('m3', 'm7') AND topic = \"orders\" AND _PARTITIONTIME IS NOT NULL",
-    )
-    moment = datetime(2026, 1, 2, tzinfo=UTC)
-    rows = reader.rows(session, session.streams[0])
-    assert rows == [
-        {"attributes": [{"value": n}, {"value": "order"}], "message_id": f"m{n}", "_PARTITIONTIME": moment}
-        for n in ("3", "7")
-    ]
-    assert [r["message_id"] for r in reader.rows(session, session.streams[0], offset=1)] == ["m7"]
-    for wrong in (
-        {"row_restriction": "nothing = 1"},
-        {"row_restriction": "SELECT"},
-        {"selected_fields": ["nothing"]},
-    ):
-        with pytest.raises(exceptions.InvalidArgument):
-            reader.session(**wrong)
 
 
 def test_a_table_that_requires_a_filter_requires_it_here_too(shared_standin, dataset):

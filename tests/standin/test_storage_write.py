@@ -27,24 +27,6 @@ def writer(shared_standin, dataset):
     return Writer(shared_standin, f"{dataset}.messages")
 
 
-def test_a_pending_stream_shows_nothing_until_it_is_committed(writer):
-    """ "Batch load data using the Storage Write API": records are buffered until the stream is committed."""
-    stream = writer.create()
-    answers = writer.append(
-        request(stream, batch("a", "b"), 0), request("", batch("c"), 2, schema=False), request(stream, batch("d"))
-    )
-    assert [a.append_result.offset for a in answers] == [0, 2, 3]
-    assert {a.write_stream for a in answers} == {stream}
-    assert writer.rows == 0
-    assert writer.finalise(stream) == 4
-    assert writer.rows == 0
-    committed = writer.commit(stream)
-    assert not committed.stream_errors
-    assert committed.commit_time is not None
-    assert writer.rows == 4
-    assert writer.api.get_write_stream(name=stream).commit_time == committed.commit_time
-
-
 def test_a_buffered_stream_shows_rows_up_to_the_offset_that_it_is_flushed_to(writer):
     """The reference of FlushRows: a cursor that moves forward only; rows come in the order of the stream."""
     stream = writer.create(BUFFERED)
@@ -85,17 +67,6 @@ def test_only_a_buffered_stream_can_be_flushed(writer):
         writer.flush(f"{writer.table}/streams/nothing", 0)
 
 
-def test_streams_above_the_quota_of_an_hour_are_refused_and_come_back_over_the_hour(writer, shared_standin):
-    shared_standin.allow_streams(2)
-    writer.create(), writer.create(BUFFERED)
-    with pytest.raises(exceptions.ResourceExhausted, match="CreateWriteStream requests"):
-        writer.api.create_write_stream(
-            parent=writer.table, write_stream=types.WriteStream(type_=PENDING), retry=None
-        )
-    shared_standin.allow_streams(36_000)
-    assert writer.create()
-
-
 def test_an_offset_that_is_taken_or_too_far_is_an_answer_and_the_stream_goes_on(writer):
     """Reference of AppendRowsResponse.error: ALREADY_EXISTS, OUT_OF_RANGE; of StorageError: their codes."""
     stream = writer.create()
@@ -110,16 +81,6 @@ def test_an_offset_that_is_taken_or_too_far_is_an_answer_and_the_stream_goes_on(
     assert (far.error.code, code_of(far.error)) == (11, Code.OFFSET_OUT_OF_RANGE)
     assert on.append_result.offset == 2
     assert writer.finalise(stream) == 3
-
-
-def test_a_finalised_stream_takes_nothing_more(writer):
-    """ "Batch load data using the Storage Write API", step 3: STREAM_FINALIZED."""
-    stream = writer.create()
-    writer.append(request(stream, batch("a")))
-    assert writer.finalise(stream) == 1
-    assert writer.finalise(stream) == 1
-    [answer] = writer.append(request(stream, batch("b")))
-    assert code_of(answer.error) == Code.STREAM_FINALIZED
 
 
 def test_streams_are_committed_all_or_none(writer):
@@ -143,19 +104,6 @@ def test_streams_are_committed_all_or_none(writer):
     [error] = writer.commit(done).stream_errors
     assert error.code == Code.STREAM_ALREADY_COMMITTED
     assert writer.rows == 2
-
-
-def test_a_committed_stream_and_the_default_stream_show_rows_at_once(writer):
-    stream = writer.create(COMMITTED)
-    [answer] = writer.append(request(stream, batch("a"), 0))
-    assert answer.append_result.offset == 0
-    assert writer.rows == 1
-    [default] = writer.append(request(f"{writer.table}/streams/_default", batch("b", "c")))
-    assert not types.AppendRowsResponse.pb(default).append_result.HasField("offset")
-    assert writer.rows == 3
-    [late] = writer.append(request(f"{writer.table}/streams/_default", batch("x"), 0))
-    assert late.error.code == 3
-    assert writer.rows == 3
 
 
 def test_a_request_that_is_too_large_ends_the_connection(writer):
