@@ -3,11 +3,13 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import httpx
 import pytest
 
 from tests.api.conftest import plain_log, start_api
 from tests.console.tab import WIDE, Tab, start_chromium
-from tests.console.yard import Yard, make_yard
+from tests.console.works import Works, make_works
+from tests.console.yard import Yard, make_yard, open_client, sign_in
 
 __all__ = ["plain_log", "start_api"]
 
@@ -15,6 +17,26 @@ __all__ = ["plain_log", "start_api"]
 @pytest.fixture(scope="module")
 def yard(start_api: Callable[..., Any]) -> Yard:
     return make_yard(start_api)
+
+
+@pytest.fixture(scope="module")
+def works(start_api: Callable[..., Any]) -> Works:
+    return make_works(start_api)
+
+
+@pytest.fixture
+def browser(yard: Yard) -> Iterator[httpx.Client]:
+    """Somebody who has signed in and may do everything."""
+    with open_client(yard) as client:
+        sign_in(client, yard.key)
+        yield client
+
+
+@pytest.fixture
+def ann(works: Works) -> Iterator[httpx.Client]:
+    with open_client(works) as client:
+        sign_in(client, works.key)
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from console.guard import POLICY
 from jobs.keys import Keyring
 from model.job import JobState
 from model.principal import SCOPES
-from tests.console.yard import BIG, EVIL, Yard, make_yard
+from tests.console.yard import BIG, EVIL, Yard, make_yard, open_client, sign_in, token_of
 
 PAGES = ("", "/topics", "/topics/orders?show=page&step=minute", "/streams", "/streams/backup", "/backfills")
 SECONDS = 20.0
@@ -23,7 +23,7 @@ SECONDS = 20.0
 
 @pytest.fixture
 def browser(yard: Yard) -> Iterator[httpx.Client]:
-    with _client(yard) as client:
+    with open_client(yard) as client:
         yield client
 
 
@@ -31,21 +31,6 @@ def browser(yard: Yard) -> Iterator[httpx.Client]:
 def signed_in(yard: Yard, browser: httpx.Client) -> httpx.Client:
     assert sign_in(browser, yard.key).headers["location"] == "/console"
     return browser
-
-
-def _client(yard: Yard, **headers: str) -> httpx.Client:
-    return httpx.Client(base_url=yard.api.url, timeout=SECONDS, verify=False, headers=headers)
-
-
-def token_of(page: httpx.Response) -> str:
-    found = re.search(r'name="form_token" value="([0-9a-f]{64})"', page.text)
-    assert found is not None, page.text[:500]
-    return found[1]
-
-
-def sign_in(client: httpx.Client, key: str, back: str = "/console") -> httpx.Response:
-    page = client.get("/console/sign-in", params={"return": back})
-    return client.post("/console/sign-in", data={"key": key, "return": back, "form_token": token_of(page)})
 
 
 def test_nobody_sees_a_page_before_they_sign_in_and_then_comes_back_to_it(
@@ -72,7 +57,7 @@ def test_the_session_is_a_cookie_that_no_script_reads_and_the_key_is_nowhere(
 
 
 def test_off_this_machine_cookies_travel_over_tls_alone(yard: Yard) -> None:
-    with _client(yard, Host="refeed.shop.example") as client:
+    with open_client(yard, Host="refeed.shop.example") as client:
         assert "; Secure" in client.get("/console/sign-in").headers["set-cookie"]
 
 
@@ -154,7 +139,7 @@ def test_an_open_page_ends_with_its_own_key_while_another_with_the_same_rights_g
 ) -> None:
     keyring = Keyring(yard.api.store)
     made, key = keyring.create("leaver", list(SCOPES))
-    with _client(yard) as leaving:
+    with open_client(yard) as leaving:
         sign_in(leaving, key)
         with (
             signed_in.stream("GET", "/console/live") as staying,
@@ -170,7 +155,7 @@ def test_an_open_page_ends_with_its_own_key_while_another_with_the_same_rights_g
 
 def test_what_is_shared_is_shared_among_equal_rights_alone(yard: Yard, signed_in: httpx.Client) -> None:
     _, key = Keyring(yard.api.store).create("nobody", ["streams.read"])
-    with _client(yard) as other:
+    with open_client(yard) as other:
         sign_in(other, key)
         pages = []
         for client in (signed_in, other):
@@ -198,7 +183,7 @@ def test_a_form_of_another_page_or_browser_does_nothing(yard: Yard, signed_in: h
     for headers in foreign:
         assert signed_in.post(path, data=fields, headers=headers).status_code == 403
     assert signed_in.post(path, data={"do": "perform"}).status_code == 403
-    with _client(yard) as other:
+    with open_client(yard) as other:
         sign_in(other, yard.key)
         assert other.post(path, data=fields).status_code == 403
     assert yard.api.store.get(yard.running).state is JobState.PAUSED
@@ -373,7 +358,7 @@ def test_live_updates_send_the_part_first_and_then_only_what_has_changed(
 
 def test_an_open_api_needs_no_sign_in_and_answers_to_this_machine_alone(start_api: Callable[..., Any]) -> None:
     yard = make_yard(start_api, with_key=False)
-    with _client(yard) as client:
+    with open_client(yard) as client:
         page = client.get("/console")
         assert (page.status_code, "Sign out" in page.text) == (200, False)
         for headers in (

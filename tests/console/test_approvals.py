@@ -1,8 +1,7 @@
 """The list of all that waits for a decision, over a real API."""
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -11,26 +10,13 @@ from model.job import JobState
 from model.principal import READ
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
-from tests.console.test_app import _client, sign_in, token_of
-from tests.console.works import Works, make_works
-from tests.console.yard import EVIL
-
-
-@pytest.fixture(scope="module")
-def works(start_api: Callable[..., Any]) -> Works:
-    return make_works(start_api)
-
-
-@pytest.fixture
-def ann(works: Works) -> Iterator[httpx.Client]:
-    with _client(works) as client:
-        sign_in(client, works.key)
-        yield client
+from tests.console.works import Works
+from tests.console.yard import EVIL, open_client, sign_in, token_of
 
 
 @pytest.fixture
 def bob(works: Works) -> Iterator[httpx.Client]:
-    with _client(works) as client:
+    with open_client(works) as client:
         sign_in(client, works.bob)
         yield client
 
@@ -100,7 +86,7 @@ def test_a_large_backfill_is_approved_by_another_person_and_a_canary_goes_on(
 
 def test_a_reader_sees_which_scope_decides_and_gets_no_form(works: Works) -> None:
     asked = works.ask("drain", body={"timeout_seconds": 7})
-    with _client(works) as client:
+    with open_client(works) as client:
         sign_in(client, works.api.make_key(READ, name="reader"))
         page = client.get("/console/approvals")
     card = card_of(page, asked)

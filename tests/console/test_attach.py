@@ -1,28 +1,12 @@
 """A topic is attached and detached by a click."""
 
 import re
-from collections.abc import Callable, Iterator
 from html import unescape
-from typing import Any
 
 import httpx
-import pytest
 
 from model.principal import READ
-from tests.console.test_app import _client, sign_in, token_of
-from tests.console.yard import Yard, make_yard
-
-
-@pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
-    return make_yard(start_api)
-
-
-@pytest.fixture
-def ann(yard: Yard) -> Iterator[httpx.Client]:
-    with _client(yard) as client:
-        sign_in(client, yard.key)
-        yield client
+from tests.console.yard import Yard, open_client, sign_in, token_of
 
 
 def hidden_of(page: httpx.Response) -> dict[str, str]:
@@ -41,53 +25,53 @@ def rows_of(page: str, label: str) -> dict[str, str]:
     return found
 
 
-def test_a_topic_is_attached_by_a_click_that_says_what_it_creates(yard: Yard, ann: httpx.Client) -> None:
+def test_a_topic_is_attached_by_a_click_that_says_what_it_creates(yard: Yard, browser: httpx.Client) -> None:
     path = "/console/topics/orders/attach"
-    assert path in ann.get("/console/topics").text
-    page = ann.get(path)
+    assert path in browser.get("/console/topics").text
+    page = browser.get(path)
     for wanted in ("Refeed creates the subscription refeed-backup.orders.", "&lt;token&gt;", "deadline is 60 s"):
         assert wanted in page.text
     assert yard.api.pubsub.list_subscriptions("orders") == []
     yard.api.pubsub.create_subscription("shop", "orders")
-    before = ann.get("/console/topics/orders").text
+    before = browser.get("/console/topics/orders").text
     assert path in before
     assert rows_of(before, "A replay") == {"shop": "reaches it"}
-    before = ann.get("/console/topics").text
+    before = browser.get("/console/topics").text
     assert rows_of(before, "Replays reach")["orders"] == "1 of 1"
     sent = {**hidden_of(page), "form_token": token_of(page), "do": "perform"}
-    assert ann.post(path, data=sent).headers["location"] == "/console/topics"
-    after = ann.get("/console/topics/orders").text
+    assert browser.post(path, data=sent).headers["location"] == "/console/topics"
+    after = browser.get("/console/topics/orders").text
     assert path not in after
     reach = {"shop": "reaches it", "refeed-backup.orders": "is kept out of the archive"}
     assert rows_of(after, "A replay") == reach
     assert "NOT attributes.refeed_replay = &#34;&lt;token&gt;&#34;" in after
-    listed = ann.get("/console/topics").text
+    listed = browser.get("/console/topics").text
     assert rows_of(listed, "Replays reach")["orders"] == "1 of 2"
     assert float(rows_of(listed, "Messages/s")["orders"]) > 0
     assert rows_of(listed, "Messages/s")["replay"] == "unknown"
     yard.api.pubsub.delete_subscription("shop")
     (made,) = yard.api.pubsub.list_subscriptions("orders")
     assert made.id == "refeed-backup.orders"
-    late = ann.post(path, data=sent)
+    late = browser.post(path, data=sent)
     assert (late.status_code, "topic_backup_changed" in late.text) == (409, True)
-    assert "is already backed up" in ann.get(path).text
+    assert "is already backed up" in browser.get(path).text
 
 
-def test_a_detach_asks_for_the_name_and_says_what_is_lost(yard: Yard, ann: httpx.Client) -> None:
+def test_a_detach_asks_for_the_name_and_says_what_is_lost(yard: Yard, browser: httpx.Client) -> None:
     with yard.api.client(yard.key) as client:
         assert client.post("/topics/other:attach").status_code == 200
     path = "/console/topics/other/detach"
-    page = ann.get(path)
+    page = browser.get(path)
     assert "0 messages wait in the subscription. These messages are lost." in page.text
     sent = {**hidden_of(page), "form_token": token_of(page), "do": "perform"}
-    assert ann.post(path, data={**sent, "typed": "oth"}).status_code == 422
+    assert browser.post(path, data={**sent, "typed": "oth"}).status_code == 422
     assert len(yard.api.pubsub.list_subscriptions("other")) == 1
-    assert ann.post(path, data={**sent, "typed": "other"}).status_code == 303
+    assert browser.post(path, data={**sent, "typed": "other"}).status_code == 303
     assert yard.api.pubsub.list_subscriptions("other") == []
 
 
 def test_who_may_not_attach_is_offered_nothing(yard: Yard) -> None:
-    with _client(yard) as client:
+    with open_client(yard) as client:
         sign_in(client, yard.api.make_key(READ, name="reader"))
         page = client.get("/console/topics").text
         assert ("Attach ..." in page, "Detach ..." in page) == (False, False)

@@ -1,9 +1,7 @@
 """A backfill's page and those of its dead letters and missing messages, over a real API."""
 
 import re
-from collections.abc import Callable, Iterator
 from html import unescape
-from typing import Any
 
 import httpx
 import pytest
@@ -13,25 +11,12 @@ from backfill.run.folder import BackfillFolder
 from model.job import JobState
 from model.principal import READ
 from tests.console.past import run_backfill
-from tests.console.test_app import _client, sign_in, token_of
-from tests.console.yard import BIG, EVIL, Yard, make_yard
-
-
-@pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
-    return make_yard(start_api)
+from tests.console.yard import BIG, EVIL, Yard, open_client, sign_in, token_of
 
 
 @pytest.fixture(scope="module")
 def past(yard: Yard) -> str:
     return run_backfill(yard)
-
-
-@pytest.fixture
-def browser(yard: Yard) -> Iterator[httpx.Client]:
-    with _client(yard) as client:
-        sign_in(client, yard.key)
-        yield client
 
 
 def test_the_page_shows_rates_slices_and_reasons_as_the_api_has_them(
@@ -89,7 +74,7 @@ def test_payloads_of_dead_letters_are_previewed_downloaded_and_hidden_without_th
     (whole,) = re.findall(rf'href="({path}/2/data[^"]*)"', page)
     saved = browser.get(whole)
     assert (saved.content, saved.headers["content-disposition"]) == (BIG, 'attachment; filename="m2"')
-    with _client(yard) as client:
+    with open_client(yard) as client:
         sign_in(client, yard.api.make_key(READ, name="reader"))
         hidden = client.get(path).text
         assert ("9007199254740993" in hidden, "messages.read" in hidden) == (False, True)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -11,14 +10,9 @@ import pytest
 from model.stream_options import StreamKind
 from tests.console.past import run_backfill
 from tests.console.tab import NARROW, Tab, calm
-from tests.console.yard import BIG, Yard, make_yard
+from tests.console.yard import BIG, Yard
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
-    return make_yard(start_api)
 
 
 @pytest.fixture(scope="module")

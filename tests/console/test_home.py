@@ -1,11 +1,8 @@
 """The first page over a real API: volumes, changes, and the way to what waits."""
 
 import re
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import httpx
-import pytest
 
 from backup.compaction.kind import COMPACTION
 from console.home import path_of
@@ -13,20 +10,7 @@ from console.visit import PagePart, RecentReads
 from model.job import JobState, new_job_id
 from reporting.kind import MERGE
 from reporting.request import MergeRequest
-from tests.console.test_app import _client, sign_in
-from tests.console.yard import Yard, make_yard
-
-
-@pytest.fixture(scope="module")
-def yard(start_api: Callable[..., Any]) -> Yard:
-    return make_yard(start_api)
-
-
-@pytest.fixture
-def browser(yard: Yard) -> Iterator[httpx.Client]:
-    with _client(yard) as client:
-        sign_in(client, yard.key)
-        yield client
+from tests.console.yard import Yard, open_client, sign_in
 
 
 def test_topics_have_the_volume_that_the_api_counts(yard: Yard, browser: httpx.Client) -> None:
@@ -96,7 +80,7 @@ def test_merges_and_compactions_that_run_have_a_table_each(yard: Yard, browser: 
 
 
 def test_a_caller_without_the_scope_sees_why_a_part_is_not_there(yard: Yard) -> None:
-    with _client(yard) as client:
+    with open_client(yard) as client:
         sign_in(client, yard.api.make_key("messages.read", name="messages"))
         assert "backfills.read" in client.get("/console").text
 

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from types import SimpleNamespace
@@ -22,8 +22,7 @@ from connectors.lake.archive import LakeArchive
 from console.messages import find_scan_range, scan_messages
 from console.payloads import compare_sides, lay_out_json, render_hex
 from model.archive import Attempt
-from tests.console.test_app import _client, sign_in, token_of
-from tests.console.yard import BIG, EVIL, Yard, make_yard
+from tests.console.yard import BIG, EVIL, Yard, make_yard, open_client, sign_in, token_of
 from tests.query_processes import find_query_processes, hold_query_processes
 from tests.waiting import wait_until
 
@@ -56,13 +55,6 @@ def _archive(yard: Yard, topic: str, message_ids: list[str], payloads: list[byte
     archive = LakeArchive(str(yard.api.home / "lake"), "backup.messages")
     lease = archive.take_lease("lease")
     archive.commit([archive.writer().write([(topic, "s", rows)])], Attempt(topic, 1, "lease", lease))
-
-
-@pytest.fixture
-def browser(yard: Yard) -> Iterator[httpx.Client]:
-    with _client(yard) as client:
-        sign_in(client, yard.key)
-        yield client
 
 
 def address(yard: Yard, message_id: str, part: str = "") -> str:
@@ -237,7 +229,7 @@ def test_a_search_says_what_it_has_read_and_ends(browser: httpx.Client) -> None:
 
 
 def test_samples_of_a_plan_are_hidden_without_the_scope(yard: Yard) -> None:
-    with _client(yard) as client:
+    with open_client(yard) as client:
         sign_in(client, yard.api.make_key("backfills.read", "backfills.plan", "backfills.run", name="planner"))
         page = client.get("/console/backfills/new", params={"source": "orders", "topic": "replay", **RANGE})
         query = unescape(re.search(r'<textarea[^>]*id="query"[^>]*>(.*?)</textarea>', page.text, re.DOTALL)[1])
@@ -249,7 +241,7 @@ def test_samples_of_a_plan_are_hidden_without_the_scope(yard: Yard) -> None:
 
 
 def test_a_search_that_is_refused_says_so_and_reads_on_for_nobody(yard: Yard) -> None:
-    with _client(yard) as client:
+    with open_client(yard) as client:
         sign_in(client, yard.api.make_key("backfills.read", name="blind"))
         text = client.get(f"/console/scan/orders?{urlencode(RANGE)}").text
         assert "messages.read" in text

@@ -1,7 +1,7 @@
 """Sources over a real API: what goes from topic to reporting, and dead letters that are sent again."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from html import unescape
 from typing import Any
 
@@ -10,9 +10,8 @@ import pytest
 from markupsafe import escape
 
 from model.principal import READ
-from tests.console.test_app import _client, sign_in, token_of
 from tests.console.works import Works, fill_sources, make_works
-from tests.console.yard import BIG, EVIL
+from tests.console.yard import BIG, EVIL, open_client, sign_in, token_of
 
 
 @pytest.fixture(scope="module")
@@ -21,13 +20,6 @@ def works(start_api: Callable[..., Any]) -> Works:
     works.api.pubsub.create_topic("hooks")
     fill_sources(works)
     return works
-
-
-@pytest.fixture
-def ann(works: Works) -> Iterator[httpx.Client]:
-    with _client(works) as client:
-        sign_in(client, works.key)
-        yield client
 
 
 def card_of(page: httpx.Response, name: str) -> str:
@@ -134,7 +126,7 @@ def test_payloads_are_previewed_downloaded_and_hidden_without_the_scope(works: W
     saved = ann.get(whole[0])
     assert (len(whole), saved.content) == (3, BIG)
     assert re.fullmatch(r'attachment; filename="m\d"', saved.headers["content-disposition"])
-    with _client(works) as client:
+    with open_client(works) as client:
         sign_in(client, works.api.make_key(READ, name="blind"))
         hidden = client.get(path).text
         assert ("9007199254740993" in hidden, "<code>messages.read</code>" in hidden) == (False, True)
@@ -143,7 +135,7 @@ def test_payloads_are_previewed_downloaded_and_hidden_without_the_scope(works: W
 
 
 def test_a_reader_sees_dead_letters_and_which_scope_sends_them(works: Works) -> None:
-    with _client(works) as client:
+    with open_client(works) as client:
         sign_in(client, works.api.make_key(READ, name="reader"))
         text = client.get("/console/sources/hooks").text
         assert "To send dead letters again you need the scope <code>backfills.run</code>" in text

@@ -1,7 +1,7 @@
 """One stream's page: its rate over time, its log, and how often its process began."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from typing import Any
@@ -12,8 +12,7 @@ import pytest
 from jobs.store.figures import stream_subject
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
-from tests.console.test_app import _client, sign_in, token_of
-from tests.console.yard import Yard, make_yard
+from tests.console.yard import Yard, make_yard, token_of
 from tests.contract.test_job_store_snapshots import complete
 
 
@@ -22,13 +21,6 @@ def yard(start_api: Callable[..., Any]) -> Yard:
     yard = make_yard(start_api)
     yard.api.store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
     return yard
-
-
-@pytest.fixture
-def browser(yard: Yard) -> Iterator[httpx.Client]:
-    with _client(yard) as client:
-        sign_in(client, yard.key)
-        yield client
 
 
 def part(page: httpx.Response, title: str) -> str:

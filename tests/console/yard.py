@@ -1,11 +1,13 @@
 """A deployment with everything that a console shows: streams, jobs in each state, an archive with a hole."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import httpx
 import pyarrow as pa
 
 from backfill.plan.request import BackfillRequest
@@ -107,3 +109,19 @@ def _fill_archive(api: Any) -> None:
     archive.create()
     lease = archive.take_lease("lease")
     archive.commit([archive.writer().write([("orders", "s", rows)])], Attempt("stream", 1, "lease", lease))
+
+
+def open_client(yard: Yard, **headers: str) -> httpx.Client:
+    return httpx.Client(base_url=yard.api.url, timeout=20, verify=False, headers=headers)
+
+
+def token_of(page: httpx.Response) -> str:
+    """Return the token of a page's form."""
+    found = re.search(r'name="form_token" value="([0-9a-f]{64})"', page.text)
+    assert found is not None, page.text[:500]
+    return found[1]
+
+
+def sign_in(client: httpx.Client, key: str, back: str = "/console") -> httpx.Response:
+    page = client.get("/console/sign-in", params={"return": back})
+    return client.post("/console/sign-in", data={"key": key, "return": back, "form_token": token_of(page)})
