@@ -249,16 +249,15 @@ def test_a_full_disk_behind_the_output_is_an_error_and_no_traceback(arguments: l
     assert "storage_full" in done.stderr
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
-def test_an_output_that_has_not_every_letter_gets_the_rest_as_escapes(home: Path, encoding: str) -> None:
+def test_an_output_that_has_not_every_letter_gets_the_rest_as_escapes(home: Path) -> None:
     query = ["query", "SELECT 'ä → 😀' AS said"]
-    environment = {**os.environ, "PYTHONIOENCODING": encoding}
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     done = _run_alone(*query, "--json", stdout=subprocess.PIPE, env=environment)
     assert json.loads(done.stdout) == {"said": "ä → 😀"}, done.stderr
     assert _run_alone(*query, stdout=subprocess.PIPE, env=environment).returncode == 0
 
 
-@pytest.mark.parametrize("command", ["--version", "--help", "keys list", "keys list --json", "sql check SELECT"])
+@pytest.mark.parametrize("command", ["--version", "keys list", "sql check SELECT"])
 def test_a_closed_stdout_is_an_error_and_no_traceback(home: Path, command: str) -> None:
     done = _run_alone(*command.split(), redirection=">&-")
     assert done.returncode == 1, done.stderr
@@ -306,14 +305,13 @@ def test_a_query_may_begin_with_a_byte_order_mark(tmp_path: Path) -> None:
     assert read_query(f"@{query}") == "SELECT 1"
 
 
-@pytest.mark.parametrize("locale", ["C", "C.UTF-8"])
-def test_a_query_that_is_no_utf_8_is_wrong_input(home: Path, tmp_path: Path, locale: str) -> None:
+def test_a_query_that_is_no_utf_8_is_wrong_input(home: Path, tmp_path: Path) -> None:
     query = tmp_path / "query.sql"
     query.write_bytes("SELECT 1".encode("utf-16"))
     for argument in ("-", f"@{query}"):
         with query.open() as given:
             arguments = ["backfill", "create", argument, "--topic", "orders"]
-            done = _run_alone(*arguments, stdin=given, env={**os.environ, "LC_ALL": locale})
+            done = _run_alone(*arguments, stdin=given, env={**os.environ, "LC_ALL": "C"})
         assert (done.returncode, "save it as UTF-8" in done.stderr) == (2, True), done.stderr
 
 
