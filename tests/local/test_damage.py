@@ -67,27 +67,6 @@ def texts(start: int, end: int) -> list[str]:
     return [f"<{n:05}>" for n in range(start, end)]
 
 
-def test_a_log_whose_tail_was_cut_gives_no_number_twice(tmp_path: Path) -> None:
-    resources = make(tmp_path)
-    old = [message_id for text in texts(0, 30) for message_id in publish(resources, text)]
-    assert len(pull(resources)) == 30
-    resources.close()
-    (log,) = logs(tmp_path)
-    os.truncate(log, log.stat().st_size - 1050)
-    index = log.with_suffix(".idx")
-    os.truncate(index, index.stat().st_size - 300)
-    with capture_logs() as said:
-        again = Resources(tmp_path)
-    assert {each["event"] for each in said} == {"index_damaged", "log_damaged"}
-    new = publish(again, *texts(100, 130))
-    assert not {*old} & {*new}
-    assert drain(again) == texts(100, 130)
-    again.close()
-    with capture_logs() as said:
-        assert publish(Resources(tmp_path), "<next>")[0] == new[-1] + 1
-    assert not said
-
-
 @pytest.mark.parametrize(
     "settings", [{}, {"enable_message_ordering": True}, {"filter": "attributes:x OR NOT attributes:x"}]
 )
@@ -123,19 +102,6 @@ def test_a_damaged_segment_that_is_not_the_last_is_passed_over(
     missing = [each for each in said if each["event"] == "messages_missing"]
     assert sum(each["messages"] for each in missing) == len(lost)
     assert all(each["owner"] == TOPIC for each in said)
-
-
-def test_a_flipped_byte_of_an_index_costs_no_message(tmp_path: Path) -> None:
-    resources = make(tmp_path)
-    for n in range(0, 100, 5):
-        publish(resources, *texts(n, n + 5))
-    resources.close()
-    (path,) = tmp_path.glob("topics/*/*.idx")
-    flip(path, path.stat().st_size // 2)
-    with capture_logs() as said:
-        assert drain(Resources(tmp_path)) == texts(0, 100)
-    (entry,) = said
-    assert (entry["event"], entry["owner"], entry["messages"]) == ("index_damaged", TOPIC, 0)
 
 
 @pytest.mark.parametrize("segment_bytes", [300, 10**6])
@@ -216,25 +182,6 @@ def test_a_message_damaged_after_its_delivery_holds_up_no_ordering_key(tmp_path:
     whole = [text for n, text in enumerate(texts(0, 4)) if n != damaged]
     assert drain(resources) == whole
     assert resources.read_stats()[SUBSCRIPTION]["undelivered_messages"] == 0
-
-
-def test_one_damaged_topic_leaves_the_others_alone(tmp_path: Path) -> None:
-    resources = make(tmp_path)
-    other = "projects/p/topics/other"
-    resources.create_topic(configs.TopicConfig(name=other))
-    resources.create_subscription(
-        configs.SubscriptionConfig(name=other.replace("topics", "subscriptions"), topic=other)
-    )
-    publish(resources, "gone")
-    publish(resources, "kept", topic=other)
-    resources.close()
-    shutil.rmtree(tmp_path / "topics" / "1")
-    with capture_logs() as said:
-        again = Resources(tmp_path)
-    assert [(each["event"], each["owner"]) for each in said] == [("log_missing", TOPIC)]
-    assert pull(again, name=subscription_of(other)) == ["kept"]
-    publish(again, "new")
-    assert pull(again) == ["new"]
 
 
 def test_a_damaged_entry_of_acknowledgements_brings_its_messages_again_and_no_others(tmp_path: Path) -> None:
