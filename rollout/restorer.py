@@ -31,7 +31,7 @@ from reporting.kind import MERGE
 from rollout.fence import StreamFence
 from streams.ids import TABLE_IDS_SCHEMA
 from streams.journal import Journal
-from streams.snapshot import PLAN_FILE, read_manifest, restore_state
+from streams.snapshot import PLAN_FILE, forget_ids, holds_restore, read_manifest, restore_state
 from warehouse.rows import RowTables
 
 _log = structlog.get_logger(__name__)
@@ -107,8 +107,14 @@ class StreamRestorer:
     def _restore_held(
         self, restore: RestoreRecord, snapshot: SnapshotRecord, state: Path, *, group: str | None
     ) -> RestoreRecord:
-        """Go on from the step that is done, and return the record once state and subscriptions are back."""
-        if restore.step is RestoreStep.WAITING:
+        """Go on from the step that is done, and return the record once state and subscriptions are back.
+
+        A machine that takes over puts the state back in its own home too, whatever the step.
+        """
+        if not holds_restore(state, restore.id):
+            if restore.step is not RestoreStep.WAITING:
+                # Subscriptions may be back already. Should this try fail, the stream learns what comes again.
+                forget_ids(state, snapshot.oldest_publish_time or datetime.now(UTC))
             files = self._check(snapshot)
             self._check_discarded(restore, snapshot)
             facts = read_manifest(files).facts
@@ -118,12 +124,18 @@ class StreamRestorer:
             kept = list_kept(facts, snapshot, plan)
             if restore.discard_staged:
                 kept += list_newer(facts, plan)
-            self._store.advance_restore(restore.id, RestoreStep.WAITING, not_reverted=kept)
+            kept = list(dict.fromkeys((*restore.not_reverted, *kept)))
+            restore = self._store.advance_restore(restore.id, restore.step, not_reverted=kept)
             failpoint.hit("restore.before")
             restore_state(
-                files, state, min_free_bytes=self._min_free_bytes, learn_since=snapshot.oldest_publish_time
+                files,
+                state,
+                min_free_bytes=self._min_free_bytes,
+                learn_since=snapshot.oldest_publish_time,
+                restore=restore.id,
             )
             failpoint.hit("restore.restored")
+        if restore.step is RestoreStep.WAITING:
             restore = self._store.advance_restore(restore.id, RestoreStep.RESTORED)
         if restore.step is RestoreStep.RESTORED:
             self._seek(snapshot)

@@ -38,6 +38,8 @@ _STATE: Final = "state.tar"
 _JOURNAL: Final = "journal"
 PLAN_FILE: Final = "plan.json"
 _STREAM_ID: Final = "stream-id"
+# In the journal's folder: the restore that put the journal there.
+_RESTORE_ID: Final = "restore-id"
 _ENTRY: Final = re.compile(rf"\d{{15}}\.({'|'.join(EntryState)})\.arrow")
 # Folders beside the journal: links to a state, a state on its way back, and the journal that it replaces.
 _CAPTURED: Final = "captured"
@@ -239,12 +241,18 @@ def read_manifest(files: SnapshotFolder) -> StateManifest:
 
 
 def restore_state(
-    files: SnapshotFolder, folder: Path, *, min_free_bytes: int = 0, learn_since: datetime | None = None
+    files: SnapshotFolder,
+    folder: Path,
+    *,
+    min_free_bytes: int = 0,
+    learn_since: datetime | None = None,
+    restore: str | None = None,
 ) -> StateManifest:
     """Make the snapshot in ``files`` the state in a stream's ``folder``; the caller holds the folder's lock.
 
     The journal asks its stream to learn, at its next start and from its own tables, every id of a message that may
-    come again: of those published since ``learn_since``, and of those that Pub/Sub has still to deliver.
+    come again: of those published since ``learn_since``, and of those that Pub/Sub has still to deliver. By the id
+    ``restore`` :func:`holds_restore` tells the state from others.
 
     What is damaged, half there or newer is refused before anything is changed. After a crash the state is the old
     one or, once :func:`finish_restore` was called, the new one. The stream's id is not restored: two homes with
@@ -268,6 +276,8 @@ def restore_state(
         _fetch_archive(files, manifest, archive)
         _unpack(archive, unfinished, str(files))
         archive.unlink()
+        if restore is not None:
+            (unfinished / _JOURNAL / _RESTORE_ID).write_text(restore)
         # In the same step as the journal: without it the stream could take an old journal for a whole one.
         ask_to_learn(unfinished / _JOURNAL, learn_since or datetime.now(UTC))
         for path in (
@@ -288,6 +298,12 @@ def restore_state(
         shutil.rmtree(unfinished, ignore_errors=True)
     finish_restore(folder)
     return manifest
+
+
+def holds_restore(folder: Path, restore: str) -> bool:
+    """Whether the state in a stream's ``folder`` is the one that :func:`restore_state` put there by this id."""
+    path = folder / _JOURNAL / _RESTORE_ID
+    return path.exists() and path.read_text() == restore
 
 
 def forget_ids(folder: Path, since: datetime) -> None:

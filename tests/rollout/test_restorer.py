@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from connectors.pubsub.client import PubSub
@@ -30,7 +31,7 @@ from pipeline.plan import PlanFacts
 from rollout.fence import StreamFence
 from rollout.restorer import StreamRestorer, list_kept
 from rollout.snapshot_taker import SnapshotTaker
-from streams.ids import TABLE_IDS_SCHEMA
+from streams.ids import IDS_SCHEMA, TABLE_IDS_SCHEMA
 from streams.journal import Journal
 from streams.journal_mark import JournalMark
 from streams.lease import hold_lease
@@ -221,6 +222,63 @@ def test_what_passes_by_itself_is_tried_again_from_where_it_ended(
     assert done.state is RestoreState.SUCCEEDED
     assert bench.is_at("later")
     assert bench.open_messages() == 1
+
+
+def restore_elsewhere(bench: Bench, monkeypatch: pytest.MonkeyPatch, fails: tuple[Any, str]) -> Path:
+    """Begin a restore that fails at a call; return the home of another machine, which the stream ran on last."""
+    snapshot = bench.take()
+    other = bench.state.parent.parent / "other" / "streams" / "backup"
+    leases = bench.warehouse.open_archive().leases()
+    journal = Journal(other / "journal", keep_seconds=600)
+    with hold_lease(leases, f"backup-{bench.project}", "c" * 32, journal):
+        journal.write(1, pa.Table.from_pylist([MESSAGE], IDS_SCHEMA))
+    (other / "stream-id").write_text("c" * 32)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise PubSubUnavailableError(BROKEN)
+
+    with monkeypatch.context() as context:
+        context.setattr(*fails, fail)
+        with pytest.raises(PubSubUnavailableError):
+            bench.restorer.restore(bench.ask(snapshot), bench.state)
+    return other
+
+
+MESSAGE = {
+    "topic": "orders",
+    "subscription": SUBSCRIPTION,
+    "message_id": "1",
+    "publish_time": datetime(2024, 3, 1, tzinfo=UTC),
+    "ack_id": "",
+}
+
+
+@pytest.mark.parametrize("fails", [(PubSub, "seek_to_snapshot"), (JobStore, "end_restore")])
+def test_a_machine_that_takes_over_puts_the_state_back_in_its_own_home(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fails: tuple[Any, str]
+) -> None:
+    bench.publish()
+    other = restore_elsewhere(bench, monkeypatch, fails)
+    bench.acknowledge_all()
+    (left,) = bench.store.list_running_restores()
+    assert left.step is not RestoreStep.WAITING
+    assert bench.restorer.restore(left, other).state is RestoreState.SUCCEEDED
+    assert JournalMark(other / "journal").is_asked
+    assert list((other / "journal").glob("*.arrow")) == []
+    assert '"before"' in (other / "plan.json").read_text()
+
+
+def test_a_machine_that_takes_over_without_the_files_has_the_stream_learn_what_may_have_been_sought(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = restore_elsewhere(bench, monkeypatch, (JobStore, "end_restore"))
+    bench.restorer._host = "there"
+    (left,) = bench.store.list_running_restores()
+    assert bench.restorer.restore(left, other).state is RestoreState.FAILED
+    mark = JournalMark(other / "journal")
+    assert mark.is_asked
+    assert mark.learn_since == bench.store.get_snapshot(left.snapshot_id).oldest_publish_time
+    assert list((other / "journal").glob("*.arrow")) == []
 
 
 def test_a_kill_between_two_steps_costs_a_repetition_and_nothing_else(
