@@ -210,7 +210,7 @@ def read_stream_log(
 def get_stream(
     name: StreamName, response: Response, streams: Streams, inventory: OpenInventory, caller: Caller
 ) -> Any:
-    """Show a launched stream with its wanted state and its latest report."""
+    """Show a launched stream: its wanted state and its latest report."""
     return _shown(streams.get(name, principal=caller), inventory, response)
 
 

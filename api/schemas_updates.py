@@ -61,7 +61,8 @@ class UpdateCreate(BaseModel):
         int,
         Field(
             ge=0,
-            description="If fewer messages arrive while the new release is watched, the update is INCONCLUSIVE.",
+            description="If fewer messages than this number arrive while Refeed watches the new release, the "
+            "update is INCONCLUSIVE.",
         ),
     ] = MIN_MESSAGES
     reason: str | None = Field(default=None, description="The reason, for the history.", max_length=1000)
@@ -108,7 +109,8 @@ class UpdateOut(BaseModel):
     )
     min_messages: int = Field(
         validation_alias=AliasPath("request", "min_messages"),
-        description="If fewer messages arrive while the new release is watched, the update is INCONCLUSIVE.",
+        description="If fewer messages than this number arrive while Refeed watches the new release, the "
+        "update is INCONCLUSIVE.",
     )
     reason: str | None = Field(
         validation_alias=AliasPath("request", "reason"), description="The reason, for the history."

@@ -91,7 +91,7 @@ FIGURES: Final = (
     ),
     _Figure(
         "refeed_stream_batch_seconds",
-        "Seconds until the stream's latest batch with messages was committed and acknowledged.",
+        "Seconds that the stream's latest batch with messages took until it was committed and acknowledged.",
         lambda stream: stream.batch_seconds,
     ),
     _total("messages", "Messages that the stream has archived or staged, including dead letters."),

@@ -13,11 +13,11 @@ _LOOK_SECONDS: Final = 0.5
 
 
 def agent() -> None:
-    """Run launched streams until Ctrl-C or SIGTERM drains the streams. The next start runs them again.
+    """Run launched streams until Ctrl-C or SIGTERM drains them. The agent's next start runs the streams again.
 
-    An agent runs at most REFEED_AGENT_STREAMS streams. Several agents share the streams of a job store. If an
-    agent does not report for twenty seconds, another agent continues its streams. Spark runs on the agent's
-    machine, or on the cluster of REFEED_SPARK_MASTER.
+    An agent runs at most REFEED_AGENT_STREAMS streams. Several agents with the same job store share the streams.
+    If an agent does not report for twenty seconds, another agent takes over its streams. Spark runs on the
+    agent's machine, or on the cluster of REFEED_SPARK_MASTER.
     """
     import structlog
 

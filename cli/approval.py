@@ -16,7 +16,7 @@ _PAGE_SIZE: Final = 20
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="List, show, approve and reject actions that wait for a second person (through the API at "
+    help="List, show, approve and reject actions that need the approval of a second person (through the API at "
     "REFEED_API_URL, with REFEED_API_KEY).",
     epilog=EXIT_CODES,
     no_args_is_help=True,
@@ -33,7 +33,7 @@ def list_(
     page_size: PageSizeOption = _PAGE_SIZE,
     as_json: JsonOption = False,
 ) -> None:
-    """List the newest actions that need, or needed, the approval of a second person."""
+    """List the newest actions for which the approval of a second person was requested."""
     print_answer(lambda api: api.list_approvals(state=state, page_size=page_size), _table, as_json=as_json)
 
 
@@ -45,7 +45,7 @@ def show(approval: IdArgument, as_json: JsonOption = False) -> None:
 
 @app.command("approve", epilog=EXIT_CODES)
 def approve(approval: IdArgument, as_json: JsonOption = False) -> None:
-    """Approve an action that somebody else requested. You need the scope of the action itself."""
+    """Approve an action that somebody else requested. You need the scope that the action itself needs."""
     print_answer(lambda api: api.decide_approval(approval, "approve"), _lines, as_json=as_json)
 
 

@@ -47,10 +47,10 @@ def attach(
 ) -> None:
     """Back up topics from now on: create a backup subscription for each topic.
 
-    The subscription's filter excludes Refeed's own replays. A running backup stream finds the subscription within
-    seconds. On a local Pub/Sub server, missing topics are created. If a topic is already attached, the command
-    prints settings of its subscription that differ from those of a new one. If REFEED_BACKUP_LABEL is set, the
-    backup stream attaches all topics with that label.
+    The subscription's filter excludes Refeed's own replays. A running backup stream finds the subscription
+    within seconds. On a local Pub/Sub server, missing topics are created. If a topic is already attached, the
+    command prints the settings of its subscription that differ from the settings of a new subscription. If
+    REFEED_BACKUP_LABEL is set, the backup stream attaches all topics with that label.
     """
     found = []
     settings = command_settings()

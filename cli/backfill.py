@@ -79,7 +79,7 @@ commands: Final = JobCommands(
     BackfillRequest,
     _PLAN_FLAGS,
     help_texts={
-        "max_bytes_billed": "Only with --exact: refuse a query that would read more bytes.",
+        "max_bytes_billed": "Only with --exact: refuse a query that would read more than N bytes.",
         "fail_if_empty": "End with exit code 1 if the query selects nothing.",
     },
 )
@@ -153,7 +153,7 @@ def list_(
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List backfills, the newest first."""
+    """List backfills, newest first."""
     begin = parse_moment(since, "--since")
     with open_api() as api:
         page = api.backfills.list(
@@ -177,7 +177,7 @@ def _list_cells(backfill: Mapping[str, Any]) -> list[str]:
 
 @app.command("show", epilog=EXIT_CODES)
 def show(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Show one backfill, with its state, figures, request, author and reason, and the next command."""
+    """Show one backfill: its state, figures, request, author and reason, and the command to run next."""
     print_answer(lambda api: api.backfills.read(backfill_id), whole_backfill_lines, as_json=as_json)
 
 
@@ -193,12 +193,12 @@ def watch(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
     BackfillRequest,
     _CHANGE_FLAGS,
     help_texts={
-        _RATE: "Publish at most this many messages a second. 0 removes the limit.",
+        _RATE: "The maximum number of messages to publish in a second. 0 removes the limit.",
         "description": "The new description.",
     },
 )
 def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any) -> None:
-    """Change a backfill's rate limit, description or labels, also while it runs."""
+    """Change a backfill's rate limit, description or labels, even while the backfill runs."""
     changes = read_given(BackfillRequest, given)
     if not changes:
         *flags, last = (flag_of(BackfillRequest, name) for name in _CHANGE_FLAGS)
@@ -235,9 +235,7 @@ def retry(
     ] = None,
     row: Annotated[
         list[int] | None,
-        typer.Option(
-            min=0, help="Only with --only failed: send only the dead letter of this row. May be repeated."
-        ),
+        typer.Option(min=0, help="Only with --only failed: send only the dead letter of row N. May be repeated."),
     ] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,
@@ -250,7 +248,8 @@ def retry(
 
 commands.add_action("approve", "Approve a large backfill that somebody else created.", can_watch=True)
 commands.add_action(
-    "revert", "Delete a backfill's rows from the target's staging table, unless a merge already used them."
+    "revert",
+    "Delete a backfill's rows from the target's staging table. Refused if a merge has already used the rows.",
 )
 commands.add_logs()
 commands.add_events()
@@ -287,8 +286,8 @@ def dead_letters(
 ) -> None:
     """List messages that could not be published, with the reasons.
 
-    'refeed backfill retry ID --only failed' sends the dead letters again. --code or --row selects some dead
-    letters.
+    'refeed backfill retry ID --only failed' sends all dead letters again. With --code or --row, it sends only
+    some of them.
     """
     if by not in {None, "reason"}:
         raise InputError(f"--by {by!r} is not reason.")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Run the backup stream without an agent; create and restore snapshots of its subscriptions.",
+    help="Run the backup stream without an agent, or create and restore snapshots of its subscriptions.",
     invoke_without_command=True,
 )
 
@@ -46,7 +46,7 @@ def backup(context: typer.Context, name: NameOption = None, instance: InstanceOp
 
 @app.command("snapshot")
 def snapshot(name: NameArgument, as_json: JsonArrayOption = False) -> None:
-    """Make a Pub/Sub snapshot of every backup subscription, for a backup without an agent.
+    """Make a Pub/Sub snapshot of every backup subscription. Only for a backup that runs without an agent.
 
     Pub/Sub keeps these snapshots for at most seven days. After a restore, Pub/Sub delivers all later messages
     again. Restore a snapshot if the archive was lost or damaged. If an agent runs the backup, use 'refeed stream

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 def collector(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8090,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. An address other than loopback needs keys or public topics.")
+        str,
+        typer.Option(
+            help="Address to listen on. For an address other than loopback, the collector must have keys "
+            "or public topics."
+        ),
     ] = "127.0.0.1",
     topics: Annotated[
         str | None,
@@ -30,7 +34,7 @@ def collector(
         bool | None,
         typer.Option(
             "--allow-unread/--refuse-unread",
-            help="Whether to accept events for topics without a subscription. Nobody receives these events.",
+            help="Whether to accept events for topics that have no subscription. Nobody receives these events.",
         ),
     ] = None,
 ) -> None:

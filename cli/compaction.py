@@ -48,7 +48,7 @@ _commands.add_list(
         f"{sum(found['files_removed'].values()):,}",
     ),
 )
-_commands.add_show("Show one compaction, table by table.")
+_commands.add_show("Show one compaction, with a line for each table.")
 _commands.add_watch()
 _commands.add_action("cancel", "Cancel a compaction. Compacted tables stay compacted, and no row changes.")
 _commands.add_action(

@@ -22,13 +22,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Count the pipeline's dead letters by source and reason, or send them again. Without a command, count "
-    "the dead letters of the last 30 days.",
+    help="Count the pipeline's dead letters by source and reason, or send them again. Without a "
+    "subcommand, count the messages that became dead letters in the last 30 days.",
     epilog=EXIT_CODES,
     invoke_without_command=True,
 )
 
-SourceOption = Annotated[str, typer.Option(help="The source whose dead letters are sent.", show_default=False)]
+SourceOption = Annotated[
+    str, typer.Option(help="The source that could not read the messages.", show_default=False)
+]
 CodeOption = Annotated[
     list[str] | None,
     typer.Option(help="Send only dead letters with this code. May be repeated.", show_default=False),
@@ -42,7 +44,7 @@ IdOption = Annotated[
 PathOption = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="PATH", help="Send only dead letters with a fault at this path of the message. May be repeated."
+        metavar="PATH", help="Send only dead letters whose fault is at this path in the message. May be repeated."
     ),
 ]
 
@@ -69,7 +71,7 @@ def plan(
     start: FromOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a redrive would send. Nothing is published."""
+    """Show which dead letters 'redrive' would send again. Nothing is published."""
     chosen_by = (code, path, message_id)
     print_answer(
         lambda api: api.plan_backfill(_request(api, source, chosen_by, start)), plan_lines, as_json=as_json

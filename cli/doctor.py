@@ -65,7 +65,7 @@ def doctor(
         bool,
         typer.Option(
             "--live",
-            help="Test in a real project how Google's services behave where their documentation does not say it.",
+            help="Test in a real project what the documentation of Google's services leaves open.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Only with --live: do not ask first.")] = False,

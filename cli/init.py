@@ -30,7 +30,7 @@ def init(
     """Create the archive and its other tables in the warehouse of REFEED_WAREHOUSE.
 
     If a table exists, the command changes columns, descriptions, labels, clustering, expiration and keys in place.
-    If a difference can't be changed in place, the command prints the difference and changes nothing. You can run
+    If a difference can't be removed in place, the command prints the difference and changes nothing. You can run
     the command again at any time.
     """
     settings = _choose(command_settings(), project, dataset, location)

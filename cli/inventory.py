@@ -26,7 +26,7 @@ Step = Literal["minute", "hour", "day"]
 
 
 def topics(as_json: JsonOption = False) -> None:
-    """List topics, with the lag of their backup and their volume of the last seven days."""
+    """List topics, each with the lag of its backup and its volume in the last seven days."""
     print_answer(lambda api: api.list_topics(), _topics_lines, as_json=as_json)
 
 

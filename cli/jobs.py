@@ -83,7 +83,7 @@ class JobCommands:
                 since=begin,
             )
 
-        self._add("list", f"List {self.noun}s, the newest first.", list_)
+        self._add("list", f"List {self.noun}s, newest first.", list_)
 
     def add_show(self, help_text: str) -> None:
         """Add ``show``."""
@@ -129,7 +129,7 @@ class JobCommands:
                 found = self.calls(api).read_part(job_id, "events", after=str(after))
             print_found(found, _event_lines, as_json=as_json)
 
-        self._add("events", "Show the history: each change with its author and reason.", events)
+        self._add("events", "Show the job's history: each change with its author and reason.", events)
 
     def add_logs(self) -> None:
         """Add ``logs``."""

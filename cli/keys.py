@@ -40,11 +40,12 @@ def create(
     topic: Annotated[
         list[str] | None,
         typer.Option(
-            help="A topic to which the key may publish, or a prefix with *. May be repeated. Default: all topics."
+            help="A topic to which the key may publish, or a prefix with *, such as orders*. May be "
+            "repeated. Default: all topics."
         ),
     ] = None,
     days: Annotated[
-        int, typer.Option(min=0, max=36_500, help="Days until the key expires. 0 means never.")
+        int, typer.Option(min=0, max=36_500, help="The number of days until the key expires. 0 means never.")
     ] = _DAYS,
     as_json: JsonOption = False,
 ) -> None:

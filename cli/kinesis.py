@@ -17,8 +17,8 @@ app = typer.Typer(cls=HomeGroup, no_args_is_help=True, help="Publish the records
 
 _HELP: Final = {
     "slots": "Threads that read shards at the same time.",
-    "batch_seconds": "Read a shard without new records again after this many seconds.",
-    "batch_bytes": "Save the position after this many published bytes, or after 1,000 messages.",
+    "batch_seconds": "The number of seconds after which a shard without new records is read again.",
+    "batch_bytes": "Save the position in a shard after N published bytes, or after 1,000 messages.",
 }
 
 

@@ -47,8 +47,8 @@ def vacuum(
         int,
         typer.Option(
             min=2,
-            help="Keep files that a table version of the last N hours uses. Reporting tables keep at least 24 "
-            "hours.",
+            help="Keep the files that a table's versions of the last N hours use. For reporting "
+            "tables, N is at least 24.",
         ),
     ] = 24,
     dry_run: Annotated[
@@ -59,7 +59,7 @@ def vacuum(
     ] = None,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Delete data files that no table version of the last hours uses.
+    """Delete data files that only old versions of a table use.
 
     The command cleans the archive, and the staging and reporting tables of the registry's sources.
     """
@@ -78,7 +78,8 @@ def vacuum(
 @app.command("expire")
 def expire(
     before: Annotated[
-        datetime, typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="The first day that is kept (UTC).")
+        datetime,
+        typer.Option(formats=["%Y-%m-%d"], metavar="DAY", help="The first day (UTC) whose messages are kept."),
     ],
     yes: YesOption = False,
     table: TableOption = None,
@@ -86,8 +87,8 @@ def expire(
 ) -> None:
     """Delete the archive's messages that were ingested before a day. 'refeed lake vacuum' then frees the disk.
 
-    With --table, the command deletes rows of that table instead. Delete only rows of a staging table that are
-    already merged.
+    With --table, the command deletes the rows of that table instead. In a staging table, delete only rows that
+    are already merged.
     """
     found = _open(table)
     if not yes:
@@ -104,10 +105,10 @@ def count(
     ] = False,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Count the messages in files of earlier releases, for 'refeed volumes'.
+    """Count the messages in archive files that an older Refeed wrote. 'refeed volumes' needs the counts.
 
-    The command reads each file once and changes none. Files of this release already contain their counts. A
-    running backup continues.
+    The command reads each of these files once, and writes the counts into new files in the archive's folder.
+    Newer files already contain their counts. A running backup continues.
     """
     found = _open(None)
     files, size = found.uncounted()

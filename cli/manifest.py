@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 CHECK_CODES: Final = "Exit codes: 0 done; 1 a file has faults; 2 wrong usage; 130 interrupted."
 EXIT_CODES: Final = (
-    "Exit codes: 0 done; 1 a file has faults, or the plan no longer has the hash of --plan; 2 wrong usage; 3 the "
+    "Exit codes: 0 done; 1 a file has faults, or the plan's hash is not the hash in --plan; 2 wrong usage; 3 the "
     "API does not answer; 4 the API refused the call; 130 interrupted."
 )
 _SUFFIXES: Final = (".yaml", ".yml")
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Check manifests, print their JSON Schema for editors, and list applied manifests.",
+    help="Check manifests, print the JSON Schema of manifests for editors, and list applied manifests.",
     epilog=CHECK_CODES,
     no_args_is_help=True,
 )
@@ -79,7 +79,7 @@ def check(
 
 @app.command("list", epilog=LIST_CODES)
 def list_(as_json: JsonOption = False) -> None:
-    """List applied manifests with their authors, and uploaded files with their faults."""
+    """List applied manifests and who applied them, and uploaded files with their faults."""
     print_answer(lambda api: api.list_manifests(), _list_lines, as_json=as_json)
 
 
@@ -95,7 +95,7 @@ def plan(files: FilesOption, as_json: JsonOption = False) -> None:
 
 
 def apply(files: FilesOption, plan: PlanOption = None, as_json: JsonOption = False) -> None:
-    """Apply manifests: create or change schedules, and begin rollouts. Unchanged manifests change nothing."""
+    """Apply manifests: create or change schedules, and begin rollouts. An unchanged manifest changes nothing."""
     read = _read_files(files)
     with open_api() as api:
         plans = [api.plan_manifest(file.name, file.content) for file in read]
@@ -112,7 +112,7 @@ def delete(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove manifests. Running jobs continue, and the streams of rollouts do not change."""
+    """Remove manifests. Jobs that they started continue, and streams that they rolled out do not change."""
     read = _read_files(files)
     with open_api() as api:
         plans = [api.plan_manifest(file.name, None) for file in read]

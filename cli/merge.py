@@ -28,8 +28,8 @@ _COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Merge staging tables into reporting tables. Without a command, this process merges. The commands start "
-    "and show merges of the API at REFEED_API_URL.",
+    help="Merge staging tables into reporting tables. Without a subcommand, this process merges. The "
+    "subcommands start and show merges that the API at REFEED_API_URL runs.",
     epilog=EXIT_CODES,
     invoke_without_command=True,
 )
@@ -126,7 +126,7 @@ def create(
     as_json: JsonOption = False,
     **given: Any,
 ) -> None:
-    """Start a merge as a job of the API. The merge continues if you close the terminal."""
+    """Start a merge that the API runs. The merge continues if you close the terminal."""
     request = read_given(MergeCreate, given)
     with open_api() as api:
         made = api.merges.create(request, idempotency_key=idempotency_key or str(uuid4()))
@@ -140,7 +140,7 @@ _commands.add_list(
         f"{found['progress']['merged']} / {found['progress']['sources']}",
     ),
 )
-_commands.add_show("Show one merge, source by source.")
+_commands.add_show("Show one merge, with a line for each source.")
 
 
 @app.command("audits", epilog=EXIT_CODES)
@@ -151,7 +151,7 @@ def audits(
     since: CreatedSinceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the keys, rows and audits of each source in each merge. Default: the last 14 days."""
+    """Show the keys, rows and audits of each source in each merge of the last 14 days."""
     begin = parse_moment(since, "--since")
     print_answer(lambda api: api.list_merge_audits(source, begin), _audit_lines, as_json=as_json)
 

@@ -46,7 +46,7 @@ def messages(
     page_token: PageTokenOption = None,
     max_bytes_billed: Annotated[
         int | None,
-        typer.Option(min=1, help="On BigQuery, refuse a query that would read more bytes. Default: 10 GB."),
+        typer.Option(min=1, help="On BigQuery, refuse a query that would read more than N bytes. Default: 10 GB."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -37,5 +37,5 @@ CreatedSinceOption = Annotated[
     ),
 ]
 AfterOption = Annotated[int, typer.Option(min=0, help="Show only events after this number.")]
-TailOption = Annotated[int, typer.Option(min=0, max=10_000_000, help="Print this many bytes from the end.")]
+TailOption = Annotated[int, typer.Option(min=0, max=10_000_000, help="Print the last N bytes of the log.")]
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the job has ended.")]

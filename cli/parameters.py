@@ -20,8 +20,8 @@ ParameterOption = Annotated[
         "--param",
         "-p",
         metavar="NAME:TYPE:VALUE",
-        help="A query parameter, such as from:TIMESTAMP:2026-01-01T00:00:00Z. Without TYPE, the parameter is a "
-        "STRING, such as t:orders.",
+        help="A query parameter, such as from:TIMESTAMP:2026-01-01T00:00:00Z. Without TYPE, as in "
+        "t:orders, the parameter is a STRING.",
         show_default=False,
     ),
 ]

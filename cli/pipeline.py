@@ -27,9 +27,9 @@ def run(
     name: NameOption = None,
     instance: InstanceOption = None,
 ) -> None:
-    """Run the stream of one group of sources until Ctrl-C or SIGTERM drains the stream.
+    """Run the pipeline of one group of sources until Ctrl-C or SIGTERM drains the stream.
 
-    The stream follows the registry: a new source or a new schema needs no restart.
+    The stream uses a new source or a new schema in the registry without a restart.
     """
     from app.streams import run_pipeline
 

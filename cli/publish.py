@@ -35,7 +35,7 @@ def publish(
     """Publish the messages of FILE. Each line is a JSON object.
 
     The fields of a line are topic, attributes, data or data_base64, and ordering_key. On a local Pub/Sub server,
-    missing topics are created. A faulty line ends the command. Lines before the faulty line are published.
+    missing topics are created. At a faulty line the command ends. The lines before it are published.
     """
     if topic is not None:
         parse_resource_id(topic)

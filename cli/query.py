@@ -44,7 +44,7 @@ def query(
     *,
     view: Annotated[
         str | None,
-        typer.Option(metavar="SOURCE", help="Print all rows of this source's view, instead of a query."),
+        typer.Option(metavar="SOURCE", help="Print all rows of this source's view, instead of running a query."),
     ] = None,
     param: ParameterOption = None,
     max_rows: Annotated[int, typer.Option(min=1, help="Print at most N rows.")] = 100,
@@ -52,7 +52,7 @@ def query(
         bool, typer.Option("--json", help="Print one JSON object per row, with bytes as base64.")
     ] = False,
 ) -> None:
-    """Run one SELECT over the archive, or over the view of a source, and print its rows."""
+    """Run one SELECT over the archive, or over the view of a source, and print the rows of the result."""
     settings = command_settings()
     text, views = _find_views(settings, sql, view)
     try:

@@ -35,9 +35,10 @@ FilesArgument = Annotated[
 
 @app.command("check")
 def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
-    """Check the registry and print every fault with its place. FILES are checked as if they were published.
+    """Check the registry and print each fault with its position. FILES are checked as if they were published.
 
-    The command also prints notes. A note is not a fault, but merges of the source may fail because of it.
+    The command also prints notes. A note names a problem that is not a fault, but that can make merges of the
+    source fail.
     """
     from pipeline.findings import find_doubtful
 
@@ -80,7 +81,8 @@ def publish(
 ) -> None:
     """Publish FILES to the registry. Running pipelines use the published files within seconds.
 
-    The command publishes nothing if the registry would be invalid, or if a table can't be changed to match it.
+    The command publishes nothing if the new registry would be invalid, or if a table can't be changed to match a
+    new schema.
     """
     settings = command_settings()
     registry = _open(settings)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(
     cls=HomeGroup,
     no_args_is_help=True,
-    help="Install releases of Refeed side by side in this home. Each stream can run another release.",
+    help="Install several releases of Refeed in this home. Each stream can run with its own release.",
 )
 
 NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="A release's name.", show_default=False)]
@@ -35,8 +35,8 @@ def add(
 ) -> None:
     """Install a wheel as a release, with the packages of its requirements.lock.
 
-    The command runs code of the wheel, so install only wheels that you trust. Missing packages are downloaded and
-    checked against the hashes in requirements.lock. Releases with the same requirements.lock share one
+    The command runs code from the wheel, so install only wheels that you trust. Missing packages are downloaded
+    and checked against the hashes in requirements.lock. Releases with the same requirements.lock share one
     environment.
     """
     if not as_json:
@@ -76,7 +76,7 @@ def remove(name: NameArgument) -> None:
 
 @app.command("formats")
 def formats(as_json: JsonOption = False) -> None:
-    """Print the formats that this release reads and writes. The check of an update compares these formats."""
+    """Print the formats that this release reads and writes. 'refeed stream check' compares these formats."""
     from rollout.formats import own_formats
 
     found = own_formats()

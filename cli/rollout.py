@@ -46,9 +46,9 @@ def show(rollout: IdArgument, as_json: JsonOption = False) -> None:
 
 @app.command("reverse", epilog=EXIT_CODES)
 def reverse(rollout: IdArgument, as_json: JsonOption = False) -> None:
-    """Begin the reverse rollout of a rollout, with 'from' and 'to' exchanged. The manifest does not change.
+    """Undo a rollout with a new rollout that has 'from' and 'to' exchanged. The manifest does not change.
 
-    If the old release was STABLE before, Refeed does not validate it again.
+    If the release to which the stream returns was STABLE before, Refeed does not validate it again.
     """
     print_answer(lambda api: api.act_on_rollout(_id_of(api, rollout), "reverse"), _lines, as_json=as_json)
 

@@ -35,7 +35,9 @@ def pubsub(
     ] = None,
     fsync: Annotated[
         bool,
-        typer.Option("--fsync", help="Confirm a publish only after its bytes are on the disk. This is slower."),
+        typer.Option(
+            "--fsync", help="Confirm a publish call only after the messages are on the disk. This is slower."
+        ),
     ] = False,
 ) -> None:
     """Run the local Pub/Sub server until Ctrl-C. Clients find the server by PUBSUB_EMULATOR_HOST."""
@@ -48,7 +50,10 @@ def pubsub(
 def api(
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8080,
     host: Annotated[
-        str, typer.Option(help="Address to listen on. An address other than loopback needs a key or an issuer.")
+        str,
+        typer.Option(
+            help="Address to listen on. For an address other than loopback, the API must have a key or an issuer."
+        ),
     ] = "127.0.0.1",
     interrupt: Annotated[
         bool,
@@ -59,7 +64,8 @@ def api(
     is_open: Annotated[
         bool,
         typer.Option(
-            "--open", help="Answer calls of every program on this machine if there is no key and no issuer."
+            "--open",
+            help="If there is no key and no issuer, answer every program on this machine without authentication.",
         ),
     ] = False,
 ) -> None:

@@ -73,11 +73,11 @@ def rollback(
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Drain a stream, return it and its subscriptions to a snapshot, and start it again.
+    """Drain a stream, return the stream and its subscriptions to a snapshot, and start the stream again.
 
-    Pub/Sub delivers messages since the snapshot again. The stream does not write a message twice. With
-    --discard-staged, a pipeline deletes the rows since the snapshot, and stages their messages again. A rollback
-    does not change the stream's release and options.
+    Pub/Sub delivers the messages since the snapshot again. The stream does not write a message twice. With
+    --discard-staged, a pipeline deletes the rows that it staged since the snapshot, and stages their messages
+    again. A rollback does not change the stream's release or options.
     """
     with open_api() as api:
         found = api.read_snapshot(snapshot)
@@ -110,7 +110,7 @@ def list_(
 
 @app.command("show", epilog=EXIT_CODES)
 def show(snapshot: IdArgument, as_json: JsonOption = False) -> None:
-    """Show a snapshot: its state, its subscriptions, and when their Pub/Sub snapshots expire."""
+    """Show a snapshot: its state, its subscriptions, and when the Pub/Sub snapshots expire."""
     print_answer(lambda api: api.read_snapshot(snapshot), _lines, as_json=as_json)
 
 

@@ -20,7 +20,7 @@ def master(
     host: HostOption = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the master.")] = 7077,
 ) -> None:
-    """Run the master. Streams and jobs use the master if REFEED_SPARK_MASTER is spark://HOST:PORT."""
+    """Run the master. Streams and jobs use this master if REFEED_SPARK_MASTER is spark://HOST:PORT."""
     _become("org.apache.spark.deploy.master.Master", host, "--port", str(port))
 
 
@@ -33,10 +33,10 @@ def worker(
         ),
     ],
     host: HostOption = "127.0.0.1",
-    cores: Annotated[int, typer.Option(min=1, help="Tasks that run at the same time.")] = 1,
+    cores: Annotated[int, typer.Option(min=1, help="The number of tasks that run at the same time.")] = 1,
     memory: Annotated[str, typer.Option(help="Memory for executors, such as 2g.")] = "2g",
 ) -> None:
-    """Run a worker. The worker's executors need the same Python at the same path as the driver."""
+    """Run a worker. The machine needs the same Python as the driver, at the same path."""
     folder = command_settings().home / "spark-worker"
     _become(
         "org.apache.spark.deploy.worker.Worker",

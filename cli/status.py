@@ -43,10 +43,10 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
 
 
 def status(as_json: JsonOption = False) -> None:
-    """Show streams and jobs, decisions that wait for a person, and problems.
+    """Show streams and jobs, decisions that a person must make, and problems.
 
-    The command shows these problems: A stream does not report, fails, has an alert or is five minutes behind.
-    Topics are attached, but no backup runs. A job of the last seven days failed or has missing messages.
+    The command shows these problems: a stream does not report, fails, has an alert or is five minutes behind;
+    topics are attached, but no backup runs; a job failed or has missing messages in the last seven days.
     """
     with open_api() as api:
         found = api.read_status()
@@ -55,7 +55,7 @@ def status(as_json: JsonOption = False) -> None:
 
 
 def inbox(as_json: JsonOption = False) -> None:
-    """List everything that needs a person, such as canaries, approvals, failures and missing messages."""
+    """List everything that a person should look at, such as canaries, approvals, failures and missing messages."""
     print_answer(
         lambda api: api.read_inbox(),
         lambda found: _inbox_lines(found["items"]) if found["items"] else ["Nothing waits for a person."],
@@ -68,8 +68,8 @@ def changes(
         str | None,
         typer.Option(
             metavar="WHEN",
-            help="List only changes since this time: an RFC 3339 time, a day, or an age such as 2h. Default: one "
-            "day.",
+            help="List only changes since this time: an RFC 3339 time, a day, or an age such as 2h. "
+            "Default: one day ago.",
         ),
     ] = None,
     page_size: PageSizeOption = 50,

@@ -83,7 +83,8 @@ MappingOption = Annotated[
     typer.Option(
         "--mapping",
         metavar="OLD=NEW",
-        help="Rename a source, such as orders=sales. Without a new name, such as orders=, the source ends. May "
+        help="The old and the new name of a source, such as orders=sales. Without a new name, as in "
+        "orders=, the stream stops reading the source. May "
         "be repeated.",
     ),
 ]
@@ -127,7 +128,7 @@ def launch(
 
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show a launched stream, with its wanted state, its agent and its last report."""
+    """Show a launched stream: its wanted state, its agent and its last report."""
     print_answer(lambda api: api.read_stream(name), describe_stream, as_json=as_json)
 
 
@@ -141,14 +142,14 @@ def drain(
             min=0,
             max=MAX_DRAIN_TIMEOUT_SECONDS,
             metavar="SECONDS",
-            help="After this time the stream ends, even with uncommitted messages. Pub/Sub delivers uncommitted "
-            "messages again.",
+            help="After this time the stream ends, even with uncommitted messages. Pub/Sub delivers "
+            "these messages again.",
         ),
     ] = DRAIN_TIMEOUT_SECONDS,
     wait: WaitOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Drain a stream: the stream commits and acknowledges its current messages, and ends."""
+    """Drain a stream: the stream commits and acknowledges its current messages, and then ends."""
     with open_api() as api:
         found = api.act_on_stream(name, "drain", {"timeout_seconds": timeout})
         end_if_held(found, waits=wait, as_json=as_json)
@@ -189,7 +190,7 @@ def check(
     mapping: MappingOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check an update and change nothing. Print all reasons against the update.
+    """Check whether a stream can be updated, and change nothing. Print all reasons against the update.
 
     --release, --set and --mapping mean the same as in 'refeed stream update'.
     """
@@ -240,7 +241,7 @@ def parse_mapping(texts: Sequence[str] | None) -> dict[str, str | None]:
 
 @app.command("events", epilog=EXIT_CODES)
 def events(name: NameArgument, after: AfterOption = 0, as_json: JsonOption = False) -> None:
-    """List the events of a stream, each with its author and reason."""
+    """List the history of a stream: each event with its author and reason."""
     print_answer(lambda api: api.list_stream_events(name, after=after), _event_lines, as_json=as_json)
 
 

@@ -51,13 +51,13 @@ def up(
 ) -> None:
     """Run the Pub/Sub server, the backup stream, the API and the pipeline on 127.0.0.1 until Ctrl-C drains them.
 
-    If you close the terminal, the streams are drained too, unless you started the command with 'nohup'. Each group
-    of sources in the registry (REFEED_REGISTRY) gets a pipeline stream. The API merges staging tables into
+    If you close the terminal, the streams are drained too. To prevent this, start the command with 'nohup'. Each
+    group of sources in the registry (REFEED_REGISTRY) gets a pipeline stream. The API merges staging tables into
     reporting tables every night.
 
-    The command restarts a process that dies. If a process keeps dying, the command prints the last lines of its
-    log and ends. A pipeline stream that keeps dying is restarted every minute instead. The command does not
-    restart a stream that you drained or cancelled.
+    The command restarts a process that dies. If a process dies again and again, the command prints the last
+    lines of its log and ends. But if it is a pipeline stream, the command restarts the stream every minute. The
+    command does not restart a stream that you drained or cancelled.
     """
     from app.deployment import Deployment
 

@@ -48,15 +48,16 @@ def update(
     min_messages: Annotated[
         int,
         typer.Option(
-            min=0, help="If fewer messages arrive while the new release is watched, a person must decide."
+            min=0,
+            help="If fewer than N messages arrive while Refeed watches the new release, a person must decide.",
         ),
     ] = MIN_MESSAGES,
     shadow: Annotated[
         bool,
         typer.Option(
             "--shadow",
-            help="Before the update, compare the rows of a pipeline's new release with those of the running "
-            "release.",
+            help="Only for a pipeline: before the update, compare the new release's rows with the "
+            "running release's rows.",
         ),
     ] = False,
     may_differ: Annotated[

@@ -13,12 +13,13 @@ class Figures:
         self._registry = CollectorRegistry()
         self._answers = self._counter("answers", "Answers by topic and HTTP status.", "topic", "status")
         self._events = self._counter(
-            "events", "Accepted events. Each was stored safely before it was answered.", "topic"
+            "events", "Accepted events. The collector stores each event safely before it answers.", "topic"
         )
         self._bytes = self._counter("bytes", "Bytes of accepted events, with their attributes.", "topic")
         self._unread = self._counter(
             "unread_requests",
-            "Requests for a topic without a subscription. They were refused, or with --allow-unread accepted.",
+            "Requests for a topic without a subscription. The collector refuses them. With "
+            "--allow-unread it accepts them.",
             "topic",
         )
         self._waiting = Gauge(

@@ -133,16 +133,17 @@ class SignatureSection(_Section):
 
 
 class LimitSection(_Section):
-    """The most requests a minute of each key and of each address. 0 means no limit."""
+    """The maximum number of requests in a minute, for each key and for each address. 0 means no limit."""
 
     key_per_minute: int = Field(
-        default=0, ge=0, le=10_000_000, description="The most requests a minute of one key."
+        default=0, ge=0, le=10_000_000, description="The maximum number of requests in a minute with one key."
     )
     address_per_minute: int = Field(
         default=0,
         ge=0,
         le=10_000_000,
-        description="The most requests a minute of one address. An IPv6 network /64 counts as one address.",
+        description="The maximum number of requests in a minute from one address. An IPv6 network /64 counts "
+        "as one address.",
     )
 
 
@@ -198,7 +199,7 @@ class SnsTopicSection(_Section):
         default=None,
         repr=False,
         description="A reference to the password that SNS sends with HTTP Basic authentication. Raw message "
-        "delivery needs it.",
+        "delivery needs the password.",
     )
 
     @model_validator(mode="after")
@@ -209,7 +210,7 @@ class SnsTopicSection(_Section):
 
 
 class SnsSection(_Section):
-    """The Amazon SNS topics whose notifications the collector accepts. It refuses all others.
+    """The Amazon SNS topics whose notifications the collector accepts. It refuses all other notifications.
 
     SNS tries for an hour to deliver; what is older than ``max_age_seconds`` somebody kept and sends again.
     """
@@ -249,7 +250,9 @@ class CollectorFile(_Section):
         description="The number of trusted proxies in front of the collector. Each of them adds one entry to "
         "X-Forwarded-For.",
     )
-    rate_limits: LimitSection = Field(default=LimitSection(), description="The most requests a minute.")
+    rate_limits: LimitSection = Field(
+        default=LimitSection(), description="The maximum number of requests in a minute."
+    )
     sns: SnsSection = Field(default=SnsSection(), description="Amazon SNS topics.")
     max_body_bytes: int = Field(
         default=10_000_000, ge=1024, le=100_000_000, description="The largest body of a request, in bytes."
@@ -258,14 +261,15 @@ class CollectorFile(_Section):
         default=1000,
         ge=1,
         le=100_000,
-        description="The most connections at the same time. Further connections are answered with status 503 "
-        "and closed.",
+        description="The maximum number of connections at the same time. The collector answers further "
+        "connections with status 503 and closes them.",
     )
     publish_timeout_seconds: float = Field(
         default=10.0,
         ge=0.1,
         le=600,
-        description="How many seconds the collector waits for Pub/Sub before it answers with an error.",
+        description="The number of seconds for which the collector waits for Pub/Sub before it answers with "
+        "an error.",
     )
 
 

@@ -136,7 +136,7 @@ class KinesisStreamRecreatedError(KinesisError, code="kinesis_stream_recreated")
 
 
 class AwsCredentialsError(KinesisError, code="aws_credentials"):
-    """No AWS credentials were found. Give the stream an access key, or its process a role."""
+    """No AWS credentials were found. Give the stream an access key, or give its process a role."""
 
 
 class KinesisClientMissingError(KinesisError, code="kinesis_missing"):
@@ -184,11 +184,11 @@ class TableNotFoundError(WarehouseError, code="table_not_found"):
 
 
 class TableMismatchError(WarehouseError, code="table_mismatch"):
-    """The existing table has other properties, and they can't be changed."""
+    """The existing table differs from the wanted table in properties that can't be changed."""
 
 
 class CommitOutcomeUnknownError(WarehouseError, code="commit_outcome_unknown"):
-    """The outcome of the commit is unknown. Check it before you continue."""
+    """The outcome of the commit is unknown. Find out whether it succeeded before you continue."""
 
 
 class LeaseHeldError(RefeedError, code="lease_held"):
@@ -204,7 +204,7 @@ class CheckpointCorruptError(RefeedError, code="checkpoint_corrupt"):
 
 
 class SnapshotRefusedError(RefeedError, code="snapshot_refused"):
-    """The stream's state does not allow a snapshot, or the stream can't return to this one."""
+    """The stream's state does not allow a snapshot, or the stream can't return to this snapshot."""
 
 
 class SnapshotCorruptError(RefeedError, code="snapshot_corrupt"):
@@ -308,7 +308,7 @@ class ManifestChangedError(RefeedError, code="manifest_changed"):
 
 
 class ManifestOwnedError(RefeedError, code="manifest_owned"):
-    """The manifest's name belongs to another source."""
+    """The manifest's name belongs to another owner."""
 
 
 class RolloutNotFoundError(RefeedError, code="rollout_not_found"):
@@ -316,11 +316,11 @@ class RolloutNotFoundError(RefeedError, code="rollout_not_found"):
 
 
 class RolloutInProgressError(RefeedError, code="rollout_in_progress"):
-    """A rollout of the stream has not ended. The stream can't be changed until it has."""
+    """A rollout of the stream has not ended. Until its end, the stream can't be changed."""
 
 
 class RolloutRefusedError(RefeedError, code="rollout_refused"):
-    """The rollout can't begin: its from does not match the stream, or the stream can't do it."""
+    """The rollout can't begin: ``from`` does not match the stream, or the stream can't do such a rollout."""
 
 
 class RolloutStateError(RefeedError, code="rollout_state_conflict"):
@@ -356,7 +356,7 @@ class UpdateNotFoundError(RefeedError, code="update_not_found"):
 
 
 class SnapshotExpiredError(RefeedError, code="snapshot_expired"):
-    """Pub/Sub has deleted the snapshot's Pub/Sub snapshots, so subscriptions can't return to them."""
+    """Pub/Sub has deleted the Pub/Sub snapshots, so the subscriptions can't return to the snapshot."""
 
 
 class StreamChangedError(RefeedError, code="stream_changed"):
@@ -368,7 +368,7 @@ class IdempotencyKeyReusedError(RefeedError, code="idempotency_key_reused"):
 
 
 class PlanExpiredError(RefeedError, code="plan_expired"):
-    """There is no plan with this id, or it has expired. Plan again."""
+    """There is no plan with this id, or the plan has expired. Plan again."""
 
 
 class PlanMismatchError(RefeedError, code="plan_mismatch"):
@@ -384,7 +384,7 @@ class ReplayArchivedError(RefeedError, code="replay_would_be_archived"):
 
 
 class TargetSubscriptionError(RefeedError, code="target_subscription_invalid"):
-    """The subscription's filter does not select messages with its refeed_target."""
+    """The subscription's filter does not select messages whose refeed_target is the subscription's id."""
 
 
 class ApprovalRequiredError(RefeedError, code="approval_required"):
@@ -404,7 +404,7 @@ class StagingUnknownError(RefeedError, code="staging_unknown"):
 
 
 class RevertIncompleteError(WarehouseError, code="revert_incomplete"):
-    """Only some of the backfill's rows were deleted from staging. Revert it again."""
+    """Only some of the backfill's rows were deleted from staging. Revert the backfill again."""
 
 
 class AlreadyMergedError(RefeedError, code="already_merged"):
@@ -517,7 +517,7 @@ class OutputUnwritableError(RefeedError, code="output_unwritable"):
 
 
 class InputError(RefeedError, code="input_invalid"):
-    """The command does not accept an argument or its input."""
+    """The command does not accept an argument or the input."""
 
 
 class LineError(InputError, code="line_invalid"):

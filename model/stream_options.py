@@ -98,7 +98,7 @@ KNOWN_IDS_SECONDS: Final = FieldSpec(
     "message whose id it remembers. Null means the deployment's setting.",
     least=0,
     most=_WEEK_SECONDS,
-    help="Only for a backup: drop a message that Pub/Sub delivers again within this many seconds.",
+    help="Only for a backup: drop a message if Pub/Sub delivers it again within N seconds.",
 )
 MESSAGE_BYTES: Final = FieldSpec(
     description="A message with more bytes becomes a dead letter. Null means the deployment's setting.",
@@ -109,7 +109,7 @@ MESSAGE_BYTES: Final = FieldSpec(
 GROUP: Final = FieldSpec(
     description="A group of sources in the registry's sources.yaml. The stream reads the sources of this group.",
     example="default",
-    help="Only for a pipeline: the group of sources that it reads.",
+    help="Only for a pipeline: the group of sources that the stream reads.",
     parse=_parse_group,
 )
 # https://docs.aws.amazon.com/kinesis/latest/APIReference/API_CreateStream.html

@@ -110,15 +110,15 @@ class StreamEventType(StrEnum):
     LAUNCHED = "launched"
     """Somebody launched the stream, or launched it again."""
     WANTED = "wanted"
-    """Somebody drained or cancelled the stream. ``wanted`` is the wanted state."""
+    """Somebody drained or cancelled the stream. ``wanted`` contains the wanted state."""
     CHANGED = "changed"
-    """Somebody changed options of the stream. ``options`` has their names."""
+    """Somebody changed options of the stream. ``options`` lists the names of these options."""
     MOVED = "moved"
-    """The stream went from the state ``from`` to the state ``to``."""
+    """The stream's state changed from ``from`` to ``to``."""
     STARTED = "started"
-    """The agent started a process. ``instance_id`` is its id."""
+    """The agent started a process for the stream. ``instance_id`` contains the process's id."""
     NOTED = "noted"
-    """Another event, such as a snapshot or a step of an update."""
+    """Another entry, such as a snapshot or a step of an update."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -105,9 +105,8 @@ class SourceEntry(BaseModel):
     )
     scalars_as_text: bool = Field(
         default=False,
-        description="Whether a string field accepts a number or a boolean of the message. The row then has its "
-        "text, such "
-        'as "1.0".',
+        description="Whether a string field accepts a number or a boolean in the message. The row then contains "
+        'the value as text, such as "1.0".',
     )
     staging: str | None = Field(
         default=None,
@@ -120,7 +119,8 @@ class SourceEntry(BaseModel):
     )
     event_time: str | None = Field(
         default=None,
-        description="The column with the time of a version. The version with the latest time is the newest. The "
+        description="The column that contains the time of a version of an entity. The version with the "
+        "latest time is the newest. The "
         "column is "
         "a timestamp, or a string that contains one (docs/reporting.md#which-version-wins).",
     )
@@ -133,8 +133,8 @@ class SourceEntry(BaseModel):
     )
     group: str = Field(
         default=DEFAULT_GROUP,
-        description="The source's group. One stream reads all sources of a group. If the stream fails, it fails "
-        "for all of them.",
+        description="The source's group. One stream reads all sources of a group. If that stream fails, all "
+        "sources of the group wait.",
     )
     variant: Variant = Field(
         default="plain",
@@ -153,8 +153,8 @@ class SourceEntry(BaseModel):
     )
     publish_ordering: Literal["none", "key"] = Field(
         default="none",
-        description="The ordering key of published rows. none: they have none. key: the value of the source's "
-        "key.",
+        description="The ordering key of published rows. none: published rows have no ordering key. key: the "
+        "ordering key is the value of the source's key.",
     )
 
 

@@ -41,7 +41,7 @@ class MergeCreate(Declared):
             "merged rows do not change.",
             longest=64,
             example="2026-01-01T00:00:00Z",
-            help="Read staging again from this time (RFC 3339) or day on.",
+            help="Read the staging tables again from this time (RFC 3339) or day on.",
             metavar="TIME",
         ),
     ] = None

@@ -21,8 +21,8 @@ SNAPSHOT: Final = FieldSpec(
     shortest=1,
     longest=64,
     metavar="ID",
-    help="Start with the state of this snapshot. The snapshot must be of a stream of the same kind. If the "
-    "snapshot includes the source, the subscriptions return to the snapshot too.",
+    help="Start with the state of this snapshot. The snapshot must be of a stream of the same kind. "
+    "If it includes Pub/Sub snapshots, the subscriptions return to them too.",
 )
 
 

@@ -7,10 +7,10 @@ REASONS: Final[Mapping[str, str]] = {
     "aggregate_not_allowed": "An aggregate function is used where it is not allowed.",
     "archive_not_read": "The query of a replay does not read the archive.",
     "character_not_allowed": (
-        "A character outside of strings is not allowed in GoogleSQL, such as one that only looks like a letter "
-        "or a blank."
+        "GoogleSQL does not allow a character that stands outside of strings. It may only look "
+        "like a letter or a blank."
     ),
-    "clause_not_allowed": "The gate does not allow this clause: INTO, FOR, PIVOT, RECURSIVE, ROLLUP and others.",
+    "clause_not_allowed": "The gate does not allow this clause, such as INTO, FOR, PIVOT, RECURSIVE or ROLLUP.",
     "column_duplicate": "Two columns of the result have the same name.",
     "column_missing": "The result lacks a column that a replay needs.",
     "column_reserved": "A column of the result has a name that BigQuery reserves.",
@@ -18,7 +18,7 @@ REASONS: Final[Mapping[str, str]] = {
     "column_unknown": "No table has a column of this name.",
     "column_unnamed": "A column of the result has no name.",
     "comment_open": "A comment has no end.",
-    "date_part": "The word is not a date part, such as DAY.",
+    "date_part": "A date part, such as DAY, must stand here. The query has another word.",
     "function_arguments": "A function has the wrong number or kind of arguments, or a computed JSON path.",
     "function_not_allowed": "The function is not one of the allowed functions.",
     "group_ordinal": "A number in GROUP BY is not the number of a column.",
@@ -26,23 +26,24 @@ REASONS: Final[Mapping[str, str]] = {
     "identifier_invalid": "A quoted name is empty.",
     "identifier_lookalike": "A quoted name has characters that only look like plain letters.",
     "identifier_open": "A quoted name has no end.",
-    "join_not_allowed": "A join has no condition, or has a condition that it can't have.",
+    "join_not_allowed": "A join has no condition, or a condition that this kind of join can't have.",
     "join_unlinked": (
-        "Tables are joined without an equality of their keys. This also holds for arrays that contain all rows "
-        "of a table."
+        "Tables are joined without a condition that their keys are equal. The same applies to "
+        "arrays that contain all rows of a table."
     ),
-    "lake_unsupported": "The gate allows this, but the lake's engine can't run it (docs/sql.md#on-the-lake).",
+    "lake_unsupported": "The gate allows this part of the query, but the lake's engine can't run it "
+    "(docs/sql.md#on-the-lake).",
     "legacy_sql": "The query begins with #legacySQL.",
     "limit_not_constant": "The value of LIMIT, OFFSET or TABLESAMPLE is not a constant.",
     "literal_invalid": "A literal is not a value of its type, such as DATE '2026-13-01'.",
     "message_id_computed": "The column message_id of the result is not an unchanged column message_id of a table.",
     "name_ambiguous": "A name is ambiguous.",
     "name_duplicate": "The same name is used twice, such as for two tables in FROM.",
-    "name_unknown": "There is nothing with this name.",
-    "not_grouped": "A column is neither grouped nor aggregated.",
+    "name_unknown": "The query uses a name that does not exist.",
+    "not_grouped": "A column is not in GROUP BY and not in an aggregate function.",
     "number_invalid": "A number is followed by a letter without a blank.",
     "order_ordinal": "A number in ORDER BY is not the number of a column.",
-    "output_unprovable": "The result is * of a table, and the gate does not know the table's columns.",
+    "output_unprovable": "The query selects `*` from a table, and the gate does not know the table's columns.",
     "output_value_table": "The outermost query is SELECT AS STRUCT or SELECT AS VALUE.",
     "parameter_invalid": "A parameter has no name after its @.",
     "parameter_missing": "A parameter has no value.",
@@ -63,7 +64,7 @@ REASONS: Final[Mapping[str, str]] = {
     "set_operation_mixed": "Different set operations (UNION, INTERSECT, EXCEPT) are combined without parentheses.",
     "several_statements": "There is text after the semicolon.",
     "star_not_allowed": "A * is used where no list of columns is allowed.",
-    "statement_not_allowed": "The statement is not a query: DML, DDL, DCL, scripting and others.",
+    "statement_not_allowed": "The statement is not a query. DML, DDL, DCL and scripting are not allowed.",
     "string_escape": "A string contains an escape that GoogleSQL does not have.",
     "string_open": "A string has no end.",
     "subquery_columns": "A subquery has the wrong number of columns.",
@@ -79,7 +80,8 @@ REASONS: Final[Mapping[str, str]] = {
     "type_mismatch": "The types of two values do not match.",
     "type_not_allowed": "A query may not use this type.",
     "window_empty": "The bounds of the time window contradict each other.",
-    "window_missing": "The query reads the archive, but the gate can't prove a lower bound of the time.",
+    "window_missing": "The query reads the archive, but the gate can't prove that the query has a lower bound on "
+    "the time.",
     "window_not_allowed": "A window function is used where it is not allowed.",
     "window_too_wide": "The time window has more days than REFEED_MAX_WINDOW_DAYS.",
 }

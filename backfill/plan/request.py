@@ -57,8 +57,8 @@ class BackfillRequest(Declared):
     topic: Annotated[
         str,
         FieldSpec(
-            description="The id of the topic to publish to. If the topic does not exist, the request is refused "
-            "unless create_topic is true.",
+            description="The id of the topic to publish to. If the topic does not exist and `create_topic` "
+            "is not true, the request is refused.",
             shortest=1,
             longest=300,
             example="orders",
@@ -99,7 +99,7 @@ class BackfillRequest(Declared):
             description="The id of the plan to run. The request must be the same as the planned request. If "
             "the plan has expired, the request is refused.",
             longest=64,
-            help="The id of the plan to run. The query must be the same as the plan's.",
+            help="The id of the plan to run. The query must be the same as the planned query.",
             flag="plan",
             metavar="ID",
         ),
@@ -113,7 +113,7 @@ class BackfillRequest(Declared):
             most=_MAX_RATE,
             example=500,
             is_changeable=True,
-            help="Publish at most this many messages a second.",
+            help="The maximum number of messages to publish in a second.",
             flag="rate_limit",
         ),
     ] = None
@@ -124,7 +124,7 @@ class BackfillRequest(Declared):
             "backfill fails before it publishes anything.",
             least=1,
             most=_MAX_COUNT,
-            help="Fail if the query selects more rows.",
+            help="Fail if the query selects more than N rows.",
         ),
     ] = None
     max_bytes_billed: Annotated[
@@ -135,7 +135,7 @@ class BackfillRequest(Declared):
             "BigQuery counts at least 10 MB for each table.",
             least=1,
             most=_MAX_COUNT,
-            help="Refuse a query that would read more bytes.",
+            help="Refuse a query that would read more than N bytes.",
         ),
     ] = None
     canary_messages: Annotated[

@@ -41,7 +41,7 @@ def demo(
     ] = None,
     messages: Annotated[
         int | None,
-        typer.Option(min=1, help="The number of messages to generate. Default: 20,000; 600 with --console."),
+        typer.Option(min=1, help="The number of messages to generate. Default: 20,000, or 600 with --console."),
     ] = None,
     seed: Annotated[
         int, typer.Option(help="The seed of the generator. The same seed generates the same messages.")

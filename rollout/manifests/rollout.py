@@ -53,7 +53,7 @@ def _bounds(bounds: WatchBounds) -> WatchBounds:
 
 
 class RolloutSideWanted(ManifestPart):
-    """A release and all options of a stream. A missing option has the value of the deployment's setting."""
+    """A release and all options of a stream. For a missing option, the stream uses the deployment's setting."""
 
     release: str | None = Field(
         default=None,
@@ -85,19 +85,19 @@ class RolloutSideWanted(ManifestPart):
 
 
 class Validation(ManifestPart):
-    """The validation: the new release's figures are compared with the old release's last minute."""
+    """The validation: Refeed compares the new release's figures with the old release's last minute."""
 
     seconds: float = Field(
         default=VALIDATE_SECONDS,
         ge=0,
         le=MAX_VALIDATE_SECONDS,
-        description="How many seconds the new release is watched.",
+        description="The number of seconds for which Refeed watches the new release.",
     )
     min_messages: int = Field(
         default=MIN_MESSAGES,
         ge=0,
-        description="If fewer messages arrive in that time, the validation has no result and a person must "
-        "decide.",
+        description="If fewer messages than this number arrive in that time, the validation has no result "
+        "and a person must decide.",
     )
     thresholds: Annotated[WatchBounds, AfterValidator(_bounds)] = Field(
         default_factory=WatchBounds, description="How much worse the new release's figures may be."
@@ -111,15 +111,15 @@ class Validation(ManifestPart):
         default=None,
         min_length=1,
         description="A SELECT that runs at the end of the validation. If it returns a row, the validation fails. "
-        "Its parameter @since is the time at which the new release began.",
+        "The query's parameter @since is the time at which the new release began.",
         examples=["SELECT topic FROM backup.messages WHERE _PARTITIONTIME >= TIMESTAMP_TRUNC(@since, DAY)"],
     )
     max_bytes_billed: int = Field(
         default=_QUERY_BYTES,
         ge=_LEAST_QUERY_BYTES,
         le=10**15,
-        description="The most bytes that the query may read. A query that would read more is not run, and the "
-        "validation has no result.",
+        description="The maximum number of bytes that the query may read. A query that would read more does "
+        "not run, and the validation has no result.",
     )
 
 
@@ -159,7 +159,7 @@ class RolloutWanted(ManifestPart):
 
 
 class RolloutManifest(RolloutWanted):
-    """A rollout: it brings a stream to another release or to other options."""
+    """A rollout: a change of a stream to another release or to other options."""
 
     kind: Literal["Rollout"]
     name: str = Field(pattern=_NAME, description="The manifest's name, and its id in commands and calls.")

@@ -118,7 +118,7 @@ Job = BackfillJob | MergeJob | SnapshotJob | TemplateJob | RolloutJob | Compacti
 
 
 class CatchUp(ManifestPart):
-    """Which missed slots run when the service starts again. Without this field they are skipped."""
+    """Which missed slots run when the service starts again. Without this field, missed slots are skipped."""
 
     window_seconds: float = Field(
         ge=60,
@@ -128,8 +128,8 @@ class CatchUp(ManifestPart):
     max: int = Field(
         ge=1,
         le=100,
-        description="The most missed slots that run later. The newest slots are chosen, and they run one after "
-        "another.",
+        description="The maximum number of missed slots that run later. Refeed takes the newest missed slots "
+        "and runs them one after another.",
     )
 
 
@@ -167,7 +167,7 @@ class ScheduleManifest(ManifestPart):
     )
     on_failure: Literal["go_on", "pause"] = Field(
         default="go_on",
-        description="What happens after a failed run. go_on: the schedule continues. pause: it pauses.",
+        description="What happens after a failed run. go_on: the schedule continues. pause: the schedule pauses.",
     )
 
     @model_validator(mode="after")

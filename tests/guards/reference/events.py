@@ -12,9 +12,13 @@ from model.stream_record import StreamEventType
 from tests.guards.reference.markdown import ROOT, page, prose, table
 
 INTRODUCTION: Final = """\
-The types in histories and webhooks are stable: programs can rely on them. The fields `what` and `why` of a
-history, and the events of the log, are texts for people. They may change."""
-JOBS: Final = "The lines of `GET /backfills/{id}/events`, and of the same calls of merges and compactions."
+Refeed has events of three kinds: entries in the histories of jobs and streams, webhooks, and lines of the log.
+The types of entries and webhooks are stable: programs can rely on them. The fields `what` and `why` of an entry,
+and the
+texts in the log, are for people. These texts may change."""
+JOBS: Final = """\
+`GET /backfills/{id}/events` returns entries of these types. The same calls for merges and compactions return them
+too."""
 WEBHOOKS: Final = """\
 Refeed sends a signed webhook to `REFEED_NOTIFY_URL` when a job has ended and when a job waits for a person
 ([webhooks](../security.md#webhooks))."""
@@ -33,7 +37,9 @@ def render_events() -> str:
     told = [
         [
             f"`{kind}.{happened}`",
-            "The job waits for a person." if happened == "waiting" else f"The job is {happened.upper()}.",
+            "The job waits for a person's decision."
+            if happened == "waiting"
+            else f"The job is {happened.upper()}.",
         ]
         for kind in KINDS
         for happened in [*ends, "waiting"]
@@ -41,7 +47,7 @@ def render_events() -> str:
     parts = [
         INTRODUCTION,
         f"## Histories of jobs\n\n{JOBS}\n\n{jobs}",
-        "## Histories of streams\n\nThe lines of `GET /streams/{name}/events`.\n\n" + streams,
+        "## Histories of streams\n\n`GET /streams/{name}/events` returns entries of these types.\n\n" + streams,
         f"## Webhooks\n\n{WEBHOOKS}\n\n{table(['type', 'means'], told)}",
         f"## The log\n\n{LOG}",
         *_logged(),

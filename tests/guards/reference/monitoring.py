@@ -16,19 +16,21 @@ from model.job import JobState
 from tests.guards.reference.markdown import ROOT, page, prose, sentence, table
 
 METRICS: Final = """\
-`GET /metrics` of the API and of a collector answers in Prometheus' text format, without a key. The answer contains
-no names of people and no contents of messages. [Alerts](alerts.md) use these figures, and
+The API and each collector answer `GET /metrics` in Prometheus' text format, without a key. The answer contains no
+names of people and no contents of messages. [Alerts](alerts.md) use these figures, and
 `deploy/monitoring/dashboard.json` shows them in Grafana.
 
-An unknown figure is absent, never 0. A counter starts at 0 when its process starts. The counters of jobs come from
-the job store, so all replicas have the same values."""
+If a figure is unknown, the answer does not contain it: unknown is never 0. A counter starts at 0 when the
+process that
+counts starts. The counters of jobs come from the job store, so all replicas of the API return the same values."""
 STREAMS: Final = """\
-If a group of sources is no longer in the registry and its stream has ended, the stream has no figures. On Google
-Cloud, lag and backlog are samples of Cloud Monitoring. They are one to three minutes old."""
+A stream has no figures if the stream has ended and the registry no longer contains its group of sources. On Google
+Cloud, lag and backlog come from Cloud Monitoring, and are one to three minutes old."""
 ALERTS: Final = """\
-[deploy/monitoring/alerts.yaml](../../deploy/monitoring/alerts.yaml) has these rules for Prometheus. Load the file
-with `rule_files`, and name the scrape job `refeed`. All replicas of the API have the same figures of streams and
-jobs. Each rule uses the maximum of all replicas, so an alert fires only once. The [runbook](../runbook.md#alarms)
+[deploy/monitoring/alerts.yaml](../../deploy/monitoring/alerts.yaml) contains these rules for Prometheus. Load
+the file with `rule_files`, and name the scrape job `refeed`. All replicas of the API report the same figures
+about streams and jobs. Each rule uses the maximum over all replicas, so an alert fires only once. The
+[runbook](../runbook.md#alarms)
 says what to do about each alert."""
 
 
@@ -57,7 +59,7 @@ def render_metrics() -> str:
     collected = text_string_to_metric_families(collector.render({"orders": 1}).decode())
     parts = [
         f"## The API\n\n{_figures(each for each in found if each not in streams)}",
-        f"## Streams\n\nEach has the label `stream`.\n\n{STREAMS}\n\n{_figures(streams)}",
+        f"## Streams\n\nEach figure has the label `stream`.\n\n{STREAMS}\n\n{_figures(streams)}",
         f"## A collector\n\n{_figures(collected)}",
     ]
     sources = "api/metrics.py, api/stream_figures.py and collector/figures.py"
