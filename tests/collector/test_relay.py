@@ -40,7 +40,7 @@ def relay(tmp_path: Path) -> Relay:
         ChunkPublisher(publisher, topic="orders", refused=RefusedFile(tmp_path / "refused.ndjson")),
         RecordReader("orders", topic="orders", source="kinesis"),
         status=StatusFile(tmp_path / "status.json"),
-        held=HeldLease(held, "lease", "stream", 1, held),
+        held=HeldLease(held, "lease", "stream", 1, journal=None, again=()),
         slots=1,
         begins_again=False,
     )
