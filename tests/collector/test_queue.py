@@ -28,17 +28,6 @@ from tests.collector.queues import message, numbers, run, wait_for
 from tests.power import Survival, can_record, rebuild, record
 
 
-def test_events_go_through_the_disk_and_arrive_in_their_order(yard: Yard, tmp_path: Path) -> None:
-    async def work(queue: QueueDelivery) -> None:
-        for start in range(0, 3_000, 300):
-            assert await queue.deliver(yard.topic, [message(n) for n in range(start, start + 300)]) == [None] * 300
-        await wait_for(lambda: not queue.waiting_bytes, "all is published")
-        assert queue.waiting_events() == {yard.topic: 0}
-
-    run(yard.pubsub, tmp_path / "queue", work)
-    assert numbers(yard.pull(3_000)) == list(range(3_000))
-
-
 @pytest.mark.parametrize(
     "name", ["refused.ndjson", "Refused.NDJSON", "unsubscribed.json", "unsubscribed.json.new"]
 )
@@ -244,16 +233,6 @@ def test_two_processes_never_share_a_queue(yard: Yard, tmp_path: Path) -> None:
             QueueDelivery(yard.pubsub, tmp_path / "queue", max_bytes=1)
 
     run(yard.pubsub, tmp_path / "queue", work)
-
-
-def test_a_topic_may_be_called_lock(yard: Yard, tmp_path: Path) -> None:
-    yard.add_topic("lock")
-
-    async def work(queue: QueueDelivery) -> None:
-        assert await queue.deliver("lock", [message(1)]) == [None]
-
-    run(yard.pubsub, tmp_path / "queue", work)
-    assert numbers(yard.pull(1, "lock")) == [1]
 
 
 def test_a_request_is_answered_202_when_its_event_is_on_disk(yard: Yard, away: PubSub, tmp_path: Path) -> None:
