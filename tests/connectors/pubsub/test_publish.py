@@ -278,18 +278,6 @@ def test_no_more_than_the_promised_requests_are_under_way(publisher: Publisher, 
     assert publisher.max_unconfirmed_messages == 1000 * publisher.in_flight
 
 
-def test_a_confirmation_is_given_before_the_next_request_goes_out(
-    publisher: Publisher, scripted: Scripted
-) -> None:
-    iterator = publisher.publish_arrow(numbered(9000))
-
-    first = next(iterator)
-
-    assert first.start == 0
-    assert len(scripted.requests) <= publisher.in_flight
-    assert len(rows_of(list(iterator))) == 8
-
-
 @pytest.mark.parametrize(
     ("status", "error"),
     [

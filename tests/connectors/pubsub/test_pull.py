@@ -135,20 +135,6 @@ def test_pulls_in_flight_follow_how_full_the_last_ones_came_back_at_once(answers
     assert (lane.allowed, last) == (allowed, is_backlog)
 
 
-def test_many_subscriptions_are_pulled_side_by_side(pubsub):
-    targets = []
-    for number in range(20):
-        pubsub.create_topic(f"topic-{number}")
-        pubsub.create_subscription(f"sub-{number}", f"topic-{number}", ack_deadline_seconds=10)
-        publish(pubsub, Message(b"%d" % number), topic=f"topic-{number}")
-        targets.append(
-            PullTarget(pubsub.subscription_path(f"sub-{number}"), f"sub-{number}", f"topic-{number}", 10)
-        )
-    puller, table = pull(pubsub, *targets)
-    assert sorted(int(row["data"]) for row in table.to_pylist()) == list(range(20))
-    assert puller.faults == {}
-
-
 class OneEach:
     """A channel whose every Pull brings one message at once."""
 

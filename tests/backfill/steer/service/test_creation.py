@@ -33,7 +33,6 @@ from model.errors import (
 from model.job import JobState, is_job_id
 from model.message import replay_token
 from model.principal import LOCAL, MESSAGES, PLAN, READ, RUN, Principal
-from sql.validate import QueryRefusedError
 
 RequestOf = Callable[..., BackfillRequest]
 Publish = Callable[..., None]
@@ -71,14 +70,6 @@ def test_a_backfill_is_kept_pending_with_all_that_its_driver_needs(
         "bounds": {"max_rows": None, "max_bytes": None, "min_free_bytes": 0},
         "only": "all",
     }
-
-
-def test_one_that_is_to_start_paused_is_paused(service: BackfillService, request_of: RequestOf) -> None:
-    made = service.create(request_of(start_paused=True), principal=ANN)
-
-    assert made.state is JobState.PAUSED
-    assert made.in_flight_at_most == 0
-    assert service.resume(made.id, principal=ANN).state is JobState.PENDING
 
 
 def test_a_topic_that_does_not_exist_is_refused_with_the_names_that_are_close(
@@ -201,13 +192,6 @@ def test_a_request_is_refused_with_every_violation(
     assert {"name_invalid", "label_invalid", "description_too_long"} < {error["code"] for error in errors}
     assert any("line" in error for error in errors)
     assert not (tmp_path / "backfills").exists()
-
-
-def test_a_query_that_is_not_allowed_is_refused(service: BackfillService, request_of: RequestOf) -> None:
-    with pytest.raises(QueryRefusedError):
-        service.create(request_of(query="DELETE FROM backup.messages WHERE true"), principal=ANN)
-    with pytest.raises(QueryRefusedError):
-        service.plan(request_of(query="SELECT data FROM backup.messages"), principal=ANN)
 
 
 @pytest.mark.parametrize(
