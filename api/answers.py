@@ -40,7 +40,7 @@ PLACE_HEADERS: Final = {
 }
 CREATED_HEADERS: Final = {**PLACE_HEADERS, **_ETAG_HEADER}
 _RETRY_AFTER_SECONDS: Final = "1"
-INVALID: Final = "The request or its query is not valid. `errors` has every violation."
+INVALID: Final = "The request or its query is not valid. `errors` lists every violation."
 
 
 Found = TypeVar("Found")

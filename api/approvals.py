@@ -17,7 +17,9 @@ class ApprovalReject(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    reason: str | None = Field(default=None, description="The reason, which the requester sees.", max_length=1000)
+    reason: str | None = Field(
+        default=None, description="The reason. The person who requested the action sees it.", max_length=1000
+    )
 
 
 class ApprovalFaultOut(CodedMessage):

@@ -37,7 +37,7 @@ from jobs.listing import ListRequest
 from jobs.log import DEFAULT_TAIL_BYTES
 from jobs.service import JobService
 
-INVALID: Final = "A parameter is not valid. `errors` has every violation."
+INVALID: Final = "A parameter is not valid. `errors` lists every violation."
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class JobResource:
     @property
     def events_shape(self) -> type[BaseModel]:
         """The history of one of its jobs."""
-        about = f"The history of a {self.noun}, oldest event first."
+        about = f"The history of a {self.noun}, oldest entry first."
         return create_model(f"{self.noun.title()}Events", __doc__=about, events=list[BackfillEvent])
 
     def operation(self, verb: str, what: str = "") -> dict[str, Any]:

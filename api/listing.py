@@ -12,7 +12,7 @@ from jobs.store import JobFilter
 from model.job import JobState
 from model.label import is_label
 
-LIST_INVALID: Final = "A parameter is not valid. `errors` has every violation."
+LIST_INVALID: Final = "A parameter is not valid. `errors` lists every violation."
 _MAX_LABELS: Final = 64
 
 Found = TypeVar("Found")

@@ -26,7 +26,7 @@ _WITH_A_BODY: Final = {
     "413": "The body is too large.",
 }
 _WITH_INPUT: Final = {
-    "422": "The request is not valid. `errors` has every violation.",
+    "422": "The request is not valid. `errors` lists every violation.",
 }
 _FOREIGN: Final = "HTTPValidationError"
 # Fields and parameters that mean the same wherever they stand and are not described there.
@@ -45,7 +45,7 @@ _SAME_EVERYWHERE: Final = {
     "error": "Why it failed. Null without a failure.",
     "errors": "Every violation.",
     "etag": "The version, for If-Match.",
-    "events": "The events of the history.",
+    "events": "The entries of the history.",
     "finished_at": "When it ended. Null until then.",
     "host": "The name of the machine.",
     "ingest_time": "When the message was archived.",

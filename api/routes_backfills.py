@@ -110,7 +110,7 @@ add_action_route(
     router,
     BACKFILLS,
     "revert",
-    "Delete a backfill's rows from its target's staging table. Refused if a merge has already used the rows.",
+    "Delete a backfill's rows from its target's staging table. The call fails if a merge has used the rows.",
     s409="The backfill has not ended, its staging table is unknown, or a merge has used its rows.",
     s422=INVALID,
     s502="The warehouse returned an error.",
@@ -164,7 +164,7 @@ def get_plan(
     service: Service,
     caller: Caller,
 ) -> Any:
-    """Show an earlier plan and its request, until the plan expires. No query runs."""
+    """Show an earlier plan and the planned request, until the plan expires. No query runs."""
     return service.read_plan(plan_id, principal=caller)
 
 

@@ -30,7 +30,7 @@ router: Final = APIRouter(tags=["topics"])
 _FAILED: Final = "The warehouse or Pub/Sub returned an error."
 _FULL: Final = "The disk is full."
 _NO_SUCH_TOPIC: Final = "The topic is not in Pub/Sub and not in the archive."
-_QUERY: Final = "A parameter is not valid, or the query would read too many bytes. `errors` has every violation."
+_QUERY: Final = "A parameter is not valid, or the query would read too many bytes. `errors` lists every violation."
 
 TopicName = Annotated[str, Query(description="The topic's id.", examples=["orders"])]
 MessageId = Annotated[str, Path(max_length=1024, description="The message's id in Pub/Sub.", examples=["1234"])]

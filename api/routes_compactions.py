@@ -43,7 +43,7 @@ class CompactionOut(BaseModel):
     started_at: datetime | None
     finished_at: datetime | None
     restarts: int = Field(
-        description="How many drivers died and were replaced since a person last started the job."
+        description="The number of drivers that died and were replaced since a person last started the job."
     )
     error: MergeError | None
     etag: str

@@ -131,7 +131,7 @@ def list_backfill_missing(
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: PageToken = None,
 ) -> Any:
-    """List selected messages that are not in the target's staging table."""
+    """List selected messages that are not in the staging table of the target topic."""
     after = parse_row_token(page_token)
     found = service.list_missing(backfill_id, principal=caller, limit=page_size + 1, after=after)
     page, token = page_of(found, page_size, lambda last: render_row_token(last.row))

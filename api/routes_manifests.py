@@ -13,7 +13,7 @@ router: Final = APIRouter(tags=["manifests"])
 _NO_SUCH: Final = "There is no such manifest."
 _NO_PLACE: Final = "There is no such manifest, or the rollout's stream or release does not exist."
 _NO_SCHEDULE: Final = "There is no such schedule."
-_FAULTS: Final = "The manifest has faults. `errors` has all faults, with line and column."
+_FAULTS: Final = "The manifest has faults. `errors` lists all faults, with line and column."
 _TAKEN: Final = (
     "The name belongs to another owner. Or the manifest has changed since the plan. Or a rollout "
     "of the manifest has not ended. Or the stream does not run with the release and options in "

@@ -16,7 +16,7 @@ from reporting.service import MergeService
 
 router: Final = APIRouter(tags=["merges"])
 _LONGEST: Final = timedelta(days=366)
-_INVALID: Final = "The request is not valid. `errors` has every violation."
+_INVALID: Final = "The request is not valid. `errors` lists every violation."
 _find: Final = service_of(lambda services: services.merges)
 MERGES: Final = JobResource(
     MERGE,

@@ -25,7 +25,7 @@ def _declared(name: str) -> BeforeValidator:
 
 
 class RolloutSideOut(BaseModel):
-    """A release of a stream with its options."""
+    """A release that runs a stream, and the stream's options."""
 
     release: str | None = Field(description="The version of Refeed. Null means the installed version.")
     options: dict[str, Any] = Field(description="The stream's options.")

@@ -46,7 +46,8 @@ class EndedSessionOut(SessionOut):
     """The caller whose session was ended."""
 
     provider_sign_out_url: str | None = Field(
-        description="The address that also ends the session at the identity provider. Null if there is none."
+        description="The address at which the browser also ends its session at the identity provider. Null "
+        "if there is none."
     )
 
 

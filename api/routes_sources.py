@@ -42,7 +42,7 @@ def get_source(name: SourceName, sources: Sources, caller: Caller, slow: SlowCal
     operation_id="listSourceVersions",
     response_model=SourceVersionsOut,
     responses=problems(
-        s404=_UNKNOWN, s422="There is no such event type or version. `errors` has every violation.", s502=_FAILED
+        s404=_UNKNOWN, s422="There is no such event type or version. `errors` lists every violation.", s502=_FAILED
     ),
 )
 def list_source_versions(

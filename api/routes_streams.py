@@ -41,7 +41,7 @@ from model.stream_record import StreamRecord
 from rollout.request import StreamLaunch
 
 router: Final = APIRouter(tags=["streams"])
-_INVALID: Final = "The name or an option is not valid. `errors` has every violation."
+_INVALID: Final = "The name or an option is not valid. `errors` lists every violation."
 _FAILED: Final = "Pub/Sub returned an error."
 
 

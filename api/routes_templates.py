@@ -11,7 +11,7 @@ from rollout.launching import COLLECTIONS, TemplateService
 from rollout.templates import BrokenTemplate, Template
 
 router: Final = APIRouter(tags=["templates"])
-_UNREADABLE: Final = "The template has faults. `errors` has all faults."
+_UNREADABLE: Final = "The template has faults. `errors` lists all faults."
 _NO_SUCH: Final = "There is no such template."
 _NO_FOLDER: Final = "The folder of templates does not answer."
 
@@ -102,7 +102,7 @@ def get_template(name: TemplateName, templates: OpenTemplates, caller: Caller) -
         **problems(
             s404=_NO_SUCH,
             s409="The same launch without a template would be refused too.",
-            s422="The parameters or the resulting request are not valid. `errors` has every violation.",
+            s422="The parameters or the resulting request are not valid. `errors` lists every violation.",
             s502=_UNREADABLE,
             s503=_NO_FOLDER,
             s507="The disk is full.",

@@ -39,7 +39,7 @@ UpdateId = Annotated[str, Path(description="The update's id.", max_length=64)]
             s404=NO_SUCH_STREAM,
             s409="The stream has ended or is being rolled back, or another update has not ended.",
             s412=CHANGED,
-            s422="The request is not valid. `errors` has every violation.",
+            s422="The request is not valid. `errors` lists every violation.",
         ),
     },
 )

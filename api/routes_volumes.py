@@ -82,7 +82,7 @@ class VolumesOut(BaseModel):
         200: {"headers": _HEADERS},
         304: {"description": "Nothing has changed since the ETag in If-None-Match.", "headers": _HEADERS},
         **problems(
-            s422="A parameter is not valid. `errors` has every violation.",
+            s422="A parameter is not valid. `errors` lists every violation.",
             s502="The warehouse returned an error.",
         ),
     },

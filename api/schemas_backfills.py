@@ -204,10 +204,13 @@ class BackfillOut(BackfillRequest):
     canary_messages: Annotated[
         int | None, Field(description="The number of messages in the canary. Null after the backfill was resumed.")
     ]
-    canary: Annotated[BackfillCanary | None, Field(description="The canary and its state. Null without one.")]
-    progress: Annotated[BackfillProgress, Field(description="How far the backfill is.")]
+    canary: Annotated[BackfillCanary | None, Field(description="The canary and its state. Null without a canary.")]
+    progress: Annotated[BackfillProgress, Field(description="The backfill's progress.")]
     restarts: Annotated[
-        int, Field(description="How many drivers died and were replaced since a person last started the job.")
+        int,
+        Field(
+            description="The number of drivers that died and were replaced since a person last started the job."
+        ),
     ]
     in_flight_at_most: Annotated[
         int | None,
@@ -372,10 +375,10 @@ class StoredPlanOut(PlanOut):
 
 
 class BackfillEvent(BaseModel):
-    """An event in the history of a job."""
+    """An entry in the history of a job."""
 
     number: int = Field(
-        description="The number of the event, for ?after= and Last-Event-ID. Later events have higher numbers."
+        description="The number of the entry, for ?after= and Last-Event-ID. Later entries have higher numbers."
     )
     at: datetime
     actor: str
@@ -428,7 +431,7 @@ class DeadLetterOut(BaseModel):
 
 
 class DeadLetterPageOut(BaseModel):
-    """A page of dead letters, in the order of their rows.
+    """A page of dead letters, in the order of their rows in the selection.
 
     It ends early at 16 MB of data.
     """
@@ -453,7 +456,7 @@ class MissingMessageOut(BaseModel):
 
 
 class MissingPage(BaseModel):
-    """A page of missing messages, in the order of their rows."""
+    """A page of missing messages, in the order of their rows in the selection."""
 
     messages: list[MissingMessageOut]
     next_page_token: str | None

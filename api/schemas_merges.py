@@ -112,10 +112,10 @@ class MergeOut(BaseModel):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    progress: MergeProgress = Field(description="How far the merge is.")
+    progress: MergeProgress = Field(description="The merge's progress.")
     sources: list[MergedSource] = Field(description="The report of each source.")
     restarts: int = Field(
-        description="How many drivers died and were replaced since a person last started the job."
+        description="The number of drivers that died and were replaced since a person last started the job."
     )
     error: MergeError | None
     etag: str

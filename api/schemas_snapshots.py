@@ -67,7 +67,9 @@ class SnapshotOut(BaseModel):
     )
     taken_at: datetime | None = Field(description="When the state was copied.")
     size_bytes: int | None = Field(description="The size of the snapshot's files.")
-    seconds_paused: float | None = Field(description="How long the stream paused its commits for the snapshot.")
+    seconds_paused: float | None = Field(
+        description="The number of seconds for which the stream paused its commits for the snapshot."
+    )
     known_messages: int | None = Field(description="Number of message ids in the stream's journal.")
     error: SnapshotFaultOut | None
     created_by: str

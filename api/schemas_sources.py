@@ -121,7 +121,7 @@ class DiffChange(BaseModel):
     path: str = Field(description="The field's path.")
     before: str = Field(description="The old type and mode.")
     after: str = Field(description="The new type and mode.")
-    is_wider: bool = Field(description="Whether every value of the old type fits the new type.")
+    is_wider: bool = Field(description="Whether every value of the old type is also a value of the new type.")
 
 
 class SourceVersionsDiff(BaseModel):

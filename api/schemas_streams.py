@@ -30,7 +30,7 @@ class StreamError(CodedMessage):
 
 
 class StreamAlert(BaseModel):
-    """A fault of one source of a pipeline, or of its registry. The other sources continue."""
+    """A fault in one source of a pipeline, or in the registry. The other sources continue."""
 
     about: str = Field(description="The source or the registry that has the fault.")
     code: str
@@ -76,7 +76,7 @@ class StreamOut(BaseModel):
     )
     over_seconds: float | None = Field(description="The time over which rates are measured.")
     batch_seconds: float | None = Field(
-        description="How long the latest batch with messages took to be committed and acknowledged."
+        description="Seconds that the latest batch with messages took until it was committed and acknowledged."
     )
     backlog_messages: int | None = Field(description="Number of pending messages in the stream's subscriptions.")
     lag_seconds: float | None = Field(
@@ -85,7 +85,7 @@ class StreamOut(BaseModel):
     lag_measured_at: datetime | None = Field(
         description="When the lag was measured. On Google Cloud the lag is one to three minutes old."
     )
-    alerts: list[StreamAlert] | None = Field(description="The faults of a pipeline's sources.")
+    alerts: list[StreamAlert] | None = Field(description="The faults in a pipeline's sources.")
     error: StreamError | None
     redelivered: float | None = Field(
         description="Messages that Pub/Sub delivered again, and that the stream did not write a second time."
@@ -105,7 +105,7 @@ class StreamOut(BaseModel):
     )
     wanted: Literal["RUNNING", "DRAINED", "CANCELLED"] | None = Field(description="The wanted state.")
     drain_timeout_seconds: float | None = Field(description="The timeout of the requested drain.")
-    generation: int | None = Field(description="How many times a stream was launched under this name.")
+    generation: int | None = Field(description="The number of times that a stream was launched under this name.")
     agent: StreamOwner | None = Field(description="The agent that runs the stream. Null if no agent does.")
     home: StreamPlace | None = Field(description="The folder of the stream's state.")
     snapshot_id: str | None = Field(description="The id of the snapshot from which the stream was launched.")
@@ -140,20 +140,22 @@ class StreamDrain(BaseModel):
 
 
 class StreamEventOut(BaseModel):
-    """An event in the history of a stream."""
+    """An entry in the history of a stream."""
 
-    number: int = Field(description="The number of the event, for ?after=. Later events have higher numbers.")
-    generation: int = Field(description="The stream's generation.")
+    number: int = Field(description="The number of the entry, for ?after=. Later entries have higher numbers.")
+    generation: int = Field(
+        description="The stream's generation: each launch under the same name begins a new generation."
+    )
     at: datetime
     actor: str
-    type: StreamEventType = Field(description="The kind of the event.")
+    type: StreamEventType = Field(description="The kind of the entry.")
     what: str
     why: str | None
     fields: dict[str, Any] = Field(description="Details for programs. The fields depend on the type.")
 
 
 class StreamEvents(BaseModel):
-    """The history of a stream over all its generations, oldest event first."""
+    """The history of a stream over all its generations, oldest entry first."""
 
     events: list[StreamEventOut]
 
@@ -198,7 +200,8 @@ class StreamCheck(BaseModel):
     )
     mapping: dict[str, str | None] = Field(
         default_factory=dict,
-        description="The new name of each renamed source, by its old name. Null means that the source ends.",
+        description="The new name of each renamed source, by its old name. Null means that the stream no "
+        "longer reads the source.",
         examples=[{"orders": "sales"}],
     )
 

@@ -45,7 +45,8 @@ class UpdateCreate(BaseModel):
     )
     mapping: dict[str, str | None] = Field(
         default_factory=dict,
-        description="The new name of each renamed source, by its old name. Null means that the source ends.",
+        description="The new name of each renamed source, by its old name. Null means that the stream no "
+        "longer reads the source.",
         examples=[{"orders": "sales"}],
     )
     validate_seconds: Annotated[
@@ -65,7 +66,7 @@ class UpdateCreate(BaseModel):
             "update is INCONCLUSIVE.",
         ),
     ] = MIN_MESSAGES
-    reason: str | None = Field(default=None, description="The reason, for the history.", max_length=1000)
+    reason: str | None = Field(default=None, description="The reason. The history shows it.", max_length=1000)
     shadow: UpdateShadow | None = Field(
         default=None,
         description="The shadow comparison of a pipeline's two releases. Null means no comparison.",
@@ -105,7 +106,7 @@ class UpdateOut(BaseModel):
     )
     validate_seconds: float = Field(
         validation_alias=AliasPath("request", "validate_seconds"),
-        description="How long the new release is watched.",
+        description="The number of seconds for which Refeed watches the new release.",
     )
     min_messages: int = Field(
         validation_alias=AliasPath("request", "min_messages"),
@@ -113,7 +114,7 @@ class UpdateOut(BaseModel):
         "update is INCONCLUSIVE.",
     )
     reason: str | None = Field(
-        validation_alias=AliasPath("request", "reason"), description="The reason, for the history."
+        validation_alias=AliasPath("request", "reason"), description="The reason. The history shows it."
     )
     shadow: UpdateShadow | None = Field(
         validation_alias=AliasPath("request", "shadow"),

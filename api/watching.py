@@ -75,7 +75,7 @@ Tail = Annotated[
     Query(
         ge=0,
         le=MAX_TAIL_BYTES,
-        description="How many bytes to show from the end of the log. Only whole lines are shown.",
+        description="The number of bytes to show from the end of the log. The answer contains only whole lines.",
     ),
 ]
 Follow = Annotated[bool, Query(description="Continue with new lines until the job ends.")]

@@ -17,7 +17,7 @@ def agent() -> None:
 
     An agent runs at most REFEED_AGENT_STREAMS streams. Several agents with the same job store share the streams.
     If an agent does not report for twenty seconds, another agent takes over its streams. Spark runs on the
-    agent's machine, or on the cluster of REFEED_SPARK_MASTER.
+    agent's machine, or on the cluster that REFEED_SPARK_MASTER names.
     """
     import structlog
 

@@ -53,7 +53,9 @@ def approve(approval: IdArgument, as_json: JsonOption = False) -> None:
 def reject(
     approval: IdArgument,
     *,
-    reason: Annotated[str | None, typer.Option(help="The reason, shown to the requester.")] = None,
+    reason: Annotated[
+        str | None, typer.Option(help="The reason. The person who requested the action sees it.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Reject an action. The person who requested an action can also withdraw it with this command."""

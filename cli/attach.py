@@ -40,7 +40,7 @@ def attach(
     update: Annotated[
         bool,
         typer.Option(
-            "--update", help="Change the settings of an existing subscription to those of a new subscription."
+            "--update", help="Give an existing subscription the settings that a new subscription would have."
         ),
     ] = False,
     as_json: JsonArrayOption = False,
@@ -118,7 +118,8 @@ def detach(
 ) -> None:
     """Stop backing up topics: delete their backup subscriptions and the pending messages in them.
 
-    Archived messages stay. If a topic has the label of REFEED_BACKUP_LABEL, the backup stream attaches it again.
+    Archived messages stay. If a topic has the label in REFEED_BACKUP_LABEL, the backup stream attaches the topic
+    again.
     """
     settings = command_settings()
     wanted = _chosen_topics(settings, topics, label)

@@ -249,7 +249,7 @@ def retry(
 commands.add_action("approve", "Approve a large backfill that somebody else created.", can_watch=True)
 commands.add_action(
     "revert",
-    "Delete a backfill's rows from the target's staging table. Refused if a merge has already used the rows.",
+    "Delete a backfill's rows from the target's staging table. The call fails if a merge has used the rows.",
 )
 commands.add_logs()
 commands.add_events()
@@ -320,7 +320,7 @@ def missing(
     page_token: PageTokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """List selected messages that are not in the target's staging table."""
+    """List selected messages that are not in the staging table of the target topic."""
     page = _page(backfill_id, "missing", page_size, page_token)
     print_page(
         page,

@@ -25,7 +25,9 @@ def collector(
     ] = "127.0.0.1",
     topics: Annotated[
         str | None,
-        typer.Option(help="Topics that accept events: names and patterns with *, separated by commas."),
+        typer.Option(
+            help="Topics to which callers may send events: names and patterns with *, separated by commas."
+        ),
     ] = None,
     settings_file: Annotated[
         Path | None, typer.Option("--settings", help="YAML file with keys, public topics, formats and limits.")

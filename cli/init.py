@@ -27,7 +27,7 @@ def init(
     ] = False,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Create the archive and its other tables in the warehouse of REFEED_WAREHOUSE.
+    """Create the archive and Refeed's other tables in the warehouse that REFEED_WAREHOUSE names.
 
     If a table exists, the command changes columns, descriptions, labels, clustering, expiration and keys in place.
     If a difference can't be removed in place, the command prints the difference and changes nothing. You can run

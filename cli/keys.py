@@ -33,7 +33,7 @@ _SCOPE_HELP = f"A scope: {', '.join(_short(scope) for scope in SCOPES)}. May be 
 @app.command("create")
 def create(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="The owner's name, shown in histories and the audit log.")
+        str, typer.Argument(metavar="NAME", help="The owner's name. Histories and the audit log show it.")
     ],
     *,
     scope: Annotated[list[str], typer.Option(help=_SCOPE_HELP, show_default=False)],

@@ -16,7 +16,7 @@ app = typer.Typer(cls=HomeGroup, no_args_is_help=True, help="Publish the records
 
 
 _HELP: Final = {
-    "slots": "Threads that read shards at the same time.",
+    "slots": "The number of threads that read shards at the same time.",
     "batch_seconds": "The number of seconds after which a shard without new records is read again.",
     "batch_bytes": "Save the position in a shard after N published bytes, or after 1,000 messages.",
 }

@@ -32,7 +32,7 @@ TableOption = Annotated[
 
 @app.command("compact")
 def compact(table: TableOption = None, as_json: JsonObjectOption = False) -> None:
-    """Merge small files of a table into large files. A running backup and running queries continue.
+    """Combine small files of a table into large files. A running backup and running queries continue.
 
     Streams also compact their tables by themselves.
     """
@@ -47,8 +47,7 @@ def vacuum(
         int,
         typer.Option(
             min=2,
-            help="Keep the files that a table's versions of the last N hours use. For reporting "
-            "tables, N is at least 24.",
+            help="Keep all files that a table used in the last N hours. For reporting tables, N is at least 24.",
         ),
     ] = 24,
     dry_run: Annotated[
@@ -108,7 +107,7 @@ def count(
     """Count the messages in archive files that an older Refeed wrote. 'refeed volumes' needs the counts.
 
     The command reads each of these files once, and writes the counts into new files in the archive's folder.
-    Newer files already contain their counts. A running backup continues.
+    For newer files, Refeed already has the counts. A running backup continues.
     """
     found = _open(None)
     files, size = found.uncounted()

@@ -68,7 +68,7 @@ def check(
         list[Path], typer.Argument(help="Files, or folders with .yaml and .yml files.", show_default=False)
     ],
 ) -> None:
-    """Print every fault of manifests with its line and column, and apply nothing.
+    """Print every fault in the manifests, with line and column, and apply nothing.
 
     The command does not call the API. The command checks queries with this machine's settings, such as
     REFEED_QUERY_TABLES.

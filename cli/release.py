@@ -33,7 +33,7 @@ def add(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Install a wheel as a release, with the packages of its requirements.lock.
+    """Install a wheel as a release, with the packages that its requirements.lock lists.
 
     The command runs code from the wheel, so install only wheels that you trust. Missing packages are downloaded
     and checked against the hashes in requirements.lock. Releases with the same requirements.lock share one

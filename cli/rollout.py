@@ -26,7 +26,7 @@ IdArgument = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="A rollout's id, or a manifest's name for its newest rollout.",
+        help="The id of a rollout. Or the name of a manifest, which means the manifest's newest rollout.",
         show_default=False,
     ),
 ]

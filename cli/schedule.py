@@ -30,7 +30,7 @@ def list_(as_json: JsonOption = False) -> None:
 
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show a schedule: its next slots, and its last runs with their jobs."""
+    """Show a schedule: its next slots, and its last runs with the jobs that they started."""
     print_answer(lambda api: api.read_schedule(name), _lines, as_json=as_json)
 
 

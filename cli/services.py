@@ -58,7 +58,8 @@ def api(
     interrupt: Annotated[
         bool,
         typer.Option(
-            "--interrupt-at-exit", help="Interrupt running backfills when the API ends. By default they continue."
+            "--interrupt-at-exit",
+            help="Interrupt running backfills when the API ends. By default the backfills continue.",
         ),
     ] = False,
     is_open: Annotated[

@@ -33,7 +33,7 @@ def worker(
         ),
     ],
     host: HostOption = "127.0.0.1",
-    cores: Annotated[int, typer.Option(min=1, help="The number of tasks that run at the same time.")] = 1,
+    cores: Annotated[int, typer.Option(min=1, help="The number of Spark tasks that run at the same time.")] = 1,
     memory: Annotated[str, typer.Option(help="Memory for executors, such as 2g.")] = "2g",
 ) -> None:
     """Run a worker. The machine needs the same Python as the driver, at the same path."""

@@ -66,7 +66,7 @@ def update(
             metavar="COLUMN", help="Only with --shadow: a column whose values may differ. May be repeated."
         ),
     ] = None,
-    reason: Annotated[str | None, typer.Option(help="The reason, shown in the history.")] = None,
+    reason: Annotated[str | None, typer.Option(help="The reason. The history shows it.")] = None,
     approve: Annotated[
         bool, typer.Option("--approve", help="Accept the current update of the stream. The update becomes STABLE.")
     ] = False,

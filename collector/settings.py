@@ -255,7 +255,7 @@ class CollectorFile(_Section):
     )
     sns: SnsSection = Field(default=SnsSection(), description="Amazon SNS topics.")
     max_body_bytes: int = Field(
-        default=10_000_000, ge=1024, le=100_000_000, description="The largest body of a request, in bytes."
+        default=10_000_000, ge=1024, le=100_000_000, description="The maximum size of a request's body, in bytes."
     )
     max_connections: int = Field(
         default=1000,

@@ -104,7 +104,7 @@ MESSAGE_BYTES: Final = FieldSpec(
     description="A message with more bytes becomes a dead letter. Null means the deployment's setting.",
     least=1_000,
     most=100_000_000,
-    help="Only for a pipeline: turn messages with more bytes than this into dead letters.",
+    help="Only for a pipeline: turn messages with more than N bytes into dead letters.",
 )
 GROUP: Final = FieldSpec(
     description="A group of sources in the registry's sources.yaml. The stream reads the sources of this group.",

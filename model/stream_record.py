@@ -105,7 +105,7 @@ class StreamRecord:
 
 
 class StreamEventType(StrEnum):
-    """The type of an event in the history of a stream."""
+    """The type of an entry in the history of a stream."""
 
     LAUNCHED = "launched"
     """Somebody launched the stream, or launched it again."""

@@ -52,7 +52,7 @@ class MergeCreate(Declared):
             "`date` with `since`.",
             longest=10,
             example="2026-01-01",
-            help="Read staging again from the beginning of this UTC day on.",
+            help="Read the staging tables again from the beginning of this UTC day on.",
             metavar="DAY",
         ),
     ] = None

@@ -80,7 +80,7 @@ class BackfillRequest(Declared):
             description="The reason, up to 2,000 characters.",
             example="New Year's orders lost their currency.",
             is_changeable=True,
-            help="The reason, shown in the list of backfills.",
+            help="The reason. The list of backfills shows it.",
         ),
     ] = ""
     labels: Annotated[

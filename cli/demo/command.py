@@ -37,7 +37,10 @@ def demo(
     *,
     input_file: Annotated[
         Path | None,
-        typer.Option("--input", help="Publish the messages of this file, in the format of 'refeed publish'."),
+        typer.Option(
+            "--input",
+            help="Publish the messages in this file. It must have the format that 'refeed publish' reads.",
+        ),
     ] = None,
     messages: Annotated[
         int | None,

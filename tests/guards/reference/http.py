@@ -13,10 +13,11 @@ INTRODUCTION: Final = """\
 `GET /openapi.json` describes the same operations for programs. [The HTTP API](../api.md) shows examples.
 
 Send a key or a token with each call: `Authorization: Bearer KEY` ([security](../security.md)). The caller needs
-one of the scopes that the operation lists. If two scopes are joined by "and", the caller needs both. A key that is
-limited to topics publishes only to these topics, and reads only their messages."""
+one of the scopes that the operation lists. If two scopes are joined by "and", the caller needs both. With a key
+that is limited to topics, a caller can publish only to these topics, and read only their messages."""
 EVERYWHERE: Final = """\
-Any operation can return one of the statuses below. Each operation lists its other statuses. The body of an error
+Every operation can return the statuses in this table. The sections below list the other statuses of each
+operation. The body of an error
 is a problem (RFC 9457). The `code` of a problem is one of the [error codes](error-codes.md)."""
 _JSON: Final = "application/json"
 COMMON: Final = ("401", "403", "408", "413", "422", "429", "500", "503", "504")
@@ -32,7 +33,7 @@ def render_http() -> str:
             by_resource[operation["tags"][0]].append((f"{method.upper()} {path}", operation))
             if operation["operationId"] == "changeBackfill":
                 usual = {status: operation["responses"][status]["description"] for status in COMMON}
-    usual["422"] = "The request is not valid. `errors` has every violation."
+    usual["422"] = "The request is not valid. `errors` lists every violation."
     resources = {name: sorted(found, key=_place) for name, found in sorted(by_resource.items())}
     scopes = table(["scope", "lets its holder"], [[f"`{scope}`", prose(text)] for scope, text in SCOPES.items()])
     answers = table(["status", "means"], [[status, prose(text)] for status, text in usual.items()])

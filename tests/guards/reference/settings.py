@@ -11,9 +11,9 @@ from tests.guards.reference.markdown import ROOT, link, page, prose, sentence, t
 
 SECTION: Final = re.compile(r"^# --- (.+?) -+$")
 INTRODUCTION: Final = """\
-Refeed reads its settings from the environment variables of each process. Refeed reads no file of settings. To keep
-settings in a file, copy [.env.example](../../.env.example) to `.env` and run `set -a; . ./.env; set +a` before
-`refeed`.
+Refeed reads its settings from the environment variables of each process. Refeed does not read a settings file.
+To keep settings in a file, copy [.env.example](../../.env.example) to `.env` and run `set -a; . ./.env; set +a`
+before `refeed`.
 
 An empty variable means the default, except for `REFEED_MERGE_AT`. If a value is wrong, the command ends with exit
 code 2. The error message names every wrong variable."""
