@@ -1,17 +1,17 @@
 """An issuer of tokens, for any test: import ``issuer`` and ``keys_by_kind`` into a conftest."""
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
+
+from tests.worlds.http import Answer, Call, answering
 
 _GENERATED = {
     "RS256": lambda: rsa.generate_private_key(public_exponent=65537, key_size=2048),
@@ -73,30 +73,15 @@ def issuer() -> Iterator[Issuer]:
     """An issuer with the key ``one``."""
     known = Issuer()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            known.fetched.append(self.path)
-            found = known.discovery if self.path.startswith("/.well-known/") else {"keys": known.keys}
-            body = json.dumps(found).encode()
-            self.send_response(known.status)
-            self.send_header("Location", f"{known.url}/elsewhere")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(call: Call) -> Answer:
+        known.fetched.append(call.path)
+        found = known.discovery if call.path.startswith("/.well-known/") else {"keys": known.keys}
+        return Answer(known.status, json.dumps(found).encode(), {"Location": f"{known.url}/elsewhere"})
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    known.url = f"http://127.0.0.1:{server.server_address[1]}"
-    known.discovery = {"issuer": known.url, "jwks_uri": f"{known.url}/keys"}
-    known.publish("one")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield known
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with answering(answer) as known.url:
+        known.discovery = {"issuer": known.url, "jwks_uri": f"{known.url}/keys"}
+        known.publish("one")
+        yield known
 
 
 @pytest.fixture(name="generated_key")

@@ -1,9 +1,7 @@
 import base64
 import json
-import threading
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from queue import Queue
 from typing import Any
 
@@ -12,6 +10,7 @@ import pytest
 
 from connectors.lake.archive import LakeArchive
 from model.archive import Attempt
+from tests.worlds.http import Answer, Call, answering
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 32).decode()
 DAY = {"type": "DATE", "value": "2026-01-01"}
@@ -28,22 +27,12 @@ def heard() -> Iterator[tuple[str, "Queue[dict[str, Any]]"]]:
     """An address, and what is sent there."""
     calls: Queue[dict[str, Any]] = Queue()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            calls.put(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(204)
-            self.end_headers()
+    def hear(call: Call) -> Answer:
+        calls.put(json.loads(call.body))
+        return Answer(204)
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_address[1]}/hook", calls
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with answering(hear) as address:
+        yield f"{address}/hook", calls
 
 
 def test_the_end_of_a_backfill_is_told_where_the_settings_say(

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from cli.backfill_watch import watch_live
 from client.api import RefeedApi
 from client.jobs import JobCalls
 from tests.waiting import wait_until
+from tests.worlds.http import Answer, Call, answering
 
 ID = "bf_01M7Z1H20HKNZ6PGKRYCX6J210"
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -164,46 +164,26 @@ def test_a_line_that_says_nothing_new_comes_once_a_minute_only(monkeypatch: pyte
 def test_ctrl_c_leaves_the_backfill_and_says_how_to_go_on() -> None:
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            asked.append(f"{self.command} {self.path}")
-            body = json.dumps(backfill("RUNNING", 30_000)).encode()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(call: Call) -> Answer:
+        asked.append(f"{call.method} {call.path}")
+        content = json.dumps(backfill("RUNNING", 30_000)).encode()
+        return Answer(200, content, {"Content-Type": "application/json"})
 
-        def do_POST(self) -> None:
-            self.do_GET()
-
-        def log_message(self, *_: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
     environment = {
         **{name: value for name, value in os.environ.items() if name not in {"FORCE_COLOR", "NO_COLOR"}},
-        "REFEED_API_URL": f"http://127.0.0.1:{server.server_address[1]}",
         "TERM": "xterm",
         "COLUMNS": "80",
     }
     command = [sys.executable, "-m", "cli.main", "backfill", "watch", ID]
-    try:
-        with terminal() as (end, written):
-            process = subprocess.Popen(command, env=environment, stdin=end, stdout=end, stderr=end)
-            try:
-                wait_until(lambda: "30,000/120,000" in written(), "the bar is drawn")
-                process.send_signal(signal.SIGINT)
-                assert process.wait(20) == 130
-            finally:
-                process.kill()
-                process.wait(20)
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(10)
+    with answering(answer) as environment["REFEED_API_URL"], terminal() as (end, written):
+        process = subprocess.Popen(command, env=environment, stdin=end, stdout=end, stderr=end)
+        try:
+            wait_until(lambda: "30,000/120,000" in written(), "the bar is drawn")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+        finally:
+            process.kill()
+            process.wait(20)
 
     left = _ESCAPE.sub("", written()).replace("\r", "").splitlines()
     assert left[-3:] == [

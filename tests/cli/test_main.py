@@ -6,10 +6,8 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import version
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -20,6 +18,7 @@ from cli.backfill import read_query
 from cli.terminal import ExitCode
 from model.errors import SettingsError, TopicNotFoundError
 from tests.slowness import slowness
+from tests.worlds.http import Answer, answering
 
 COMMANDS = (
     "demo",
@@ -362,21 +361,10 @@ def test_a_home_of_a_user_that_there_is_none_of_is_a_wrong_setting(
 def test_a_server_that_is_no_refeed_api_ends_a_command_as_one_that_does_not_answer(
     refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: str
 ) -> None:
-    class Handler(SimpleHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(b'{"status": "healthy"}' if "--json" not in arguments else b"{}")
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}"
+    content = b"{}" if "--json" in arguments else b'{"status": "healthy"}'
+    with answering(lambda _: Answer(200, content)) as url:
         monkeypatch.setenv("REFEED_API_URL", url)
         result = refeed(*arguments.split())
-        server.shutdown()
     assert (result.code, result.out) == (3, "")
     assert "api_unknown" in result.err
     assert f" {url}/" in result.err

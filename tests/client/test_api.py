@@ -1,7 +1,5 @@
 import json
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -10,6 +8,7 @@ from cli.api import open_api
 from cli.processes import free_port
 from client.api import RefeedApi
 from model.errors import ApiUnavailableError, ApiUnknownError, RequestRefusedError
+from tests.worlds import http
 
 Answer = tuple[int, str, str]
 
@@ -26,27 +25,14 @@ class FakeApi:
 def api_server() -> Iterator[tuple[FakeApi, str]]:
     fake = FakeApi()
 
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            fake.asked.append((self.command, self.path, dict(self.headers), json.loads(body) if body else None))
-            status, kind, text = fake.answers.pop(0)
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(text.encode())))
-            self.end_headers()
-            self.wfile.write(text.encode())
+    def answer(call: http.Call) -> http.Answer:
+        body = json.loads(call.body) if call.body else None
+        fake.asked.append((call.method, call.path, dict(call.headers), body))
+        status, kind, text = fake.answers.pop(0)
+        return http.Answer(status, text.encode(), {"Content-Type": kind})
 
-        do_GET = do_POST = do_PATCH = answer  # noqa: N815  the names that http.server calls
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    Thread(target=server.serve_forever, daemon=True).start()
-    yield fake, f"http://127.0.0.1:{server.server_address[1]}"
-    server.shutdown()
-    server.server_close()
+    with http.answering(answer) as address:
+        yield fake, address
 
 
 def test_a_create_carries_its_request_and_key(api_server: tuple[FakeApi, str]) -> None:

@@ -1,11 +1,13 @@
 import asyncio
 import secrets
-from collections.abc import Callable, Coroutine, Iterator
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import uvicorn
 from google.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
@@ -13,6 +15,7 @@ from cli.processes import free_port
 from collector.delivery import DirectDelivery, TopicDirectory
 from collector.door import Door
 from collector.http import Collector
+from collector.server import make_config
 from collector.settings import CollectorSettings, read_collector_settings
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
@@ -86,6 +89,25 @@ class Yard:
             directory=TopicDirectory(self.pubsub),
             door=Door(found, is_open=is_open),
         )
+
+    def serve(self, work: Callable[[int], Awaitable[Any]], *, app: Any = None, **bounds: Any) -> Any:
+        """Serve the collector on a socket, and run ``work`` with its port."""
+
+        async def go() -> Any:
+            with socket.socket() as listener:
+                listener.bind(("127.0.0.1", 0))
+                server = uvicorn.Server(make_config(app or self.collector(), **{"head_seconds": 5, **bounds}))
+                task = asyncio.create_task(server.serve([listener]))
+                async with asyncio.timeout(10):
+                    while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
+                        await asyncio.sleep(0.01)
+                try:
+                    return await work(listener.getsockname()[1])
+                finally:
+                    server.should_exit = True
+                    await task
+
+        return self.loop.run(go())
 
     def call(
         self,

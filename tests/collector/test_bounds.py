@@ -2,13 +2,9 @@
 
 import asyncio
 import json
-import socket
 from typing import Any
 
-import uvicorn
-
 from collector.http import Collector
-from collector.server import make_config
 from tests.collector.conftest import Yard
 from tests.collector.test_server import talk
 
@@ -82,7 +78,7 @@ def test_connections_are_bounded(yard: Yard) -> None:
             while not (await talk(port, head)).startswith(b"HTTP/1.1 200 "):  # noqa: ASYNC110  nobody says it
                 await asyncio.sleep(0.01)
 
-    serve_bounded(yard, work, max_connections=2)
+    yard.serve(work, max_connections=2)
 
 
 def test_the_rest_of_a_body_that_was_refused_has_a_time(yard: Yard) -> None:
@@ -104,23 +100,4 @@ def test_the_rest_of_a_body_that_was_refused_has_a_time(yard: Yard) -> None:
             drip.cancel()
             writer.close()
 
-    assert serve_bounded(yard, work, head_seconds=0.2).startswith(b"HTTP/1.1 404 ")
-
-
-def serve_bounded(yard: Yard, work: Any, *, max_connections: int = 100, head_seconds: float = 5) -> Any:
-    async def go() -> Any:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            config = make_config(yard.collector(), head_seconds=head_seconds, max_connections=max_connections)
-            server = uvicorn.Server(config)
-            task = asyncio.create_task(server.serve([listener]))
-            async with asyncio.timeout(10):
-                while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
-                    await asyncio.sleep(0.01)
-            try:
-                return await work(listener.getsockname()[1])
-            finally:
-                server.should_exit = True
-                await task
-
-    return yard.loop.run(go())
+    assert yard.serve(work, head_seconds=0.2).startswith(b"HTTP/1.1 404 ")

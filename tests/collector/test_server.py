@@ -1,11 +1,8 @@
 import asyncio
 import json
-import socket
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-import uvicorn
 from uvicorn.server import ServerState
 
 from collector.server import make_config, open_collector
@@ -27,26 +24,6 @@ async def talk(port: int, *pieces: bytes, seconds: float = 5) -> bytes:
         writer.close()
 
 
-def serve(yard: Yard, work: Callable[[int], Coroutine[Any, Any, Any]], *, head_seconds: float = 5) -> Any:
-    """Serve the collector on a socket, and run ``work`` with its port."""
-
-    async def go() -> Any:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            server = uvicorn.Server(make_config(yard.collector(), head_seconds=head_seconds))
-            task = asyncio.create_task(server.serve([listener]))
-            async with asyncio.timeout(10):
-                while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
-                    await asyncio.sleep(0.01)
-            try:
-                return await work(listener.getsockname()[1])
-            finally:
-                server.should_exit = True
-                await task
-
-    return yard.loop.run(go())
-
-
 @pytest.mark.parametrize("length", [b"5", b"99"])
 def test_a_connection_that_ends_within_a_body_gives_no_event(yard: Yard, length: bytes) -> None:
     async def work(port: int) -> None:
@@ -57,7 +34,7 @@ def test_a_connection_that_ends_within_a_body_gives_no_event(yard: Yard, length:
         writer.close()
         await writer.wait_closed()
 
-    serve(yard, work)
+    yard.serve(work)
     yard.pull(0)
 
 
@@ -66,11 +43,11 @@ def test_a_head_that_does_not_come_ends_its_connection(yard: Yard) -> None:
         assert await talk(port) == b""
         assert await talk(port, b"POST /orders HTTP/1.1\r\nHost:") == b""
 
-    serve(yard, work, head_seconds=0.1)
+    yard.serve(work, head_seconds=0.1)
 
 
 def test_a_head_without_an_end_is_cut_off(yard: Yard) -> None:
-    said = serve(yard, lambda port: talk(port, b"POST / HTTP/1.1\r\n", *([b"X: " + b"x" * 9_000 + b"\r\n"] * 3)))
+    said = yard.serve(lambda port: talk(port, b"POST / HTTP/1.1\r\n", *([b"X: " + b"x" * 9_000 + b"\r\n"] * 3)))
     assert said.startswith(b"HTTP/1.1 431 ")
 
 
@@ -90,12 +67,12 @@ def test_a_body_is_no_part_of_the_head_after_it(yard: Yard) -> None:
         writer.close()
         return said
 
-    assert serve(yard, work).count(b"HTTP/1.1 200 OK") == 2
+    assert yard.serve(work).count(b"HTTP/1.1 200 OK") == 2
     yard.pull(2)
 
 
 def test_what_is_no_http_gets_a_problem(yard: Yard) -> None:
-    said = serve(yard, lambda port: talk(port, b"HELO there\r\n\r\n"))
+    said = yard.serve(lambda port: talk(port, b"HELO there\r\n\r\n"))
     assert said.startswith(b"HTTP/1.1 400 ")
     assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "http_error"
 
@@ -113,8 +90,8 @@ def test_another_host_without_keys_is_refused_at_start(yard: Yard) -> None:
 
 @pytest.mark.parametrize(("request_line", "ending"), [(b"GET", b"}"), (b"HEAD", b"\r\n\r\n")])
 def test_an_answer_is_sent_whole(yard: Yard, request_line: bytes, ending: bytes) -> None:
-    said = serve(
-        yard, lambda port: talk(port, request_line + b" /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+    said = yard.serve(
+        lambda port: talk(port, request_line + b" /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
     )
     assert said.startswith(b"HTTP/1.1 200 OK")
     assert said.endswith(ending)
@@ -131,7 +108,7 @@ def test_a_client_that_asks_first_is_told_to_go_on_before_its_body(yard: Yard) -
         writer.close()
         return first, rest
 
-    first, rest = serve(yard, work)
+    first, rest = yard.serve(work)
     assert first.startswith(b"HTTP/1.1 100 ")
     assert b"HTTP/1.1 200 OK" in rest
     yard.pull(1)
@@ -165,14 +142,14 @@ def test_head_and_body_of_an_answer_are_one_write(yard: Yard) -> None:
                 await asyncio.sleep(0.01)
         protocol.connection_lost(None)
 
-    serve(yard, work)
+    yard.serve(work)
     assert len(sizes) == 1
 
 
 def test_requests_that_come_before_an_answer_are_answered_in_turn(yard: Yard) -> None:
     one = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{{}}".encode()
     last = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
-    said = serve(yard, lambda port: talk(port, one + one + last))
+    said = yard.serve(lambda port: talk(port, one + one + last))
     assert said.count(b"HTTP/1.1 200 OK") == 3
     assert said.endswith(b'{"status":"ok"}')
     yard.pull(2)
@@ -181,7 +158,7 @@ def test_requests_that_come_before_an_answer_are_answered_in_turn(yard: Yard) ->
 def test_a_bare_proxy_is_refused_without_keys(yard: Yard) -> None:
     """nginx's ``proxy_pass`` without other settings: HTTP/1.0, the upstream's address as Host, no header added."""
     head = f"POST /{yard.topic} HTTP/1.0\r\nHost: 127.0.0.1\r\nContent-Length: 2\r\n\r\n{{}}"
-    said = serve(yard, lambda port: talk(port, head.encode()))
+    said = yard.serve(lambda port: talk(port, head.encode()))
     assert said.startswith(b"HTTP/1.1 403 ")
     assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "proxy_without_key"
     yard.pull(0)
@@ -195,7 +172,7 @@ def test_trailers_never_become_headers(yard: Yard, is_in_one_piece: bool) -> Non
         head.encode() + b"\r\n2\r\n{}\r\n0\r\n",
         b"User-Agent: forged\r\nContent-Type: text/forged\r\nHost: b\r\nX-Forwarded-For: 1.1.1.1\r\n\r\n",
     ]
-    said = serve(yard, lambda port: talk(port, *([b"".join(pieces)] if is_in_one_piece else pieces)))
+    said = yard.serve(lambda port: talk(port, *([b"".join(pieces)] if is_in_one_piece else pieces)))
     assert said.startswith(b"HTTP/1.1 200 OK")
     [message] = yard.pull(1)
     assert [value for value in message.attributes.values() if "forged" in value] == []
@@ -205,7 +182,7 @@ def test_trailers_never_become_headers(yard: Yard, is_in_one_piece: bool) -> Non
 def test_trailers_without_an_end_are_cut_off(yard: Yard) -> None:
     head = f"POST /{yard.topic} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n"
     line = b"X: " + b"x" * 9_000 + b"\r\n"
-    said = serve(yard, lambda port: talk(port, head.encode(), *([line] * 3)))
+    said = yard.serve(lambda port: talk(port, head.encode(), *([line] * 3)))
     assert said.startswith(b"HTTP/1.1 431 ")
     yard.pull(0)
 
@@ -214,11 +191,11 @@ def test_trailers_without_an_end_are_cut_off(yard: Yard) -> None:
 @pytest.mark.parametrize("path", [b"/healthz", b"/none"])
 def test_a_request_has_one_host(yard: Yard, hosts: bytes, path: bytes) -> None:
     """RFC 9112, section 3.2: no Host, or more than one, must be answered with 400."""
-    said = serve(yard, lambda port: talk(port, b"GET %s HTTP/1.1\r\n%sConnection: close\r\n\r\n" % (path, hosts)))
+    said = yard.serve(lambda port: talk(port, b"GET %s HTTP/1.1\r\n%sConnection: close\r\n\r\n" % (path, hosts)))
     assert said.startswith(b"HTTP/1.1 400 ")
     assert json.loads(said.partition(b"\r\n\r\n")[2])["code"] == "http_error"
 
 
 def test_a_probe_in_http_1_0_needs_no_host(yard: Yard) -> None:
-    said = serve(yard, lambda port: talk(port, b"GET /healthz HTTP/1.0\r\n\r\n"))
+    said = yard.serve(lambda port: talk(port, b"GET /healthz HTTP/1.0\r\n\r\n"))
     assert said.startswith(b"HTTP/1.1 200 ")

@@ -2,21 +2,17 @@
 
 import asyncio
 import os
-import socket
 import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree as ET
 
 import httpx
 import pytest
-import uvicorn
 
 from cli.processes import free_port, is_listening
-from collector.server import make_config
 from collector.sns import SnsRoute
 from connectors.sns.client import SnsClient
 from rollout.child import Child, Children
@@ -89,20 +85,7 @@ def test_what_moto_signs_and_posts_becomes_events(yard: Yard, moto: str, tmp_pat
         call(moto, "Subscribe", TopicArn=arn, Protocol="http", Endpoint=endpoint)
         return [text_of(call(moto, "Publish", TopicArn=arn, Message=text), "MessageId") for text in texts]
 
-    async def serve() -> Any:
-        with socket.socket() as listener:
-            listener.bind(("127.0.0.1", 0))
-            server = uvicorn.Server(make_config(app, head_seconds=5))
-            task = asyncio.create_task(server.serve([listener]))
-            try:
-                # The listener is there already, so a call before the server is up waits.
-                listener.listen()
-                return await asyncio.to_thread(publish, listener.getsockname()[1])
-            finally:
-                server.should_exit = True
-                await task
-
-    first, second = yard.loop.run(serve())
+    first, second = yard.serve(lambda port: asyncio.to_thread(publish, port), app=app)
     events = {event.data: dict(event.attributes) for event in yard.pull(3)}
     assert events.keys() == {texts[0].encode(), b'{"n": 2}', b'{"n": 3}'}
     named = [f"{arn}/{first}/0", f"{arn}/{second}/0", f"{arn}/{second}/1"]

@@ -3,53 +3,40 @@
 import base64
 import json
 import sys
-import threading
 from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-from tests.guards.home_system import NOT_JSON, Record, System, free_port, wait_for, wait_until_all_is_in
+from tests.guards.home_system import NOT_JSON, Record, System, wait_for, wait_until_all_is_in
 from tests.guards.old_home import NOTIFY_SECRET, REPLAYED_ROWS, unpack
+from tests.worlds.http import Answer, Call, answering
 
 HOMES = sorted((Path(__file__).parent / "homes").glob("*.tar.xz"))
 PROGRAM = Path(sys.executable).parent / "refeed"
 
 
+@dataclass
 class Listener:
     """Hears webhooks."""
 
-    def __init__(self) -> None:
-        self.news: list[dict] = []
-        news = self.news
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                news.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-                self.send_response(204)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", free_port()), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}/news"
-        self._thread = threading.Thread(target=self.server.serve_forever, name="webhooks", daemon=True)
-        self._thread.start()
-
-    def close(self) -> None:
-        self.server.shutdown()
-        self._thread.join()
-        self.server.server_close()
+    url: str = ""
+    news: list[dict] = field(default_factory=list)
 
 
 @pytest.fixture
 def listener() -> Iterator[Listener]:
     found = Listener()
-    yield found
-    found.close()
+
+    def hear(call: Call) -> Answer:
+        found.news.append(json.loads(call.body))
+        return Answer(204)
+
+    with answering(hear) as address:
+        found.url = f"{address}/news"
+        yield found
 
 
 def check_archive(system: System, record: Record) -> None:

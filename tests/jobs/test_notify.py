@@ -2,13 +2,10 @@ import base64
 import hashlib
 import hmac
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,6 +17,7 @@ from model.fault import FaultRecord
 from model.job import JobState
 from reporting.kind import MERGE
 from tests.waiting import wait_until
+from tests.worlds.http import Answer, Call, answering
 
 SECRET = "whsec_" + base64.b64encode(b"s" * 24).decode()
 
@@ -37,26 +35,13 @@ class Listener:
 def listener() -> Iterator[Listener]:
     heard = Listener()
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            heard.calls.append((self.path, {k.lower(): v for k, v in self.headers.items()}, body))
-            self.send_response(heard.statuses.pop(0) if len(heard.statuses) > 1 else heard.statuses[0])
-            self.send_header("Location", f"{heard.url}/elsewhere")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+    def answer(call: Call) -> Answer:
+        heard.calls.append((call.path, dict(call.headers), call.body))
+        status = heard.statuses.pop(0) if len(heard.statuses) > 1 else heard.statuses[0]
+        return Answer(status, headers={"Location": f"{heard.url}/elsewhere"})
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    heard.url = f"http://127.0.0.1:{server.server_address[1]}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    yield heard
-    server.shutdown()
-    server.server_close()
-    thread.join()
+    with answering(answer) as heard.url:
+        yield heard
 
 
 @pytest.fixture

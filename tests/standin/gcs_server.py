@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.parser import BytesParser
 from email.policy import HTTP
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from itertools import count
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -27,6 +27,7 @@ import google_crc32c
 import pytest
 
 from connectors.gcs import files
+from tests.worlds.http import serving
 
 
 @dataclass
@@ -126,21 +127,6 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     gcs: GcsServer
 
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        self._answer()
-
-    def do_POST(self) -> None:
-        self._answer()
-
-    def do_PUT(self) -> None:
-        self._answer()
-
-    def do_DELETE(self) -> None:
-        self._answer()
-
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parts = urlsplit(self.path)
@@ -165,6 +151,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send_fault(fault.status, fault.reason)
             return
         self._send(status, content, headers)
+
+    do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the names that http.server calls
 
     def _serve(  # noqa: PLR0911 - a route each
         self, path: str, query: dict[str, str], body: bytes
@@ -315,15 +303,5 @@ def pointing_at(gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
 def running_gcs(*buckets: str) -> Iterator[GcsServer]:
     """Give a server on loopback that has ``buckets``."""
     gcs = GcsServer({name: {} for name in buckets})
-    handler = type("Handler", (_Handler,), {"gcs": gcs})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    server.daemon_threads = True
-    gcs.url = f"http://127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
+    with serving(type("Handler", (_Handler,), {"gcs": gcs})) as gcs.url:
         yield gcs
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -10,15 +10,15 @@ import threading
 from collections import Counter
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import boto3
 import pytest
 
 from cli.processes import free_port, is_listening
 from tests.waiting import wait_until
+from tests.worlds.http import Answer, Call, answering
 
 _FOLDER = Path(__file__).with_name("kinesalite")
 # kinesalite answers AT_TIMESTAMP only where a record fits: without one it says nothing, for ever.
@@ -71,36 +71,14 @@ class Kinesis:
         self._faults: list[tuple[str, str]] = []
         self._lock = threading.Lock()
         self.calls: Counter[str] = Counter()
-        proxy = self
+        self._http = answering(self._serve)
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                action = self.headers["x-amz-target"].rpartition(".")[2]
-                answer = proxy.answer(action, body, dict(self.headers))
-                if answer is None:
-                    self.close_connection = True
-                    self.connection.close()
-                    return
-                status, content = answer
-                self.send_response(status)
-                self.send_header("content-type", "application/x-amz-json-1.1")
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+    def _serve(self, call: Call) -> Answer | None:
+        answer = self.answer(call.headers["x-amz-target"].rpartition(".")[2], call.body, dict(call.headers))
+        return answer and Answer(*answer, {"Content-Type": "application/x-amz-json-1.1"})
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.endpoint = self._http.__enter__()
         address = f"127.0.0.1:{self._port}"
         wait_until(lambda: is_listening(address) or self._process.poll() is not None, "kinesalite listens")
         assert self._process.poll() is None, "kinesalite has ended"
@@ -113,13 +91,11 @@ class Kinesis:
         )
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.client.close()
         self._process.kill()
         self._process.wait(10)
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+        self._http.__exit__(*raised)
 
     @property
     def environment(self) -> dict[str, str]:

@@ -7,14 +7,14 @@ https://cloud.google.com/kms/docs/reference/rest/v1/projects.locations.keyRings.
 import base64
 import json
 import os
-import threading
 from collections import deque
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 import google_crc32c
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from tests.worlds.http import Answer, Call, answering
 
 KEY = "projects/shop/locations/europe/keyRings/refeed/cryptoKeys/collector"
 
@@ -26,35 +26,18 @@ class KmsServer:
         self._keys: dict[str, AESGCM] = {}
         self.faults: deque[str] = deque()
         self.calls: list[dict[str, Any]] = []
-        server = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-                status, answer = server.answer(self.path, body)
-                content = json.dumps(answer).encode()
-                self.send_response(status)
-                self.send_header("content-type", "application/json")
-                self.send_header("content-length", str(len(content)))
-                self.end_headers()
-                self.wfile.write(content)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._http.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._http.server_address[1]}"
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+        self._http = answering(self._serve)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self.endpoint = self._http.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._http.shutdown()
-        self._http.server_close()
-        self._thread.join()
+    def __exit__(self, *raised: object) -> None:
+        self._http.__exit__(*raised)
+
+    def _serve(self, call: Call) -> Answer:
+        status, answer = self.answer(call.path, json.loads(call.body))
+        return Answer(status, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 
     def encrypt(self, plaintext: bytes, key: str = KEY) -> bytes:
         """Return the ciphertext, as ``gcloud kms encrypt`` writes it to a file."""

@@ -15,13 +15,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus, urlencode, urlsplit
 
 import jwt
 
 from tests.issuer import Issuer, generated_key
+from tests.worlds.http import serving
 
 CODE_SECONDS = 60
 # RFC 7636, 4.1: code-verifier = 43*128unreserved.
@@ -292,18 +293,8 @@ def served_provider(**options: Any) -> Iterator[StrictProvider]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: Any) -> None:
-            return
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    # localhost is another site than 127.0.0.1, where the console is: cookies meet the rules of the web.
-    provider.issuer.url = f"http://localhost:{server.server_address[1]}"
-    provider.issuer.publish("one")
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving(Handler) as address:
+        # localhost is another site than 127.0.0.1, where the console is: cookies meet the rules of the web.
+        provider.issuer.url = address.replace("127.0.0.1", "localhost")
+        provider.issuer.publish("one")
         yield provider
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
