@@ -65,7 +65,7 @@ def open_services(deployment: Deployment) -> Iterator[Services]:
     with deployment:
         gatekeeper = open_gatekeeper(deployment)
         if gatekeeper.is_open():
-            _LOG.warning("there is no key and no issuer: every program on this machine may call, and nothing else")
+            _LOG.warning("there is no key and no issuer: only programs on this machine may call the API")
         audit = AuditTrail(deployment.store)
         deployment.closers.add(ClosingStep.AUDIT, audit.close)
         services = Services(

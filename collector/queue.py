@@ -245,7 +245,7 @@ class _TopicQueue:
         """Begin to write and to publish."""
         self.sender = sender
         if self.waiting:
-            _LOG.info("events wait from before", topic=self.topic, events=self.waiting)
+            _LOG.info("the queue has events from an earlier run", topic=self.topic, events=self.waiting)
             self._to_publish.set()
         self._tasks = [asyncio.create_task(self._write_all()), asyncio.create_task(self._publish_all())]
 
@@ -421,7 +421,7 @@ class _TopicQueue:
         except StatusError as exc:
             # On a full disk it counts for this process alone: segments that are deleted make room, and after a
             # kill these events are published again.
-            _LOG.error("what is published can't be noted", topic=self.topic, reason=exc.text)
+            _LOG.error("the queue's position can't be written", topic=self.topic, reason=exc.text)
             for start, end in runs:
                 self._published.acked.add(start, end)
         self._log.delete_before(self._published.acked.floor)

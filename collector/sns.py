@@ -186,7 +186,7 @@ class SnsRoute:
         if message["Type"] == "UnsubscribeConfirmation":
             # Its SubscribeURL would subscribe again: that is for the person who ended it, or did not mean to.
             self.unsubscribed.add(arn, message["Timestamp"])
-            _LOG.warning("SNS ended a subscription: it sends nothing more of this topic", topic_arn=arn)
+            _LOG.warning("SNS ended a subscription and sends no more messages of this topic", topic_arn=arn)
             return
         await self._client.confirm(arn, message["SubscribeURL"])
         self.unsubscribed.remove(arn)
@@ -224,7 +224,9 @@ class UnsubscribedTopics:
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as exc:
-            _LOG.warning("which subscriptions SNS ended can't be read", path=str(self._path), reason=str(exc))
+            _LOG.warning(
+                "the list of subscriptions that SNS ended can't be read", path=str(self._path), reason=str(exc)
+            )
             return {}
         return {str(arn): str(at) for arn, at in found.items()} if isinstance(found, dict) else {}
 
@@ -234,7 +236,9 @@ class UnsubscribedTopics:
             replace_file(self._path, json.dumps(self._by_arn).encode())
             sync_folder(self._path.parent)
         except OSError as exc:
-            _LOG.warning("which subscriptions SNS ended can't be kept", path=str(self._path), reason=str(exc))
+            _LOG.warning(
+                "the list of subscriptions that SNS ended can't be written", path=str(self._path), reason=str(exc)
+            )
 
 
 def _read_envelope(body: bytes) -> dict[str, Any]:

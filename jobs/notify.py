@@ -66,9 +66,9 @@ class Notifier:
             error = self._tell(job)
             self._store.mark_notified(job.id, datetime.now(UTC), news_at=job.news_at, error=error)
             if error is None:
-                _LOG.info("told of its news", job_id=job.id, state=job.state.value)
+                _LOG.info("webhook sent", job_id=job.id, state=job.state.value)
             else:
-                _LOG.warning("could not tell of its news", job_id=job.id, state=job.state.value, problem=error)
+                _LOG.warning("webhook not sent", job_id=job.id, state=job.state.value, problem=error)
 
     def _tell(self, job: Job) -> str | None:
         """Send one call; return None when it was heard, else what was wrong."""

@@ -58,7 +58,7 @@ class Renewal:
     def _renew_unless_stuck(self) -> None:
         silence = time.monotonic() - self._looked_at
         if silence > _STUCK_LEASES * self._lease_seconds:
-            _LOG.error("supervision hangs; its jobs are left to others", seconds=round(silence))
+            _LOG.error("supervision hangs; other supervisors take over its jobs", seconds=round(silence))
         else:
             self._renew_when_due()
 

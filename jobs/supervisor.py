@@ -189,7 +189,7 @@ class JobSupervisor:
         except _OVERTAKEN as exc:
             _LOG.info("overtaken", job_id=job_id, why=exc.message)
         except Exception:  # noqa: BLE001 - see above
-            _LOG.exception("job failed to be supervised; trying again", job_id=job_id)
+            _LOG.exception("the supervision of a job failed; trying again", job_id=job_id)
 
     def _take_over(self) -> None:
         """Renew what is held, and take what others have left."""
@@ -342,7 +342,7 @@ class JobSupervisor:
             counts=counts,
         )
         self._watches.pop(job.id, None)
-        _LOG.info("to be launched again", job_id=job.id, why=why)
+        _LOG.info("a job will be launched again", job_id=job.id, why=why)
 
     def _steer(self, job: Job, folder: JobFolder) -> None:
         """See that the driver is told what the store says."""

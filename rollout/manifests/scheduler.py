@@ -99,7 +99,7 @@ class Scheduler:
         if record.settled_until > now + AHEAD:
             record = self._store.set_back(record.name)
             _LOG.warning(
-                "clock was ahead", schedule=record.name, slots_go_on_from=record.settled_until.isoformat()
+                "the clock was ahead", schedule=record.name, slots_go_on_from=record.settled_until.isoformat()
             )
         following = self._slot_after(record)
         if following is None or following > now:
@@ -148,7 +148,7 @@ class Scheduler:
         else:
             self._store.change_run(run, RunState.RUNNING, job_kind=job.kind, job_id=job.id)
             del self._tried_at[key]
-            _LOG.info("slot has its job", schedule=run.schedule, slot=run.slot.isoformat(), job_id=job.id)
+            _LOG.info("a slot's job was started", schedule=run.schedule, slot=run.slot.isoformat(), job_id=job.id)
 
     def _note_failure(self, run: ScheduleRun, record: ManifestRecord, error: RefeedError) -> None:
         if isinstance(error, RequestInvalidError) and any(

@@ -232,7 +232,7 @@ class ManifestService:
         except ManifestNotFoundError:
             return
         except ManifestOwnedError as exc:
-            _LOG.info("REFEED_MERGE_AT makes no schedule", problem=exc.message)
+            _LOG.info("the schedule of REFEED_MERGE_AT was not created", problem=exc.message)
 
     def find_rollout(self, record: ManifestRecord, *, principal: Principal) -> Rollout | None:
         """Return the newest rollout that applying the manifest began; None where it began none."""

@@ -114,7 +114,7 @@ class UploadWatcher:
             try:
                 self._store.release_source(self.source, self._holder)
             except RefeedError as exc:
-                _LOG.warning("the lease of uploads runs out by itself", problem=exc.message)
+                _LOG.warning("the lease of uploads was not released and will expire", problem=exc.message)
 
     def tick(self) -> None:
         """Hold the source, and look at it when that is due.
@@ -127,7 +127,7 @@ class UploadWatcher:
         try:
             self._look()
         except LeaseLostError as exc:
-            _LOG.warning("uploads are another replica's now", problem=exc.message)
+            _LOG.warning("another replica reads the uploads now", problem=exc.message)
             self._is_holder = False
 
     def hear(self) -> None:
