@@ -11,8 +11,9 @@ from tests.guards.reference.markdown import first_sentence, link, page, prose, s
 
 COMMON: Final = {"home", "help", "install_completion", "show_completion"}
 COMMON_OPTIONS: Final = """\
-Every command has the options `--home PATH` ({home}) and `--help`. `refeed --version` prints the version, and
-`refeed --install-completion` installs completion for the current shell."""
+Every command has the options `--home PATH` ({home}) and `--help`. The command `refeed` itself
+also has `--version`, which prints the version, and `--install-completion`, which installs completion for the
+current shell."""
 # What an exit code of any command means: the table at the beginning says it too.
 USUAL: Final = {"done", "wrong usage", "the API does not answer", "the API refused the call", "interrupted"}
 TYPES: Final = {"str": "TEXT", "int": "N", "float": "NUMBER", "Path": "PATH", "datetime": "TIME"}
