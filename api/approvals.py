@@ -65,11 +65,11 @@ class ApprovalOut(BaseModel):
     requested_by: str = Field(
         validation_alias=AliasPath("asked", "requester", "name"), description="Who requested the action."
     )
-    requested_at: datetime = Field(description="When it was requested.")
+    requested_at: datetime = Field(description="When the action was requested.")
     expires_at: datetime = Field(description="When the approval expires.")
-    decided_by: str | None = Field(description="Who decided. Null while the action is pending.")
-    decided_at: datetime | None = Field(description="When it was decided.")
-    reason: str | None = Field(description="Why it was rejected.")
+    decided_by: str | None = Field(description="Who decided. Null if nobody has decided.")
+    decided_at: datetime | None = Field(description="When the person decided. Null if nobody has decided.")
+    reason: str | None = Field(description="Why the action was rejected. Null if it was not rejected.")
     outcome: dict[str, Any] | None = Field(
         description="The result of an APPROVED action.", examples=[{"stream": "backup"}]
     )

@@ -32,7 +32,7 @@ _FOREIGN: Final = "HTTPValidationError"
 # Fields and parameters that mean the same wherever they stand and are not described there.
 _SAME_EVERYWHERE: Final = {
     "actor": "Who did it.",
-    "applied_by": "Who applied it.",
+    "applied_by": "Who applied the manifest.",
     "at": "When it happened.",
     "attributes": "The message's attributes.",
     "changed_at": "When it last changed.",
@@ -49,12 +49,12 @@ _SAME_EVERYWHERE: Final = {
     "finished_at": "When it ended. Null until then.",
     "host": "The name of the machine.",
     "ingest_time": "When the message was archived.",
-    "instance": "The path of the call.",
+    "instance": "The path of the call that failed.",
     "is_cut": "Whether `data` is only the beginning of the payload.",
     "message": "What is wrong, in a sentence.",
     "message_id": "The message's id in Pub/Sub.",
     "next_page_token": "The page_token of the next page. Null on the last page.",
-    "ordering_key": "The message's ordering key. Empty without one.",
+    "ordering_key": "The message's ordering key. Empty if the message has no ordering key.",
     "page_size": "The maximum number of entries in a page.",
     "page_token": "The `next_page_token` of the previous page.",
     "publish_time": "When Pub/Sub received the message.",

@@ -40,7 +40,7 @@ class ReleaseOut(BaseModel):
         description="The id of the release's Python environment. Releases with the same requirements.lock "
         "share an environment."
     )
-    added_at: datetime = Field(description="When it was installed.")
+    added_at: datetime = Field(description="When the release was installed.")
     formats: FormatsOut = Field(description="The formats that the release writes and reads.")
     hosts: list[str] = Field(
         description="The machines whose agents have the release. Empty if only the API's home has it."

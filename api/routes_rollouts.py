@@ -35,8 +35,8 @@ class RolloutStepOut(BaseModel):
     """A step that a rollout has begun."""
 
     state: RolloutState = Field(description="The step.")
-    at: datetime = Field(description="When it began.")
-    why: str | None = Field(description="Why it began. Null without a reason.")
+    at: datetime = Field(description="When the step began.")
+    why: str | None = Field(description="Why the step began. Null without a reason.")
 
 
 class RolloutFaultOut(CodedMessage):
@@ -73,7 +73,7 @@ class RolloutOut(BaseModel):
         description="The figures before and after the change, on which the rollout's result is based."
     )
     error: RolloutFaultOut | None
-    unwanted_by: str | None = Field(description="Who cancelled it.")
+    unwanted_by: str | None = Field(description="Who cancelled the rollout. Null if nobody did.")
     digest: str = Field(
         description="The hash of the manifest's content. Comments and the order of fields do not change the hash."
     )

@@ -42,10 +42,10 @@ class CompleteSignInIn(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     attempt: Annotated[str, Field(max_length=_MAX_CHARS, description="The `attempt` that startSignIn returned.")]
-    state: Given = Field(default=None, description="The parameter `state` of the provider's answer.")
-    code: Given = Field(default=None, description="The parameter `code` of the provider's answer.")
-    iss: Given = Field(default=None, description="The parameter `iss` of the provider's answer.")
-    error: Given = Field(default=None, description="The parameter `error` of the provider's answer.")
+    state: Given = Field(default=None, description="The parameter `state` in the provider's answer.")
+    code: Given = Field(default=None, description="The parameter `code` in the provider's answer.")
+    iss: Given = Field(default=None, description="The parameter `iss` in the provider's answer.")
+    error: Given = Field(default=None, description="The parameter `error` in the provider's answer.")
     error_description: Given = Field(
         default=None, description="The parameter `error_description` of the provider's answer."
     )

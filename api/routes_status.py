@@ -70,7 +70,7 @@ class StatusProblemOut(BaseModel):
 class StatusOut(BaseModel):
     """The state of the whole deployment."""
 
-    is_ok: bool = Field(description="Whether `problems` is empty.")
+    is_ok: bool = Field(description="Whether there are no problems.")
     problems: list[StatusProblemOut] = Field(description="All problems.")
     streams: list[StreamOut] = Field(description="All streams.")
     backfills: list[BackfillOut] = Field(description="The jobs that have not ended, oldest first.")

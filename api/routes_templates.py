@@ -23,7 +23,7 @@ class TemplateParameterOut(BaseModel):
 
     name: str = Field(description="The parameter's name.")
     type: str = Field(description="The parameter's GoogleSQL type.")
-    default: Any = Field(description="The default. Null without one.")
+    default: Any = Field(description="The parameter's default. Null if the parameter has no default.")
     help: str = Field(description="What the parameter means.")
     required: bool = Field(description="Whether a launch must give a value.")
 
@@ -39,7 +39,7 @@ class TemplateOut(BaseModel):
     description: str | None = Field(description="The template's description.")
     parameters: list[TemplateParameterOut] = Field(description="The template's parameters.")
     request: dict[str, Any] | None = Field(description="The request, with ${name} in place of each parameter.")
-    errors: list[ProblemItem] = Field(description="The template's faults.")
+    errors: list[ProblemItem] = Field(description="The faults in the template's file.")
 
 
 class TemplatesOut(BaseModel):
@@ -56,7 +56,7 @@ class TemplateLaunch(BaseModel):
         json_schema_extra={"examples": [{"parameters": {"from": "2026-01-01T00:00:00Z", "topic": "orders"}}]},
     )
 
-    parameters: dict[str, Any] = Field(default_factory=dict, description="The values by the parameters' names.")
+    parameters: dict[str, Any] = Field(default_factory=dict, description="The parameters' values, by name.")
 
 
 class TemplateLaunchOut(BaseModel):

@@ -28,7 +28,7 @@ class SurgeOut(BaseModel):
     """A step with far more messages than usual."""
 
     start: datetime = Field(description="Start of the step.")
-    usual: int = Field(description="The usual number of messages.")
+    usual: int = Field(description="The usual number of messages in this step.")
 
 
 class TopicSeriesOut(BaseModel):

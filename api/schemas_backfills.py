@@ -148,14 +148,14 @@ class BackfillApproval(BaseModel):
         description="The number of rows in the plan. After the query has run, the number of selected rows."
     )
     by: str | None = Field(description="Who approved the backfill. Null until then.")
-    at: datetime | None = Field(description="When it was approved.")
+    at: datetime | None = Field(description="When the person approved the backfill. Null until then.")
 
 
 class BackfillRevert(BaseModel):
     """Who reverted a backfill, and when."""
 
     by: str = Field(description="Who reverted the backfill.")
-    at: datetime = Field(description="When it was reverted.")
+    at: datetime = Field(description="When the backfill was reverted.")
     rows: int = Field(description="Number of rows that were deleted from the staging table.")
 
 
@@ -292,7 +292,7 @@ class PlanSubscription(BaseModel):
     """A subscription of the target, and whether replayed messages reach it."""
 
     name: str = Field(description="The subscription's id.")
-    filter: str = Field(description="The subscription's filter. Empty without one.")
+    filter: str = Field(description="The subscription's filter. Empty if the subscription has no filter.")
     receives_replay: bool = Field(description="Whether replayed messages reach the subscription.")
     excluded_by: Literal["backup", "filter", "detached"] | None = Field(
         default=None,
@@ -359,7 +359,7 @@ class PlanOut(BaseModel):
         description="Number of messages with an attribute that the replay's tags or the request's "
         "`attributes` would replace."
     )
-    bounds: PlanBounds = Field(description="The limits of a selection.")
+    bounds: PlanBounds = Field(description="The limits for the selected rows.")
     samples: list[PlanSample] = Field(description="Up to ten messages that would be published.")
     subscriptions: list[PlanSubscription] = Field(description="The subscriptions of the target topic.")
     warnings: list[PlanWarning] = Field(description="The warnings (docs/sql.md).")
@@ -422,7 +422,7 @@ class DeadLetterOut(BaseModel):
         "ordering_key_stopped."
     )
     reason: str = Field(description="Why the message can't be published, in a sentence.")
-    at: datetime = Field(description="When it last failed.")
+    at: datetime = Field(description="When the message last failed.")
     attributes: dict[str, str | None] | None = Field(description="Null without the scope messages.read.")
     data: str | None = Field(description="The payload as text or base64. Null without the scope messages.read.")
     encoding: Literal["text", "base64"] | None

@@ -36,7 +36,7 @@ class ManifestUploadOut(BaseModel):
     fault: str | None = Field(
         description="Why the newest version is not applied. Null if the newest version is applied."
     )
-    applied_generation: str | None = Field(description="The version that was applied last.")
+    applied_generation: str | None = Field(description="The version of the file that was applied last.")
     gone_at: datetime | None = Field(description="Since when the file is missing. Null if the file is there.")
     waits: str | None = Field(description="Why the manifest of a missing file stays until a person decides.")
     approval_id: str | None = Field(description="The pending approval of the removal.")
@@ -56,7 +56,9 @@ class ManifestsOut(BaseModel):
 
     manifests: list[ManifestOut] = Field(description="The applied manifests.")
     uploads: list[ManifestUploadOut] = Field(description="The uploaded files.")
-    upload_source: UploadSourceOut | None = Field(description="The watched folder or bucket. Null without one.")
+    upload_source: UploadSourceOut | None = Field(
+        description="The watched folder or bucket. Null if `REFEED_MANIFESTS` is not set."
+    )
 
 
 class DifferenceOut(BaseModel):

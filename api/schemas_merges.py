@@ -76,8 +76,8 @@ class MergedSource(BaseModel):
         description="The days of the changed partitions. A null in the list means the partition of entities "
         "without a day."
     )
-    rows_before: int = Field(description="Rows of these partitions.")
-    rows_after: int = Field(description="Rows of these partitions.")
+    rows_before: int = Field(description="Number of rows in the changed partitions before the merge.")
+    rows_after: int = Field(description="Number of rows in the changed partitions after the merge.")
     audits: list[MergeAudit] = Field(description="The audits of the merge.")
     error: MergeError | None
 
@@ -113,7 +113,7 @@ class MergeOut(BaseModel):
     started_at: datetime | None
     finished_at: datetime | None
     progress: MergeProgress = Field(description="The merge's progress.")
-    sources: list[MergedSource] = Field(description="The report of each source.")
+    sources: list[MergedSource] = Field(description="The result of each source's merge.")
     restarts: int = Field(
         description="The number of drivers that died and were replaced since a person last started the job."
     )

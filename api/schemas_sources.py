@@ -73,7 +73,7 @@ class SourceOut(BaseModel):
         description="The topic of the source. If the source's entry has a fault, all fields of the entry are null."
     )
     subscription: str | None = Field(description="The pipeline's subscription.")
-    publish: str | None = Field(description="The topic to which the source's rows are published.")
+    publish: str | None = Field(description="The topic to which the pipeline publishes the source's rows.")
     message: str | None = Field(description="The message type of the schema. Null for an inferred source.")
     schema_version: str | None = Field(description="The hash of the schema in the registry.")
     is_inferred: bool | None = Field(description="Whether the schema is inferred from messages.")
@@ -82,14 +82,16 @@ class SourceOut(BaseModel):
     tables: list[str] | None = Field(
         description="Staging tables. An inferred source has one table for each event type."
     )
-    reporting: str | None = Field(description="The reporting table. Null without one.")
+    reporting: str | None = Field(description="The reporting table. Null if the source has no reporting table.")
     archived: SourceArchived | None = Field(description="Number of archived messages in the source's topic.")
     staged: SourceStaged | None = Field(
         description="Counts of the pipeline stream. Null if no stream in the API's home has counted messages "
         "of this source."
     )
     merged: SourceMerged | None = Field(description="The newest merge. Null if the last 14 days have none.")
-    fault: SourceFault | None = Field(description="The fault of the source's entry. Null without one.")
+    fault: SourceFault | None = Field(
+        description="The fault in the source's entry in the registry. Null if the entry has no fault."
+    )
 
 
 class SourcesOut(BaseModel):

@@ -74,7 +74,7 @@ class StreamOut(BaseModel):
     rates: dict[str, float] | None = Field(
         description="The growth of the totals in one second, measured over the last over_seconds."
     )
-    over_seconds: float | None = Field(description="The time over which rates are measured.")
+    over_seconds: float | None = Field(description="The number of seconds over which the rates are measured.")
     batch_seconds: float | None = Field(
         description="Seconds that the latest batch with messages took until it was committed and acknowledged."
     )
