@@ -1,5 +1,6 @@
 import errno
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -336,29 +337,28 @@ def test_a_change_that_a_crash_cut_was_never_made_and_the_next_one_follows(
     assert len(Resources(tmp_path).subscriptions) == 2
 
 
-def test_a_damaged_change_is_told_and_nothing_is_removed(resources: Resources, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "damage", "says"),
+    [
+        (
+            "resources.changes",
+            lambda raw: raw.replace(b"orders", b"0rders", 1),
+            r"Line 1 of .*changes is damaged",
+        ),
+        ("resources.changes", lambda _: b"", r"resources\.changes does not name"),
+        ("resources.json", lambda _: b"{half", r"resources\.json can't be read"),
+    ],
+)
+def test_a_damaged_catalogue_is_told_and_takes_no_messages_along(
+    resources: Resources, tmp_path: Path, name: str, damage: Callable[[bytes], bytes], says: str
+) -> None:
     publish(resources, b"a")
     resources.close()
-    path = tmp_path / "resources.changes"
-    path.write_bytes(path.read_bytes().replace(b"orders", b"0rders", 1))
-    with pytest.raises(CheckpointCorruptError, match=r"Line 1 of .*resources\.changes is damaged"):
+    path = tmp_path / name
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(CheckpointCorruptError, match=says):
         Resources(tmp_path)
     assert list(tmp_path.glob("topics/*/*.log"))
-
-
-def test_changes_that_lack_their_end_do_not_take_messages_along(resources: Resources, tmp_path: Path) -> None:
-    publish(resources, b"a")
-    resources.close()
-    (tmp_path / "resources.changes").write_bytes(b"")
-    with pytest.raises(CheckpointCorruptError, match=r"resources\.changes does not name"):
-        Resources(tmp_path)
-    assert list(tmp_path.glob("topics/*/*.log"))
-
-
-def test_an_unreadable_resources_file_says_which_and_what_to_do(resources: Resources, tmp_path: Path) -> None:
-    (tmp_path / "resources.json").write_text("{half")
-    with pytest.raises(CheckpointCorruptError, match=r"resources\.json can't be read"):
-        Resources(tmp_path)
 
 
 def test_a_missing_resources_file_beside_topics_removes_nothing(resources: Resources, tmp_path: Path) -> None:
