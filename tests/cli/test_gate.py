@@ -33,6 +33,12 @@ def test_every_violation_is_told_at_once(refeed: Callable[..., Any]) -> None:
     assert all(violation["message"] in text for violation in answer["violations"])
 
 
+def test_a_file_is_read_by_its_name(refeed: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "replay.sql"
+    file.write_text(REPLAY)
+    assert refeed("sql", "check", str(file)).code == 0
+
+
 def test_a_file_of_queries_gets_a_verdict_a_line(refeed: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "queries.jsonl"
     with_parameter = REPLAY.replace("'2026-01-01T00:00:00Z'", "@from")

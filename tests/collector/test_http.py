@@ -139,6 +139,11 @@ def test_parameters_that_pubsub_would_not_take_are_named(yard: Yard, query: str,
     assert problem_of(yard.post(b"{}", to=f"/{yard.topic}?{query}")) == (422, "request_invalid", [code])
 
 
+def test_every_fault_of_the_parameters_is_named(yard: Yard) -> None:
+    answer = yard.post(b"{}", to=f"/{yard.topic}?a=1&a=2&b={'v' * 1025}")
+    assert problem_of(answer)[2] == ["parameter_repeated", "parameter_too_long"]
+
+
 def test_as_many_attributes_as_pubsub_takes_are_published(yard: Yard) -> None:
     facts = 4  # topic, source, uuid, timestamp
     app = yard.collector(yard.settings("facts: []"))

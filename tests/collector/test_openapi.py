@@ -29,7 +29,7 @@ from collector.server import make_config
 from collector.settings import ROUTES
 from collector.sns import SnsRoute
 from connectors.sns.client import SnsClient
-from tests.collector.snsworld import SnsWorld
+from tests.collector.snsworld import SnsWorld, body_of
 from tests.collector.test_fuzz import SETTINGS, Everywhere, Memory
 
 CHECKS = [
@@ -105,6 +105,12 @@ def test_every_answer_is_as_documented(url: str, operation: Any) -> None:
         run()
     taken = {200, 204} & statuses
     assert taken or operation.path == "/sns", "what is drawn has good requests too"
+
+
+def test_a_real_notification_is_answered_as_documented() -> None:
+    assert json.loads(body_of(SnsWorld().notification())).keys() >= set(
+        DOCUMENT["paths"]["/sns"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
+    )
 
 
 def test_the_document_is_served_to_anybody_and_names_every_route_and_no_topic(url: str) -> None:

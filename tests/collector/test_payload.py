@@ -131,6 +131,10 @@ def test_levels_end_at_a_hundred() -> None:
     assert code_of(b"[" * 101 + b"]" * 101) == "json_too_deep"
 
 
+def test_gzip_is_unpacked_member_by_member() -> None:
+    assert gunzip(gzip.compress(b"{}") + gzip.compress(b"[]"), 100) == b"{}[]"
+
+
 def test_a_gzip_bomb_is_unpacked_no_further_than_the_bound() -> None:
     packer = zlib.compressobj(wbits=31)
     bomb = b"".join(packer.compress(bytes(1_000_000)) for _ in range(100)) + packer.flush()

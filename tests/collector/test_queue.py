@@ -235,6 +235,16 @@ def test_two_processes_never_share_a_queue(yard: Yard, tmp_path: Path) -> None:
     run(yard.pubsub, tmp_path / "queue", work)
 
 
+def test_a_topic_may_be_called_lock(yard: Yard, tmp_path: Path) -> None:
+    yard.add_topic("lock")
+
+    async def work(queue: QueueDelivery) -> None:
+        assert await queue.deliver("lock", [message(1)]) == [None]
+
+    run(yard.pubsub, tmp_path / "queue", work)
+    assert numbers(yard.pull(1, "lock")) == [1]
+
+
 def test_a_request_is_answered_202_when_its_event_is_on_disk(yard: Yard, away: PubSub, tmp_path: Path) -> None:
     settings = yard.settings()
 

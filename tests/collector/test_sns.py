@@ -222,6 +222,8 @@ def test_nothing_but_a_confirmation_of_the_topic_is_called(post: Post, url: str)
 def test_an_end_of_a_subscription_is_shown_after_a_restart_until_it_is_confirmed_again(post: Post) -> None:
     message = post.world.confirmation("UnsubscribeConfirmation")
     assert post(message).status_code == 200
+    # The end is not taken back.
+    assert post.world.called == [CERTIFICATE_URL]
     post.start()
     assert unsubscribed(post) == {ARN: message["Timestamp"]}
     assert post(post.world.confirmation()).status_code == 200

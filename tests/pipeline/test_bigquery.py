@@ -124,6 +124,13 @@ def test_every_message_is_a_row_or_a_dead_letter_and_known_ones_are_written_once
     assert "orders-4" in stream.hold.acked
 
 
+def test_only_tables_with_rows_cost_a_stream(stream, shared_standin):
+    shared_standin.clear_log()
+    stream.batch([pulled("orders", b"{}")], [pulled("orders", b"{}", first=2)])
+    counts = shared_standin.counts()
+    assert (counts["CreateWriteStream"], counts["FlushRows"]) == (1, 1)
+
+
 def test_streams_and_their_connections_last_over_batches(stream, shared_standin):
     stream.batch([pulled("orders", b"{}"), pulled("members", b"{}")])
     shared_standin.clear_log()

@@ -358,6 +358,12 @@ def test_real_webhooks_of_fifty_types_are_all_rows_of_typed_tables(stream):
     assert stream.backlog.given_back == 216 + len(by_event["push"])
 
 
+def test_the_smallest_integer_has_a_place(stream):
+    stream.send("a", {"id": -(1 << 63)}, {"id": (1 << 63) - 1}, {"id": 1})
+    stream.drain(batches=2)
+    assert {row["id"] for row in stream.rows("staging.hooks_a")} == {-(1 << 63), (1 << 63) - 1, 1}
+
+
 def test_what_can_be_no_name_of_a_column_is_kept_beside_the_row_or_is_a_dead_letter(stream):
     long = "k" * 301
     stream.send("a", {"id": 1, long: 1, "deep": {long: [1], "_PARTITIONTIME": 1, "_Change_Type": 2}})

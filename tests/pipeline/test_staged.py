@@ -169,6 +169,21 @@ def merge_with(
     )
 
 
+def test_a_commit_that_comes_between_is_no_reason_for_a_revert_to_fail(
+    settings: Settings, stage: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, delete, failures = new_job_id("bf"), LakeRowTable.delete_where, [WarehouseError("another process")] * 2
+    stage(mine, 0, 1)
+
+    def fail(table: LakeRowTable, *where: Any, **since: Any) -> int:
+        if failures:
+            raise failures.pop()
+        return delete(table, *where, **since)
+
+    monkeypatch.setattr(LakeRowTable, "delete_where", fail)
+    assert staged(settings).delete_rows(mine) == 2
+
+
 def note_types(settings: Settings, *tables: tuple[str, str]) -> None:
     """Note types of events as the pipeline does: (source, table)."""
     with closing(open_warehouse(settings).open_row_tables(stream="s", lease="l")) as opened:

@@ -294,6 +294,11 @@ def test_a_plan_does_not_show_the_token_that_keeps_a_message_out_of_the_backup(p
     assert made["subscriptions"][0]["filter"] == 'NOT attributes.refeed_replay = "<token>"'
 
 
+def test_a_plan_names_backfills_under_way(plan: Callable[..., Plan]) -> None:
+    made = plan(RAW, overlapping=["bf_1"])
+    assert [(w["code"], "bf_1" in w["message"]) for w in made.warnings] == [("backfill_overlaps", True)]
+
+
 def test_a_selection_without_rows_is_a_plan_too(plan: Callable[..., Plan]) -> None:
     made = plan(RAW + " AND topic = 'nobody'")
     assert (made.rows, made.bytes, made.samples, made.first_publish_time) == (0, 0, [], None)

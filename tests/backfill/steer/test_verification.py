@@ -91,6 +91,11 @@ def test_one_that_has_not_ended_is_pending(folder: BackfillFolder) -> None:
         assert (found["landed"], found["merged"], found["missing"]) == (None, None, None)
 
 
+def test_one_that_never_selected_is_incomplete(tmp_path: Path) -> None:
+    found = verifier(BackfillFolder(tmp_path), None).verify(job(JobState.FAILED))
+    assert (found["state"], found["selected"], found["published"]) == ("incomplete", None, 0)
+
+
 def test_without_a_staging_table_the_rest_is_unknown_when_all_is_published(folder: BackfillFolder) -> None:
     assert verifier(folder, None).verify(job(JobState.FAILED))["state"] == "incomplete"
     publish_all(folder)
@@ -153,6 +158,12 @@ def test_nobody_knows_what_is_missing_without_a_staging_table(folder: BackfillFo
     for call in (checked.missing_rows, checked.delete_rows, lambda one: checked.missing_messages(one, limit=1)):
         with pytest.raises(StagingUnknownError, match="replay"):
             call(job())
+
+
+def test_nothing_is_missing_of_what_was_never_selected(tmp_path: Path) -> None:
+    checked = verifier(BackfillFolder(tmp_path), MemoryStaging())
+    assert checked.missing_rows(job()) == []
+    assert checked.missing_messages(job(), limit=1) == []
 
 
 def test_one_whose_files_were_removed_is_judged_by_its_figures(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """DuckDB over the archive's files: what a query sees, and all that it can't reach."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,14 @@ def test_a_folder_with_an_odd_name_can_have_a_lake(tmp_path: Path, limits: Query
     count = run_query(snapshot, "SELECT count(*) AS n FROM refeed_archive", {}, limits)
     assert count["n"].to_pylist() == [3]
     assert all(path.startswith(f"{tmp_path / name}/lake/") for path in snapshot.paths)
+
+
+def test_parameters_are_values_and_never_text_of_the_query(tmp_path: Path, limits: QueryLimits) -> None:
+    snapshot = archive_of(tmp_path, "day", [3])
+    sql = "SELECT count(*) AS n FROM refeed_archive WHERE message_id = $id AND _PARTITIONDATE >= $day"
+    for given, expected in (("1-1", 1), ("1-1' OR 'a' = 'a", 0)):
+        found = run_query(snapshot, sql, {"id": given, "day": date(2020, 1, 1)}, limits)
+        assert found["n"].to_pylist() == [expected]
 
 
 @pytest.mark.parametrize(

@@ -134,3 +134,7 @@ def test_rows_of_several_hours_are_counted_by_hour() -> None:
     assert found == {"2026-01-31T22": {"a": (1, 2), "b": (1, 0)}, "2026-01-31T23": {"a": (1, 1)}}
     assert count_volumes(table.slice(0, 0)) == {}
     assert hour_key(first) == "2026-01-31T22"
+
+
+def test_a_lake_without_an_archive_has_none(tmp_path: Path) -> None:
+    assert read(LakeArchive(str(tmp_path / "lake"), "backup.messages")) == HourVolumes()

@@ -14,7 +14,7 @@ from connectors.bigquery.writes.archive import BigQueryArchive
 from connectors.bigquery.writes.archive_writer import WrittenPart
 from connectors.bigquery.writes.stream_commit import WriteStreamCommitter, document_of
 from model.archive import Attempt
-from model.errors import WarehouseUnavailableError
+from model.errors import CommitOutcomeUnknownError, WarehouseUnavailableError
 from model.volume import HourVolumes
 from model.window import Window
 from tests.standin.fixture import StandIn
@@ -60,6 +60,29 @@ def test_nothing_is_billed_however_often_it_is_looked_at(
     assert summed(read(looker)) == {"orders": 5}
     bills = {name: shared_standin.counts().get(name, 0) - before.get(name, 0) for name in BILLED}
     assert bills == dict.fromkeys(BILLED, 0)
+
+
+def test_an_attempt_that_is_noted_counts_once_it_is_committed(
+    archive: BigQueryArchive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(volumes, "REMEMBERED_SECONDS", -1.0)
+    epoch = archive.take_lease("l")
+    archive.commit([write(archive, "orders", 3)], Attempt("s", 1, "l", epoch))
+    looker = archive.another()
+    with monkeypatch.context() as patched:
+        patched.setattr(WriteStreamCommitter, "drive", _never)
+        with pytest.raises(CommitOutcomeUnknownError):
+            archive.commit([write(archive, "orders", 4)], Attempt("s", 2, "l", epoch))
+    assert summed(read(looker)) == messages(archive) == {"orders": 3}
+    successor = archive.another()
+    epoch = successor.take_lease("l")
+    assert summed(read(looker)) == messages(archive) == {"orders": 7}
+    successor.commit([write(archive, "orders", 1)], Attempt("s", 3, "l", epoch))
+    assert summed(read(looker)) == messages(archive) == {"orders": 8} == {"orders": archive.count_rows()}
+
+
+def _never(*_: object, **__: object) -> bool:
+    raise CommitOutcomeUnknownError("killed between note and commit")
 
 
 def test_an_attempt_whose_streams_were_dropped_never_counts(

@@ -80,6 +80,16 @@ def test_a_pause_says_what_may_still_go_out_and_a_resume_lets_the_same_driver_go
     assert service.pause(running, principal=ANN).in_flight_at_most == 4000
 
 
+def test_what_may_still_go_out_is_never_more_than_is_left(
+    service: BackfillService, running: str, folder_of: FolderOf, publish: Callable[..., None]
+) -> None:
+    publish(running, 30, 20)
+    folder_of(running).enter_slice(0, 1)
+    wait_until(lambda: service.get(running, principal=ANN).progress.published == 20, "its figures are known")
+
+    assert service.pause(running, principal=ANN).in_flight_at_most == 10
+
+
 def test_what_is_sent_once_more_may_still_go_out_after_everything_is_published(
     service: BackfillService, running: str, folder_of: FolderOf, publish: Callable[..., None]
 ) -> None:
@@ -100,6 +110,14 @@ def test_what_waits_for_its_turn_is_paused_and_never_launched(
     service._supervisor.tick()
     assert launcher.launched == []
     assert service.resume(made.id, principal=ANN).state is JobState.PENDING
+
+
+def test_a_paused_backfill_is_cancelled(service: BackfillService, running: str, request_of: RequestOf) -> None:
+    waiting = service.create(request_of(topic="other", start_paused=True), principal=ANN)
+    assert service.cancel(waiting.id, principal=ANN).state is JobState.CANCELLED
+
+    service.pause(running, principal=ANN)
+    assert service.cancel(running, principal=ANN).state is JobState.CANCELLING
 
 
 def test_a_resume_ends_the_canary(service: BackfillService, request_of: RequestOf, folder_of: FolderOf) -> None:
@@ -131,6 +149,11 @@ def test_a_resume_after_the_driver_let_go_of_spark_takes_another_attempt(
     wait_until(lambda: len(launcher.launched) == 2, "another driver")
     wait_until(lambda: service.get(running, principal=ANN).state is JobState.RUNNING, "it runs again")
     assert folder_of(running).read_control().epoch == 2
+
+
+def test_only_what_is_paused_is_resumed(service: BackfillService, ended: Callable[..., str]) -> None:
+    with pytest.raises(JobStateError):
+        service.resume(ended(JobState.FAILED), principal=ANN)
 
 
 def test_a_new_rate_reaches_what_runs(service: BackfillService, running: str, folder_of: FolderOf) -> None:
