@@ -17,8 +17,8 @@ Codes are stable: programs can rely on them. The same code appears in the API's 
 `--json`, in the history of a job or stream, and after `error` on the terminal. Each code has a page that says what
 to do. `GET /problems/CODE` serves the same page.
 
-Answers with status 429 and 503 have the header `Retry-After`. The same request may succeed after this number of
-seconds."""
+Answers with status 429 and 503 have the header `Retry-After`, with a number of seconds. After this time, the same
+request may succeed."""
 ELSEWHERE: Final = "Not an answer of the API"
 GATE: Final = """\
 If the code is [`query_refused`](../problems/query_refused.md), `errors` lists all reasons. Each reason has a code,

@@ -23,13 +23,14 @@ THEMES: Final[Mapping[str, ModuleType]] = {
 }
 INTRODUCTION: Final = """\
 A query may call these functions, in GoogleSQL's own names and meanings. Every other function is refused with
-`function_not_allowed`. [The SQL gate](../sql.md) says what else a query may hold.
+`function_not_allowed`. [The SQL gate](../sql.md) says what else a query may contain.
 
-Parameters in brackets may be left out, and `...` repeats the last one. `STR` is STRING or BYTES, `NUM` a number,
-`ANY` every type, and `PART` a part of a date such as `DAY`. `T` stands for one type at all of its places. A result
-that follows from the arguments has no type here.
+Parameters in brackets may be left out. `...` means that the last parameter may be repeated. `STR` is STRING or
+BYTES, `NUM` is a number, `ANY` is every type, and `PART` is a part of a date such as `DAY`. `T` is the same type
+wherever it occurs in one function. If the result's type depends on the arguments, the column *result* is empty.
 
-A function without "yes" under *lake* runs on BigQuery only. Over a lake it is refused with `lake_unsupported`."""
+A function without "yes" under *lake* runs on BigQuery only. Over a lake, a query that calls it is refused
+with `lake_unsupported`."""
 
 
 def render_functions() -> str:
