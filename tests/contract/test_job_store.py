@@ -3,21 +3,33 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 from sqlalchemy import Engine, event
 
 from jobs.store import Idempotency, JobFilter, JobStore, SortOrder, open_store
-from model.errors import RequestInvalidError, StreamNotFoundError
+from model.approval import ApprovalRequest, ApprovalState
+from model.errors import (
+    ApprovalStateError,
+    RefeedError,
+    RequestInvalidError,
+    StreamExistsError,
+    StreamNotFoundError,
+    StreamStateError,
+)
 from model.job import JobState
+from model.principal import STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind
+from model.stream_record import StreamRecord, Wanted
 from tests.worlds.job_store import by_clock
 from tests.years.clock import Clock
 
 KIND = "backfill"
 NOW = datetime.now(UTC)
 AHEAD = timedelta(days=3652)
+ANN = Principal("key:ann", frozenset({STREAMS_OPERATE}))
 Insert = Callable[..., str]
 
 
@@ -104,6 +116,45 @@ def test_histories_go_on_from_a_number(store: JobStore, insert: Insert) -> None:
         assert [read(line.number) for line in lines] == [lines[1:], []]
 
 
+def test_a_line_of_the_history_says_what_it_changed(store: JobStore, insert: Insert) -> None:
+    job_id = insert()
+    store.change(job_id, actor="ann", what="changed", options={"rate": 2})
+    store.move(job_id, JobState.PAUSED, actor="ann", options={"rate": None})
+    created, changed, paused = store.list_events(job_id)
+    assert [line.has_changed("rate") for line in (created, changed, paused)] == [False, True, True]
+    assert (paused.is_move(to=JobState.PAUSED), changed.is_move(to=JobState.PAUSED)) == (True, False)
+    assert paused.is_move(to=JobState.PAUSED, before=JobState.PENDING)
+    assert not paused.is_move(to=JobState.PAUSED, before=JobState.RUNNING)
+
+
+def test_a_refusal_says_what_stands_in_the_way(store: JobStore) -> None:
+    def refused(words: str, error: type[RefeedError], call: Callable[[], object]) -> None:
+        with pytest.raises(error, match=words):
+            call()
+
+    def end(wanted: Wanted) -> StreamRecord:
+        return store.end_stream("backup", wanted, actor="ann")
+
+    launch(store, "backup")
+    refused("backup is STARTING since its launch", StreamExistsError, lambda: launch(store, "backup"))
+    end(Wanted.CANCELLED)
+    pipeline = StreamKind.PIPELINE
+    again = partial(store.launch_stream, "backup", pipeline, actor="ann")
+    refused("choose another name", StreamExistsError, again)
+    change = partial(store.change_stream, "backup", actor="ann", options={"slots": 3})
+    refused(r"backup is CANCELLED; it can be launched again\.$", StreamStateError, change)
+    launch(store, "backup")
+    store.take_streams("a", limit=1, lease_seconds=600)
+    end(Wanted.DRAINED)
+    refused("is to end", StreamStateError, change)
+    end(Wanted.CANCELLED)
+    refused("nothing is left to drain", StreamStateError, lambda: end(Wanted.DRAINED))
+    asked = ApprovalRequest("stream", "backup", "drain", {}, "Drain.", 1, STREAMS_OPERATE, ANN)
+    decide = partial(store.decide_approval, store.create_approval(asked).id, ApprovalState.REJECTED, actor="bob")
+    decide()
+    refused("REJECTED, decided by bob", ApprovalStateError, decide)
+
+
 def test_a_plan_is_kept_until_it_is_purged(store: JobStore) -> None:
     put = store.put_plan("pl_1", "digest", {"rows": 5, "samples": ["\u0000"]}, NOW + timedelta(minutes=15))
     store.put_plan("pl_2", "digest", {}, NOW - timedelta(seconds=1))
@@ -180,6 +231,20 @@ def test_a_source_that_is_held_for_years_is_nobody_s(store: JobStore, clock: Clo
     clock.jump(-AHEAD)
     assert store.hold_source("folder", "b", lease_seconds=30)
     assert not store.hold_source("folder", "c", lease_seconds=30), "a lease of seconds is one"
+
+
+def test_neither_a_stream_nor_a_key_is_held_for_years_and_a_webhook_waits_for_none(
+    store: JobStore, clock: Clock
+) -> None:
+    launch(store, "backup")
+    clock.jump(AHEAD)
+    assert store.take_streams("gone", limit=1, lease_seconds=20)[0].is_held
+    assert store.begin_create(KIND, Idempotency("key", "digest"), actor="ann") is None
+    store.open_webhook("digest")
+    clock.jump(-AHEAD)
+    assert not store.get_stream("backup").is_held
+    assert store.begin_create(KIND, Idempotency("key", "digest"), actor="ann") is None
+    assert store.open_webhook("digest") == clock.now
 
 
 def test_figures_of_the_future_go(store: JobStore, clock: Clock) -> None:

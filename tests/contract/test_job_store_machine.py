@@ -196,7 +196,7 @@ OFTEN = (
         "set_verification",
     ),
     *("mark_notified", "list_unnotified", "launch_stream", "end_stream", "report_stream", "report_stream"),
-    *("take_streams", "change_stream", "run", "run", "run", "retry", "wait", "page"),
+    *("take_streams", "change_stream", "run", "run", "run", "retry", "end", "create", "wait", "page", "page"),
 )
 # Steps of several calls, and time.
 STEPS: dict[str, dict[str, Draw]] = {
@@ -204,13 +204,18 @@ STEPS: dict[str, dict[str, Draw]] = {
         "kind": kind, "owner": person, "places": integers(1, 3), "seconds": seconds,
         "state": any_of(*JobState, JobState.RUNNING, JobState.RUNNING, JobState.FAILED),
     },
+    "create": {"kind": kind, "actor": person},
     "retry": {"kind": kind, "owner": person, "counts": any_of(False, True, True), "wait_seconds": seconds},
+    "end": {
+        "kind": kind, "approval": any_of(None, {"required": True, "by": None}), "has_begun": any_of(False, True),
+        "tries": any_of(0, 0, 3), "since_seconds": any_of(None, 20.0),
+    },
     "page": {
         "kind": kind, "limit": integers(1, 4), "order": order,
         "since": any_of(None, "created_since", "ended_since"),
-        "number": number, "later": any_of(False, True), "topic": any_of(None, None, "orders", "o' OR 1=1 --", ""),
-        "states": any_of((), (JobState.PENDING, JobState.RUNNING), (JobState.FAILED,)),
-        "labels": any_of((), (), (("env", "test"),), (("team", "a"), ("env", "prod")), (("it's", "x"),)),
+        "number": number, "later": any_of(False, True), "topic": any_of(*[None] * 6, "orders", "o' OR 1=1 --", ""),
+        "states": any_of(*[()] * 4, (JobState.PENDING, JobState.RUNNING), (JobState.FAILED,)),
+        "labels": any_of(*[()] * 6, (("env", "test"),), (("team", "a"), ("env", "prod")), (("it's", "x"),)),
     },
     "wait": {"by": any_of(*[0.5] * 6, 5.0, 61.0, 700.0, 4000.0, 90_000.0, -3600.0, YEARS, -YEARS)},
 }  # fmt: skip
@@ -327,12 +332,20 @@ class JobStoreMachine(RuleBasedStateMachine):
 
     def started(self, kind: str, owner: str, places: int, seconds: float) -> Any:
         """Return a job that the owner has claimed and started; None where none is free."""
-        found = self.both(lambda s: s.claim(kind, owner, limit=places, lease_seconds=seconds))
+        limit = places + sum(self.model._busy(kind).values())
+        found = self.both(lambda s: s.claim(kind, owner, limit=limit, lease_seconds=seconds))
         if not found:
             return None
         job = self.both(lambda s: s.begin_attempt(found[0].id, owner=owner))
         self.both(lambda s: s.move(job.id, JobState.RUNNING, actor="r", driver=DRIVER, owner=owner))
         return job
+
+    def create(self, **given: Any) -> None:
+        """Take a key for two attempts of one create, which can let go of their own alone."""
+        calls = (("begin_create", 0), ("abandon_create", 1), ("begin_create", 1), ("abandon_create", 0))
+        for name, attempt in calls:
+            of_kind = given if name == "begin_create" else {"actor": given["actor"]}
+            self.make(name, {**of_kind, "KEY": "m", "ATTEMPT": attempt})
 
     def retry(self, kind: str, owner: str, counts: bool, wait_seconds: float) -> None:
         """Restart a job whose driver died, end it before it is started, and let a person start it again."""
@@ -345,9 +358,37 @@ class JobStoreMachine(RuleBasedStateMachine):
             self.both(lambda s: s.move(job.id, JobState.PENDING, actor="a"))
             self.both(lambda s: s.claim(kind, owner, limit=9, lease_seconds=20.0))
 
+    def end(self, kind: str, approval: Any, has_begun: bool, tries: int, since_seconds: float | None) -> None:
+        """End a new job twice, and try to tell somebody of each end and to verify it."""
+        job_id = self.both(
+            lambda s: s.insert(f"{kind[:2]}_{self.calls:04}", kind, {"topic": "m"}, actor="a", approval=approval)
+        ).id
+        if has_begun:
+            self.both(lambda s: s.begin_attempt(job_id))
+        for state in (JobState.CANCELLED, JobState.PENDING, JobState.FAILED):
+            job = self.both(lambda s, state=state: s.move(job_id, state, actor="a"))
+            for _ in range(tries):
+                self.tell(job, since_seconds)
+                self.wait(15.0)
+            self.make("list_unverified", {"kind": kind, "limit": 99, "hold_seconds": -1.0})
+            given = {"actor": "a", "epoch": job.epoch, "again_seconds": None}
+            for number in range(2):
+                verdict = {"state": "pending", "n": number}
+                self.both(lambda s, verdict=verdict, given=given: s.set_verification(job_id, verdict, **given))
+
+    def tell(self, job: Any, since_seconds: float | None) -> None:
+        """Fail to tell somebody of a job's news, if that is due."""
+        since = None if since_seconds is None else self.world.clock.now - timedelta(seconds=since_seconds)
+        due = self.both(lambda s: s.list_unnotified(job.kind, 9, since=since, hold_seconds=-1.0))
+        if job.id in {each.id for each in due}:
+            self.both(lambda s: s.mark_notified(job.id, NOON, news_at=job.news_at, error="503"))
+
     def page(
         self, *, kind: str, limit: int, order: Any, since: Any, number: int, later: Any, **given: Any
     ) -> None:
+        if given["labels"] == (("env", "test"),):
+            self.make("change", {"JOB": number, "actor": "a", "what": "w", "options": {"labels": {"env": "test"}}})
+            given |= {"topic": None, "states": ()}
         moments = sorted({kept.job.finished_at or kept.job.created_at for kept in self.model.jobs.values()})
         moment = moments[number % len(moments)] + timedelta(microseconds=later)
         where = JobFilter(**given, **({} if since is None else {since: moment}))
@@ -359,6 +400,7 @@ class JobStoreMachine(RuleBasedStateMachine):
             after = found and sort_key(found[-1], order)
             # What is made between two pages takes nobody from the second one, and brings nobody twice.
             if number == 0:
+                number = 1
                 self.both(lambda s: s.insert(f"{kind[:2]}_{self.calls:04}", kind, {"topic": "m"}, actor="b"))
 
 
