@@ -66,9 +66,10 @@ def check_rows(service: Service, rows: dict[str, int], *, uses: int) -> None:
         "rollouts": 0,
         "stream_restores": 0,
         # For as long as somebody may ask for them.
-        # Those of long ago go when the next slot is due.
+        # Those of long ago go when the next slot is due. One that is exactly as old as that is kept.
         "schedule_runs": sum(
-            len(service.slots(name, last - KEEP_RUNS, last)) + 1 for name, last in service.last_slots().items()
+            len(service.slots(name, last - KEEP_RUNS - timedelta(microseconds=1), last)) + 1
+            for name, last in service.last_slots().items()
         ),
         "stream_events": streams * (KEPT_LINES + 1),
         "stream_snapshots": streams * (3 + 1 + 20) + asked,
