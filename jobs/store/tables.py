@@ -27,7 +27,7 @@ from model.stream_snapshot import RestoreRecord, SnapshotRecord
 from model.stream_update import StreamUpdate
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0022"
+SCHEMA_REVISION: Final = "0023"
 
 METADATA: Final = sa.MetaData()
 
@@ -341,5 +341,5 @@ FIGURES: Final = sa.Table(
     sa.Column("at", Moment, primary_key=True),
     sa.Column("is_hourly", sa.Boolean, nullable=False),
     sa.Column("figures", DOCUMENT, nullable=False),
-    sa.Index("figures_by_age", "at"),
+    sa.Index("figures_by_kind_and_age", "is_hourly", "at"),
 )

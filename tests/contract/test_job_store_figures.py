@@ -3,6 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 from jobs.store import JobStore
+from tests.work import Work, counted
 
 NOW = datetime(2026, 3, 1, 12, 0, 17, 5, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
@@ -39,3 +40,20 @@ def test_after_a_day_the_first_minute_of_each_hour_is_left_and_after_a_month_not
     assert left() == [60, 120]
     store.put_figures(NOW + timedelta(days=31), {})
     assert left() == []
+
+
+def test_to_keep_a_minute_does_not_cost_more_with_what_is_kept(store: JobStore) -> None:
+    def work_of(at: datetime) -> Work:
+        with counted(store) as work:
+            store.put_figures(at, {"stream:x": {}})
+        return work
+
+    early = work_of(NOW + MINUTE)
+    # A month's hours of ten streams.
+    hours = [NOW + timedelta(hours=hour + 1) for hour in range(700)]
+    for hour in hours:
+        store.put_figures(hour, {f"stream:{n}": {} for n in range(10)})
+    late = work_of(hours[-1] + MINUTE)
+    assert len(store.list_figures(["stream:7"], NOW)["stream:7"]) == 700
+    assert (late.statements, late.rows) == (early.statements, early.rows)
+    assert late.instructions <= early.instructions + 1000
