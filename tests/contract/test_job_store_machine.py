@@ -196,7 +196,20 @@ OFTEN = (
         "set_verification",
     ),
     *("mark_notified", "list_unnotified", "launch_stream", "end_stream", "report_stream", "report_stream"),
-    *("take_streams", "change_stream", "run", "run", "run", "retry", "end", "create", "wait", "page", "page"),
+    *(
+        "take_streams",
+        "change_stream",
+        "run",
+        "run",
+        "run",
+        "retry",
+        "end",
+        "create",
+        "relaunch",
+        "wait",
+        "page",
+        "page",
+    ),
 )
 # Steps of several calls, and time.
 STEPS: dict[str, dict[str, Draw]] = {
@@ -205,10 +218,14 @@ STEPS: dict[str, dict[str, Draw]] = {
         "state": any_of(*JobState, JobState.RUNNING, JobState.RUNNING, JobState.FAILED),
     },
     "create": {"kind": kind, "actor": person},
+    "turns": {"kind": kind, "owner": person, "actors": any_of("aab", "abc", "bca", "ccb")},
+    "relaunch": {
+        "agent": person, "error": fault, "ends": any_of([Wanted.DRAINED], [Wanted.CANCELLED, Wanted.DRAINED]),
+    },
     "retry": {"kind": kind, "owner": person, "counts": any_of(False, True, True), "wait_seconds": seconds},
     "end": {
         "kind": kind, "approval": any_of(None, {"required": True, "by": None}), "has_begun": any_of(False, True),
-        "tries": any_of(0, 0, 3), "since_seconds": any_of(None, 20.0),
+        "errors": any_of((), (), ("503", "503", "503", None, None)), "since_seconds": any_of(None, 20.0),
     },
     "page": {
         "kind": kind, "limit": integers(1, 4), "order": order,
@@ -347,6 +364,25 @@ class JobStoreMachine(RuleBasedStateMachine):
             of_kind = given if name == "begin_create" else {"actor": given["actor"]}
             self.make(name, {**of_kind, "KEY": "m", "ATTEMPT": attempt})
 
+    def turns(self, kind: str, owner: str, actors: str) -> None:
+        """Make jobs of several callers, and claim two, one and one of them and those before."""
+        for actor in actors:
+            self.both(lambda s, actor=actor: s.insert(f"{kind[:2]}_{self.calls:04}", kind, {}, actor=actor))
+        for places in (2, 1, 1):
+            limit = places + sum(self.model._busy(kind).values())
+            self.both(lambda s, limit=limit: s.claim(kind, owner, limit=limit, lease_seconds=600.0))
+
+    def relaunch(self, agent: str, error: Any, ends: list[Wanted]) -> None:
+        """End a stream that an agent has started, and launch it again."""
+        name = "pipeline-c"
+        for _ in range(2):
+            self.both(lambda s: s.launch_stream(name, StreamKind.PIPELINE, actor="a"))
+            self.both(lambda s: s.take_streams(agent, limit=9, lease_seconds=600.0))
+            self.both(lambda s: s.report_stream(name, agent, StreamState.RUNNING, instance_id="in_1", error=error))
+            for wanted in ends:
+                self.both(lambda s, wanted=wanted: s.end_stream(name, wanted, actor="a"))
+            self.both(lambda s: s.report_stream(name, agent, StreamState(ends[0]), error=error))
+
     def retry(self, kind: str, owner: str, counts: bool, wait_seconds: float) -> None:
         """Restart a job whose driver died, end it before it is started, and let a person start it again."""
         job = self.started(kind, owner, 9, 600.0)
@@ -358,17 +394,17 @@ class JobStoreMachine(RuleBasedStateMachine):
             self.both(lambda s: s.move(job.id, JobState.PENDING, actor="a"))
             self.both(lambda s: s.claim(kind, owner, limit=9, lease_seconds=20.0))
 
-    def end(self, kind: str, approval: Any, has_begun: bool, tries: int, since_seconds: float | None) -> None:
+    def end(self, kind: str, approval: Any, has_begun: bool, errors: Any, since_seconds: float | None) -> None:
         """End a new job twice, and try to tell somebody of each end and to verify it."""
         job_id = self.both(
             lambda s: s.insert(f"{kind[:2]}_{self.calls:04}", kind, {"topic": "m"}, actor="a", approval=approval)
         ).id
         if has_begun:
             self.both(lambda s: s.begin_attempt(job_id))
-        for state in (JobState.CANCELLED, JobState.PENDING, JobState.FAILED):
+        for state in (JobState.CANCELLED, JobState.PENDING, JobState.PAUSED, JobState.FAILED):
             job = self.both(lambda s, state=state: s.move(job_id, state, actor="a"))
-            for _ in range(tries):
-                self.tell(job, since_seconds)
+            for error in errors:
+                self.tell(job, since_seconds, error)
                 self.wait(15.0)
             self.make("list_unverified", {"kind": kind, "limit": 99, "hold_seconds": -1.0})
             given = {"actor": "a", "epoch": job.epoch, "again_seconds": None}
@@ -376,12 +412,12 @@ class JobStoreMachine(RuleBasedStateMachine):
                 verdict = {"state": "pending", "n": number}
                 self.both(lambda s, verdict=verdict, given=given: s.set_verification(job_id, verdict, **given))
 
-    def tell(self, job: Any, since_seconds: float | None) -> None:
-        """Fail to tell somebody of a job's news, if that is due."""
+    def tell(self, job: Any, since_seconds: float | None, error: str | None) -> None:
+        """Tell somebody of a job's news, if that is due, or fail to."""
         since = None if since_seconds is None else self.world.clock.now - timedelta(seconds=since_seconds)
         due = self.both(lambda s: s.list_unnotified(job.kind, 9, since=since, hold_seconds=-1.0))
         if job.id in {each.id for each in due}:
-            self.both(lambda s: s.mark_notified(job.id, NOON, news_at=job.news_at, error="503"))
+            self.both(lambda s: s.mark_notified(job.id, NOON, news_at=job.news_at, error=error))
 
     def page(
         self, *, kind: str, limit: int, order: Any, since: Any, number: int, later: Any, **given: Any

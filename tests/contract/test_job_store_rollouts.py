@@ -11,19 +11,15 @@ from model.errors import (
     RefeedError,
     RolloutInProgressError,
     RolloutNotFoundError,
-    RolloutRefusedError,
     RolloutStateError,
-    StreamExistsError,
-    StreamNotFoundError,
     StreamStateError,
     UpdateInProgressError,
 )
-from model.fault import FaultRecord
 from model.principal import ROLLOUTS_APPLY, Principal
 from model.rollout_record import NewRollout, Rollout, RolloutSide, RolloutState
 from model.stream_options import StreamKind
 from model.stream_record import StreamState, Wanted
-from model.stream_update import UpdateRequest, UpdateState
+from model.stream_update import UpdateRequest
 from model.watch_bounds import WatchBounds
 from tests.contract.test_job_store_snapshots import complete
 
@@ -64,103 +60,6 @@ def begin(store: JobStore, **given: Any) -> Rollout:
 def drained(store: JobStore) -> None:
     """What the agent does when its stream is to be drained."""
     store.report_stream("backup", AGENT, StreamState.DRAINED)
-
-
-def test_applying_a_manifest_begins_its_rollout_and_touches_nothing(store: JobStore) -> None:
-    made = begin(store)
-    assert made == store.get_rollout(made.id)
-    assert (made.state, made.manifest, made.stream, made.created_by) == (
-        RolloutState.PENDING,
-        "faster",
-        "backup",
-        "ann",
-    )
-    assert (made.from_side, made.to_side, made.generation, made.version) == (OLD, NEW, 1, 1)
-    assert [step.state for step in made.steps] == [RolloutState.PENDING]
-    assert (made.error, made.compared, made.finished_at, made.update_id) == (None, None, None, None)
-    record = store.get_stream("backup")
-    assert (record.wanted, record.release, record.version) == (Wanted.RUNNING, "1.2", 1)
-
-
-@pytest.mark.parametrize(
-    ("before", "told"),
-    [
-        (RolloutSide("1.1", {"slots": 2}), "release is 1.2, from says 1.1."),
-        (RolloutSide(None, {"slots": 2}), "release is 1.2, from says the installed one."),
-        (RolloutSide("1.2", {}), "options.slots is 2, from says not set."),
-        (RolloutSide("1.2", {"slots": 2, "batch_seconds": 1}), "options.batch_seconds is not set, from says 1."),
-    ],
-)
-def test_what_does_not_run_is_refused_with_the_difference_and_keeps_nothing(
-    store: JobStore, before: RolloutSide, told: str
-) -> None:
-    with pytest.raises(RolloutRefusedError, match="does not run as from says") as caught:
-        apply(store, before=before)
-    assert caught.value.message.endswith(told)
-    (error,) = caught.value.details["errors"]
-    assert error["pointer"] in {"/from/release", "/from/options/slots", "/from/options/batch_seconds"}
-    assert (store.list_manifests(), store.list_rollouts()) == ([], [])
-
-
-def test_a_stream_that_is_not_there_or_does_not_run_is_refused(store: JobStore) -> None:
-    with pytest.raises(StreamNotFoundError):
-        apply(store, stream="nobody")
-    store.end_stream("backup", Wanted.DRAINED, actor="ann")
-    with pytest.raises(StreamStateError, match="to be DRAINED"):
-        apply(store)
-    drained(store)
-    with pytest.raises(StreamStateError, match="is DRAINED"):
-        apply(store)
-
-
-def test_a_restart_drains_launches_and_goes_back_each_with_its_step(store: JobStore) -> None:
-    made = begin(store)
-    draining = store.drain_for_rollout(made, RolloutState.DRAINING, compared={"before": None})
-    assert (draining.state, draining.compared) == (RolloutState.DRAINING, {"before": None})
-    assert store.get_stream("backup").wanted is Wanted.DRAINED
-    with pytest.raises(StreamExistsError):
-        store.launch_for_rollout(draining, RolloutState.STARTING, NEW)
-    assert store.get_rollout(made.id) == draining, "the step and the launch come together or not at all"
-    drained(store)
-    starting = store.launch_for_rollout(draining, RolloutState.STARTING, NEW)
-    record = store.get_stream("backup")
-    assert (record.release, record.options, record.generation) == ("1.3", {"slots": 4}, 2)
-    assert (starting.generation, record.wanted) == (2, Wanted.RUNNING)
-    store.take_streams(AGENT, limit=1, lease_seconds=60)
-    store.report_stream("backup", AGENT, StreamState.RUNNING, instance_id="in_2")
-    watching = store.advance_rollout(starting, RolloutState.WATCHING)
-    fault = FaultRecord("stream_died", "It ended.")
-    back = store.drain_for_rollout(watching, RolloutState.ROLLING_BACK, error=fault)
-    drained(store)
-    old = store.launch_for_rollout(back, RolloutState.STARTING_BACK, OLD)
-    ended = store.advance_rollout(old, RolloutState.ROLLED_BACK, error=FaultRecord("other", "Later."))
-    assert (ended.error, ended.finished_at) == (fault, ended.changed_at)
-    assert [(step.state, step.why) for step in ended.steps][-3:] == [
-        (RolloutState.ROLLING_BACK, "stream_died: It ended."),
-        (RolloutState.STARTING_BACK, None),
-        (RolloutState.ROLLED_BACK, "other: Later."),
-    ]
-    assert [step.at for step in ended.steps] == sorted(step.at for step in ended.steps)
-    events = store.list_stream_events("backup")
-    asked = [(each.actor, each.what, each.why) for each in events if each.actor == "rollout:faster"]
-    assert asked == [
-        ("rollout:faster", "wanted DRAINED", f"{made.id} DRAINING"),
-        ("rollout:faster", "launched", f"{made.id} STARTING"),
-        ("rollout:faster", "wanted DRAINED", f"{made.id} ROLLING_BACK"),
-        ("rollout:faster", "launched", f"{made.id} STARTING_BACK"),
-    ]
-    assert store.list_rollouts(living=True) == []
-
-
-def test_an_update_begins_with_its_step(store: JobStore) -> None:
-    made = begin(store, strategy="update")
-    updating = store.update_for_rollout(made, RolloutState.UPDATING, REQUEST)
-    update = store.get_update(str(updating.update_id))
-    assert (update.request, update.created_by, update.state) == (REQUEST, "rollout:faster", UpdateState.CHECKING)
-    assert (update.from_release, update.to_options) == ("1.2", {"slots": 4})
-    with pytest.raises(RolloutStateError):
-        store.update_for_rollout(made, RolloutState.UPDATING, REQUEST)
-    assert len(store.list_updates("backup")) == 1
 
 
 @pytest.mark.parametrize(
@@ -239,21 +138,6 @@ def test_of_replicas_that_take_a_step_at_once_one_takes_it(store: JobStore, url:
     other.close()
     assert taken.count(True) == 1
     assert [each.what for each in store.list_stream_events("backup")].count("wanted DRAINED") == 1
-
-
-def test_the_same_content_is_not_tried_again_until_it_changes_not_even_after_its_removal(store: JobStore) -> None:
-    first = begin(store)
-    assert apply(store) == first, "the same content, while it is in progress"
-    store.advance_rollout(first, RolloutState.ROLLED_BACK, error=FaultRecord("rollout_failed", "Slow."))
-    assert begin(store).id == first.id
-    store.remove_manifest("faster", source="api")
-    assert begin(store).id == first.id
-    assert [each.name for each in store.list_manifests()] == ["faster"]
-    second = begin(store, digest="2")
-    assert second.id != first.id
-    store.advance_rollout(second, RolloutState.REFUSED)
-    third = begin(store, digest="1")
-    assert third.id not in {first.id, second.id}, "another content was tried since"
 
 
 def test_a_reversal_does_not_count_as_the_content_that_was_tried(store: JobStore) -> None:

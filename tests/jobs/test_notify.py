@@ -167,21 +167,6 @@ def test_nobody_listening_is_no_end_of_the_telling(
     wait_until(lambda: is_told(store), "it is told")
 
 
-def test_an_end_after_a_retry_is_another_end(
-    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
-) -> None:
-    notify()
-    ended_job(store)
-    wait_until(lambda: is_told(store), "the first end is told")
-    store.move("bf_1", JobState.PENDING, actor="local", why="retried")
-    store.move("bf_1", JobState.CANCELLED, actor="local")
-    wait_until(lambda: is_told(store), "the second end is told")
-
-    ids = [headers["webhook-id"] for _, headers, _ in listener.calls]
-    assert len(set(ids)) == len(ids) == 2
-    assert [json.loads(body)["type"] for _, _, body in listener.calls] == ["backfill.failed", "backfill.cancelled"]
-
-
 def test_a_url_that_is_set_for_the_first_time_is_told_of_nothing_older(
     store: JobStore, listener: Listener, notify: Callable[[], Notifier]
 ) -> None:

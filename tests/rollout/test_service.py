@@ -10,17 +10,13 @@ import pytest
 
 from jobs.store import JobStore
 from model.errors import (
-    IdempotencyKeyReusedError,
     RequestInvalidError,
     SnapshotExpiredError,
     SnapshotRefusedError,
-    StreamChangedError,
     StreamExistsError,
-    StreamNotFoundError,
-    StreamStateError,
 )
 from model.principal import LOCAL, STREAMS_OPERATE, STREAMS_READ, Principal
-from model.stream_record import StreamRecord, StreamState, Wanted
+from model.stream_record import StreamRecord
 from model.stream_snapshot import SourceSnapshot
 from rollout.request import StreamLaunch
 from rollout.service import StreamService
@@ -110,43 +106,6 @@ def test_a_kinesis_stream_is_read_once_for_each_topic(service: StreamService) ->
     assert launch("third", region="us-east-1").is_living
 
 
-def test_a_launch_that_is_sent_twice_with_one_key_is_one_launch(service: StreamService) -> None:
-    first = service.launch(backup(), principal=LOCAL, idempotency_key="k")
-    assert service.launch(backup(), principal=LOCAL, idempotency_key="k") == first
-    with pytest.raises(IdempotencyKeyReusedError):
-        service.launch(backup(release="2"), principal=LOCAL, idempotency_key="k")
-
-
-def test_a_misspelt_name_is_not_found_with_the_one_that_was_meant(service: StreamService) -> None:
-    service.launch(backup(), principal=LOCAL)
-    with pytest.raises(StreamNotFoundError, match="Did you mean backup"):
-        service.drain("bakcup", principal=LOCAL)
-    with pytest.raises(StreamNotFoundError):
-        service.get("\x00", principal=LOCAL)
-
-
-def test_a_drain_and_a_cancel_say_what_is_wanted_and_who_wants_it(service: StreamService) -> None:
-    service.launch(backup(), principal=LOCAL)
-    service.launch(pipeline(), principal=LOCAL)
-    drained = service.drain("backup", principal=OPERATOR, timeout_seconds=30)
-    cancelled = service.cancel("pipeline-orders", principal=OPERATOR)
-    assert (drained.wanted, drained.drain_timeout_seconds, drained.state) == (
-        Wanted.DRAINED,
-        30,
-        StreamState.DRAINED,
-    ), "no agent has started it"
-    assert (cancelled.wanted, cancelled.state) == (Wanted.CANCELLED, StreamState.CANCELLED)
-    events = service.list_events("backup", principal=READER)
-    assert [(event.actor, event.type) for event in events] == [
-        ("local", "launched"),
-        ("key:operator", "wanted"),
-        ("key:operator", "moved"),
-    ]
-    assert service.list_events("backup", principal=READER, after=events[1].number) == events[2:]
-    with pytest.raises(StreamStateError):
-        service.cancel("backup", principal=LOCAL)
-
-
 @pytest.mark.parametrize("seconds", [-1.0, 86_401.0, float("nan")])
 def test_a_drain_is_bounded_by_a_day(service: StreamService, seconds: float) -> None:
     service.launch(backup(), principal=LOCAL)
@@ -167,18 +126,6 @@ def test_pace_and_bounds_change_in_place_and_nothing_else_does(service: StreamSe
         ("option_fixed", "/options/slots"),
     ]
     assert service.change("backup", {}, principal=LOCAL) == changed, "nothing was asked for"
-
-
-def test_a_caller_that_has_seen_another_version_is_refused(service: StreamService) -> None:
-    service.launch(backup(), principal=LOCAL)
-    assert service.change("backup", {"batch_seconds": 2}, principal=LOCAL, versions={1, 7}).version == 2
-    for call in (
-        lambda: service.change("backup", {"batch_seconds": 3}, principal=LOCAL, versions={1}),
-        lambda: service.drain("backup", principal=LOCAL, versions={1}),
-        lambda: service.cancel("backup", principal=LOCAL, versions=()),
-    ):
-        with pytest.raises(StreamChangedError):
-            call()
 
 
 def completed(store: JobStore, stream: str, *, expires_in: timedelta) -> str:
