@@ -115,7 +115,7 @@ JOBS: Final = _table(
     sa.Column("notify_after", Moment),
     sa.Column("notify_attempts", sa.Integer, nullable=False, server_default="0"),
     sa.Column("notify_error", TEXT),
-    sa.Index("jobs_by_state", "kind", "state"),
+    sa.Index("jobs_by_state", "state", "kind"),
     sa.Index("jobs_by_end", "kind", "finished_at"),
     sa.Index("jobs_by_news", "kind", "news_at"),
     sa.Index("jobs_by_owner", "lease_owner"),

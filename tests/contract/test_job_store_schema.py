@@ -300,6 +300,7 @@ def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path: Pat
     store.held(KIND, "a")
     store.renew("a", 60)
     store.list_active(KIND)
+    store.list_active()
     store.list_unverified(KIND, 1)
     store.list_unnotified(KIND, 1)
     store.close()

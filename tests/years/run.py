@@ -48,7 +48,7 @@ def main() -> int:
     """Run the trials on SQLite and, where its server is installed, on PostgreSQL; any violation ends with 1."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--years", type=float, default=1.0)
-    parser.add_argument("--schedules", type=int, default=300)
+    parser.add_argument("--schedules", type=int, default=200)
     parser.add_argument("--streams", type=int, default=10)
     parser.add_argument("--stores", nargs="+", default=["sqlite", "postgresql"])
     given = parser.parse_args()
