@@ -7,7 +7,6 @@ import pytest
 
 from jobs.store import Idempotency, JobStore
 from model.errors import (
-    IdempotencyKeyReusedError,
     SnapshotRefusedError,
     StreamNotFoundError,
     StreamSnapshotNotFoundError,
@@ -25,7 +24,6 @@ from model.stream_snapshot import (
     SnapshotState,
     SourceSnapshot,
 )
-from tests.work import Work, counted
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOURCE = SourceSnapshot("refeed-backup.orders", "refeed.sn_1.refeed-backup.orders", "orders", NOON)
@@ -84,27 +82,6 @@ def test_only_living_streams_have_snapshots(store: JobStore) -> None:
         create(store)
 
 
-def test_the_same_key_gives_back_the_same_snapshot(store: JobStore) -> None:
-    first = create(store, idempotency=Idempotency("k", "one"))
-    assert create(store, idempotency=Idempotency("k", "one")) == first
-    assert create(store, idempotency=Idempotency("k", "one"), actor="bob").id != first.id
-    with pytest.raises(IdempotencyKeyReusedError):
-        create(store, idempotency=Idempotency("k", "two"))
-
-
-def test_snapshots_are_listed_newest_first_and_page_by_page(store: JobStore) -> None:
-    store.launch_stream("pipeline", StreamKind.PIPELINE, actor="ann")
-    made = [create(store).id for _ in range(3)]
-    other = create(store, "pipeline").id
-    store.complete_snapshot(made[1], None, **COMPLETED)
-    newest = sorted(made, reverse=True)
-    assert [each.id for each in store.list_snapshots(stream="backup")] == newest
-    assert [each.id for each in store.list_snapshots(stream="backup", limit=2)] == newest[:2]
-    assert [each.id for each in store.list_snapshots(stream="backup", before=newest[1])] == newest[2:]
-    assert [each.id for each in store.list_snapshots(states=[SnapshotState.COMPLETED])] == [made[1]]
-    assert {each.id for each in store.list_snapshots()} == {*made, other}
-
-
 def test_of_two_tries_the_one_that_began_last_counts(store: JobStore) -> None:
     made, first, second = create(store), SnapshotPlace("here", "/sn.1"), SnapshotPlace("there", "/sn.2")
     begun = store.begin_snapshot(made, first)
@@ -134,11 +111,6 @@ def test_a_snapshot_that_failed_is_unfinished_while_something_of_it_is_left(stor
     assert {each.id for each in store.list_unfinished_snapshots()} == {pending.id, deleting.id, done.id}
 
 
-def test_a_snapshot_that_failed_says_why(store: JobStore) -> None:
-    failed = store.fail_snapshot(create(store).id, None, FaultRecord("pubsub_error", "No."))
-    assert (failed.state, failed.error) == (SnapshotState.FAILED, FaultRecord("pubsub_error", "No."))
-
-
 def test_a_snapshot_that_is_to_be_deleted_does_not_become_whole_or_failed(store: JobStore) -> None:
     made = create(store)
     assert store.delete_snapshot(made.id).state is SnapshotState.DELETING
@@ -148,40 +120,6 @@ def test_a_snapshot_that_is_to_be_deleted_does_not_become_whole_or_failed(store:
     for call in (store.get_snapshot, store.delete_snapshot):
         with pytest.raises(StreamSnapshotNotFoundError):
             call(made.id)
-
-
-def test_a_stream_is_put_back_step_by_step(store: JobStore) -> None:
-    snapshot = complete(store)
-    made = store.create_restore("backup", snapshot.id, actor="bob")
-    assert (made.state, made.step, made.created_by) == (RestoreState.RUNNING, RestoreStep.WAITING, "bob")
-    assert (made.generation, made.snapshot_id) == (1, snapshot.id)
-    assert store.list_running_restores() == [made]
-    store.advance_restore(made.id, RestoreStep.RESTORED, not_reverted=["a table"])
-    moved = store.advance_restore(made.id, RestoreStep.SOUGHT)
-    assert (moved.step, moved.not_reverted) == (RestoreStep.SOUGHT, ("a table",))
-    ended = store.end_restore(made.id)
-    assert (ended.state, ended.error) == (RestoreState.SUCCEEDED, None)
-    assert ended.finished_at is not None
-    assert store.list_running_restores() == []
-    again = store.create_restore("backup", snapshot.id, actor="bob")
-    failed = store.end_restore(again.id, error=FaultRecord("snapshot_corrupt", "Damaged."))
-    assert (failed.state, failed.error) == (RestoreState.FAILED, FaultRecord("snapshot_corrupt", "Damaged."))
-    assert store.list_restores("backup") == [failed, ended]
-
-
-def test_a_stream_is_put_back_to_a_whole_snapshot_of_its_kind_and_once_at_a_time(store: JobStore) -> None:
-    snapshot = complete(store)
-    store.launch_stream("pipeline", StreamKind.PIPELINE, actor="ann")
-    for stream, wanted in (("backup", create(store).id), ("pipeline", snapshot.id)):
-        with pytest.raises(SnapshotRefusedError):
-            store.create_restore(stream, wanted, actor="ann")
-    with pytest.raises(StreamSnapshotNotFoundError):
-        store.create_restore("backup", "sn_none", actor="ann")
-    store.create_restore("backup", snapshot.id, actor="ann")
-    with pytest.raises(StreamStateError, match=snapshot.id):
-        store.create_restore("backup", snapshot.id, actor="ann")
-    with pytest.raises(StreamStateError, match="put back"):
-        store.delete_snapshot(snapshot.id)
 
 
 def test_a_stream_is_launched_from_a_snapshot_and_put_to_it_before_it_starts(store: JobStore) -> None:
@@ -268,32 +206,6 @@ def test_of_snapshots_that_fail_for_years_the_last_twenty_are_kept(store: JobSto
     pending = create(store)
     found = [each.id for each in store.list_snapshots()]
     assert found == [pending.id, *failed[:-21:-1], whole.id]
-
-
-def test_a_schedule_s_look_at_snapshots_reads_nothing_of_those_that_people_keep(store: JobStore) -> None:
-    def look() -> Work:
-        with counted(store) as work:
-            found = store.list_snapshots(
-                stream="backup", states=[SnapshotState.COMPLETED], reason=SnapshotReason.SCHEDULED
-            )
-            assert [each.id for each in found] == [scheduled.id]
-            assert store.has_young_snapshot("backup", **times)
-        return work
-
-    scheduled = create(store, reason=SnapshotReason.SCHEDULED)
-    scheduled = store.complete_snapshot(scheduled.id, None, **COMPLETED)
-    hour = timedelta(hours=1)
-    times = {"after": scheduled.created_at - hour, "failed_after": scheduled.created_at + hour}
-    times["until"] = scheduled.created_at + hour
-    first = look()
-    error = FaultRecord("pubsub_error", "Pub/Sub refused it.")
-    for _ in range(20):
-        store.fail_snapshot(create(store, reason=SnapshotReason.SCHEDULED).id, None, error)
-    for _ in range(100):
-        complete(store)
-    after = look()
-    assert (after.statements, after.rows) == (first.statements, first.rows)
-    assert after.instructions <= first.instructions + 20 * 20, "some for each that failed, and none for the others"
 
 
 def test_a_snapshot_is_young_by_when_it_was_asked_for(store: JobStore) -> None:

@@ -1,23 +1,19 @@
 """Updates of streams as records in every job store."""
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from jobs.store import Idempotency, JobStore
+from jobs.store import JobStore
 from model.errors import (
-    IdempotencyKeyReusedError,
-    StreamNotFoundError,
     StreamStateError,
     UpdateInProgressError,
-    UpdateNotFoundError,
 )
 from model.stream_options import StreamKind
 from model.stream_record import StreamEventType, StreamState, Wanted
-from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateRequest, UpdateState
+from model.stream_update import StreamUpdate, UpdateReplay, UpdateRequest, UpdateState
 from tests.contract.test_job_store_snapshots import complete
 from tests.waiting import wait_until
 
@@ -67,27 +63,6 @@ def test_an_update_begins_with_its_check_and_remembers_where_it_came_from(store:
     assert store.get_stream("backup").release == "1.2", "nothing has begun"
 
 
-def test_a_second_update_is_refused_by_the_name_of_the_first_until_that_has_ended(store: JobStore) -> None:
-    first = create(store)
-    with pytest.raises(UpdateInProgressError, match=first.id) as caught:
-        create(store)
-    assert caught.value.details == {"stream": "backup", "update": first.id, "state": "CHECKING"}
-    store.advance_update(first, UpdateState.REFUSED, error=UpdateFault("update_refused", "No."))
-    second = create(store)
-    assert [each.id for each in store.list_updates("backup")] == [second.id, first.id]
-    assert [each.id for each in store.list_updates(living=True)] == [second.id]
-    assert store.list_updates("other") == []
-
-
-def test_the_same_key_gives_back_the_first_update(store: JobStore) -> None:
-    first = create(store, idempotency=Idempotency("key", "one"))
-    assert create(store, idempotency=Idempotency("key", "one")) == first
-    with pytest.raises(IdempotencyKeyReusedError):
-        create(store, idempotency=Idempotency("key", "two"))
-    with pytest.raises(UpdateInProgressError):
-        create(store, idempotency=Idempotency("key", "one"), actor="bob")
-
-
 def test_the_hand_over_gives_the_stream_to_the_new_process_with_its_release_and_options(store: JobStore) -> None:
     version = store.get_stream("backup").version
     handed = advance(store, UpdateState.SNAPSHOTTING, UpdateState.STARTING, UpdateState.HANDING_OVER)
@@ -99,20 +74,6 @@ def test_the_hand_over_gives_the_stream_to_the_new_process_with_its_release_and_
         "started in_2",
         f"update {handed.id} HANDING_OVER",
     ]
-
-
-def test_the_hand_back_gives_the_stream_to_a_process_of_the_old_release(store: JobStore) -> None:
-    back = advance(store, UpdateState.HANDING_OVER, UpdateState.ROLLING_BACK, UpdateState.HANDING_BACK)
-    record = store.get_stream("backup")
-    assert (record.release, record.options, record.instance_id) == ("1.2", back.back_options, "in_3")
-    fault = UpdateFault("stream_died", "It ended.", {"old": "fine", "new": "Traceback"})
-    replay = UpdateReplay(back.created_at - timedelta(minutes=1), back.changed_at, ("orders",))
-    ended = store.advance_update(back, UpdateState.ROLLED_BACK, error=fault, replay=replay, paused_seconds=1.25)
-    assert ended == store.get_update(back.id)
-    assert (ended.error, ended.replay, ended.paused_seconds) == (fault, replay, 1.25)
-    assert ended.finished_at == ended.changed_at
-    assert store.list_updates("backup", living=True) == []
-    assert store.list_stream_events("backup")[-1].why == "stream_died: It ended."
 
 
 def test_what_is_noted_of_a_step_is_kept(store: JobStore) -> None:
@@ -140,19 +101,6 @@ def test_a_step_from_a_state_that_has_passed_is_refused(store: JobStore) -> None
     assert store.get_update(seen.id).state is UpdateState.ROLLED_BACK
 
 
-def test_what_is_not_there_or_has_ended_is_not_updated(store: JobStore) -> None:
-    with pytest.raises(StreamNotFoundError):
-        create(store, "nobody")
-    with pytest.raises(UpdateNotFoundError):
-        store.get_update("up_1")
-    store.end_stream("backup", Wanted.DRAINED, actor="ann")
-    with pytest.raises(StreamStateError, match="to be DRAINED"):
-        create(store)
-    store.report_stream("backup", AGENT, StreamState.DRAINED)
-    with pytest.raises(StreamStateError, match="is DRAINED"):
-        create(store)
-
-
 def test_changes_and_rollbacks_wait_for_the_end_of_an_update_and_updates_for_that_of_a_rollback(
     store: JobStore,
 ) -> None:
@@ -168,19 +116,6 @@ def test_changes_and_rollbacks_wait_for_the_end_of_an_update_and_updates_for_tha
         create(store)
     store.end_restore(restore.id)
     create(store)
-
-
-@pytest.mark.parametrize("wanted", [Wanted.DRAINED, Wanted.CANCELLED])
-def test_a_drain_or_a_cancel_ends_the_update_with_its_stream(store: JobStore, wanted: Wanted) -> None:
-    update = create(store)
-    store.end_stream("backup", wanted, actor="ann")
-    ended = store.get_update(update.id)
-    assert ended.state is UpdateState.FAILED
-    assert ended.finished_at is not None
-    assert ended.error == UpdateFault(
-        "update_abandoned", f"backup was to be {wanted} while the update was CHECKING."
-    )
-    assert store.get_stream("backup").release == "1.2"
 
 
 def test_a_hand_over_that_has_begun_is_not_cut_off_by_a_drain(store: JobStore) -> None:
