@@ -35,25 +35,12 @@ def ask(api: Any, **body: Any) -> dict[str, Any]:
     return found
 
 
-def complete(api: Any, snapshot_id: str) -> None:
+def complete(api: Any, snapshot_id: str, *sources: SourceSnapshot) -> None:
     """What an agent does when it has made the snapshot."""
     api.store.complete_snapshot(
         snapshot_id,
         None,
-        sources=[SOURCE],
-        format_version=1,
-        taken_at=NOON,
-        size_bytes=1_000,
-        seconds_paused=0.02,
-        known_messages=7,
-    )
-
-
-def complete_without_source(api: Any, snapshot_id: str) -> None:
-    api.store.complete_snapshot(
-        snapshot_id,
-        None,
-        sources=[],
+        sources=sources,
         format_version=1,
         taken_at=NOON,
         size_bytes=1_000,
@@ -76,7 +63,7 @@ def test_a_snapshot_is_asked_for_and_shown_whole_when_an_agent_has_made_it(api: 
             True,
         )
         assert {made["expire_time"], made["size_bytes"], made["seconds_paused"], made["taken_at"]} == {None}
-        complete(api, made["id"])
+        complete(api, made["id"], SOURCE)
         shown = client.get(answer.headers["Location"]).json()
         (listed,) = client.get("/snapshots").json()["snapshots"]
     assert shown == listed
@@ -98,7 +85,7 @@ def test_a_rollback_discards_what_was_staged_only_where_it_comes_again(api: Any)
 
     def made(stream: str, *, with_source: bool) -> str:
         asked = api.store.create_snapshot(stream, with_source=with_source, actor="ann")
-        complete(api, asked.id)
+        complete(api, asked.id, SOURCE)
         return str(asked.id)
 
     with api.client() as client:
@@ -118,7 +105,7 @@ def test_a_rollback_discards_what_was_staged_only_where_it_comes_again(api: Any)
 
 def test_a_stream_is_launched_from_a_snapshot_of_one_that_has_ended(api: Any, refeed: Refeed) -> None:
     made = api.store.create_snapshot("backup", with_source=False, actor="ann")
-    complete_without_source(api, made.id)
+    complete(api, made.id)
     body = {"name": "second", "kind": "backup", "snapshot": made.id}
     with api.client() as client:
         # Two backups would only wait for each other's lease.
@@ -198,7 +185,7 @@ def test_a_snapshot_is_deleted_by_an_agent(api: Any) -> None:
 
 def test_a_rollback_is_for_the_stream_as_it_was_read_and_is_a_new_version(api: Any) -> None:
     made = ask(api)
-    complete(api, made["id"])
+    complete(api, made["id"], SOURCE)
     body = {"snapshot": made["id"]}
     with api.client() as client:
         read = {"If-Match": client.get("/streams/backup").headers["ETag"]}
@@ -214,8 +201,8 @@ def test_a_rollback_is_for_the_stream_as_it_was_read_and_is_a_new_version(api: A
 
 def test_a_rollback_that_is_asked_for_again_with_its_key_is_the_first_one(api: Any) -> None:
     made, other = ask(api), ask(api)
-    complete(api, made["id"])
-    complete(api, other["id"])
+    complete(api, made["id"], SOURCE)
+    complete(api, other["id"], SOURCE)
     with api.client() as client:
         read = client.get("/streams/backup").headers["ETag"]
         headers = {"Idempotency-Key": "k", "If-Match": read}
@@ -231,7 +218,7 @@ def test_a_rollback_that_is_asked_for_again_with_its_key_is_the_first_one(api: A
 
 def test_a_stream_is_put_back_and_says_what_could_not_go_back(api: Any) -> None:
     made = ask(api, with_source=True)
-    complete(api, made["id"])
+    complete(api, made["id"], SOURCE)
     with api.client() as client:
         answer = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
         assert answer.status_code == 202
@@ -271,7 +258,7 @@ def test_the_terminal_asks_for_lists_shows_and_deletes(api: Any, refeed: Refeed)
     assert refeed("stream", "snapshot", "backup", "--with-source")[0] == 0
     (made,) = api.store.list_snapshots()
     assert (made.state, made.with_source) == (SnapshotState.PENDING, True)
-    complete(api, made.id)
+    complete(api, made.id, SOURCE)
     (listed,) = json.loads(refeed("snapshot", "list", "--stream", "backup", "--json")[1])
     assert listed["id"] == made.id
     table = refeed("snapshot", "list")[1]
@@ -293,6 +280,6 @@ def test_the_terminal_asks_nobody_about_what_will_be_refused(api: Any, refeed: R
     (pending,) = api.store.list_snapshots()
     code, _, said = refeed("stream", "rollback", "backup", pending.id)
     assert (code, "Continue?" in said, "None" in said) == (4, False, False), said
-    complete(api, pending.id)
+    complete(api, pending.id, SOURCE)
     code, _, said = refeed("stream", "rollback", "bakcup", pending.id)
     assert (code, "Continue?" in said) == (4, False), said

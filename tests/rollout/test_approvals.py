@@ -15,10 +15,7 @@ from model.errors import (
     ApprovalStateError,
     ForbiddenError,
     ManifestChangedError,
-    RequestInvalidError,
     StreamChangedError,
-    StreamNotFoundError,
-    StreamStateError,
     UpdateInProgressError,
 )
 from model.principal import READ, SCHEDULES_APPLY, STREAMS_OPERATE, STREAMS_READ, Principal
@@ -129,37 +126,6 @@ def test_who_lacks_the_action_s_own_scope_decides_nothing(
         streams.hold("drain", "backup", DRAIN, principal=stranger)
     with pytest.raises(ApprovalNotFoundError):
         approvals.approve("ap_none", principal=BOB)
-
-
-def test_an_action_that_could_not_be_carried_out_is_refused_at_once(
-    store: JobStore, approvals: ApprovalService, streams: StreamApprovals
-) -> None:
-    with pytest.raises(RequestInvalidError):
-        hold(streams, request={"timeout_seconds": -1})
-    with pytest.raises(RequestInvalidError):
-        hold(streams, "update", update_request(options={"slots": 0}))
-    with pytest.raises(StreamNotFoundError):
-        streams.hold("drain", "backpu", DRAIN, principal=ANN)
-    with pytest.raises(StreamChangedError):
-        streams.hold("drain", "backup", DRAIN, principal=ANN, versions={7})
-    store.end_stream("backup", Wanted.CANCELLED, actor="key:eve")
-    with pytest.raises(StreamStateError):
-        hold(streams)
-    assert approvals.list_page(principal=BOB, limit=5) == []
-
-
-def test_a_stream_that_changed_meanwhile_is_left_alone_and_its_approval_says_so(
-    store: JobStore, approvals: ApprovalService, streams: StreamApprovals
-) -> None:
-    held = hold(streams, "cancel", {})
-    store.change_stream("backup", actor="key:eve", options={"slots": 3})
-    with pytest.raises(StreamChangedError):
-        approvals.approve(held.id, principal=BOB)
-    ended = approvals.get(held.id, principal=BOB)
-    assert ended.state is ApprovalState.EXPIRED
-    assert ended.error is not None
-    assert ended.error.code == "stream_changed"
-    assert store.get_stream("backup").wanted is Wanted.RUNNING
 
 
 def test_an_action_that_can_t_be_carried_out_now_goes_on_waiting(
