@@ -365,10 +365,10 @@ class JobStoreMachine(RuleBasedStateMachine):
             self.make(name, {**of_kind, "KEY": "m", "ATTEMPT": attempt})
 
     def turns(self, kind: str, owner: str, actors: str) -> None:
-        """Make jobs of several callers, and claim two, one and one of them and those before."""
+        """Make jobs of several callers, and claim two of them and of those before, one, none and one."""
         for actor in actors:
             self.both(lambda s, actor=actor: s.insert(f"{kind[:2]}_{self.calls:04}", kind, {}, actor=actor))
-        for places in (2, 1, 1):
+        for places in (2, 1, 0, 1):
             limit = places + sum(self.model._busy(kind).values())
             self.both(lambda s, limit=limit: s.claim(kind, owner, limit=limit, lease_seconds=600.0))
 
@@ -379,6 +379,7 @@ class JobStoreMachine(RuleBasedStateMachine):
             self.both(lambda s: s.launch_stream(name, StreamKind.PIPELINE, actor="a"))
             self.both(lambda s: s.take_streams(agent, limit=9, lease_seconds=600.0))
             self.both(lambda s: s.report_stream(name, agent, StreamState.RUNNING, instance_id="in_1", error=error))
+            self.both(lambda s: s.release_streams(agent, "backup"))
             for wanted in ends:
                 self.both(lambda s, wanted=wanted: s.end_stream(name, wanted, actor="a"))
             self.both(lambda s: s.report_stream(name, agent, StreamState(ends[0]), error=error))
