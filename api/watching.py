@@ -41,7 +41,8 @@ WATCH_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": (
             "Server-sent events of four types. `history`: a new entry in the job's history. "
-            "`progress`: the whole job after a change. `end`: the whole job after its end. "
+            "`progress`: the whole job after a change. "
+            "`end`: the job has ended, and the event contains the whole job. "
             "`problem`: the reason why the answer ends early."
         ),
         "content": {"text/event-stream": {"schema": _EVENT_SCHEMA, "example": _EXAMPLE}},
