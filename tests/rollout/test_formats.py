@@ -33,7 +33,7 @@ WRITTEN = {
         f"| table:{_WORD} | pending done recovered"
     ),
     ("control", 1): "number order timeout_seconds batch_seconds batch_bytes | run drain cancel pause stand_by",
-    ("lease", 1): "stream host pid epoch expires_at journal",
+    ("lease", 1): "stream host pid epoch expires_at journal again",
     ("plan", 2): (
         "name topic subscription staging reporting group variant message descriptor version schema key event_time "
         "partition dedup_order event_type_attribute is_soft_delete scalars_as_text publish is_published_by_key"
