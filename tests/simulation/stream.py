@@ -102,7 +102,7 @@ MISHAPS: Final = {
     "commit lost": 0.04,
     "commit late": 0.04,
     "commit answer lost": 0.04,
-    "move": 0.005,
+    "move": 0.03,
     "drain": 0.01,
     "signal": 0.005,
     "cancel": 0.01,
