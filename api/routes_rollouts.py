@@ -40,7 +40,7 @@ class RolloutStepOut(BaseModel):
 
 
 class RolloutFaultOut(CodedMessage):
-    """Why a rollout failed, was refused, was halted or was taken back."""
+    """Why a rollout failed, was refused, was halted or was rolled back."""
 
 
 class RolloutOut(BaseModel):
@@ -138,7 +138,7 @@ def reverse_rollout(rollout_id: RolloutId, response: Response, rollouts: OpenRol
     "/rollouts/{rollout_id}:cancel",
     operation_id="cancelRollout",
     response_model=RolloutOut,
-    responses=problems(s404=_UNKNOWN, s409="The rollout has ended or is being taken back.", s422=_INVALID),
+    responses=problems(s404=_UNKNOWN, s409="The rollout has ended or is being rolled back.", s422=_INVALID),
 )
 def cancel_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -> Any:
     """Cancel a rollout. If the rollout has already changed the stream, Refeed takes the change back."""

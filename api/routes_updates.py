@@ -1,4 +1,4 @@
-"""Updates of streams as a resource: asked for, shown, approved and taken back."""
+"""Updates of streams as a resource: asked for, shown, approved and rolled back."""
 
 from typing import Annotated, Any, Final
 
@@ -95,7 +95,7 @@ def approve_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any
     operation_id="rollBackUpdate",
     response_model=UpdateOut,
     responses=problems(
-        s404=_UNKNOWN, s409="The update has ended, is being taken back, or cannot be taken back.", s422=_INVALID
+        s404=_UNKNOWN, s409="The update has ended, is being rolled back, or cannot be rolled back.", s422=_INVALID
     ),
 )
 def roll_back_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:

@@ -217,7 +217,7 @@ class CheckReasonOut(BaseModel):
 
 
 class StreamCheckOut(BaseModel):
-    """Whether a stream can be updated, and whether the update could be taken back."""
+    """Whether a stream can be updated, and whether the update could be rolled back."""
 
     passes: bool = Field(description="Whether the stream can be updated.")
     reasons: list[CheckReasonOut] = Field(description="The reasons against the update.")
@@ -225,7 +225,7 @@ class StreamCheckOut(BaseModel):
     has_way_back: bool = Field(
         description="Whether the old release could still run the stream after the new release has written data."
     )
-    no_way_back: list[str] = Field(description="The reasons why the update could not be taken back.")
+    no_way_back: list[str] = Field(description="The reasons why the update could not be rolled back.")
 
 
 def launch_schemas(launch: Mapping[str, Any]) -> dict[str, Any]:

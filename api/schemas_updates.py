@@ -74,7 +74,7 @@ class UpdateCreate(BaseModel):
 
 
 class UpdateFaultOut(CodedMessage):
-    """Why an update was refused, failed, was taken back, or needs a person."""
+    """Why an update was refused, failed, was rolled back, or needs a person."""
 
     logs: dict[str, str] = Field(description='The last lines of each release\'s log, by "old" and "new".')
 
@@ -125,7 +125,7 @@ class UpdateOut(BaseModel):
         description="Whether the old release can still run the stream after the new release has written data."
     )
     checked: dict[str, Any] | None = Field(
-        description="The result of the check: reasons, changes, and why the update could not be taken back."
+        description="The result of the check: reasons, changes, and why the update could not be rolled back."
     )
     snapshot_id: str | None = Field(description="The snapshot of the state before the hand-over.")
     instance_id: str | None = Field(description="The process that takes over the stream.")
@@ -139,7 +139,7 @@ class UpdateOut(BaseModel):
     )
     error: UpdateFaultOut | None
     replay: UpdateReplayOut | None = Field(
-        description="The messages to replay after the update was taken back. Null if there are none."
+        description="The messages to replay after the update was rolled back. Null if there are none."
     )
     created_by: str
     created_at: datetime

@@ -332,7 +332,7 @@ class UpdateWork:
         if place.record.wanted is not Wanted.RUNNING:
             self._end(update, place, UpdateState.FAILED, error=update.abandoned(place.record.wanted))
         elif update.state is UpdateState.HANDING_BACK:
-            fault = update.error or UpdateFault("update_unwanted", "The update was taken back.")
+            fault = update.error or UpdateFault("update_unwanted", "The update was rolled back.")
             self._end(update, place, UpdateState.ROLLED_BACK, error=fault, replay=self._replay_of(update, place))
         elif update.error is not None:
             self._fail(update, place, update.error.code, update.error.message)

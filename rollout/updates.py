@@ -131,7 +131,7 @@ class UpdateService:
         found = self._store.get_update(update_id)
         is_handing = found.state is UpdateState.HANDING_OVER
         if not found.state.is_before_hand_over and found.state not in _WATCHED and not is_handing:
-            raise _not_now(found, "taken back", "until it is STABLE, and while it is INCONCLUSIVE")
+            raise _not_now(found, "rolled back", "until it is STABLE, and while it is INCONCLUSIVE")
         if found.state in _WATCHED and not found.has_way_back:
             raise StreamStateError(
                 f"{found.id} has no way back, as its check said before: {_no_way_back(found)}.",
@@ -144,7 +144,7 @@ class UpdateService:
             return _shown_to(found, principal)
         if is_handing:
             decided = self._store.note_update(found, error=fault)
-            what = f"update {found.id} to be taken back"
+            what = f"update {found.id} to be rolled back"
             self._store.note_stream(found.stream, actor=principal.name, what=what, update=found.id)
         else:
             decided = self._store.advance_update(found, state, actor=principal.name, error=fault)

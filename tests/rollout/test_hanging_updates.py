@@ -57,4 +57,4 @@ def test_an_update_is_taken_back_in_a_hand_over_in_which_the_new_release_hangs(y
     assert back.error.code == "update_unwanted"
     yard.check_one_runs("old")
     noted = [event.what for event in yard.store.list_stream_events("backup")]
-    assert noted.count(f"update {asked.id} to be taken back") == 1
+    assert noted.count(f"update {asked.id} to be rolled back") == 1
