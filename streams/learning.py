@@ -81,7 +81,7 @@ class Learner:
     def expect_again(self, ids: pa.Table) -> None:
         """Write down how old ``ids`` are, before messages are acknowledged whose rows a batch before has written.
 
-        They may come again once more: whoever has lost this home then reads their rows, however old those are.
+        Pub/Sub may deliver them once more. A start without this home then reads the ids of their rows, of any age.
 
         Raises:
             RefeedError: it can't be written, or another stream has the lease.

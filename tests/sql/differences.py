@@ -42,7 +42,7 @@ def as_documented(sql: str) -> str:
 
 
 def is_hidden(question: str, theirs: str, mine: str, lake: Callable[[str], str]) -> bool:
-    """Say whether the lake gives NULL for a call where Google's engine fails, since one argument hides another.
+    """Whether the lake may answer NULL where Google's engine fails, as a NULL argument hides a failing one.
 
     ``lake`` answers a query. Asked alone, one argument has to be NULL there, and another one has to fail.
     """
