@@ -146,6 +146,16 @@ def test_a_commit_under_a_lease_that_was_taken_over_is_refused_and_adds_nothing(
     assert world.ids() == [*before, "9"]
 
 
+def test_a_commit_under_an_earlier_taking_of_a_lease_is_refused_though_the_same_process_has_it_again(world):
+    old, part = world.archive.take_lease("l"), world.write(b"late")
+    new = world.archive.take_lease("l")
+    with pytest.raises(LeaseLostError):
+        world.archive.commit([part], Attempt("s", 1, "l", old), ids_of("1"))
+    assert world.ids() == []
+    world.archive.commit([world.write(b"b", first=2)], Attempt("s", 2, "l", new), ids_of("2"))
+    assert world.ids() == ["2"]
+
+
 def test_a_lease_says_who_holds_it_to_every_other_home(world):
     leases = world.archive.leases()
     assert leases.read_lease("backup-p") is None

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from connectors.lake.merging import microseconds
 from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncompleteError, WarehouseError
 from model.job import new_job_id
 from tests.reporting.shops import BigQueryShop, LakeShop, Shop, order
@@ -132,6 +133,26 @@ def test_what_is_counted_as_merged_is_what_the_merge_took(
     assert len(shop.reporting()) == shop.backfills().merged_rows(mine) == 1
     shop.merge(datetime.now(UTC) + timedelta(hours=6))
     assert shop.backfills().merged_rows(mine) == 2
+
+
+def test_what_was_merged_without_lists_is_known_by_its_time(tmp_path: Path, mine: str) -> None:
+    """As a Refeed of old left it: it took what was not younger than its look at the clock."""
+    shop, at = LakeShop(lake=tmp_path / "lake"), datetime.now(UTC)
+    shop.stage([order(0, _backfill_id=mine, _backfill_row=0)], at)
+    shop.merge(at)
+    table = shop.table()
+    snapshot = table.snapshot()
+    table.replace(
+        snapshot,
+        [],
+        [],
+        watermark_us=microseconds(at),
+        index_number=snapshot.index_number,
+        taken_number=0,
+    )
+    shop.stage([order(1, _backfill_id=mine, _backfill_row=1)], at + timedelta(microseconds=1))
+    assert shop.backfills().merged_rows(mine) == 1
+    shop.warehouse.close()
 
 
 def test_of_several_tables_it_is_said_what_is_left_and_nothing_where_none_was_deleted() -> None:
