@@ -1,1 +1,1 @@
-"""HTTP: requests to calls, errors to problems."""
+"""The HTTP API: turns requests into calls, and errors into problems."""

@@ -1,1 +1,1 @@
-"""Wiring: one process makes its objects here, each once, and closes them in order."""
+"""Wiring: creates the objects of a process, each once, and closes them in order."""

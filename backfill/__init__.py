@@ -1,1 +1,1 @@
-"""The backfill: a query over the archive, its rows published to a topic again, tagged."""
+"""Backfills: publish the rows of a query over the archive to a topic again, with tags."""

@@ -1,1 +1,1 @@
-"""The backup: the one stream that writes every message of every topic, untouched, to the archive."""
+"""The backup: the stream that writes every message of every topic, unchanged, to the archive."""

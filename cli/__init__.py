@@ -1,1 +1,1 @@
-"""The terminal: argv to calls."""
+"""The terminal: turns command lines into calls."""

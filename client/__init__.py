@@ -1,1 +1,1 @@
-"""The HTTP API's client, which the terminal and the console share: JSON in and out, problems as errors."""
+"""The client of the HTTP API, for the terminal and the console: JSON in and out, problems as errors."""

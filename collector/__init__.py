@@ -1,1 +1,1 @@
-"""Collectors: events come in over HTTP and are answered once they are durable."""
+"""Collectors: receive events over HTTP, and answer as soon as the events are durable."""

@@ -1,4 +1,4 @@
-"""One outside system per folder; SDK errors become ours here and nowhere else."""
+"""One folder for each outside system; only this room turns SDK errors into Refeed's errors."""
 
 import os
 

@@ -1,1 +1,1 @@
-"""The console: pages for a browser, as a client of the HTTP API."""
+"""The console: pages for a browser, made from answers of the HTTP API."""

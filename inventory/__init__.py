@@ -1,1 +1,1 @@
-"""The inventory: topics, streams, their volumes and lag, messages, and what is wrong."""
+"""The inventory: topics, streams, their volumes and lag, messages, and problems."""

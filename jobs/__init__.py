@@ -1,1 +1,1 @@
-"""What every kind of job shares: the service, the supervisor, the store, the launchers."""
+"""Shared by all kinds of jobs: the service, the supervisor, the store, the launchers."""

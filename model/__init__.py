@@ -1,1 +1,1 @@
-"""The nouns of Refeed; standard library only."""
+"""The nouns of Refeed; imports only Python's standard library."""

@@ -1,1 +1,1 @@
-"""The pipeline: one stream that turns JSON messages of any topic into rows of its staging table."""
+"""The pipeline: streams that turn JSON messages into rows of staging tables."""

@@ -1,1 +1,1 @@
-"""Reporting tables: staging merged into one row an entity, and the view that unites both."""
+"""Reporting tables: a merge writes one row for each entity, and a view adds the rows not merged yet."""

@@ -1,1 +1,1 @@
-"""Rollout: managed streams, and the releases, templates, snapshots and updates that they are steered with."""
+"""Rollout: managed streams with their releases, templates, snapshots and updates."""

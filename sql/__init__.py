@@ -1,1 +1,1 @@
-"""The gate: SQL text to a validated query, or to every violation."""
+"""The SQL gate: turns SQL text into a validated query, or into the list of all violations."""

@@ -1,1 +1,1 @@
-"""The engine under every stream: its journal of ids, its lease, its acknowledgements, its status file."""
+"""The engine of every stream: journal of ids, lease, acknowledgements, status file."""

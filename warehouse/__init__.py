@@ -1,1 +1,1 @@
-"""The tables: one port, and an implementation of it for each warehouse."""
+"""The tables: one port, and one implementation for each warehouse."""

@@ -22,13 +22,12 @@ OVERVIEW: Final = ROOT / "docs" / "overview.md"
 PAGE: Final = ROOT / "docs" / "explanation" / "promises.md"
 
 _HEAD: Final = """\
-# What holds each promise
+# The tests of each promise
 
-This page lists [what Refeed promises](../overview.md#what-refeed-promises) and
-[what each component must do](../overview.md#what-each-component-must-do), with the tests that fail when the
-code breaks the promise. A mutant is a fault that `make mutants` puts into a copy of the code.
-A test must then fail.
-`make census` writes this page from `tests/guards/capabilities.toml`.
+This page lists the tests for [what Refeed promises](../overview.md#what-refeed-promises) and
+[what each component must do](../overview.md#what-each-component-must-do). If the code breaks a promise, a test of
+this promise fails. A mutant is a fault that `make mutants` puts into a copy of the code. At least one test must
+then fail. `make census` writes this page from `tests/guards/capabilities.toml`.
 """
 
 
