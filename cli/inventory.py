@@ -81,8 +81,8 @@ def _topics_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"\nNot backed up: refeed attach {' '.join(loose)}"
     for each in found["topics"]:
         if each["excludes_replays"] is False:
-            said = "its backup subscription lets replays through, so a backfill to it is refused"
-            yield f"\n{each['topic']}: {said}; see 'refeed attach --help'"
+            said = "its backup subscription does not exclude replays, so a backfill to this topic is refused"
+            yield f"\n{each['topic']}: {said}; run 'refeed detach', then 'refeed attach'"
     yield f"\nWhen they came in: refeed topic {found['topics'][0]['topic']}"
 
 
