@@ -48,9 +48,9 @@ def attach(
     """Back up topics from now on: create a backup subscription for each topic.
 
     The subscription's filter excludes Refeed's own replays. A running backup stream finds the subscription
-    within seconds. On a local Pub/Sub server, missing topics are created. If a topic is already attached, the
-    command prints the settings of its subscription that differ from the settings of a new subscription. If
-    REFEED_BACKUP_LABEL is set, the backup stream attaches all topics with that label.
+    within seconds. On a local Pub/Sub server, the command creates missing topics. If a topic is already attached,
+    the command compares the settings of its subscription with the settings of a new subscription, and prints the
+    differences. If REFEED_BACKUP_LABEL is set, the backup stream attaches all topics with that label.
     """
     found = []
     settings = command_settings()

@@ -65,7 +65,7 @@ def doctor(
         bool,
         typer.Option(
             "--live",
-            help="Test in a real project what the documentation of Google's services leaves open.",
+            help="Measure in a real project four facts that Google's documentation does not contain.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Only with --live: do not ask first.")] = False,

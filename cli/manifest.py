@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from rollout.manifests.job_gate import JobGate
 
 CHECK_CODES: Final = "Exit codes: 0 done; 1 a file has faults; 2 wrong usage; 130 interrupted."
+PLAN_CODES: Final = (
+    "Exit codes: 0 done; 1 a file has faults; 2 wrong usage; 3 the API does not answer; 4 the API refused the "
+    "call; 130 interrupted."
+)
 EXIT_CODES: Final = (
     "Exit codes: 0 done; 1 a file has faults, or the plan's hash is not the hash in --plan; 2 wrong usage; 3 the "
     "API does not answer; 4 the API refused the call; 130 interrupted."

@@ -28,8 +28,8 @@ _COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Merge staging tables into reporting tables. Without a subcommand, this process merges. The "
-    "subcommands start and show merges that the API at REFEED_API_URL runs.",
+    help="Merge staging tables into reporting tables. Without a subcommand, the command itself runs the "
+    "merge. The subcommands start and show merges that the API at REFEED_API_URL runs.",
     epilog=EXIT_CODES,
     invoke_without_command=True,
 )

@@ -35,7 +35,8 @@ def publish(
     """Publish the messages of FILE. Each line is a JSON object.
 
     The fields of a line are topic, attributes, data or data_base64, and ordering_key. On a local Pub/Sub server,
-    missing topics are created. At a faulty line the command ends. The lines before it are published.
+    the command creates missing topics. If a line is faulty, the command publishes the lines before this line and
+    ends.
     """
     if topic is not None:
         parse_resource_id(topic)

@@ -26,7 +26,7 @@ IdArgument = Annotated[
     str,
     typer.Argument(
         metavar="ID",
-        help="The id of a rollout. Or the name of a manifest, which means the manifest's newest rollout.",
+        help="The id of a rollout, or the name of a manifest for the manifest's newest rollout.",
         show_default=False,
     ),
 ]
@@ -55,7 +55,7 @@ def reverse(rollout: IdArgument, as_json: JsonOption = False) -> None:
 
 @app.command("cancel", epilog=EXIT_CODES)
 def cancel(rollout: IdArgument, as_json: JsonOption = False) -> None:
-    """Take back a rollout that has not ended."""
+    """Cancel a rollout that has not ended. If the rollout has changed the stream, Refeed rolls the change back."""
     print_answer(lambda api: api.act_on_rollout(_id_of(api, rollout), "cancel"), _lines, as_json=as_json)
 
 
@@ -93,7 +93,7 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         if before != after:
             yield f"  {name}: {before} -> {after}"
     if found["reverses"] is not None:
-        yield f"  it takes {found['reverses']} back"
+        yield f"  it reverses {found['reverses']}"
     if found["unwanted_by"] is not None:
         yield f"  cancelled by {found['unwanted_by']}"
     if found["error"] is not None:

@@ -24,7 +24,7 @@ app = typer.Typer(
 
 IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The snapshot's id.", show_default=False)]
 StreamArgument = Annotated[str, typer.Argument(metavar="NAME", help="The stream's name.", show_default=False)]
-WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the snapshot or rollback is complete.")]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the action is complete.")]
 
 
 def create(

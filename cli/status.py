@@ -46,7 +46,7 @@ def status(as_json: JsonOption = False) -> None:
     """Show streams and jobs, decisions that a person must make, and problems.
 
     The command shows these problems: a stream does not report, fails, has an alert or is five minutes behind;
-    topics are attached, but no backup runs; a job failed or has missing messages in the last seven days.
+    topics are attached, but no backup runs; a job of the last seven days failed or has missing messages.
     """
     with open_api() as api:
         found = api.read_status()
@@ -55,7 +55,7 @@ def status(as_json: JsonOption = False) -> None:
 
 
 def inbox(as_json: JsonOption = False) -> None:
-    """List everything that a person should look at, such as canaries, approvals, failures and missing messages."""
+    """List everything that a person should look at, such as waiting backfills, failures and missing messages."""
     print_answer(
         lambda api: api.read_inbox(),
         lambda found: _inbox_lines(found["items"]) if found["items"] else ["Nothing waits for a person."],

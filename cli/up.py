@@ -55,9 +55,9 @@ def up(
     group of sources in the registry (REFEED_REGISTRY) gets a pipeline stream. The API merges staging tables into
     reporting tables every night.
 
-    The command restarts a process that dies. If a process dies again and again, the command prints the last
-    lines of its log and ends. But if it is a pipeline stream, the command restarts the stream every minute. The
-    command does not restart a stream that you drained or cancelled.
+    The command restarts a process that dies. If a pipeline stream dies again and again, the command restarts the
+    stream every minute. If another process dies again and again, the command prints the last lines of its log
+    and ends. The command does not restart a stream that you drained or cancelled.
     """
     from app.deployment import Deployment
 

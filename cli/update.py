@@ -71,7 +71,7 @@ def update(
         bool, typer.Option("--approve", help="Accept the current update of the stream. The update becomes STABLE.")
     ] = False,
     roll_back: Annotated[
-        bool, typer.Option("--roll-back", help="Take back the current update of the stream.")
+        bool, typer.Option("--roll-back", help="Roll back the current update of the stream.")
     ] = False,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key make only one update.")
@@ -83,8 +83,8 @@ def update(
 ) -> None:
     """Update a running stream to another release or other options, and watch the result.
 
-    The update begins with the check of 'refeed stream check'. If the new release fails, Refeed takes the update
-    back.
+    The update begins with the check of 'refeed stream check'. If the new release fails, Refeed
+    rolls the update back.
     """
     if approve and roll_back:
         raise InputError("--approve and --roll-back exclude each other.")

@@ -41,7 +41,7 @@ class MergeCreate(Declared):
             "merged rows do not change.",
             longest=64,
             example="2026-01-01T00:00:00Z",
-            help="Read the staging tables again from this time (RFC 3339) or day on.",
+            help="Merge again all rows that were staged since this time (RFC 3339) or day.",
             metavar="TIME",
         ),
     ] = None
@@ -52,7 +52,7 @@ class MergeCreate(Declared):
             "`date` with `since`.",
             longest=10,
             example="2026-01-01",
-            help="Read the staging tables again from the beginning of this UTC day on.",
+            help="Merge again all rows that were staged since the beginning of this UTC day.",
             metavar="DAY",
         ),
     ] = None

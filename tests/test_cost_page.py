@@ -41,12 +41,12 @@ def a_month() -> dict[str, tuple[float, float]]:
     volume = messages * ASSUMED["bytes of a message in Pub/Sub"] / TIB
     archived = messages * ASSUMED["bytes of a message's row in the archive"] / GIB
     staged = messages * ASSUMED["bytes of a message's row in staging"] / GIB
-    noted = 2 * messages * ASSUMED["bytes of a message's id in a note"] / GIB
+    noted = 2 * messages * ASSUMED["bytes of a message's id in a note about a commit"] / GIB
     throughput = PRICES["Pub/Sub throughput"]
     write, storage = PRICES["Storage Write API"], PRICES["active logical storage"]
     free = PRICES["Storage Write API, free a month"] * 1024
     written = archived + staged + noted - free
-    merged = ASSUMED["days of a month"] * ASSUMED["TiB that a night's merge reads"]
+    merged = ASSUMED["days of a month"] * ASSUMED["TiB that the merge of one night reads"]
     return {
         "delivery to the backup subscription": (volume, volume * throughput),
         "delivery to the pipeline's subscription": (volume, volume * throughput),
@@ -73,7 +73,7 @@ def a_replay() -> dict[str, tuple[float, float]]:
         "Storage Read of the selection": (size, size * PRICES["Storage Read API"]),
         "publishing": (volume, volume * throughput),
         "delivery to the pipeline's subscription": (volume, volume * throughput),
-        "delivery to the backup's subscription, which its filter drops": (volume, volume * throughput),
+        "delivery to the backup's subscription (its filter drops the messages)": (volume, volume * throughput),
         "Storage Write of staging": (staged, staged * PRICES["Storage Write API"]),
         "one Dataproc batch": (dcu, dcu * PRICES["Dataproc DCU hour"]),
     }
@@ -143,6 +143,10 @@ def test_what_pubsub_keeps_is_as_large_and_as_dear_as_the_page_says() -> None:
     day = ASSUMED["messages a second"] * DAY * ASSUMED["bytes of a message in Pub/Sub"] / GIB
     # It grows from nothing to seven days' messages.
     usd = 7 * day / 2 * PRICES["Pub/Sub storage"] * 7 / ASSUMED["days of a month"]
-    said = re.search(r"example are ([\d,]+) GiB.*?ends with ([\d,]+) GiB and costs about\s+([\d,]+) USD", PAGE)
+    said = re.search(
+        r"a day have ([\d,]+) GiB.*?grows\s+to\s+([\d,]+) GiB\s+and\s+costs\s+about\s+([\d,]+) USD",
+        PAGE,
+        re.DOTALL,
+    )
     assert said is not None
     assert [int(number.replace(",", "")) for number in said.groups()] == [round(day), round(7 * day), round(usd)]

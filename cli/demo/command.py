@@ -52,7 +52,7 @@ def demo(
     warehouse: Annotated[
         Literal["lake", "bigquery"],
         typer.Option(
-            help="The warehouse: lake or bigquery. bigquery needs a stand-in: set BIGQUERY_EMULATOR_HOST and "
+            help="The warehouse: lake or bigquery. bigquery needs an emulator: set BIGQUERY_EMULATOR_HOST and "
             "REFEED_BIGQUERY_STORAGE_HOST."
         ),
     ] = "lake",

@@ -11,9 +11,13 @@ from tests.guards.reference.markdown import first_sentence, link, page, prose, s
 
 COMMON: Final = {"home", "help", "install_completion", "show_completion"}
 COMMON_OPTIONS: Final = """\
-Every command has the options `--home PATH` ({home}) and `--help`. The command `refeed` itself
-also has `--version`, which prints the version, and `--install-completion`, which installs completion for the
-current shell."""
+Every command has these options:
+
+- `--home PATH`: {home}
+- `--help`: Print the help of the command.
+
+The command `refeed` itself also has `--version`, which prints the version, and `--install-completion`, which
+installs completion for the current shell."""
 # What an exit code of any command means: the table at the beginning says it too.
 USUAL: Final = {"done", "wrong usage", "the API does not answer", "the API refused the call", "interrupted"}
 TYPES: Final = {"str": "TEXT", "int": "N", "float": "NUMBER", "Path": "PATH", "datetime": "TIME"}
@@ -26,7 +30,7 @@ def render_commands() -> str:
     groups = {name: each for name, each in visible.items() if hasattr(each, "commands")}
     single = {name: each for name, each in visible.items() if name not in groups}
     parts = [
-        f"{prose(first_sentence(root.help))}\n\n{COMMON_OPTIONS.format(home=prose(HOME_HELP).removesuffix('.'))}",
+        f"{prose(first_sentence(root.help))}\n\n{COMMON_OPTIONS.format(home=prose(HOME_HELP))}",
         _exit_codes(root.epilog),
         "## Groups\n\n" + _overview("group", groups),
         "## Commands without a group\n\n" + _overview("command", single),

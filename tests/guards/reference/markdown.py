@@ -9,7 +9,7 @@ ROOT: Final = Path(__file__).parents[3]
 NOTE: Final = "<!-- Written by 'make reference' from {sources}. Change it there. -->\n"
 # A page, a command in quotes, or a name that is code: one of them at each place, the longest first.
 _PARTS: Final = re.compile(
-    r"(?P<code>``?[^`]+``?)|'(?P<command>(?:refeed|gcloud|make) [^']*)'"
+    r"(?P<code>``?[^`]+``?)|'(?P<command>(?:(?:refeed|gcloud|make) |--)[^']*)'"
     r"|docs/(?P<page>[\w/.-]+\.md)(?P<anchor>#[\w-]+)?|(?P<name>\b(?:REFEED|PUBSUB|BIGQUERY|GOOGLE|JAVA)_[A-Z_]+\b(?:=[\w-]+)?|(?<![\w-])--[a-z][a-z_-]+)|(?P<escape>[<*|\\])"
 )
 
