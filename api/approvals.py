@@ -27,7 +27,7 @@ class ApprovalFaultOut(CodedMessage):
 
 
 class ApprovalOut(BaseModel):
-    """An action for which the approval of a second person was requested, and the decision."""
+    """A request for the approval of a second person: the action and the decision."""
 
     id: str = Field(examples=["ap_01M7Z1H20HKNZ6PGKRYCX6J210"], description="The approval's id.")
     state: Literal["WAITING", "APPROVED", "REJECTED", "EXPIRED"] = Field(

@@ -140,7 +140,7 @@ def _add_following_routes(router: APIRouter, resource: JobResource) -> None:
         **resource.operation("watch"),
         response_class=StreamingResponse,
         responses={**WATCH_ANSWER, **problems(s404=resource.unknown, s422=INVALID)},
-        description=f"Follow a {resource.noun} live until its end: the history and the progress.",
+        description=f"Follow the history and progress of a {resource.noun} live until the {resource.noun} ends.",
     )
     async def watch_job(
         job_id: Annotated[str, Depends(job_id_of)],

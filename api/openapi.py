@@ -17,7 +17,10 @@ _EVERYWHERE: Final = {
 }
 _WITH_A_CALLER: Final = {
     "401": "The call has no valid key or token.",
-    "429": ("There are too many calls, plans or counts. Try again after the seconds in Retry-After."),
+    "429": (
+        "The caller makes too many calls, or too many plans and counts run at the same time. Try again "
+        "after the seconds in Retry-After."
+    ),
     "503": "A service that the call needs does not answer. Try again after the seconds in Retry-After.",
 }
 _LATE: Final = {"504": "The API could not answer in time. The requested action may still happen."}

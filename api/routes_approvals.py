@@ -33,7 +33,7 @@ def list_approvals(
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: IdToken = None,
 ) -> Any:
-    """List the actions for which the approval of a second person was requested, newest first."""
+    """List requests for the approval of a second person, newest first."""
     before = parse_id_token(page_token)
     found = approvals.list_page(principal=caller, state=state, before=before, limit=page_size + 1)
     page, token = page_of(found, page_size, lambda last: render_id_token(last.id))
@@ -46,7 +46,7 @@ def list_approvals(
     response_model=ApprovalOut,
     responses=problems(
         s404=_UNKNOWN,
-        s409=f"{_DECIDED}. Or the action can't be carried out now, and the approval stays pending.",
+        s409=f"{_DECIDED}. Or the action can't be carried out now. The approval then stays pending.",
         s412="The approval has expired, because the stream or manifest has changed since the request.",
         s422=_INVALID,
     ),
@@ -77,5 +77,5 @@ def reject_approval(
     responses=problems(s404=_UNKNOWN, s422=_INVALID),
 )
 def get_approval(approval_id: ApprovalId, approvals: Approvals, caller: Caller) -> Any:
-    """Show an action for which the approval of a second person was requested, and the decision."""
+    """Show one request for the approval of a second person: the action and the decision."""
     return approvals.get(approval_id, principal=caller)

@@ -48,7 +48,10 @@ def list_audit(
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: Annotated[str | None, Query(max_length=200)] = None,
 ) -> Any:
-    """List the audit log, newest first. It contains refused calls, and calls that changed or cost something."""
+    """List the audit log, newest first.
+
+    The log contains refused calls, calls that changed something or cost money, and calls that showed payloads.
+    """
     caller.require(ADMIN)
     found = services_of(request).store.list_audit(page_size + 1, before=_parse_token(page_token))
     page, token = page_of(found, page_size, lambda last: str(last.number))

@@ -61,7 +61,7 @@ add_action_route(
     router,
     BACKFILLS,
     "resume",
-    "Resume a paused backfill. After a pause at the canary, the backfill publishes all other messages.",
+    "Resume a paused backfill. If the backfill paused after its canary, it now publishes all other messages.",
     s409="The backfill has ended, is being cancelled, or needs an approval.",
     s422=INVALID,
 )
@@ -73,8 +73,8 @@ add_action_route(
     response_model=BackfillOut,
     responses=versioned(
         s404=NO_SUCH_BACKFILL,
-        s409="The backfill has not ended, all its messages are published, another backfill publishes some of the "
-        "same messages, or Refeed can't find out which messages are missing.",
+        s409="The backfill has not ended. Or all its messages are published. Or another backfill publishes some "
+        "of the same messages. Or Refeed can't find out which messages are missing.",
         s412=CHANGED,
         s422=INVALID,
         s502="The warehouse returned an error.",
@@ -110,8 +110,9 @@ add_action_route(
     router,
     BACKFILLS,
     "revert",
-    "Delete a backfill's rows from its target's staging table. The call fails if a merge has used the rows.",
-    s409="The backfill has not ended, its staging table is unknown, or a merge has used its rows.",
+    "Delete a backfill's rows from its target's staging table. If a merge has already read the rows, the call "
+    "fails.",
+    s409="The backfill has not ended. Or its staging table is unknown. Or a merge has already read its rows.",
     s422=INVALID,
     s502="The warehouse returned an error.",
 )
@@ -177,8 +178,8 @@ def get_plan(
         200: {"model": PlanOut, "description": "With `validate_only`: the plan. Nothing is created."},
         202: {"headers": CREATED_HEADERS},
         **problems(
-            s409="The plan has expired or is for another request. Or another backfill publishes some "
-            "of the same messages. Or the replay would be archived again. Or the first call with "
+            s409="The plan has expired or is for another request. Or another backfill publishes some of the "
+            "same messages. Or the backup would archive the replayed messages again. Or the first call with "
             "this Idempotency-Key is still in progress.",
             s422=INVALID,
             s502=_FAILED,

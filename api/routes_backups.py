@@ -40,7 +40,7 @@ class TopicAttach(TopicDetach):
     )
     update: bool = Field(
         default=False,
-        description="Whether to change settings that differ from those of a new subscription.",
+        description="Whether to give the existing subscription the settings of a new subscription.",
     )
 
 

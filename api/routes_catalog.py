@@ -50,8 +50,8 @@ MaxBytesBilled = Annotated[
     int,
     Query(
         ge=1,
-        description="The maximum number of bytes that the query may read on BigQuery. A query that would "
-        "read more fails.",
+        description="The maximum number of bytes that the query may read on BigQuery. If the query would read "
+        "more, it fails.",
     ),
 ]
 
@@ -106,8 +106,8 @@ def get_topic_histogram(
         Rfc3339Time | None,
         Query(
             alias="from",
-            description="Start of the window (RFC 3339). The default depends on `step`: one hour before `to` for "
-            "minute, one day for hour, 30 days for day.",
+            description="Start of the window (RFC 3339). The default depends on `step`. minute: one hour before "
+            "`to`. hour: one day before `to`. day: 30 days before `to`.",
         ),
     ] = None,
     end: End = None,
@@ -205,7 +205,7 @@ def download_dead_letter(
         ),
     ] = None,
 ) -> Response:
-    """Download the exact payload of one of the pipeline's dead letters."""
+    """Download the payload of one dead letter of the pipeline, byte for byte."""
     with slow:
         data = service.read_letter_data(source, topic, message_id, _since(start), principal=caller)
     return answer_payload(call, data, topic, message_id)
@@ -314,7 +314,7 @@ def download_message(
     end: End = None,
     max_bytes_billed: MaxBytesBilled = DEFAULT_MAX_BYTES_BILLED,
 ) -> Response:
-    """Download the exact payload of one archived message."""
+    """Download the payload of one archived message, byte for byte."""
     request = MessageRequest(
         topic=topic, start=start, end=end, message_id=message_id, max_bytes_billed=max_bytes_billed
     )

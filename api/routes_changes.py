@@ -56,7 +56,10 @@ def list_changes(
         str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
     ] = None,
 ) -> Any:
-    """List changes of jobs, streams, manifests and (with `backfills.admin`) keys, newest first."""
+    """List changes of jobs, streams and manifests, newest first.
+
+    With `backfills.admin`, the list includes changes of keys.
+    """
     caller.require(READ)
     now = datetime.now(UTC)
     first = now - timedelta(days=1) if since is None else max(since, now - _LONGEST)

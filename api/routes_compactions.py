@@ -37,7 +37,9 @@ class CompactionOut(BaseModel):
     id: str = Field(description='The compaction\'s id, "cp_" and a ULID.')
     state: JobState = Field(description="The compaction's state.")
     tables: list[str] = Field(description="The tables to compact: `archive`, or a table as dataset.table.")
-    files_removed: dict[str, int] = Field(description="How many files fewer each table has after its compaction.")
+    files_removed: dict[str, int] = Field(
+        description="For each table: by how many files the compaction reduced it."
+    )
     created_by: str
     created_at: datetime
     started_at: datetime | None

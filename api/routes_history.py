@@ -37,7 +37,7 @@ def list_backfill_slices(backfill_id: BackfillId, service: Service, caller: Call
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def list_backfill_rates(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """List how many messages a backfill published in each interval, and the interval's rate and rate limit."""
+    """List a backfill's intervals, each with the number of published messages, the rate and the rate limit."""
     return {"intervals": service.list_rates(backfill_id, principal=caller)}
 
 
@@ -96,7 +96,7 @@ def download_backfill_dead_letter(
     service: Service,
     caller: Caller,
 ) -> Response:
-    """Download the exact payload of one of a backfill's dead letters."""
+    """Download the payload of one dead letter of a backfill, byte for byte."""
     letter = service.read_dead_letter(backfill_id, row, principal=caller)
     return answer_payload(call, letter.data, letter.topic or "an unknown topic", letter.message_id)
 
@@ -108,7 +108,10 @@ def download_backfill_dead_letter(
     responses=problems(s404=NO_SUCH_BACKFILL, s422=INVALID),
 )
 def count_backfill_dead_letters(backfill_id: BackfillId, service: Service, caller: Caller) -> Any:
-    """Count a backfill's dead letters by reason. `:retry` with a `code` sends the letters with that code again."""
+    """Count a backfill's dead letters by reason.
+
+    To send the dead letters with one code again, call `:retry` with this `code`.
+    """
     return {"reasons": service.count_dead_letters(backfill_id, principal=caller)}
 
 

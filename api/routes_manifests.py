@@ -125,13 +125,13 @@ def apply_manifest(
     responses=problems(s404=_NO_SUCH, s409=_TAKEN, s422="The name is not valid."),
 )
 def remove_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None) -> Any:
-    """Remove a manifest. Jobs that it started continue. If it is a rollout, its stream does not change."""
+    """Remove a manifest. Jobs that the manifest started continue. A rollout's stream does not change."""
     return manifests.remove(name, principal=caller, plan_hash=plan)
 
 
 @router.get("/schedules", operation_id="listSchedules", response_model=SchedulesOut)
 def list_schedules(manifests: OpenManifests, caller: Caller) -> Any:
-    """List all schedules, with their next slots and their last runs."""
+    """List all schedules, with the times of their next runs and with their last runs."""
     return {"schedules": manifests.list_schedules(principal=caller)}
 
 
@@ -142,7 +142,7 @@ def list_schedules(manifests: OpenManifests, caller: Caller) -> Any:
     responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
 )
 def get_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
-    """Show a schedule, with its next slots and its last runs."""
+    """Show a schedule, with the times of its next runs and with its last runs."""
     return manifests.get_schedule(name, principal=caller)
 
 
@@ -164,5 +164,5 @@ def pause_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller)
     responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
 )
 def resume_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
-    """Resume a schedule. Slots that ended during the pause are skipped."""
+    """Resume a schedule. Runs that were due during the pause are skipped."""
     return manifests.resume(name, principal=caller)

@@ -43,7 +43,7 @@ class ReleaseOut(BaseModel):
     added_at: datetime = Field(description="When the release was installed.")
     formats: FormatsOut = Field(description="The formats that the release writes and reads.")
     hosts: list[str] = Field(
-        description="The machines whose agents have the release. Empty if only the API's home has it."
+        description="The machines whose agents have the release. Empty if only the API's home has the release."
     )
 
 
@@ -60,7 +60,7 @@ class AgentOut(BaseModel):
 
 
 class ReleasesOut(BaseModel):
-    """The releases that are installed in the homes of all agents and in the API's home, by name."""
+    """All releases that are installed in the home of an agent or of the API, by name."""
 
     installed_version: str = Field(description="The API's own version.")
     agents: list[AgentOut] = Field(description="The running agents.")

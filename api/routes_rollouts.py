@@ -118,8 +118,8 @@ def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -
         202: {"headers": PLACE_HEADERS},
         **problems(
             s404=_UNKNOWN,
-            s409="The rollout has not ended, the stream no longer runs with the rollout's release, or another "
-            "change of the stream is in progress.",
+            s409="The rollout has not ended. Or the stream no longer runs with the rollout's release. Or "
+            "another change of the stream is in progress.",
             s422=_INVALID,
         ),
     },
@@ -127,7 +127,8 @@ def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -
 def reverse_rollout(rollout_id: RolloutId, response: Response, rollouts: OpenRollouts, caller: Caller) -> Any:
     """Begin the reverse rollout, with `from` and `to` exchanged.
 
-    If the release to which the stream returns was STABLE before, Refeed does not validate it again.
+    The stream returns to the earlier release. If this release was STABLE before, Refeed does not validate it
+    again.
     """
     made = rollouts.reverse(rollout_id, principal=caller)
     point_to(f"/rollouts/{made.id}", response)
@@ -141,5 +142,5 @@ def reverse_rollout(rollout_id: RolloutId, response: Response, rollouts: OpenRol
     responses=problems(s404=_UNKNOWN, s409="The rollout has ended or is being rolled back.", s422=_INVALID),
 )
 def cancel_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -> Any:
-    """Cancel a rollout. If the rollout has already changed the stream, Refeed takes the change back."""
+    """Cancel a rollout. If the rollout has already changed the stream, Refeed rolls the change back."""
     return rollouts.cancel(rollout_id, principal=caller)

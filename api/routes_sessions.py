@@ -46,8 +46,8 @@ class EndedSessionOut(SessionOut):
     """The caller whose session was ended."""
 
     provider_sign_out_url: str | None = Field(
-        description="The address at which the browser also ends its session at the identity provider. Null "
-        "if there is none."
+        description="The address of the identity provider's sign-out page. There the browser also ends its "
+        "session at the provider. Null if there is none."
     )
 
 
@@ -59,7 +59,10 @@ class EndedSessionOut(SessionOut):
     responses=problems(s403="The caller sent no key. A token or a session cannot open a session."),
 )
 def open_session(request: Request, response: Response, caller: Caller) -> Any:
-    """Open a session with the caller's key. It ends after 12 hours, or when the key expires or is revoked."""
+    """Open a session with the caller's key.
+
+    The session ends after 12 hours, or when the key expires or is revoked.
+    """
     gatekeeper = services_of(request).gatekeeper
     session, token = gatekeeper.open_session(request)
     response.headers["Location"] = "/sessions/current"

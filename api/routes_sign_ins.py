@@ -65,7 +65,7 @@ def get_sign_in_methods(request: Request) -> Any:
     responses=problems(s403="The service has no identity provider.", s503=_AWAY),
 )
 def start_sign_in(request: Request) -> Any:
-    """Start a sign-in with the identity provider: authorization code with PKCE, state and nonce."""
+    """Start a sign-in with the identity provider: authorization code flow with PKCE, state and nonce."""
     # Anybody may start one, and it changes nothing: a flood of them must not fill the audit log.
     request.state.is_audited = True
     return services_of(request).gatekeeper.start_sign_in()
@@ -84,7 +84,10 @@ def start_sign_in(request: Request) -> Any:
     ),
 )
 def complete_sign_in(request: Request, response: Response, body: CompleteSignInIn) -> Any:
-    """Complete a sign-in with the provider's answer, and open a session. Each attempt can be completed once."""
+    """Complete a sign-in with the provider's answer, and open a session.
+
+    Each attempt can be completed only once.
+    """
     gatekeeper = services_of(request).gatekeeper
     answer = SignInAnswer(**body.model_dump(exclude={"attempt"}))
     session, caller, token = gatekeeper.complete_sign_in(request, body.attempt, answer)

@@ -55,7 +55,10 @@ def create_snapshot(
     body: SnapshotCreate | None = None,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Make a snapshot of a stream's state between two commits. `with_source` adds Pub/Sub snapshots."""
+    """Make a snapshot of a stream's state between two commits.
+
+    `with_source` adds Pub/Sub snapshots of the stream's subscriptions.
+    """
     with_source = body is not None and body.with_source
     made = snapshots.create(name, with_source=with_source, principal=caller, idempotency_key=idempotency_key)
     point_to(f"/snapshots/{made.id}", response)
@@ -115,7 +118,7 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
     response_model=RollbackOut | ApprovalOut,
     responses=problems(
         s404="The stream or the snapshot does not exist.",
-        s409="The stream has ended or is already being rolled back, the snapshot is not COMPLETED, or the "
+        s409="The stream has ended or is already being rolled back. Or the snapshot is not COMPLETED. Or the "
         "snapshot is of another kind of stream.",
         s412=CHANGED,
         s422="The request is not valid.",
@@ -131,7 +134,7 @@ def roll_back_stream(
     versions: ExpectedStreamVersions,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Roll a stream back: drain it, restore a snapshot, and start it again. No message is staged twice.
+    """Roll a stream back: drain it, restore a snapshot, and start it again. No message gets into staging twice.
 
     If a second person must approve rollbacks in this deployment, the answer is the pending approval.
     """

@@ -62,13 +62,13 @@ def list_source_versions(
         _Version,
         Query(
             alias="from",
-            description="The older version to compare. The default is the version before the version in `to`.",
+            description="The older version to compare. The default is the version before `to`.",
         ),
     ] = None,
     after: Annotated[
         _Version, Query(alias="to", description="The newer version to compare. The default is the newest version.")
     ] = None,
 ) -> Any:
-    """List the versions of the tables of a source without a schema, and how two versions differ."""
+    """For a source without a schema: list the versions of its tables, and the differences between two versions."""
     with slow:
         return sources.list_versions(name, principal=caller, event_type=event_type, before=before, after=after)

@@ -81,7 +81,7 @@ def list_stream_histories(
     response_model=StreamOut,
     responses={
         201: {"headers": CREATED_HEADERS},
-        **problems(s409="Another stream that has not ended has this name or does the same work.", s422=_INVALID),
+        **problems(s409="Another stream has this name or does the same work, and has not ended.", s422=_INVALID),
     },
 )
 def launch_stream(
@@ -124,7 +124,7 @@ def drain_stream(
     versions: ExpectedStreamVersions,
     body: StreamDrain | None = None,
 ) -> Any:
-    """Drain a stream: it commits and acknowledges its messages, and ends. No message is lost."""
+    """Drain a stream: it commits and acknowledges its messages, and then ends. No message is lost."""
     wanted = StreamDrain() if body is None else body
     if waits := held.hold("drain", name, wanted.model_dump(), principal=caller, versions=versions):
         return wait_for_approval(waits)
@@ -169,7 +169,10 @@ def cancel_stream(
     ),
 )
 def check_stream(name: StreamName, body: StreamCheck, checks: Checks, caller: Caller, slow: SlowCalls) -> Any:
-    """Check whether a stream can be updated, and change nothing. The answer lists all reasons against it."""
+    """Check whether a stream can be updated, and change nothing.
+
+    The answer lists all reasons against the update.
+    """
     with slow:
         found = checks.check(
             name, principal=caller, release=body.release, options=body.options, mapping=body.mapping

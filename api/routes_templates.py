@@ -101,7 +101,8 @@ def get_template(name: TemplateName, templates: OpenTemplates, caller: Caller) -
         202: {"headers": LOCATION_HEADER},
         **problems(
             s404=_NO_SUCH,
-            s409="The same launch without a template would be refused too.",
+            s409="The job or stream can't be launched now, for example because a stream with this name already "
+            "runs.",
             s422="The parameters or the resulting request are not valid. `errors` lists every violation.",
             s502=_UNREADABLE,
             s503=_NO_FOLDER,

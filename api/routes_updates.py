@@ -99,7 +99,7 @@ def approve_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any
     ),
 )
 def roll_back_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
-    """Take an update back: the old release runs the stream."""
+    """Roll an update back: the old release runs the stream again."""
     return updates.roll_back(update_id, principal=caller)
 
 

@@ -56,12 +56,13 @@ class TopicSeriesOut(BaseModel):
     messages: list[int | None] = Field(description="Number of messages by step.")
     bytes: list[int | None] = Field(description="Bytes of the published payloads.")
     gaps: list[datetime] = Field(
-        description="Starts of steps with far fewer messages than usual: less than a tenth of the median of the "
-        "same hour on other days. A step whose median is below 10 messages is never a gap."
+        description="The starts of steps with far fewer messages than usual. Such a step has less than a tenth "
+        "of the median of the same hour on other days. If this median is below 10 messages, the step is never a "
+        "gap."
     )
     surges: list[SurgeOut] = Field(
-        description="Steps with far more messages than usual: at least twice the median of the same hour on "
-        "other days, and at least 10 messages more."
+        description="Steps with far more messages than usual. Such a step has at least twice the median of the "
+        "same hour on other days, and at least 10 messages more than this median."
     )
 
 

@@ -93,7 +93,7 @@ class Health(BaseModel):
 
     status: Literal["ok", "not_ready"] = Field(description="ok, or not_ready if the service has problems.")
     problems: dict[str, str] = Field(
-        default_factory=dict, description="The problems. The key is the part of the service that has the problem."
+        default_factory=dict, description="The problems, by the part of the service that has the problem."
     )
 
 

@@ -59,8 +59,7 @@ else:
     BackfillChange = changes_of(
         BackfillRequest,
         "BackfillChange",
-        "The fields of a backfill to change. Missing fields do not change. A rate limit of null "
-        "removes the limit.",
+        "The fields to change. Missing fields do not change. A rate limit of null removes the limit.",
         example={"rate_limit_messages_per_second": 100},
     )
 
@@ -98,9 +97,9 @@ class ReplayedTimes(TimeWindow):
     """The time window that contains all messages of the query's result."""
 
     column: Literal["ingest_time", "publish_time", "_PARTITIONTIME"] = Field(
-        description="The column that `from` and `to` refer to. It is ingest_time or publish_time if the "
-        "query has a lower and an upper bound for that column, else _PARTITIONTIME. If both "
-        "columns have both bounds, it is the column with the shorter window."
+        description="The column that `from` and `to` refer to. If the query has a lower and an upper bound for "
+        "ingest_time or publish_time, it is that column. Otherwise it is _PARTITIONTIME. If both columns have "
+        "such bounds, it is the column with the shorter window."
     )
 
 
@@ -119,8 +118,9 @@ class BackfillProgress(BaseModel):
     rate_messages_per_second: float | None = Field(description="The rate of the last 15 seconds.")
     eta_seconds: float | None = Field(description="Seconds until the end, at the rate of the last 15 seconds.")
     repeated_at_most: int = Field(
-        description="The largest number of messages that were published twice or that a retry would publish "
-        "twice. More than 0 only if a process died or an answer was lost."
+        description="An upper limit: at most this number of messages were published twice, or would be "
+        "published twice by a retry. The limit is more than 0 only if a process died or an answer of Pub/Sub "
+        "was lost."
     )
 
 
@@ -197,8 +197,8 @@ class BackfillOut(BackfillRequest):
     replays: Annotated[
         ReplayedTimes | None,
         Field(
-            description="The times of the selected messages. Null if an older version of Refeed created the "
-            "backfill."
+            description="The time window of the selected messages. Null if an older version of Refeed created "
+            "the backfill."
         ),
     ]
     canary_messages: Annotated[
@@ -247,7 +247,7 @@ class PublishedSide(BaseModel):
 
 
 class ArchivedSide(PublishedSide):
-    """The archived message of a sample."""
+    """The message of a sample, as it is in the archive."""
 
     topic: str = Field(description="The topic of the archived message.")
     publish_time: datetime
@@ -259,7 +259,8 @@ class SampleComparison(BaseModel):
     """A sample before and after the query."""
 
     archived: ArchivedSide | None = Field(
-        description="The archived message. Null if the window has no message with the sample's id, or several."
+        description="The archived message. Null if the window has no message with the sample's id, or if it has "
+        "several."
     )
     published: PublishedSide = Field(description="The message as it would be published.")
 
@@ -272,7 +273,7 @@ class PlanSample(BaseModel):
 
     message_id: str | None
     publish_time: datetime | None
-    topic: str | None = Field(description="The topic that the query returns.")
+    topic: str | None = Field(description="The value of the column topic in the query's result.")
     attributes: dict[str, str | None] | None
     data: Any
     encoding: Literal["json", "text", "base64"] | None
@@ -303,7 +304,7 @@ class PlanSubscription(BaseModel):
 
 
 class PlanBounds(BaseModel):
-    """The limits of a selection. A backfill that selects more fails before it publishes anything."""
+    """The limits of a selection. If a backfill selects more, it fails before it publishes anything."""
 
     rows: int | None = Field(description="The maximum number of selected rows.")
     bytes: int | None = Field(
@@ -325,7 +326,7 @@ class PlanPrice(BaseModel):
     """The price of a replay, including its query, at the list prices in docs/cost.md."""
 
     usd: float | None = Field(description="The whole price. Null if a part is unknown.")
-    at_least_usd: float = Field(description="The sum of the parts of the price that are known.")
+    at_least_usd: float = Field(description="The sum of the known parts of the price.")
     parts: list[PlanPricePart] = Field(description="The parts of the price.")
 
 
@@ -336,24 +337,24 @@ class PlanOut(BaseModel):
     expires_at: datetime = Field(description="When the plan expires.")
     topic: str = Field(description="The target topic.")
     window: TimeWindow | None = Field(description="The partitions that the query reads.")
-    replays: ReplayedTimes = Field(description="The times of the selected messages.")
+    replays: ReplayedTimes = Field(description="The time window of the selected messages.")
     rows: int | None = Field(description="The exact number of rows. Null on BigQuery without exact=true.")
     bytes: int | None = Field(description="Bytes of the messages' payloads. Null on BigQuery.")
     bytes_scanned: int | None = Field(description="Bytes that the query reads.")
     price_usd: float | None = Field(description="The query's price. Null if no price is set or nothing is billed.")
     replay_price: PlanPrice | None = Field(description="The price of the whole replay. Null if nothing is billed.")
-    rows_by_topic: dict[str, int] = Field(description="Number of rows for each topic that the query returns.")
+    rows_by_topic: dict[str, int] = Field(description="Number of rows for each topic in the query's result.")
     rows_by_hour: list[PlanHour] = Field(description="Number of rows for each hour of publish_time.")
     first_publish_time: datetime | None = Field(description="The oldest publish_time.")
     last_publish_time: datetime | None = Field(description="The newest publish_time.")
     messages_without_room: int | None = Field(
-        description="Number of messages that would become dead letters, because with the replay's tags they "
-        "have more than 100 attributes or more than 10 MB."
+        description="Number of messages that would be too large for Pub/Sub and become dead letters: with the "
+        "replay's tags, they have more than 100 attributes or more than 10 MB."
     )
     messages_with_refused_attributes: int | None = Field(
-        description="Number of messages that would become dead letters, because Pub/Sub refuses one of their "
-        "attributes. A key must have 1 to 256 bytes and must not begin with `goog`. A value must "
-        "have at most 1,024 bytes."
+        description="Number of messages that would become dead letters because Pub/Sub refuses one of their "
+        "attributes. A key must have 1 to 256 bytes and must not begin with `goog`. A value must have at most "
+        "1,024 bytes."
     )
     messages_with_rewritten_attributes: int | None = Field(
         description="Number of messages with an attribute that the replay's tags or the request's "
@@ -387,7 +388,7 @@ class BackfillEvent(BaseModel):
 
 
 class BackfillSlice(BaseModel):
-    """One slice, which is a part of the selection, and its progress."""
+    """One slice (a part of the selection), and its progress."""
 
     number: int = Field(description="The slice's number.")
     first_row: int = Field(description="The number of the slice's first row.")
@@ -399,7 +400,7 @@ class BackfillSlice(BaseModel):
     bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
     event_time: datetime | None = Field(description="The latest publish_time of the slice's replayed messages.")
     repeated_at_most: int = Field(
-        description="The largest number of messages of the slice that may be published twice."
+        description="At most this number of the slice's messages may be published twice."
     )
 
 

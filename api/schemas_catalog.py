@@ -66,7 +66,7 @@ class TopicOut(BaseModel):
         "bytes are divided in proportion to their messages."
     )
     messages_per_second: float | None = Field(
-        description="Mean number of archived messages in a second, since the beginning of the previous hour."
+        description="Mean number of messages archived per second since the beginning of the previous hour."
     )
     subscriptions: list[PlanSubscription] = Field(
         description="The topic's subscriptions in its own project, by name."
@@ -132,8 +132,8 @@ class LetterReasonOut(BaseModel):
     example_message_id: str = Field(description="The id of one message, as an example.")
     example_reason: str = Field(description="The reason of the example message.")
     request: dict[str, Any] = Field(
-        description="A body for `POST /backfills` and `POST /backfills:plan`. It sends the messages again "
-        "that are not repaired. An empty list in `codes`, `paths` or `message_ids` means all."
+        description="A body for `POST /backfills` and `POST /backfills:plan`. The backfill sends all messages "
+        "that are not repaired yet. An empty list in `codes`, `paths` or `message_ids` means all."
     )
 
 

@@ -47,7 +47,8 @@ class UploadSourceOut(BaseModel):
 
     source: str = Field(description="The folder or bucket.")
     problem: str | None = Field(
-        description="Why Refeed can't read the folder or bucket. Until it can, no uploaded manifest changes."
+        description="Why Refeed can't read the folder or bucket. While Refeed can't read it, the uploaded "
+        "manifests stay as they are."
     )
 
 
@@ -70,16 +71,14 @@ class DifferenceOut(BaseModel):
 
 
 class ManifestPlanOut(BaseModel):
-    """The change when a manifest is applied or removed."""
+    """The change that a call makes when it applies or removes a manifest."""
 
     name: str = Field(description="The manifest's name.")
     kind: str = Field(description="The manifest's kind.")
     action: Literal["create", "update", "none", "remove"] = Field(description="What the call would do.")
     differences: list[DifferenceOut] = Field(description="The values that would change.")
     hash: str = Field(description="The hash of this change. Send the hash as `plan` to make exactly this change.")
-    note: str | None = Field(
-        description="The result of the earlier rollout, if the same manifest was applied before."
-    )
+    note: str | None = Field(description="If the same manifest was applied before: the result of that rollout.")
     warnings: list[CodedMessage] = Field(description="Warnings about the query of the manifest's job.")
 
 
@@ -107,7 +106,7 @@ class ScheduleRunOut(BaseModel):
 
 
 class ScheduleOut(BaseModel):
-    """A schedule with its next slots and its last runs, newest first."""
+    """A schedule, with the times of its next runs, and with its last runs, newest first."""
 
     name: str = Field(validation_alias=AliasPath("record", "name"), description="The schedule's name.")
     description: str = Field(

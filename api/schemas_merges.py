@@ -104,8 +104,8 @@ class MergeOut(BaseModel):
         description="The merged source. Null means every source that had a key when the merge was created."
     )
     since: datetime | None = Field(
-        description="The time from which staging is read again. Null means that each source is read from the "
-        "end of its last merge."
+        description="The time from which staging is read again. Null means that the merge reads each source "
+        "from the point at which its last merge stopped."
     )
     dry_run: bool = Field(description="Whether the merge changes nothing.")
     created_by: str = Field(description="Who created the merge. For the nightly merge: schedule:nightly-merge.")

@@ -30,7 +30,8 @@ class RollbackCreate(BaseModel):
     discard_staged: bool = Field(
         default=False,
         description="Whether to delete the rows that a pipeline staged since the snapshot. The pipeline stages "
-        "the rows again when Pub/Sub delivers the messages again. Reporting tables keep merged rows.",
+        "the rows again when Pub/Sub delivers the messages again. Rows that were already merged stay in the "
+        "reporting tables.",
     )
 
 
@@ -48,7 +49,7 @@ class SourceSnapshotOut(BaseModel):
 
 
 class SnapshotOut(BaseModel):
-    """A snapshot of a stream. Fields that are not known yet are null until the snapshot is COMPLETED."""
+    """A snapshot of a stream. Until the snapshot is COMPLETED, some fields are null."""
 
     id: str = Field(description='The snapshot\'s id, "sn_" and a ULID.')
     stream: str = Field(description="The stream's name.")
@@ -70,7 +71,7 @@ class SnapshotOut(BaseModel):
     seconds_paused: float | None = Field(
         description="The number of seconds for which the stream paused its commits for the snapshot."
     )
-    known_messages: int | None = Field(description="Number of message ids in the stream's journal.")
+    known_messages: int | None = Field(description="Number of message ids that the snapshot contains.")
     error: SnapshotFaultOut | None
     created_by: str
     created_at: datetime

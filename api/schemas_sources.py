@@ -88,7 +88,9 @@ class SourceOut(BaseModel):
         description="Counts of the pipeline stream. Null if no stream in the API's home has counted messages "
         "of this source."
     )
-    merged: SourceMerged | None = Field(description="The newest merge. Null if the last 14 days have none.")
+    merged: SourceMerged | None = Field(
+        description="The newest merge. Null if there was no merge in the last 14 days."
+    )
     fault: SourceFault | None = Field(
         description="The fault in the source's entry in the registry. Null if the entry has no fault."
     )

@@ -72,7 +72,7 @@ class StreamOut(BaseModel):
         description="Counts since the stream's process began, such as messages and bytes."
     )
     rates: dict[str, float] | None = Field(
-        description="The growth of the totals in one second, measured over the last over_seconds."
+        description="By how much each total grows in a second, measured over the last over_seconds."
     )
     over_seconds: float | None = Field(description="The number of seconds over which the rates are measured.")
     batch_seconds: float | None = Field(
@@ -91,7 +91,8 @@ class StreamOut(BaseModel):
         description="Messages that Pub/Sub delivered again, and that the stream did not write a second time."
     )
     not_committed: int | None = Field(
-        description="Messages that the stream did not acknowledge. Pub/Sub delivers these messages again."
+        description="Messages that the stream had pulled but not acknowledged when it ended. Pub/Sub delivers "
+        "them again. Pub/Sub delivers these messages again."
     )
     retained_until: datetime | None = Field(
         description="Pub/Sub keeps the stream's pending messages at least until this time. Null if there are no "
@@ -200,8 +201,8 @@ class StreamCheck(BaseModel):
     )
     mapping: dict[str, str | None] = Field(
         default_factory=dict,
-        description="The new name of each renamed source, by its old name. Null means that the stream no "
-        "longer reads the source.",
+        description="The renamed sources: an object with the old name as key and the new name as value. Null "
+        "means that the stream no longer reads the source.",
         examples=[{"orders": "sales"}],
     )
 

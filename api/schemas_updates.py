@@ -19,7 +19,7 @@ class UpdateShadow(BaseModel):
         Field(
             ge=0,
             le=MAX_SHADOW_HOURS,
-            description="The number of hours, back from now, whose archived messages are compared first.",
+            description="The comparison begins with the archived messages of this number of hours before now.",
         ),
     ] = 1.0
     may_differ: list[str] = Field(
@@ -45,8 +45,8 @@ class UpdateCreate(BaseModel):
     )
     mapping: dict[str, str | None] = Field(
         default_factory=dict,
-        description="The new name of each renamed source, by its old name. Null means that the stream no "
-        "longer reads the source.",
+        description="The renamed sources: an object with the old name as key and the new name as value. Null "
+        "means that the stream no longer reads the source.",
         examples=[{"orders": "sales"}],
     )
     validate_seconds: Annotated[
@@ -102,7 +102,7 @@ class UpdateOut(BaseModel):
     )
     mapping: dict[str, str | None] = Field(
         validation_alias=AliasPath("request", "mapping"),
-        description="The new name of each renamed source, by its old name.",
+        description="The renamed sources: an object with the old name as key and the new name as value.",
     )
     validate_seconds: float = Field(
         validation_alias=AliasPath("request", "validate_seconds"),

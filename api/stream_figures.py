@@ -104,7 +104,7 @@ FIGURES: Final = (
     _total(
         "redelivered", "Messages that Pub/Sub delivered again, and that the stream did not write a second time."
     ),
-    _total("unknown_fields", "Fields of messages that the source's schema does not have."),
+    _total("unknown_fields", "Fields in messages that are not in the source's schema."),
     _total("faults", "Failed Pulls and acknowledgements. The stream tries them again."),
 )
 

@@ -40,10 +40,9 @@ _EXAMPLE: Final = 'id: 17\nevent: progress\ndata: {"id": "bf_...", "state": "RUN
 WATCH_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": (
-            "Server-sent events of four types. `history`: a new entry in the job's history. "
-            "`progress`: the whole job after a change. "
-            "`end`: the job has ended, and the event contains the whole job. "
-            "`problem`: the reason why the answer ends early."
+            "Server-sent events of four types. `history`: a new entry in the job's history. `progress`: the "
+            "whole job after a change. `end`: the whole job, after it has ended. `problem`: the reason why the "
+            "answer ends early."
         ),
         "content": {"text/event-stream": {"schema": _EVENT_SCHEMA, "example": _EXAMPLE}},
     }

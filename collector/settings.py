@@ -210,7 +210,7 @@ class SnsTopicSection(_Section):
 
 
 class SnsSection(_Section):
-    """The Amazon SNS topics whose notifications the collector accepts. It refuses all other notifications.
+    """Amazon SNS topics. The collector accepts only notifications from these SNS topics.
 
     SNS tries for an hour to deliver; what is older than ``max_age_seconds`` somebody kept and sends again.
     """

@@ -83,7 +83,7 @@ def _job_action(
 def _describe_retry(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     job = visit.api.backfills.read(visit.path_params["id"])
     failed, missing = job["progress"]["failed"], job["verification"]["missing"]
-    options = [("all", "all messages that are left"), ("failed", f"the {failed:,} dead letters")]
+    options = [("all", "all messages that are not published yet"), ("failed", f"the {failed:,} dead letters")]
     options.append(
         (
             "missing",
@@ -176,7 +176,8 @@ def _describe_drain(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         help="After this time the stream ends. Pub/Sub delivers the uncommitted messages again.",
     )
     effects = (
-        "The stream stops pulling, commits and acknowledges the messages that it holds, and ends.",
+        "The stream pulls no more messages.",
+        "It commits and acknowledges the messages that it holds, and then ends.",
         "No message is lost or written twice.",
         "After that, Pub/Sub keeps new messages for the subscription's retention period (seven days by default).",
     )
@@ -234,12 +235,13 @@ def _describe_rollback(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         "Delete the rows that were staged after the snapshot",
         kind="checkbox",
         value=given.get("discard_staged", ""),
-        help="The messages of these rows are delivered and staged again. Reporting tables keep the merged rows.",
+        help="The messages of these rows are delivered and staged again. "
+        "Rows that were already merged stay in the reporting tables.",
     )
     effects = (
         "The stream returns to its state at the snapshot.",
         "If the snapshot includes the stream's subscriptions, the subscriptions return to that time too.",
-        "Pub/Sub then delivers the messages again that were acknowledged after the snapshot.",
+        "Pub/Sub then delivers messages again if they were acknowledged after the snapshot.",
         *(() if whole else ("The stream has no completed snapshot, so it can't be rolled back.",)),
     )
     fields = (FormField("snapshot", "Snapshot", value=given.get("snapshot", ""), options=options), discard)

@@ -37,9 +37,9 @@ def _describe_attach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
             f"Refeed creates the subscription {found['subscription']}.",
             f"The subscription's acknowledgement deadline is {found['ack_deadline_seconds']} s.",
             f"The subscription's filter leaves out Refeed's own replays: {found['filter']}",
-            "Messages that are published from then on are archived.",
+            "Refeed archives all messages that are published from then on.",
             "A running backup finds the subscription within seconds.",
-            "Messages that were published before are not archived.",
+            "It does not archive earlier messages.",
         ]
         fields += (_EXACTLY_ONCE,)
     return ActionPage(
@@ -71,7 +71,7 @@ def _describe_detach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         effects=(
             f"Refeed deletes the subscription {found['subscription']}.",
             f"{many} in the subscription. These messages are lost.",
-            "Messages that are published from then on are not archived. Archived messages stay.",
+            "Refeed does not archive messages that are published from then on. Archived messages stay.",
             "If the topic has the label of REFEED_BACKUP_LABEL, the backup attaches the topic again.",
         ),
         button="Stop backing it up",

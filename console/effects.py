@@ -13,14 +13,16 @@ def render_left(job: Mapping[str, Any]) -> str:
     if progress["selected"] is None:
         return "The backfill's query has not run yet, so the number of messages is unknown."
     left = progress["selected"] - progress["published"] - progress["failed"]
-    return f"{progress['published']:,} of {progress['selected']:,} messages are published, {left:,} are left."
+    published = f"{progress['published']:,} of {progress['selected']:,} messages are published."
+    return f"{published} {left:,} are not published yet."
 
 
 def pause_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a pause will do."""
     return (
         render_left(job),
-        "The backfill publishes nothing more until somebody resumes it. Requests that it has already sent finish.",
+        "The backfill publishes nothing more until somebody resumes it.",
+        "Requests that are already on their way still finish.",
     )
 
 
@@ -28,7 +30,7 @@ def resume_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a resume will do."""
     return (
         render_left(job),
-        f"The backfill continues to publish to {job['topic']}. If it has a canary, the canary ends.",
+        f"The backfill continues to publish to {job['topic']}. It no longer pauses for a canary.",
     )
 
 

@@ -184,7 +184,7 @@ def describe_choice(name: str, choice: Mapping[str, Any], since: str) -> str:
     code = "" if choice["code"] is None else f" with the code {choice['code']}"
     path = choice["path"]
     place = "" if path is None else f" at {path}" if path else " without a path"
-    return f"All dead letters of {name}{code}{place} since {since}, including those that the page does not show."
+    return f"All dead letters of {name}{code}{place} since {since}. The page may not show all of them."
 
 
 def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:

@@ -192,7 +192,7 @@ class CommitOutcomeUnknownError(WarehouseError, code="commit_outcome_unknown"):
 
 
 class LeaseHeldError(RefeedError, code="lease_held"):
-    """Another stream holds this subscription or this home."""
+    """Another stream uses this subscription or this home."""
 
 
 class LeaseLostError(RefeedError, code="lease_lost"):

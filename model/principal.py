@@ -20,16 +20,18 @@ ROLLOUTS_APPLY: Final = "rollouts.apply"
 SCOPES: Final[dict[str, str]] = {
     READ: "see backfills, merges and compactions with their histories, logs and dead letters; see topics, "
     "schedules and the list of streams",
-    PLAN: "plan a backfill (its samples also need messages.read), and make dry runs of merges",
+    PLAN: "plan backfills, and make dry runs of merges. To see the payloads of a plan's samples, the caller "
+    "also needs messages.read",
     RUN: (
-        "create, change, pause, resume, cancel, retry and revert backfills; create, cancel and retry merges. A "
-        "key's topics do not limit merges"
+        "create, change, pause, resume, cancel, retry and revert backfills; create, cancel and retry merges. If "
+        "a key is limited to topics, this limit does not apply to merges"
     ),
     APPROVE: "approve a large backfill that somebody else created",
-    MESSAGES: "read archived messages, and the payloads of samples and dead letters, limited to the key's topics",
+    MESSAGES: "read archived messages, and the payloads of samples and dead letters. If a key is limited to "
+    "topics, only messages of these topics",
     STREAMS_READ: "see streams, their options and their histories",
-    STREAMS_OPERATE: "launch, change, drain, cancel, snapshot and roll back streams; attach and detach topics, "
-    "limited to the key's topics",
+    STREAMS_OPERATE: "launch, change, drain, cancel, snapshot and roll back streams; attach and detach topics. "
+    "If a key is limited to topics, it can attach and detach only these topics",
     SCHEDULES_APPLY: "apply, remove, pause and resume schedules of jobs that the caller may start",
     ROLLOUTS_APPLY: "apply, remove, reverse and cancel rollouts, which change the release or options of streams",
     ADMIN: "do everything that the other scopes allow, and read the audit log",

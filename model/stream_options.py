@@ -86,8 +86,8 @@ BATCH_SECONDS: Final = FieldSpec(
 )
 BATCH_BYTES: Final = FieldSpec(
     description="A batch that reaches this many bytes is committed at once. For kinesis: the position in a "
-    "shard is saved "
-    "after this many bytes, and after 1,000 messages. Null means the deployment's setting.",
+    "shard is saved after this many bytes or after 1,000 messages, whichever comes first. Null means the "
+    "deployment's setting.",
     least=1_000_000,
     most=1 << 40,
     is_changeable=True,
@@ -153,8 +153,8 @@ SECRET_ACCESS_KEY: Final = FieldSpec(
     metavar="REFERENCE",
 )
 MAPPING: Final = FieldSpec(
-    description="The new name of each source that was renamed in the registry, by its old name. The stream "
-    "continues the source from the state that is kept under the old name.",
+    description="The sources that were renamed in the registry: an object with the old name as key and the new "
+    "name as value. The stream continues each renamed source from the state under the old name.",
     example={"orders": "sales"},
     help="Only for a pipeline: the old and the new name of a source that was renamed in the registry. May be "
     "repeated.",

@@ -119,13 +119,13 @@ class SourceEntry(BaseModel):
     )
     event_time: str | None = Field(
         default=None,
-        description="The column that contains the time of a version of an entity. The version with the "
-        "latest time is the newest. The "
-        "column is "
-        "a timestamp, or a string that contains one (docs/reporting.md#which-version-wins).",
+        description="The column that contains the time of a version of an entity. The version with the latest "
+        "time is the newest. The column is a timestamp, or a string that contains a timestamp "
+        "(docs/reporting.md#which-version-wins).",
     )
     partition: str | None = Field(
-        default=None, description="The column whose day is the entity's partition in the reporting table."
+        default=None,
+        description="A column of times or dates. Its day is the entity's partition in the reporting table.",
     )
     dedup_order: list[str] = Field(
         default_factory=list,
@@ -144,8 +144,8 @@ class SourceEntry(BaseModel):
     )
     delete: Literal["hard", "soft"] = Field(
         default="hard",
-        description="Only with change_data: what the view shows of a removed entity. hard: nothing. soft: its "
-        "last values.",
+        description="Only with change_data: what the reporting view shows of a removed entity. hard: nothing. "
+        "soft: the entity's last values.",
     )
     publish: str | None = Field(
         default=None,

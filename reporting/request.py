@@ -27,7 +27,8 @@ class MergeCreate(Declared):
     source: Annotated[
         str | None,
         FieldSpec(
-            description='A source of the registry. The default, and "all", mean every source that has a key.',
+            description='A source of the registry. Without this field, or with "all", the merge reads every '
+            "source that has a key.",
             shortest=1,
             longest=100,
             example="orders",

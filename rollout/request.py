@@ -16,8 +16,8 @@ RELEASE: Final = FieldSpec(
 )
 SNAPSHOT: Final = FieldSpec(
     description="The id of a COMPLETED snapshot of a stream of the same kind and group. The stream starts with "
-    "the snapshot's state. If the snapshot includes Pub/Sub snapshots, the stream's "
-    "subscriptions return to them too. Null means that the stream continues from its own state.",
+    "the snapshot's state. If the snapshot includes Pub/Sub snapshots, the stream's subscriptions are also set "
+    "back to these Pub/Sub snapshots. Null means that the stream continues from its own state.",
     shortest=1,
     longest=64,
     metavar="ID",

@@ -92,23 +92,24 @@ def _who(approval: Approval) -> dict[str, Any]:
 
 
 def _say_drain(name: str, request: Mapping[str, Any]) -> str:
-    return f"Drain {name}: it commits what it has in hand, within {request['timeout_seconds']:g} s, and ends."
+    seconds = request["timeout_seconds"]
+    return f"Drain {name}: it commits the messages that it holds, within {seconds:g} s, and then ends."
 
 
 def _say_cancel(name: str, _: Mapping[str, Any]) -> str:
-    return f"Cancel {name}: it ends at once, and what it has in hand comes again to the next one."
+    return f"Cancel {name}: it ends at once. Pub/Sub delivers its unacknowledged messages again."
 
 
 def _say_rollback(name: str, request: Mapping[str, Any]) -> str:
     rows = "are deleted" if request["discard_staged"] else "stay"
-    return f"Put {name} back to {request['snapshot']}: rows that were staged since then {rows}."
+    return f"Roll {name} back to {request['snapshot']}: rows that were staged after the snapshot {rows}."
 
 
 def _say_update(name: str, request: Mapping[str, Any]) -> str:
     changes = [
-        f"{key} {'of the settings' if value is None else value}" for key, value in request["options"].items()
+        f"{key} {'as in the settings' if value is None else value}" for key, value in request["options"].items()
     ]
-    changes += [f"{old} renamed {new}" if new else f"{old} ended" for old, new in request["mapping"].items()]
+    changes += [f"{old} renamed to {new}" if new else f"{old} ended" for old, new in request["mapping"].items()]
     with_ = f", with {', '.join(changes)}" if changes else ""
     reason = f" The reason: {request['reason']}" if request["reason"] else ""
     return f"Update {name} to {request['release'] or 'the installed release'}{with_}.{reason}"

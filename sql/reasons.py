@@ -7,7 +7,7 @@ REASONS: Final[Mapping[str, str]] = {
     "aggregate_not_allowed": "An aggregate function is used where it is not allowed.",
     "archive_not_read": "The query of a replay does not read the archive.",
     "character_not_allowed": (
-        "GoogleSQL does not allow a character that stands outside of strings. It may only look "
+        "Outside of strings, the query has a character that GoogleSQL does not allow. The character may look "
         "like a letter or a blank."
     ),
     "clause_not_allowed": "The gate does not allow this clause, such as INTO, FOR, PIVOT, RECURSIVE or ROLLUP.",
@@ -28,20 +28,21 @@ REASONS: Final[Mapping[str, str]] = {
     "identifier_open": "A quoted name has no end.",
     "join_not_allowed": "A join has no condition, or a condition that this kind of join can't have.",
     "join_unlinked": (
-        "Tables are joined without a condition that their keys are equal. The same applies to "
-        "arrays that contain all rows of a table."
+        "Two tables are joined, and no condition says that their keys are equal. An array that contains all "
+        "rows of a table counts as a table."
     ),
     "lake_unsupported": "The gate allows this part of the query, but the lake's engine can't run it "
     "(docs/sql.md#on-the-lake).",
     "legacy_sql": "The query begins with #legacySQL.",
     "limit_not_constant": "The value of LIMIT, OFFSET or TABLESAMPLE is not a constant.",
     "literal_invalid": "A literal is not a value of its type, such as DATE '2026-13-01'.",
-    "message_id_computed": "The column message_id of the result is not an unchanged column message_id of a table.",
+    "message_id_computed": "The query changes message_id. The result must have a table's column message_id as "
+    "it is.",
     "name_ambiguous": "A name is ambiguous.",
     "name_duplicate": "The same name is used twice, such as for two tables in FROM.",
     "name_unknown": "The query uses a name that does not exist.",
     "not_grouped": "A column is not in GROUP BY and not in an aggregate function.",
-    "number_invalid": "A number is followed by a letter without a blank.",
+    "number_invalid": "There is no blank between a number and the letter after it.",
     "order_ordinal": "A number in ORDER BY is not the number of a column.",
     "output_unprovable": "The query selects `*` from a table, and the gate does not know the table's columns.",
     "output_value_table": "The outermost query is SELECT AS STRUCT or SELECT AS VALUE.",

@@ -27,14 +27,14 @@ Ordering = Literal["none", "by_key"]
 
 @dataclass(frozen=True, slots=True)
 class YieldTo(Declared):
-    """A subscription with live traffic. The backfill slows down while the subscription lags."""
+    """A subscription with live traffic. While the subscription lags, the backfill slows down."""
 
     subscription: Annotated[str, FieldSpec(description="The id of the subscription.", shortest=1, longest=300)]
     max_oldest_unacked_seconds: Annotated[
         float,
         FieldSpec(
-            description="The age, in seconds. The backfill publishes nothing while this subscription's "
-            "oldest unacknowledged message is older than this age.",
+            description="While the subscription's oldest unacknowledged message is older than this number of "
+            "seconds, the backfill publishes nothing.",
             above=0,
             most=_MAX_AGE_SECONDS,
         ),
@@ -120,8 +120,8 @@ class BackfillRequest(Declared):
     max_rows: Annotated[
         int | None,
         FieldSpec(
-            description="The maximum number of rows that the query may select. If it selects more, the "
-            "backfill fails before it publishes anything.",
+            description="The maximum number of rows that the query may select. If the query selects more rows, "
+            "the backfill fails before it publishes anything.",
             least=1,
             most=_MAX_COUNT,
             help="Fail if the query selects more than N rows.",
@@ -130,9 +130,8 @@ class BackfillRequest(Declared):
     max_bytes_billed: Annotated[
         int | None,
         FieldSpec(
-            description="The maximum number of bytes that the query may read. A query that would read more "
-            "is refused. "
-            "BigQuery counts at least 10 MB for each table.",
+            description="The maximum number of bytes that the query may read. If the query would read more, it "
+            "is refused. BigQuery counts at least 10 MB for each table.",
             least=1,
             most=_MAX_COUNT,
             help="Refuse a query that would read more than N bytes.",
@@ -176,9 +175,9 @@ class BackfillRequest(Declared):
     yield_to: Annotated[
         YieldTo | None,
         FieldSpec(
-            description="A subscription with live traffic, which has priority. The backfill publishes more "
-            "slowly, or nothing, while that subscription lags. If the subscription is missing for two minutes, "
-            "the backfill fails.",
+            description="A subscription with live traffic. This traffic has priority: while the subscription "
+            "lags, the backfill publishes more slowly or not at all. If the subscription is missing for two "
+            "minutes, the backfill fails.",
             help="Publish nothing while the oldest pending message of this subscription is older than SECONDS.",
         ),
     ] = None
@@ -220,8 +219,9 @@ class BackfillRequest(Declared):
     fail_if_empty: Annotated[
         bool,
         FieldSpec(
-            description="Whether the backfill fails with nothing_selected if its query selects nothing. A plan "
-            "without rows is refused too.",
+            description="Whether an empty selection is an error. If the query selects nothing, the backfill "
+            "then fails with nothing_selected. If the plan (plan_id) already has no rows, the request is "
+            "refused.",
             help="Fail if the query selects nothing.",
         ),
     ] = False

@@ -68,7 +68,7 @@ class RolloutSideWanted(ManifestPart):
     )
     environment: dict[str, str | int | float] = Field(
         default_factory=dict,
-        description="Options by the names of their settings, such as REFEED_BACKUP_SLOTS.",
+        description="The same options under the names of their settings, such as REFEED_BACKUP_SLOTS.",
         examples=[{"REFEED_BACKUP_BATCH_SECONDS": "2"}],
         json_schema_extra={"propertyNames": {"enum": [*sorted(overridable())]}},
     )
@@ -85,7 +85,7 @@ class RolloutSideWanted(ManifestPart):
 
 
 class Validation(ManifestPart):
-    """The validation: Refeed compares the new release's figures with the old release's last minute."""
+    """The validation: Refeed compares the new release's figures with those of the old release's last minute."""
 
     seconds: float = Field(
         default=VALIDATE_SECONDS,
@@ -96,8 +96,8 @@ class Validation(ManifestPart):
     min_messages: int = Field(
         default=MIN_MESSAGES,
         ge=0,
-        description="If fewer messages than this number arrive in that time, the validation has no result "
-        "and a person must decide.",
+        description="If fewer messages than this number arrive during the validation, it has no result, and a "
+        "person must decide.",
     )
     thresholds: Annotated[WatchBounds, AfterValidator(_bounds)] = Field(
         default_factory=WatchBounds, description="How much worse the new release's figures may be."
@@ -118,7 +118,7 @@ class Validation(ManifestPart):
         default=_QUERY_BYTES,
         ge=_LEAST_QUERY_BYTES,
         le=10**15,
-        description="The maximum number of bytes that the query may read. A query that would read more does "
+        description="The maximum number of bytes that the query may read. If the query would read more, it does "
         "not run, and the validation has no result.",
     )
 
@@ -130,8 +130,8 @@ class RolloutWanted(ManifestPart):
     from_: RolloutSideWanted | None = Field(
         default=None,
         alias="from",
-        description="The release and options with which the stream runs before the rollout. If they differ, the "
-        "rollout is refused. Null accepts every release and options.",
+        description="The release and options with which the stream runs before the rollout. If the stream runs "
+        "with another release or other options, the rollout is refused. Null accepts every release and options.",
     )
     to: RolloutSideWanted = Field(
         description="The release and options with which the stream runs after the rollout."
@@ -139,8 +139,8 @@ class RolloutWanted(ManifestPart):
     strategy: Literal["restart", "update", "rolling"] = Field(
         default="update",
         description="restart: the stream is drained and started again. update: the new release takes over "
-        "between two commits. rolling: the same as update, after a shadow comparison of the rows (only for "
-        "pipelines).",
+        "between two commits. rolling (only for pipelines): Refeed first compares the rows of the two releases "
+        "(a shadow comparison), and then does the same as update.",
     )
     validate_: Validation = Field(default_factory=Validation, alias="validate")
     on_failure: Literal["rollback", "halt"] = Field(
@@ -166,8 +166,8 @@ class RolloutManifest(RolloutWanted):
     description: str = Field(default="", max_length=2000)
     from_: RolloutSideWanted = Field(
         alias="from",
-        description="The release and options with which the stream runs now. If they differ, the rollout is "
-        "refused.",
+        description="The release and options with which the stream runs now. If the stream runs with another "
+        "release or other options, the rollout is refused.",
     )
 
 

@@ -89,7 +89,7 @@ class TemplateJob(ManifestPart):
 
 
 class RolloutJob(ManifestPart):
-    """A rollout of a stream. The slot is skipped if the stream already runs as ``to`` describes."""
+    """A rollout of a stream. If the stream already runs as ``to`` describes, the slot is skipped."""
 
     kind: Literal["rollout"]
     request: RolloutWanted
@@ -134,7 +134,7 @@ class CatchUp(ManifestPart):
 
 
 class ScheduleManifest(ManifestPart):
-    """A schedule: a job that runs regularly."""
+    """A job that runs regularly. A slot is the time between two runs. Its job starts at the slot's end."""
 
     kind: Literal["Schedule"]
     name: str = Field(

@@ -109,7 +109,7 @@ def test_a_key_without_the_scope_is_told_which_one(yard: Yard, browser: httpx.Cl
     sign_in(browser, yard.api.make_key("backfills.read", name="reader"))
     page = browser.get("/console/topics/orders?show=messages").text
     assert "This needs the scope messages.read, which key:reader does not have." in page
-    assert "To change a backfill you need the scope" in browser.get(f"/console/backfills/{yard.running}").text
+    assert "To change a backfill, you need the scope" in browser.get(f"/console/backfills/{yard.running}").text
     answer = _act(browser, f"/console/backfills/{yard.running}/resume")
     assert (answer.status_code, "backfills.run" in answer.text) == (403, True)
     assert yard.api.store.get(yard.running).state is JobState.PAUSED
@@ -209,7 +209,7 @@ def test_what_is_dangerous_needs_the_name_typed_and_what_was_seen_to_be_true_sti
 ) -> None:
     path = f"/console/backfills/{yard.running}/cancel"
     page = signed_in.get(path).text
-    assert "250 of 1,000 messages are published, 750 are left." in page
+    assert "250 of 1,000 messages are published. 750 are not published yet." in page
     etag = re.search(r'name="etag" value="([^"]+)"', page)[1].replace("&#34;", '"')
     answer = _act(signed_in, path, typed="order", etag=etag)
     assert (answer.status_code, "Nothing was done" in answer.text) == (422, True)

@@ -236,7 +236,7 @@ def test_samples_of_a_plan_are_hidden_without_the_scope(yard: Yard) -> None:
         fields = {"form_token": token_of(page), "query": query, "topic": "replay", **RANGE, "do": "plan"}
         planned = client.post("/console/backfills/new", data=fields).text
     assert "The backfill would publish" in planned, planned[-3000:]
-    assert "To see the payload you need the scope <code>messages.read</code>" in planned
+    assert "To see the payload, you need the scope <code>messages.read</code>" in planned
     assert "9007199254740993" not in planned
 
 

@@ -64,7 +64,7 @@ def test_one_source_has_its_findings_versions_letters_and_nights_escaped(ann: ht
     assert "keys_unique: expected 90, found 91" in text
     assert "audit_failed" in text
     back = words_of(ann.get("/console/sources/hooks?type=push&before=2&after=1").text)
-    assert "not wider: an old value may not fit" in back
+    assert "not wider: some old values may not fit" in back
     wrong = ann.get("/console/sources/hooks?type=push&before=7")
     assert "There is no version 7." in words_of(wrong.text)
     assert "registry_invalid" in ann.get("/console/sources/odd").text
@@ -138,6 +138,6 @@ def test_a_reader_sees_dead_letters_and_which_scope_sends_them(works: Works) -> 
     with open_client(works) as client:
         sign_in(client, works.api.make_key(READ, name="reader"))
         text = client.get("/console/sources/hooks").text
-        assert "To send dead letters again you need the scope <code>backfills.run</code>" in text
+        assert "To send dead letters again, you need the scope <code>backfills.run</code>" in text
         refused = client.get("/console/sources/hooks/redrive")
     assert (refused.status_code, "backfills.plan" in refused.text) == (403, True)

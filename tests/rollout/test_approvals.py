@@ -80,7 +80,7 @@ def test_an_action_changes_nothing_until_somebody_else_approves_it(
     before, history = store.get_stream("backup"), store.list_stream_events("backup")
     held = hold(streams)
     assert (store.get_stream("backup"), store.list_stream_events("backup")) == (before, history)
-    assert held.asked.what == "Drain backup: it commits what it has in hand, within 7 s, and ends."
+    assert held.asked.what == "Drain backup: it commits the messages that it holds, within 7 s, and then ends."
     done = approvals.approve(held.id, principal=BOB)
     assert (done.state, done.decided_by, done.outcome) == (
         ApprovalState.APPROVED,
@@ -175,7 +175,7 @@ def test_of_two_rollbacks_that_wait_for_one_version_of_a_stream_one_is_carried_o
 def test_an_update_says_what_it_changes(streams: StreamApprovals) -> None:
     request = update_request(options={"slots": 8, "batch_seconds": None})
     said = hold(streams, "update", request).asked.what
-    assert said == "Update backup to 1.3, with slots 8, batch_seconds of the settings. The reason: faster"
+    assert said == "Update backup to 1.3, with slots 8, batch_seconds as in the settings. The reason: faster"
     plain = update_request(release=None, options={}, reason=None)
     assert hold(streams, "update", plain).asked.what == "Update backup to the installed release."
 

@@ -15,22 +15,22 @@ from tests.guards.reference.markdown import page, prose, table
 THEMES: Final[Mapping[str, ModuleType]] = {
     "Strings, bytes and regular expressions": texts,
     "JSON": jsons,
-    "JSON, formats and hashes by functions of Refeed": repairs,
+    "More JSON, formats and hashes": repairs,
     "Dates and times": times,
     "Arithmetic, conditions and arrays": arithmetic,
     "Aggregates and window functions": aggregates,
     "Geography and distances": geography,
 }
 INTRODUCTION: Final = """\
-A query may call these functions, in GoogleSQL's own names and meanings. Every other function is refused with
-`function_not_allowed`. [The SQL gate](../sql.md) says what else a query may contain.
+A query may call these functions. They have the same names and meanings as in GoogleSQL. Every other function is
+refused with `function_not_allowed`. [The SQL gate](../sql.md) says what else a query may contain.
 
 Parameters in brackets may be left out. `...` means that the last parameter may be repeated. `STR` is STRING or
 BYTES, `NUM` is a number, `ANY` is every type, and `PART` is a part of a date such as `DAY`. `T` is the same type
 wherever it occurs in one function. If the result's type depends on the arguments, the column *result* is empty.
 
-A function without "yes" under *lake* runs on BigQuery only. Over a lake, a query that calls it is refused
-with `lake_unsupported`."""
+A function without "yes" under *lake* runs on BigQuery only. If a query over a lake calls such a function, it is
+refused with `lake_unsupported`."""
 
 
 def render_functions() -> str:

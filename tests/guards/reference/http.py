@@ -13,8 +13,8 @@ INTRODUCTION: Final = """\
 `GET /openapi.json` describes the same operations for programs. [The HTTP API](../api.md) shows examples.
 
 Send a key or a token with each call: `Authorization: Bearer KEY` ([security](../security.md)). The caller needs
-one of the scopes that the operation lists. If two scopes are joined by "and", the caller needs both. With a key
-that is limited to topics, a caller can publish only to these topics, and read only their messages."""
+one of the scopes that the operation lists. If two scopes are joined by "and", the caller needs both. A key can
+be limited to topics. With such a key, a caller can publish only to these topics, and read only their messages."""
 EVERYWHERE: Final = """\
 Every operation can return the statuses in this table. The sections below list the other statuses of each
 operation. The body of an error
@@ -50,7 +50,8 @@ def render_http() -> str:
         parts += [_render(call, each, usual) for call, each in operations]
     shapes = document["components"]["schemas"]
     parts.append(
-        "## Shapes\n\nThese are the bodies of requests and answers. A request with any other field is refused.\n"
+        "## Shapes\n\nThese are the bodies of requests and answers. If a request has a field that is not listed "
+        "here, it is refused.\n"
     )
     parts += [render_shape(name, shapes[name]) for name in sorted(shapes)]
     return page("HTTP operations", "the OpenAPI document of api/", *parts)

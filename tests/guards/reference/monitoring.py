@@ -20,12 +20,11 @@ The API and each collector answer `GET /metrics` in Prometheus' text format, wit
 names of people and no contents of messages. [Alerts](alerts.md) use these figures, and
 `deploy/monitoring/dashboard.json` shows them in Grafana.
 
-If a figure is unknown, the answer does not contain it: unknown is never 0. A counter starts at 0 when the
-process that
-counts starts. The counters of jobs come from the job store, so all replicas of the API return the same values."""
+If a figure is unknown, the answer does not contain the figure. A counter starts at 0 when its process starts.
+The counters of jobs come from the job store, so all replicas of the API return the same values."""
 STREAMS: Final = """\
-A stream has no figures if the stream has ended and the registry no longer contains its group of sources. On Google
-Cloud, lag and backlog come from Cloud Monitoring, and are one to three minutes old."""
+If a stream has ended and the registry no longer contains its group of sources, the stream has no figures. On
+Google Cloud, lag and backlog come from Cloud Monitoring, and are one to three minutes old."""
 ALERTS: Final = """\
 [deploy/monitoring/alerts.yaml](../../deploy/monitoring/alerts.yaml) contains these rules for Prometheus. Load
 the file with `rule_files`, and name the scrape job `refeed`. All replicas of the API report the same figures
