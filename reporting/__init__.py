@@ -1,1 +1,1 @@
-"""Reporting tables: a merge writes one row for each entity, and a view adds the rows not merged yet."""
+"""Reporting tables: a merge writes one row for each entity, and a view adds rows that are not merged yet."""
