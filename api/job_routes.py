@@ -99,7 +99,9 @@ def add_job_routes(router: APIRouter, resource: JobResource) -> None:
     """Add the routes but for create and retry, which some kinds ask more for."""
     _add_following_routes(router, resource)
     _add_reading_routes(router, resource)
-    add_action_route(router, resource, "cancel", resource.cancel, s409="It has ended.", s422=INVALID)
+    add_action_route(
+        router, resource, "cancel", resource.cancel, s409=f"The {resource.noun} has ended.", s422=INVALID
+    )
 
 
 def add_retry_route(router: APIRouter, resource: JobResource, conflict: str) -> None:

@@ -45,7 +45,7 @@ class TopicAttach(TopicDetach):
 
 
 class SettingDifferenceOut(BaseModel):
-    """A setting whose value differs from its value in a new subscription. `update` corrects the setting."""
+    """A setting in which the existing subscription differs from a new one. `update` corrects the setting."""
 
     field: str = Field(description="The name of the setting.")
     found: str = Field(description="The value in Pub/Sub.")
@@ -65,12 +65,13 @@ class TopicBackupOut(BaseModel):
     was_attached: bool = Field(description="Whether the topic was backed up before this call.")
     is_attached: bool = Field(description="Whether the topic is backed up after this call.")
     creates_topic: bool = Field(
-        description="Whether the topic is missing and is created. Only the local Pub/Sub server does this."
+        description="Whether the topic is missing and is created. Only the local Pub/Sub server creates a "
+        "missing topic."
     )
     ack_deadline_seconds: int = Field(description="The subscription's acknowledgement deadline.")
     exactly_once: bool = Field(description="Whether the subscription has exactly-once delivery.")
     differences: list[SettingDifferenceOut] = Field(
-        description="The settings of the subscription that differ from those of a new subscription."
+        description="The settings in which the existing subscription differs from a new one."
     )
     backlog_messages: int | None = Field(
         description="Number of pending messages in the subscription. A detach deletes these messages. Null "

@@ -229,7 +229,7 @@ def list_messages(
         Rfc3339Time | None,
         Query(
             alias="from",
-            description="Start of the window by ingestion time (RFC 3339). The default is one hour before `to`.",
+            description="Start of the window of ingestion times (RFC 3339). The default is one hour before `to`.",
         ),
     ] = None,
     end: End = None,

@@ -60,7 +60,7 @@ class AgentOut(BaseModel):
 
 
 class ReleasesOut(BaseModel):
-    """All releases that are installed in the home of an agent or of the API, by name."""
+    """All releases that are installed in the home of an agent or of the API, sorted by name."""
 
     installed_version: str = Field(description="The API's own version.")
     agents: list[AgentOut] = Field(description="The running agents.")

@@ -107,7 +107,7 @@ def get_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Caller) 
     ),
 )
 def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Caller) -> Any:
-    """Delete a snapshot. An agent deletes the snapshot's files and Pub/Sub snapshots."""
+    """Delete a snapshot. An agent then deletes the snapshot's files and its Pub/Sub snapshots."""
     return snapshots.delete(snapshot_id, principal=caller)
 
 

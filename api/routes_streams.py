@@ -138,7 +138,9 @@ def drain_stream(
     response_model=StreamOut,
     responses={
         202: WAITS,
-        **versioned(s404=NO_SUCH_STREAM, s409="It has ended.", s412=CHANGED, s422="A header is not valid."),
+        **versioned(
+            s404=NO_SUCH_STREAM, s409="The stream has ended.", s412=CHANGED, s422="A header is not valid."
+        ),
     },
 )
 def cancel_stream(

@@ -43,7 +43,7 @@ class TemplateOut(BaseModel):
 
 
 class TemplatesOut(BaseModel):
-    """Every template, by its name."""
+    """Every template, sorted by name."""
 
     templates: list[TemplateOut]
 

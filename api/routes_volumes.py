@@ -70,7 +70,7 @@ class VolumesOut(BaseModel):
     """The volumes of all topics that have messages in the window."""
 
     step: Literal["hour", "day"] = Field(description="The length of a step.")
-    window: TimeWindow = Field(description="The window. It begins and ends with a whole step.")
+    window: TimeWindow = Field(description="The window, widened to whole steps.")
     starts: list[datetime] = Field(description="The start of each step.")
     topics: list[TopicSeriesOut] = Field(description="The topics with their volumes.")
 
@@ -98,7 +98,7 @@ def list_volumes(
         Rfc3339Time | None,
         Query(
             alias="from",
-            description="Start of the window by ingestion time (RFC 3339). The default is 14 days before `to`.",
+            description="Start of the window of ingestion times (RFC 3339). The default is 14 days before `to`.",
         ),
     ] = None,
     end: Annotated[

@@ -160,7 +160,7 @@ class BackfillRevert(BaseModel):
 
 
 class BackfillCanary(BaseModel):
-    """The requested canary."""
+    """The requested canary: the first messages, after which the backfill pauses."""
 
     messages: int = Field(description="Number of messages in the canary.")
     state: Literal["ahead", "reached", "over"] = Field(
@@ -379,7 +379,8 @@ class BackfillEvent(BaseModel):
     """An entry in the history of a job."""
 
     number: int = Field(
-        description="The number of the entry, for ?after= and Last-Event-ID. Later entries have higher numbers."
+        description="The number of the entry. Send it as ?after= or Last-Event-ID to get the entries after it. "
+        "Later entries have higher numbers."
     )
     at: datetime
     actor: str

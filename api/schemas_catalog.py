@@ -69,12 +69,12 @@ class TopicOut(BaseModel):
         description="Mean number of messages archived per second since the beginning of the previous hour."
     )
     subscriptions: list[PlanSubscription] = Field(
-        description="The topic's subscriptions in its own project, by name."
+        description="The topic's subscriptions in its own project, sorted by name."
     )
 
 
 class TopicsOut(BaseModel):
-    """All topics of Pub/Sub and of the archive's last seven days, by name."""
+    """All topics that are in Pub/Sub or have messages of the last seven days in the archive, sorted by name."""
 
     topics: list[TopicOut]
 
@@ -161,7 +161,7 @@ class LetterMessagesOut(BaseModel):
     """Dead letters of one source, newest first."""
 
     messages: list[LetterMessageOut]
-    is_cut: bool = Field(description="Whether the source has more dead letters than this list.")
+    is_cut: bool = Field(description="Whether there are more dead letters than in this list.")
 
 
 class LettersOut(BaseModel):
@@ -173,6 +173,6 @@ class LettersOut(BaseModel):
 class MessagesOut(BaseModel):
     """The messages of a topic that were archived within the window, newest first."""
 
-    window: TimeWindow = Field(description="The window by ingestion time.")
+    window: TimeWindow = Field(description="The window of ingestion times.")
     messages: list[MessageOut]
     next_page_token: str | None

@@ -53,7 +53,7 @@ class UploadSourceOut(BaseModel):
 
 
 class ManifestsOut(BaseModel):
-    """All applied manifests, by name, and all uploaded files."""
+    """All applied manifests, sorted by name, and all uploaded files."""
 
     manifests: list[ManifestOut] = Field(description="The applied manifests.")
     uploads: list[ManifestUploadOut] = Field(description="The uploaded files.")
@@ -133,6 +133,6 @@ class ScheduleOut(BaseModel):
 
 
 class SchedulesOut(BaseModel):
-    """All schedules, by name."""
+    """All schedules, sorted by name."""
 
     schedules: list[ScheduleOut]

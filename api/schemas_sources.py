@@ -10,7 +10,7 @@ from api.schemas_merges import MergeError
 
 
 class SourceArchived(BaseModel):
-    """The number of archived messages of the source's topic in one day."""
+    """The number of archived messages of the source's topic in the last day."""
 
     from_: datetime = Field(alias="from", description="Start, inclusive.")
     to: datetime = Field(description="End, exclusive.")
@@ -97,7 +97,7 @@ class SourceOut(BaseModel):
 
 
 class SourcesOut(BaseModel):
-    """The registry's sources, by name."""
+    """The registry's sources, sorted by name."""
 
     sources: list[SourceOut]
 

@@ -118,7 +118,7 @@ class StreamOut(BaseModel):
 
 
 class StreamsOut(BaseModel):
-    """Every stream that was launched or has ever reported, by name."""
+    """Every stream that was launched or has ever reported, sorted by name."""
 
     streams: list[StreamOut]
 
@@ -143,7 +143,10 @@ class StreamDrain(BaseModel):
 class StreamEventOut(BaseModel):
     """An entry in the history of a stream."""
 
-    number: int = Field(description="The number of the entry, for ?after=. Later entries have higher numbers.")
+    number: int = Field(
+        description="The number of the entry. Send it as ?after= to get the entries after it. "
+        "Later entries have higher numbers."
+    )
     generation: int = Field(
         description="The stream's generation: each launch under the same name begins a new generation."
     )
@@ -286,7 +289,7 @@ class StreamHistory(BaseModel):
 
 
 class StreamHistories(BaseModel):
-    """Histories of streams, by name."""
+    """Histories of streams, sorted by name."""
 
     over: Literal["hour", "day"] = Field(
         description="The period that the history covers: the last hour or the last day."

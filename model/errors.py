@@ -320,7 +320,7 @@ class RolloutInProgressError(RefeedError, code="rollout_in_progress"):
 
 
 class RolloutRefusedError(RefeedError, code="rollout_refused"):
-    """The rollout can't begin: ``from`` does not match the stream, or the stream can't do such a rollout."""
+    """The rollout can't begin: ``from`` does not match the stream, or the stream can't do this rollout."""
 
 
 class RolloutStateError(RefeedError, code="rollout_state_conflict"):

@@ -125,8 +125,8 @@ REGION: Final = FieldSpec(
 )
 TOPIC: Final = FieldSpec(description="The topic to which the Kinesis records are published.", parse=_parse_topic)
 START: Final = FieldSpec(
-    description="The position at which the stream's first start begins to read: LATEST (only new records), "
-    "TRIM_HORIZON (the oldest record), or a time such as 2026-01-03T10:00:00Z.",
+    description="The position from which the stream reads when it starts for the first time: LATEST (only new "
+    "records), TRIM_HORIZON (the oldest record), or a time such as 2026-01-03T10:00:00Z.",
     parse=_check_start,
     metavar="LATEST|TRIM_HORIZON|MOMENT",
 )

@@ -117,7 +117,7 @@ job_store: Final = matching(
 )
 folder: Final = matching(
     r"gs://[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9](?:/[^#?\[\]*\r\n]*)?|/.*",
-    "gs://bucket/prefix, or the path of a folder, which begins with /",
+    "gs://bucket/prefix, or the absolute path of a folder",
 )
 subscription: Final = matching(r"[A-Za-z][A-Za-z0-9._~+%\-]{2,254}", "the id of a subscription")
 kms_key: Final = matching(
@@ -136,7 +136,7 @@ def time_of_day(text: str) -> time | None:
     if text == "off":
         return None
     if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", text):
-        raise ValueError("takes a time of day in UTC such as 00:15, or nothing for never")
+        raise ValueError("takes a time of day in UTC such as 00:15, or an empty value for never")
     return time.fromisoformat(text)
 
 
@@ -147,7 +147,7 @@ def texts(text: str) -> Mapping[str, str]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ValueError('takes a JSON object of texts, such as {"spark.executor.memory": "2g"}')
+        raise ValueError('takes a JSON object with text values, such as {"spark.executor.memory": "2g"}')
     return found
 
 
@@ -196,7 +196,7 @@ def emulator_url(text: str) -> str:
 def google_host(text: str) -> str:
     """Return ``host:port`` of Google's; credentials are sent there."""
     if not re.fullmatch(r"[a-z0-9.\-]+\.googleapis\.com(:\d{1,5})?", text):
-        raise ValueError("takes a host of Google's, such as europe-west1-pubsub.googleapis.com")
+        raise ValueError("takes a host of Google, such as europe-west1-pubsub.googleapis.com")
     return text if ":" in text else f"{text}:443"
 
 
@@ -205,7 +205,7 @@ def web_address(text: str) -> str:
     parts = urlsplit(text)
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback_name(parts.hostname or ""))
     if not is_safe or not parts.hostname or "@" in parts.netloc or re.search(r"[\s\\]", text):
-        raise ValueError("takes an https:// address without a user, or http:// on loopback")
+        raise ValueError("takes an https:// address without a user name, or an http:// address on loopback")
     return text
 
 

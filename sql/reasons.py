@@ -5,7 +5,7 @@ from typing import Final
 
 REASONS: Final[Mapping[str, str]] = {
     "aggregate_not_allowed": "An aggregate function is used where it is not allowed.",
-    "archive_not_read": "The query of a replay does not read the archive.",
+    "archive_not_read": "The query does not read the archive. The query of a replay must read it.",
     "character_not_allowed": (
         "Outside of strings, the query has a character that GoogleSQL does not allow. The character may look "
         "like a letter or a blank."

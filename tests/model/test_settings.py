@@ -93,7 +93,9 @@ def test_the_home_that_is_given_wins_over_the_variable(tmp_path):
 
 @pytest.mark.parametrize("text", ["{", '{"a":' * 100_000, '{"a": 1}'], ids=["cut", "deep", "number"])
 def test_a_spark_conf_that_is_no_object_of_texts_is_refused_with_what_it_takes(text):
-    with pytest.raises(SettingsError, match=r"REFEED_SPARK_CONF=.*: takes a JSON object of texts, such as"):
+    with pytest.raises(
+        SettingsError, match=r"REFEED_SPARK_CONF=.*: takes a JSON object with text values, such as"
+    ):
         read_settings({"REFEED_SPARK_CONF": text})
 
 

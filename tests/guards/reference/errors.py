@@ -39,7 +39,11 @@ def render_error_codes() -> str:
         also = re.sub(r"^\d{3}\b|\bwith `[\w-]+`|^none; |^(none|of) ", "", seen_as).strip(" ,;")
         meaning = meanings.pop(place.stem, title)
         by_status[heading].append(
-            [f"[`{place.stem}`](../problems/{place.name})", prose(meaning), prose(also.removeprefix("or "))]
+            [
+                f"[`{place.stem}`](../problems/{place.name})",
+                prose(meaning),
+                prose(also.removeprefix("or ").removeprefix("also from ")),
+            ]
         )
     parts = [f"## {heading}\n\n{table(COLUMNS, by_status[heading])}" for heading in sorted(by_status)]
     reasons = [[f"`{code}`", prose(meaning)] for code, meaning in sorted(REASONS.items())]
