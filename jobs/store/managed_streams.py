@@ -98,8 +98,10 @@ class ManagedStreams:
                 guard(_living(connection, now))
             if snapshot_id is not None:
                 check_snapshot(connection, snapshot_id, kind)
+            generation = 1 if before is None else before.generation + 1
             values: dict[str, Any] = {
                 "kind": kind,
+                "generation": generation,
                 "release": release,
                 "options": dict(options or {}),
                 "wanted": Wanted.RUNNING,
@@ -113,16 +115,15 @@ class ManagedStreams:
                 **_NOBODY,
             }
             if before is None:
-                first = {"name": name, "generation": 1, "version": 1, "created_by": actor, "created_at": now}
+                first = {"name": name, "version": 1, "created_by": actor, "created_at": now}
                 connection.execute(MANAGED_STREAMS.insert().values(**first, **values))
             else:
-                numbers = {"generation": before.generation + 1, "version": before.version + 1}
-                update_stream(connection, name, **numbers, **values)
-            made = get_record(connection, name, now)
+                update_stream(connection, name, version=before.version + 1, **values)
             what = "launched" if snapshot_id is None else f"launched from {snapshot_id}"
-            _append(connection, made, StreamEventType.LAUNCHED, now, actor=actor, what=what, why=why)
+            launched = StreamEventType.LAUNCHED
+            append_event(connection, name, generation, launched, now, actor=actor, what=what, why=why)
             if snapshot_id is not None:
-                insert_restore(connection, name, made.generation, snapshot_id, actor=actor, now=now)
+                insert_restore(connection, name, generation, snapshot_id, actor=actor, now=now)
             return get_record(connection, name, now)
 
     def get_stream(self, name: str) -> StreamRecord:

@@ -48,13 +48,8 @@ def get_record(connection: Connection, name: str, now: datetime, *, for_update: 
 
 def record_of(row: Row[Any], now: datetime) -> StreamRecord:
     """Return the record that a row of :data:`STREAM_RECORDS` is."""
-    return read_row(
-        StreamRecord,
-        row,
-        is_held=row.agent_until is not None and not is_over(row.agent_until, now),
-        launched_by=row.launched_by or row.created_by,
-        launched_at=row.launched_at or row.created_at,
-    )
+    is_held = row.agent_until is not None and not is_over(row.agent_until, now)
+    return read_row(StreamRecord, row, is_held=is_held)
 
 
 def update_stream(connection: Connection, name: str, **changes: Any) -> None:

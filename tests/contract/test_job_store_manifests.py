@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from jobs.store import JobStore, open_store
-from jobs.store.manifests import KEEP_RUNS
+from jobs.store.manifests import AHEAD, KEEP_RUNS
 from jobs.store.tables import STREAM_RESTORES, STREAM_SNAPSHOTS
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
 from model.manifest_record import ManifestRecord, NewRun, RunState, ScheduleRun, Settlement
@@ -190,6 +190,13 @@ def test_runs_of_long_ago_are_forgotten_and_none_of_their_slots_runs_again(store
     real = store._database.now
     store._database.now = lambda connection: real(connection) - 4 * KEEP_RUNS  # type: ignore[method-assign]
     assert store.set_back("nightly").settled_until == slots[-1], "slots before it may have run"
+
+
+def test_slots_are_taken_back_where_they_are_decided_for_more_than_an_hour_ahead(store: JobStore) -> None:
+    settled = put(store).settled_until
+    for now, until in ((settled - AHEAD, settled), (early := settled - AHEAD - timedelta(seconds=1), early)):
+        store._database.now = lambda _, now=now: now  # type: ignore[method-assign, misc]
+        assert store.set_back("nightly").settled_until == until
 
 
 def test_a_look_at_what_goes_on_reads_nothing_of_what_has_ended(store: JobStore) -> None:

@@ -403,7 +403,8 @@ def test_a_merge_from_an_earlier_moment_reads_more_and_changes_nothing_that_is_r
     assert shop.reporting() == shop.oracle()
     # A later moment than the last merge's would leave a gap for ever.
     shop.stage([order(3)], START + 4 * DAY)
-    assert shop.merge(START + 5 * DAY, since=START + 5 * DAY).newer == 1
+    report = shop.merge(START + 5 * DAY, since=START + 5 * DAY)
+    assert (report.since, report.newer) == (START + 3 * DAY, 1)
     assert shop.reporting() == shop.oracle()
 
 

@@ -250,6 +250,5 @@ def _is_reached(end: datetime, table: Any, now: datetime) -> bool:
 
 def _rows_text(table: Any) -> str:
     buffer = None if table is None else table.streaming_buffer
-    if buffer is None or buffer.estimated_rows is None:
-        return "BigQuery reports no rows in it at the moment"
-    return f"about {int(buffer.estimated_rows)} rows in all"
+    rows = None if buffer is None else buffer.estimated_rows
+    return "BigQuery reports no rows in it at the moment" if rows is None else f"about {rows} rows in all"

@@ -193,6 +193,6 @@ class WriteStreamCommitter:
 def _retry_until(ends_at: float, call: Callable[[], bool]) -> bool:
     """Return what ``call`` returns; what fails in passing until ``ends_at`` is an unknown outcome."""
     try:
-        return retry_passing(call, seconds=max(0.0, ends_at - time.monotonic()))
+        return retry_passing(call, seconds=ends_at - time.monotonic())
     except WarehouseUnavailableError as exc:
         raise CommitOutcomeUnknownError(f"{exc.message} Whether it was done is not known.") from exc

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError
 
 from connectors.columns import arrow_schema
+from connectors.lake import files
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.errors import WarehouseError
@@ -110,6 +111,13 @@ def test_files_of_few_rows_are_written_without_dictionaries_and_merged_into_one_
     small = table.writer().write_rows([batch(FIRST, *rows)])
     assert codecs(table, small.path) == {("SNAPPY", False)}
     assert codecs(table, merged.path.removeprefix(f"{table.uri}/")) == {("ZSTD", True)}
+
+
+@pytest.mark.parametrize(("rows", "size_bytes", "groups"), [(20, 10**9, [25, 31, 2]), (10**9, 160, [25, 31, 2])])
+def test_a_row_group_ends_at_its_rows_or_its_bytes_and_none_is_empty(monkeypatch, rows, size_bytes, groups):
+    monkeypatch.setattr(files, "_ROW_GROUP_BYTES", size_bytes)
+    batches = [pa.record_batch({"n": pa.array(range(count), pa.int64())}) for count in (0, 5, 20, 0, 1, 30, 2, 0)]
+    assert [group.num_rows for group in files.row_groups(batches, batches[0].schema, rows)] == groups
 
 
 def codecs(table: LakeRowTable, name: str) -> set[tuple[str, bool]]:

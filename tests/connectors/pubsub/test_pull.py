@@ -91,6 +91,11 @@ def test_an_answer_has_waited_for_as_long_as_the_newest_of_its_messages(ages, se
     assert pull_module._waited_seconds(rows, now) == seconds
 
 
+def test_an_answer_that_is_larger_than_a_full_one_is_full():
+    """Messages of megabytes: no average is wanted to see that more of them wait."""
+    assert pull_module._fullness(3, 10**9) == pull_module._fullness(pull_module.MAX_PULL_MESSAGES, 3) == 1
+
+
 def test_a_backlog_is_a_backlog_when_pulls_bring_only_a_part_or_nothing(tmp_path, monkeypatch):
     limits = PullLimits(idle_seconds=5, linger_seconds=0.0, backlog_seconds=20, max_bytes=10_000_000)
     monkeypatch.setattr(pull_module, "_QUICK_SECONDS", 2.0)
