@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.store import JobStore
-from model.errors import (
-    ReleaseNotFoundError,
-)
+from model.errors import ReleaseNotFoundError
 from model.principal import SCOPES, Principal
 from model.rollout_record import Rollout, RolloutSide, RolloutState
 from model.stream_options import StreamKind
@@ -115,11 +113,37 @@ class Yard:
     def restart(self, text: str = TEXT) -> None:
         """Bring a restart to WATCHING."""
         self.apply(text)
+        assert self.exchange() is RolloutState.WATCHING
+
+    def exchange(self) -> RolloutState:
+        """Have the agent end the process of one side and start that of the other."""
         assert self.tick() is RolloutState.DRAINING
         self.drain()
         assert self.tick() is RolloutState.STARTING
         self.run()
-        assert self.tick() is RolloutState.WATCHING
+        return self.tick()
+
+    def reach(self, step: str, text: str = TEXT) -> None:
+        """Bring a restart to a step."""
+        if step in {"DRAINING", "STARTING"}:
+            self.apply(text)
+            self.tick()
+        else:
+            self.restart(text)
+        if step == "STARTING":
+            self.drain()
+            self.tick()
+            self.run(StreamState.STARTING)
+        if step == "ROLLING_BACK":
+            self.lag = 1000.0
+            self.tick(60)
+        assert self.rollout.state == step
+
+    def begin_update(self, text: str = UPDATE, **given: Any) -> None:
+        """Bring an update to its first process."""
+        self.apply(text)
+        self.tick()
+        self.store.note_update(self.update, instance_id="in_9", **given)
 
     def make_stable(self, text: str = TEXT) -> Rollout:
         """Bring a restart to its end."""

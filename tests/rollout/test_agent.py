@@ -129,7 +129,6 @@ def test_a_launched_stream_is_started_and_its_record_says_where_and_as_which_ins
     record = yard.record()
     assert (record.state, record.agent, record.is_held) == (StreamState.RUNNING, yard.agent.owner, True)
     assert record.instance_id == process.instance_id
-    assert record.home is not None
     assert record.home.path == str(yard.home / "streams" / "backup")
     assert [event.type for event in yard.store.list_stream_events("backup")] == [
         StreamEventType.LAUNCHED,
@@ -163,7 +162,6 @@ def test_a_stream_is_of_the_release_that_its_record_names_once_it_is_there(yard:
     agent = yard.make_agent(command=None)
     yard.look_until(lambda: yard.record().state is StreamState.FAILED, "it can't be started", agent)
     error = yard.record().error
-    assert error is not None
     assert error.code == "release_not_found"
     assert yard.record().instance_id is None
 
@@ -181,9 +179,7 @@ def test_a_stream_is_of_the_release_that_its_record_names_once_it_is_there(yard:
 
 
 @pytest.mark.parametrize(("wanted", "left"), [(Wanted.DRAINED, 0), (Wanted.CANCELLED, 3)])
-def test_a_stream_that_is_to_end_ends_and_stays_so_under_another_agent(
-    yard: Yard, wanted: Wanted, left: int
-) -> None:
+def test_a_stream_that_is_to_end_ends_and_stays_so_under_another_agent(yard, wanted, left):
     process = yard.start()
     yard.store.end_stream("backup", wanted, actor="ann", timeout_seconds=7)
     yard.look_until(lambda: yard.record().state.is_ended, "it ended")
@@ -268,7 +264,6 @@ def test_a_stream_that_fails_says_why_and_can_still_be_drained(yard: Yard) -> No
     yard.launch()
     yard.look_until(lambda: yard.record().state is StreamState.FAILED, "it failed")
     error = yard.record().error
-    assert error is not None
     assert (error.code, error.message) == ("checkpoint_corrupt", "A file is damaged.")
     yard.store.end_stream("backup", Wanted.DRAINED, actor="ann")
     yard.agent.look()
@@ -276,9 +271,7 @@ def test_a_stream_that_fails_says_why_and_can_still_be_drained(yard: Yard) -> No
 
 
 @pytest.mark.parametrize(("wanted", "seconds"), [(Wanted.DRAINED, 67.0), (Wanted.CANCELLED, 15.0)])
-def test_a_process_that_takes_no_orders_is_killed_after_a_grace(
-    yard: Yard, wanted: Wanted, seconds: float
-) -> None:
+def test_a_process_that_takes_no_orders_is_killed_after_a_grace(yard, wanted, seconds):
     yard.moods["backup"] = "deaf"
     process = yard.start()
     yard.store.end_stream("backup", wanted, actor="ann", timeout_seconds=7)
@@ -344,7 +337,6 @@ def test_a_process_of_another_home_takes_no_orders_from_here_and_is_ended(yard: 
     assert not left.is_running
     other.look_until(lambda: yard.record().state is StreamState.RUNNING, "it runs")
     home = yard.record().home
-    assert home is not None
     assert home.path == str(tmp_path / "other" / "streams" / "backup")
     yard.store.end_stream("backup", Wanted.DRAINED, actor="ann")
     other.look_until(lambda: yard.record().state is StreamState.DRAINED, "it follows its orders")
@@ -456,9 +448,7 @@ def test_an_agent_reports_the_releases_of_its_home_until_it_stops(yard: Yard, tm
     assert yard.store.list_agent_reports() == []
 
 
-def test_a_process_whose_order_a_full_disk_does_not_take_is_killed_after_the_same_grace(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_process_whose_order_a_full_disk_does_not_take_is_killed_after_the_same_grace(yard, monkeypatch):
     process = yard.start()
 
     def fill_disk(*_: object) -> None:

@@ -1,9 +1,8 @@
 """Actions that a second person has to approve: each is carried out once, as it was asked for, or not at all."""
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -36,13 +35,10 @@ DRAIN = {"timeout_seconds": 7.0}
 EVERY = ("drain", "cancel", "rollback", "update")
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = JobStore(tmp_path / "jobs.db")
+@pytest.fixture(autouse=True)
+def stream(store: JobStore) -> None:
     store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
     store.take_streams("agent", limit=1, lease_seconds=60)
-    yield store
-    store.close()
 
 
 @pytest.fixture
@@ -74,28 +70,7 @@ def test_only_the_actions_that_the_deployment_names_wait(store: JobStore, approv
     assert streams.hold("cancel", "backup", {}, principal=ANN) is not None
 
 
-def test_an_action_changes_nothing_until_somebody_else_approves_it(
-    store: JobStore, approvals: ApprovalService, streams: StreamApprovals
-) -> None:
-    before, history = store.get_stream("backup"), store.list_stream_events("backup")
-    held = hold(streams)
-    assert (store.get_stream("backup"), store.list_stream_events("backup")) == (before, history)
-    assert held.asked.what == "Drain backup: it commits the messages that it holds, within 7 s, and then ends."
-    done = approvals.approve(held.id, principal=BOB)
-    assert (done.state, done.decided_by, done.outcome) == (
-        ApprovalState.APPROVED,
-        "key:bob",
-        {"stream": "backup"},
-    )
-    after = store.get_stream("backup")
-    assert (after.wanted, after.drain_timeout_seconds) == (Wanted.DRAINED, 7.0)
-    line = store.list_stream_events("backup")[-1]
-    assert (line.actor, line.why) == ("key:ann", f"{held.id}, approved by key:bob")
-
-
-def test_the_requester_can_take_it_back_and_never_approve_it(
-    store: JobStore, approvals: ApprovalService, streams: StreamApprovals
-) -> None:
+def test_the_requester_can_take_it_back_and_never_approve_it(store, approvals, streams):
     held = hold(streams)
     with pytest.raises(ForbiddenError, match="somebody else"):
         approvals.approve(held.id, principal=ANN)
@@ -107,9 +82,7 @@ def test_the_requester_can_take_it_back_and_never_approve_it(
     assert store.get_stream("backup").wanted is Wanted.RUNNING
 
 
-def test_who_lacks_the_action_s_own_scope_decides_nothing(
-    approvals: ApprovalService, streams: StreamApprovals
-) -> None:
+def test_who_lacks_the_action_s_own_scope_decides_nothing(approvals, streams):
     held = hold(streams)
     for scope in (READ, STREAMS_READ, SCHEDULES_APPLY):
         other = Principal("key:eve", frozenset({scope}))
@@ -128,9 +101,7 @@ def test_who_lacks_the_action_s_own_scope_decides_nothing(
         approvals.approve("ap_none", principal=BOB)
 
 
-def test_an_action_that_can_t_be_carried_out_now_goes_on_waiting(
-    store: JobStore, approvals: ApprovalService, streams: StreamApprovals
-) -> None:
+def test_an_action_that_can_t_be_carried_out_now_goes_on_waiting(store, approvals, streams):
     held = hold(streams, "update", update_request())
     other = store.create_update("backup", UpdateRequest(None, {"slots": 4}, {}), actor="key:eve")
     with pytest.raises(UpdateInProgressError):
@@ -138,33 +109,15 @@ def test_an_action_that_can_t_be_carried_out_now_goes_on_waiting(
     assert approvals.get(held.id, principal=BOB) == held
     UpdateService(store).roll_back(other.id, principal=EVE)
     done = approvals.approve(held.id, principal=BOB)
-    assert done.outcome is not None
     made = store.get_update(done.outcome["update"])
     assert (made.request, made.created_by) == (UpdateRequest(**update_request()), "key:ann")
 
 
-def test_a_rollback_is_carried_out_as_it_was_asked_for(
-    store: JobStore, approvals: ApprovalService, streams: StreamApprovals
-) -> None:
-    snapshot = complete(store)
-    held = hold(streams, "rollback", {"snapshot": snapshot.id, "discard_staged": False})
-    assert snapshot.id in held.asked.what
-    assert store.list_restores("backup") == []
-    done = approvals.approve(held.id, principal=BOB)
-    (restore,) = store.list_restores("backup")
-    assert done.outcome == {"rollback": restore.id}
-    line = store.list_stream_events("backup")[-1]
-    assert (line.what, line.why) == (f"rollback to {snapshot.id} asked for", done.why)
-
-
-def test_of_two_rollbacks_that_wait_for_one_version_of_a_stream_one_is_carried_out(
-    store: JobStore, approvals: ApprovalService, streams: StreamApprovals
-) -> None:
+def test_of_two_rollbacks_that_wait_for_one_version_of_a_stream_one_is_carried_out(store, approvals, streams):
     first, second = (
         hold(streams, "rollback", {"snapshot": complete(store).id, "discard_staged": False}) for _ in range(2)
     )
     done = approvals.approve(first.id, principal=BOB)
-    assert done.outcome is not None
     store.end_restore(done.outcome["rollback"])
     with pytest.raises(StreamChangedError):
         approvals.approve(second.id, principal=BOB)
@@ -172,7 +125,9 @@ def test_of_two_rollbacks_that_wait_for_one_version_of_a_stream_one_is_carried_o
     assert len(store.list_restores("backup")) == 1
 
 
-def test_an_update_says_what_it_changes(streams: StreamApprovals) -> None:
+def test_an_action_says_what_it_changes(streams: StreamApprovals) -> None:
+    said = hold(streams).asked.what
+    assert said == "Drain backup: it commits the messages that it holds, within 7 s, and then ends."
     request = update_request(options={"slots": 8, "batch_seconds": None})
     said = hold(streams, "update", request).asked.what
     assert said == "Update backup to 1.3, with slots 8, batch_seconds as in the settings. The reason: faster"
@@ -180,9 +135,7 @@ def test_an_update_says_what_it_changes(streams: StreamApprovals) -> None:
     assert hold(streams, "update", plain).asked.what == "Update backup to the installed release."
 
 
-def test_of_two_who_approve_at_once_one_carries_it_out(
-    store: JobStore, approvals: ApprovalService, streams: StreamApprovals
-) -> None:
+def test_of_two_who_approve_at_once_one_carries_it_out(store, approvals, streams):
     held = hold(streams)
     begin, refused = threading.Barrier(2), []
 
@@ -203,9 +156,7 @@ def test_of_two_who_approve_at_once_one_carries_it_out(
     assert [event.what for event in store.list_stream_events("backup")].count("wanted DRAINED") == 1
 
 
-def test_a_process_that_dies_in_the_middle_has_decided_nothing(
-    store: JobStore, approvals: ApprovalService, streams: StreamApprovals
-) -> None:
+def test_a_process_that_dies_in_the_middle_has_decided_nothing(store, approvals, streams):
     held = hold(streams)
     inside = stream_actions(StreamService(store), SnapshotService(store), UpdateService(store))["stream", "drain"]
 
@@ -222,6 +173,8 @@ def test_a_process_that_dies_in_the_middle_has_decided_nothing(
     assert approvals.get(held.id, principal=BOB) == held
     assert store.get_stream("backup").wanted is Wanted.RUNNING
     assert approvals.approve(held.id, principal=EVE).state is ApprovalState.APPROVED
+    line = store.list_stream_events("backup")[-1]
+    assert (line.actor, line.why) == ("key:ann", f"{held.id}, approved by key:eve")
     assert store.get_stream("backup").wanted is Wanted.DRAINED
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.store import JobStore
-from model.errors import CheckpointCorruptError, RegistryError, ReleaseNotFoundError, RequestInvalidError
+from model.errors import CheckpointCorruptError, RegistryError
 from model.schema import RowSchema
 from model.settings import Settings, read_settings
 from model.stream_options import StreamKind
@@ -18,8 +18,6 @@ from pipeline.registry import Registry
 from rollout.check import Remedy, UpdateCheck
 from rollout.checking import UpdateChecker
 from rollout.releases import Releases
-from streams.status import StatusFile, place_of
-from tests.rollout.wheels import write_small_release
 from warehouse.open import open_warehouse
 
 SOURCES = """
@@ -135,22 +133,6 @@ def test_tables_and_a_home_elsewhere_are_reasons(house: House) -> None:
     store.close()
 
 
-def test_what_a_running_stream_says_of_its_place_is_compared_with_the_settings(
-    house: House, tmp_path: Path
-) -> None:
-    record = house.record("backup", StreamKind.BACKUP)
-    here = house.home / "streams" / "backup"
-    here.mkdir()
-    status = StatusFile(here / "status.json")
-    status.note(place=place_of("refeed-local", open_warehouse(house.settings())))
-    status.write(state="running")
-    assert house.check(record).passes
-    elsewhere = {"REFEED_PROJECT": "another", "REFEED_LAKE": str(tmp_path / "pond")}
-    found = house.check(record, settings=elsewhere)
-    assert [reason.code for reason in found.reasons] == ["project_changed", "lake_changed"]
-    assert "from refeed-local to another" in found.reasons[0].message
-
-
 def test_a_plan_of_tables_elsewhere_and_a_damaged_one_are_told(house: House, tmp_path: Path) -> None:
     record = house.record("pipeline-default", StreamKind.PIPELINE)
     moved = house.check(record, settings={"REFEED_LAKE": str(tmp_path / "pond")})
@@ -158,13 +140,3 @@ def test_a_plan_of_tables_elsewhere_and_a_damaged_one_are_told(house: House, tmp
     (house.state / "plan.json").write_text("{")
     with pytest.raises(CheckpointCorruptError):
         house.check(record)
-
-
-def test_a_release_that_is_not_here_and_options_that_are_none_are_refused(house: House, tmp_path: Path) -> None:
-    record = house.record("backup", StreamKind.BACKUP)
-    with pytest.raises(ReleaseNotFoundError):
-        house.check(record, release="0.2.0")
-    with pytest.raises(RequestInvalidError, match="Did you mean slots"):
-        house.check(record, options={"slot": 3})
-    house.releases.add(write_small_release(tmp_path, "0.2.0"))
-    assert house.check(record, release="0.2.0").changes == ("version 0.1.0 becomes 0.2.0",)

@@ -73,9 +73,7 @@ def test_what_a_child_started_goes_with_it(make_child: Callable[[str], Child], e
     wait_until(lambda: is_gone(grandchild), "the grandchild is gone")
 
 
-def test_starting_again_keeps_the_log_and_a_running_child_is_left_alone(
-    make_child: Callable[[str], Child],
-) -> None:
+def test_starting_again_keeps_the_log_and_a_running_child_is_left_alone(make_child):
     child = make_child(SLEEPER).start()
     child.wait_until(lambda: is_ready(child), seconds=20, what="begun")
     pid = child.pid
@@ -133,9 +131,7 @@ def test_leaving_the_block_stops_the_last_started_first(tmp_path: Path) -> None:
     assert [child.is_running for child in children] == [False, False]
 
 
-def test_the_end_of_a_long_log_is_read_without_the_rest(
-    make_child: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_of_a_long_log_is_read_without_the_rest(make_child, monkeypatch):
     child = make_child("print('last words'); raise SystemExit(3)").start()
     wait_until(lambda: not child.is_running, "it ends")
     with child.log.open("r+b") as log:
@@ -153,9 +149,7 @@ def test_the_end_of_a_long_log_is_read_without_the_rest(
     assert peak < 1 << 20
 
 
-def test_one_that_the_kernel_holds_is_waited_for_once_and_not_for_long(
-    make_child: Callable[[str], Child], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_the_kernel_holds_is_waited_for_once_and_not_for_long(make_child, monkeypatch):
     child = make_child("import time; time.sleep(20)").start()
     with monkeypatch.context() as context:
         # What SIGKILL does to a process in uninterruptible sleep.

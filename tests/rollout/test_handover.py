@@ -91,7 +91,6 @@ def test_the_new_process_goes_on_when_the_old_one_has_let_go_and_the_pause_is_kn
     assert (passing.was_killed, is_ready(new)) == (False, False)
     assert (old.control.order, old.control.timeout_seconds, new.control.order) == ("drain", 30, "run")
     seconds = Pause.between(old.status(), new.status()).seconds
-    assert seconds is not None
     assert 0 <= seconds < 30
     # Another agent comes and finds nothing to order.
     numbers = (old.control.number, new.control.number)
@@ -99,9 +98,7 @@ def test_the_new_process_goes_on_when_the_old_one_has_let_go_and_the_pause_is_kn
     assert (old.control.number, new.control.number) == numbers
 
 
-def test_an_old_process_that_does_not_let_go_is_killed_when_its_time_is_over(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_process_that_does_not_let_go_is_killed_when_its_time_is_over(yard, monkeypatch):
     monkeypatch.setattr(handover, "KILL_GRACE_SECONDS", 0.2)
     old, new = yard.start_both("deaf")
     passing = HandOver(old, new, timeout_seconds=0.1)

@@ -1,6 +1,6 @@
 """The releases of all agents: as each reports them, by its machine, while it lives."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from socket import gethostname
 from typing import Any
@@ -24,13 +24,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = JobStore(tmp_path / "jobs.db")
-    yield store
-    store.close()
-
-
-@pytest.fixture
 def known(store: JobStore, home: Path) -> KnownReleases:
     return KnownReleases(store, Releases(home))
 
@@ -48,9 +41,7 @@ def shown(known: KnownReleases) -> list[tuple[str, list[str]]]:
     return [(each["name"], each["hosts"]) for each in (found.to_json() for found in known.list_releases())]
 
 
-def test_releases_of_every_agent_are_known_by_the_machines_that_have_them(
-    store: JobStore, known: KnownReleases, home: Path
-) -> None:
+def test_releases_of_every_agent_are_known_by_the_machines_that_have_them(store, known, home):
     assert shown(known) == [("0.2.0", [])], "no agent runs"
     (own,) = Releases(home).list_releases()
     for host in ("venus", "mars"):
@@ -61,9 +52,7 @@ def test_releases_of_every_agent_are_known_by_the_machines_that_have_them(
     assert shown(known)[0] == ("0.2.0", sorted(["mars", "venus", gethostname()]))
 
 
-def test_the_same_name_with_another_wheel_is_another_release(
-    store: JobStore, known: KnownReleases, home: Path
-) -> None:
+def test_the_same_name_with_another_wheel_is_another_release(store, known, home):
     report(store, "mars", "/far", release(home, "0.2.0", "another"))
     found = [each.to_json() for each in known.list_releases()]
     assert [(each["name"], each["hosts"]) for each in found if each["sha256"] == "another"] == [
@@ -72,9 +61,7 @@ def test_the_same_name_with_another_wheel_is_another_release(
     assert [each["hosts"] for each in found if each["sha256"] != "another"] == [[]]
 
 
-def test_a_release_that_no_agent_has_is_not_found_and_those_there_are_are_named(
-    store: JobStore, known: KnownReleases, home: Path
-) -> None:
+def test_a_release_that_no_agent_has_is_not_found_and_those_there_are_are_named(store, known, home):
     known.check_name(None)
     known.check_name("0.2.0")
     with pytest.raises(ReleaseNotFoundError, match=r"No agent runs, and this home does not have a release 0\.9\."):

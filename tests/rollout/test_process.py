@@ -5,8 +5,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from model.disk import replace_text
 from rollout.process import StreamProcess
 from streams.control import BatchPace, ControlFile
@@ -15,9 +13,7 @@ from streams.folder import StreamFolder
 SECONDS = 10.0
 
 
-def test_an_agent_that_looks_while_a_pause_is_written_does_not_end_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agent_that_looks_while_a_pause_is_written_does_not_end_it(tmp_path, monkeypatch):
     folder = StreamFolder.of(tmp_path, "backup", "i1")
     process = StreamProcess(folder, cast("Any", SimpleNamespace()))
     process.order("run", pace=BatchPace(1.0, None))

@@ -23,13 +23,24 @@ from tests.rollout.wheels import lock_of, write_small_release, write_wheel
 _INSTALLED = f"pyyaml=={version('pyyaml')} \\\n    --hash=sha256:00\n"
 
 
+def keeping(code: str) -> dict[str, str]:
+    """The file of a release that keeps Spark's classes at hand in its environment."""
+    return {
+        **dict.fromkeys(("connectors/__init__.py", "connectors/spark/__init__.py"), ""),
+        "connectors/spark/classes.py": code,
+    }
+
+
 def names_in(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_release_is_installed_beside_others_and_runs_its_own_code(tmp_path: Path) -> None:
     releases = Releases(tmp_path / "home")
-    first = releases.add(write_small_release(tmp_path, "1.0", lock=_INSTALLED))
+    # The environment that is installed has Spark's classes since it was set up.
+    made = keeping(f"open({str(tmp_path / 'made')!r}, 'w')")
+    first = releases.add(write_small_release(tmp_path, "1.0", lock=_INSTALLED, more=made))
+    assert not (tmp_path / "made").exists()
     second = releases.add(write_small_release(tmp_path, "2.0", lock=_INSTALLED), name="canary")
 
     assert [release.name for release in releases.list_releases()] == ["1.0", "canary"]
@@ -74,9 +85,7 @@ def test_the_same_wheel_again_changes_nothing_and_another_one_is_refused_its_nam
         releases.remove("1.0", used_by=())
 
 
-def test_packages_that_are_not_here_are_installed_by_their_hashes_and_shared_by_the_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packages_that_are_not_here_are_installed_by_their_hashes_and_shared_by_the_lock(tmp_path, monkeypatch):
     package = write_wheel(tmp_path / "index", "tinypackage", "3.1", {"tinypackage.py": "NAME = 'tiny'\n"})
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
@@ -91,37 +100,19 @@ def test_packages_that_are_not_here_are_installed_by_their_hashes_and_shared_by_
 
     needs_it = "from tinypackage import NAME"
     lock = lock_of(package)
-    first = releases.add(write_small_release(tmp_path, "1.0", lock=lock, extra=needs_it))
+    keeps = "import sys, tinypackage\nfrom pathlib import Path\n(Path(sys.prefix) / 'kept').write_text(__file__)\n"
+    first = releases.add(write_small_release(tmp_path, "1.0", lock=lock, extra=needs_it, more=keeping(keeps)))
+    kept = home / "environments" / first.environment / "kept"
+    assert kept.read_text().endswith("connectors/spark/classes.py")
     # Nothing is at hand to be installed any more: what is there is used.
     package.unlink()
-    second = releases.add(write_small_release(tmp_path, "2.0", lock=lock, extra=needs_it))
+    # Classes that can't be kept cost time at each start, and nothing else.
+    fails = keeping("raise SystemExit(1)")
+    second = releases.add(write_small_release(tmp_path, "2.0", lock=lock, extra=needs_it, more=fails))
     assert first.environment == second.environment
     assert [path.name for path in (home / "environments").iterdir() if path.is_dir()] == [first.environment]
     started = releases.start("2.0", {})
     assert started.python == str(home / "environments" / first.environment / "bin" / "python")
-
-
-def test_spark_s_classes_are_kept_for_an_environment_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    package = write_wheel(tmp_path / "index", "tinypackage", "3.1", {"tinypackage.py": "NAME = 'tiny'\n"})
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path / "index"))
-    keeps = "import sys, tinypackage\nfrom pathlib import Path\n(Path(sys.prefix) / 'kept').write_text(__file__)\n"
-    more = {"connectors/__init__.py": "", "connectors/spark/__init__.py": "", "connectors/spark/classes.py": keeps}
-    home = tmp_path / "home"
-    own = write_small_release(tmp_path, "1.0", lock=lock_of(package), more=more)
-    release = Releases(home).add(own)
-    kept = home / "environments" / release.environment / "kept"
-    assert kept.read_text().endswith("connectors/spark/classes.py")
-
-    # One that can't be made costs time at each start, and nothing else.
-    fails = {**more, "connectors/spark/classes.py": "raise SystemExit(1)"}
-    Releases(home).add(write_small_release(tmp_path, "2.0", lock=lock_of(package), more=fails))
-    # The environment that is installed has its archive since it was set up.
-    shared = {**more, "connectors/spark/classes.py": f"open({str(tmp_path / 'made')!r}, 'w')"}
-    Releases(home).add(write_small_release(tmp_path, "3.0", lock=_INSTALLED, more=shared))
-    assert not (tmp_path / "made").exists()
 
 
 def test_a_release_whose_packages_are_gone_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,9 +133,7 @@ def test_a_release_whose_packages_are_gone_is_not_started(tmp_path: Path, monkey
         ("", "print('hello')", "does not say which formats it reads"),
     ],
 )
-def test_what_can_t_be_run_is_refused_and_leaves_nothing_behind(
-    tmp_path: Path, lock: str | None, extra: str, words: str
-) -> None:
+def test_what_can_t_be_run_is_refused_and_leaves_nothing_behind(tmp_path, lock, extra, words):
     releases = Releases(tmp_path / "home")
     left_by_a_kill = tmp_path / "home" / "releases" / ".unfinished-00ff" / "code"
     left_by_a_kill.mkdir(parents=True)

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from model import failpoint
-from model.errors import (
-    RolloutStateError,
-)
+from model.errors import RolloutStateError
 from model.fault import FaultRecord
 from model.principal import STREAMS_READ, Principal
 from model.rollout_record import RolloutState
@@ -28,7 +26,6 @@ def test_a_restart_drains_starts_watches_and_is_stable(yard: Yard) -> None:
     assert yard.tick(1) is RolloutState.STABLE
     done = yard.rollout
     assert yard.steps() == ["PENDING", "DRAINING", "STARTING", "WATCHING", "STABLE"]
-    assert done.compared is not None
     assert (done.compared["before"]["messages"], done.compared["after"]["messages"]) == (600.0, 600.0)
     assert (done.steps[-1].why, done.error) == ("600 messages in 60 s, as before.", None)
     assert yard.tick(100) is RolloutState.STABLE
@@ -43,7 +40,6 @@ def test_a_restart_waits_until_the_old_release_has_figures_of_a_whole_minute(yar
     assert yard.store.get_stream("backup").wanted is Wanted.RUNNING
     yard.status = GOOD
     assert yard.tick(1) is RolloutState.DRAINING
-    assert yard.rollout.compared is not None
     assert yard.rollout.compared["before"]["messages"] == 600.0
 
 
@@ -55,14 +51,11 @@ def test_a_restart_waits_until_the_old_release_has_figures_of_a_whole_minute(yar
         ({**GOOD, "rates_over_seconds": 30.0}, 1.0, {"messages": 300.0, "lag_seconds": 1.0}),
     ],
 )
-def test_a_restart_waits_two_minutes_at_most_for_figures(
-    yard: Yard, status: dict[str, Any], lag: float | None, before: dict[str, Any] | None
-) -> None:
+def test_a_restart_waits_two_minutes_at_most_for_figures(yard, status, lag, before):
     yard.status, yard.lag = status, lag
     yard.apply()
     assert yard.tick(119) is RolloutState.PENDING
     assert yard.tick(1) is RolloutState.DRAINING
-    assert yard.rollout.compared is not None
     found = yard.rollout.compared["before"]
     assert found == before if before is None else found.items() >= before.items()
 
@@ -86,9 +79,7 @@ def test_a_restart_that_waits_for_figures_is_refused_as_soon_as_its_stream_is_dr
     ],
 )
 @pytest.mark.parametrize("halts", [False, True])
-def test_a_release_that_is_not_proven_good_goes_back_or_halts(
-    yard: Yard, status: dict[str, Any], lag: float | None, code: str, halts: bool
-) -> None:
+def test_a_release_that_is_not_proven_good_goes_back_or_halts(yard, status, lag, code, halts):
     yard.restart(TEXT + HALT if halts else TEXT)
     yard.status, yard.lag = status, lag
     if halts:
@@ -98,9 +89,7 @@ def test_a_release_that_is_not_proven_good_goes_back_or_halts(
         yard.now += timedelta(seconds=60)
         assert yard.go_back() is RolloutState.ROLLED_BACK
         assert yard.side() == OLD
-    assert yard.rollout.error is not None
     assert yard.rollout.error.code == code
-    assert yard.rollout.compared is not None
     assert yard.rollout.compared["after"]["messages"] == status["totals"]["messages"]
 
 
@@ -112,9 +101,7 @@ def test_thresholds_of_the_manifest_decide(yard: Yard) -> None:
 
 @pytest.mark.parametrize(("halts", "state"), [(True, RolloutState.HALTED), (False, RolloutState.ROLLED_BACK)])
 @pytest.mark.parametrize("is_late", [False, True])
-def test_a_release_that_does_not_start_goes_back_or_halts(
-    yard: Yard, halts: bool, is_late: bool, state: RolloutState
-) -> None:
+def test_a_release_that_does_not_start_goes_back_or_halts(yard, halts, is_late, state):
     yard.apply(TEXT + HALT if halts else TEXT)
     yard.tick()
     yard.drain()
@@ -126,7 +113,6 @@ def test_a_release_that_does_not_start_goes_back_or_halts(
         yard.run(StreamState.FAILED, error=FaultRecord("release_not_found", "No such release."))
     found = yard.tick()
     assert (found if halts else yard.go_back()) is state
-    assert yard.rollout.error is not None
     assert yard.rollout.error.code == ("start_failed" if is_late else "release_not_found")
 
 
@@ -136,7 +122,6 @@ def test_a_release_that_ends_while_it_is_watched_goes_back_even_when_it_runs_aga
     yard.store.report_stream("backup", AGENT, StreamState.FAILED, error=error)
     yard.run()
     assert yard.go_back() is RolloutState.ROLLED_BACK
-    assert yard.rollout.error is not None
     assert yard.rollout.error.code == "stream_died"
     assert "backup ended with code 1." in yard.rollout.error.message
 
@@ -168,7 +153,6 @@ def test_an_old_release_that_does_not_start_again_is_said_and_stays_wanted(yard:
     yard.run(StreamState.FAILED, error=FaultRecord("process_ended", "It ended."))
     assert yard.tick(299) is RolloutState.STARTING_BACK
     assert yard.tick(1) is RolloutState.FAILED
-    assert yard.rollout.error is not None
     assert yard.rollout.error.code == "rollout_failed", "the first reason stays"
     assert (yard.rollout.steps[-1].why or "").startswith("no_way_back: The old release of backup")
     assert yard.side() == OLD
@@ -176,31 +160,11 @@ def test_an_old_release_that_does_not_start_again_is_said_and_stays_wanted(yard:
 
 @pytest.mark.parametrize("step", ["DRAINING", "STARTING", "WATCHING", "ROLLING_BACK"])
 def test_a_person_who_cancels_the_stream_ends_its_rollout(yard: Yard, step: str) -> None:
-    if step in {"DRAINING", "STARTING"}:
-        yard.apply()
-        yard.tick()
-    else:
-        yard.restart()
-    if step == "STARTING":
-        yard.drain()
-        yard.tick()
-        yard.run(StreamState.STARTING)
-    if step == "ROLLING_BACK":
-        yard.lag = 1000.0
-        yard.tick(60)
-    assert yard.rollout.state == step
+    yard.reach(step)
     yard.store.end_stream("backup", Wanted.CANCELLED, actor="bob")
     assert yard.tick() is RolloutState.FAILED
     assert (yard.rollout.steps[-1].why or "").startswith("rollout_abandoned: backup was to be CANCELLED")
     assert yard.store.get_stream("backup").wanted is Wanted.CANCELLED
-
-
-def test_a_stream_that_changed_before_the_rollout_began_is_left_alone(yard: Yard) -> None:
-    yard.apply()
-    yard.store.end_stream("backup", Wanted.DRAINED, actor="bob")
-    assert yard.tick() is RolloutState.REFUSED
-    assert yard.rollout.error is not None
-    assert yard.rollout.error.code == "stream_state_conflict"
 
 
 # -- updates
@@ -232,16 +196,11 @@ def test_an_update_carries_a_rollout_and_its_end_is_the_rollout_s(yard: Yard) ->
         (UPDATE + HALT, (), UpdateState.FAILED, RolloutState.FAILED),
     ],
 )
-def test_how_an_update_ends_is_how_its_rollout_ends(
-    yard: Yard, text: str, through: tuple[UpdateState, ...], end: UpdateState, state: str
-) -> None:
-    yard.apply(text)
-    yard.tick()
-    yard.store.note_update(yard.update, instance_id="in_9")
+def test_how_an_update_ends_is_how_its_rollout_ends(yard, text, through, end, state):
+    yard.begin_update(text)
     yard.advance(*through)
     yard.advance(end, error=UpdateFault("some_code", "Some reason."))
     assert yard.tick() == state
-    assert yard.rollout.error is not None
     assert (yard.rollout.error.code, yard.rollout.error.message) == ("some_code", "Some reason.")
 
 
@@ -253,17 +212,12 @@ def test_how_an_update_ends_is_how_its_rollout_ends(
         (UPDATE + HALT, True, UpdateState.FAILED),
     ],
 )
-def test_an_update_that_waits_for_a_person_is_decided_by_its_manifest(
-    yard: Yard, text: str, way_back: bool, end: UpdateState
-) -> None:
-    yard.apply(text)
-    yard.tick()
-    yard.store.note_update(yard.update, instance_id="in_9")
+def test_an_update_that_waits_for_a_person_is_decided_by_its_manifest(yard, text, way_back, end):
+    yard.begin_update(text)
     yard.advance(UpdateState.HANDING_OVER, UpdateState.WATCHING, checked={"has_way_back": way_back})
     yard.advance(UpdateState.INCONCLUSIVE, error=UpdateFault("update_inconclusive", "3 messages came."))
     yard.tick()
     assert yard.update.state is end
-    assert yard.update.error is not None
     assert yard.update.error.code == "rollout_inconclusive"
     assert "3 messages came." in yard.update.error.message
 
@@ -276,9 +230,7 @@ def test_an_update_that_waits_for_a_person_is_decided_by_its_manifest(
         ("shadow_failed", RolloutState.FAILED),
     ],
 )
-def test_a_rolling_rollout_is_an_update_with_a_shadow_and_halts_where_rows_differ(
-    yard: Yard, code: str, end: RolloutState
-) -> None:
+def test_a_rolling_rollout_is_an_update_with_a_shadow_and_halts_where_rows_differ(yard, code, end):
     options = {"group": "default", "slots": 2}
     yard.store.launch_stream("orders", StreamKind.PIPELINE, actor="ann", release="1.2", options=options)
     yard.apply(
@@ -303,18 +255,8 @@ def test_a_rolling_rollout_is_an_update_with_a_shadow_and_halts_where_rows_diffe
     reader = Principal("bob", frozenset({STREAMS_READ}))
     (listed, *_) = yard.rollouts.list_rollouts(principal=reader)
     assert listed == yard.rollouts.get(yard.rollout.id, principal=reader)
-    assert listed.compared is not None
     assert listed.compared["shadow"]["examples"] == [{**example, "running": None, "new": None}]
     assert yard.rollouts.get(yard.rollout.id, principal=ANN) == yard.rollout
-
-
-def test_a_drain_of_the_stream_ends_the_update_and_its_rollout(yard: Yard) -> None:
-    yard.apply(UPDATE)
-    yard.tick()
-    yard.store.end_stream("backup", Wanted.DRAINED, actor="bob")
-    assert yard.tick() is RolloutState.FAILED
-    assert yard.rollout.error is not None
-    assert yard.rollout.error.code == "update_abandoned"
 
 
 # -- cancelling
@@ -331,16 +273,7 @@ def test_a_rollout_that_has_not_begun_ends_when_it_is_cancelled(yard: Yard) -> N
 
 @pytest.mark.parametrize("step", ["DRAINING", "STARTING", "WATCHING"])
 def test_a_restart_that_is_cancelled_starts_the_old_release_again(yard: Yard, step: str) -> None:
-    if step == "WATCHING":
-        yard.restart(TEXT + HALT)
-    else:
-        yard.apply(TEXT + HALT)
-        yard.tick()
-    if step == "STARTING":
-        yard.drain()
-        yard.tick()
-        yard.run(StreamState.STARTING)
-    assert yard.rollout.state == step
+    yard.reach(step, TEXT + HALT)
     assert yard.rollouts.cancel(yard.rollout.id, principal=ANN).unwanted_by == "ann"
     if step == "DRAINING":
         yard.drain()
@@ -353,7 +286,6 @@ def test_a_restart_that_is_cancelled_starts_the_old_release_again(yard: Yard, st
             yard.rollouts.cancel(yard.rollout.id, principal=ANN)
         assert yard.go_back() is RolloutState.ROLLED_BACK
     assert yard.side() == OLD
-    assert yard.rollout.error is not None
     assert yard.rollout.error.code == "rollout_unwanted"
 
 
@@ -366,12 +298,8 @@ def test_a_restart_that_is_cancelled_starts_the_old_release_again(yard: Yard, st
         ((UpdateState.HANDING_OVER, UpdateState.WATCHING), UpdateState.ROLLING_BACK),
     ],
 )
-def test_an_update_that_is_cancelled_is_taken_back_once_it_can_be(
-    yard: Yard, through: tuple[UpdateState, ...], end: UpdateState
-) -> None:
-    yard.apply(UPDATE)
-    yard.tick()
-    yard.store.note_update(yard.update, instance_id="in_9", checked={"has_way_back": True})
+def test_an_update_that_is_cancelled_is_taken_back_once_it_can_be(yard, through, end):
+    yard.begin_update(checked={"has_way_back": True})
     yard.advance(*through)
     yard.rollouts.cancel(yard.rollout.id, principal=ANN)
     yard.tick()
@@ -386,9 +314,7 @@ PLACES = ("rollout.begun", "rollout.launched", "rollout.watching", "rollout.roll
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_replica_that_dies_in_a_step_is_followed_by_one_that_goes_on(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch, place: str, when: str
-) -> None:
+def test_a_replica_that_dies_in_a_step_is_followed_by_one_that_goes_on(yard, monkeypatch, place, when):
     """A step and what it does to the stream are one: the replica dies right before it is kept, or right after."""
     first, second = yard.engines
     died: list[str] = []
@@ -444,14 +370,7 @@ def test_a_replica_that_dies_in_a_step_is_followed_by_one_that_goes_on(
 
 @pytest.mark.parametrize("step", ["DRAINING", "ROLLING_BACK"])
 def test_a_person_who_drains_the_stream_that_its_rollout_drains_has_it_stay_drained(yard: Yard, step: str) -> None:
-    if step == "DRAINING":
-        yard.apply()
-        yard.tick()
-    else:
-        yard.restart()
-        yard.lag = 1000.0
-        yard.tick(60)
-    assert yard.rollout.state == step
+    yard.reach(step)
     yard.store.end_stream("backup", Wanted.DRAINED, actor="bob")
     yard.drain()
     assert yard.tick() is RolloutState.FAILED

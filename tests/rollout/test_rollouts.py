@@ -19,7 +19,7 @@ from model.stream_record import StreamState
 from model.stream_update import UpdateFault, UpdateState
 from rollout.manifests.rollout import RolloutSideWanted, RolloutWanted
 from rollout.rollouts import update_request
-from tests.rollout.rollout_yard import ANN, HALT, NEW, OLD, TEXT, UPDATE, Yard, yard
+from tests.rollout.rollout_yard import ANN, HALT, NEW, OLD, TEXT, Yard, yard
 
 __all__ = ["yard"]
 
@@ -49,24 +49,14 @@ def test_a_reversal_towards_a_release_that_was_never_stable_is_watched(yard: Yar
     assert yard.tick(60) is RolloutState.HALTED
     yard.lag = 1.0
     assert yard.rollouts.reverse(yard.rollout.id, principal=ANN).is_trusted, "it was launched as 1.2"
-    yard.tick()
-    yard.drain()
-    yard.tick()
-    yard.run()
-    assert yard.tick() is RolloutState.STABLE
+    assert yard.exchange() is RolloutState.STABLE
     again = yard.rollouts.reverse(yard.rollout.id, principal=ANN)
     assert (again.to_side, again.is_trusted) == (NEW, False)
-    yard.tick()
-    yard.drain()
-    yard.tick()
-    yard.run()
-    assert yard.tick() is RolloutState.WATCHING
+    assert yard.exchange() is RolloutState.WATCHING
 
 
 def test_a_reversal_by_an_update_watches_for_no_time_and_is_not_left_to_a_person(yard: Yard) -> None:
-    yard.apply(UPDATE)
-    yard.tick()
-    yard.store.note_update(yard.update, instance_id="in_9")
+    yard.begin_update()
     yard.advance(UpdateState.HANDING_OVER, UpdateState.STABLE)
     assert yard.tick() is RolloutState.STABLE
     made = yard.rollouts.reverse(yard.rollout.id, principal=ANN)
@@ -135,9 +125,7 @@ def test_the_same_content_again_says_what_became_of_it(yard: Yard) -> None:
         ("strategy: restart", "strategy: rolling", RolloutRefusedError, "only a pipeline runs in the shadow"),
     ],
 )
-def test_a_rollout_that_can_t_begin_is_refused_and_nothing_is_kept(
-    yard: Yard, old: str, new: str, error: type[Exception], words: str
-) -> None:
+def test_a_rollout_that_can_t_begin_is_refused_and_nothing_is_kept(yard, old, new, error, words):
     text = TEXT.replace(old, new, 1)
     assert text != TEXT
     with pytest.raises(error, match=words):
@@ -185,13 +173,3 @@ def test_what_did_not_come_through_waits_for_a_person_until_the_next_one(yard: Y
     yard.now = before
     yard.rollouts.reverse(yard.rollout.id, principal=ANN)
     assert yard.rollouts.list_inbox(principal=ANN) == []
-
-
-def test_removing_the_manifest_of_a_rollout_that_has_ended_changes_nothing_that_runs(yard: Yard) -> None:
-    yard.apply()
-    with pytest.raises(RolloutInProgressError):
-        yard.manifests.remove("faster", principal=ANN)
-    yard.rollouts.cancel(yard.rollout.id, principal=ANN)
-    version = yard.store.get_stream("backup").version
-    yard.manifests.remove("faster", principal=ANN)
-    assert (yard.store.get_stream("backup").version, yard.store.list_manifests()) == (version, [])

@@ -42,13 +42,10 @@ def shadows(environment: dict[str, str]) -> Iterator[Shadows]:
     found.end_others(())
 
 
-def test_a_shadow_that_can_not_go_on_says_why_and_leaves_nothing(
-    shadows: Shadows, record: StreamRecord, tmp_path: Path
-) -> None:
+def test_a_shadow_that_can_not_go_on_says_why_and_leaves_nothing(shadows, record, tmp_path):
     run = shadows.start(record, "sh_1", may_differ=("orders.total",))
     wait_until(lambda: run.look().state is ShadowState.FAILED, seconds=60, why="it has no plan to compare with")
     error = run.look().error
-    assert error is not None
     assert error["code"] == "checkpoint_corrupt"
     assert "plan.json" in error["message"]
     wait_until(lambda: not run.is_running, seconds=30, why="it ends by itself")
@@ -57,9 +54,7 @@ def test_a_shadow_that_can_not_go_on_says_why_and_leaves_nothing(
     assert find_instance("shadow sh_1", "sh_1") is None
 
 
-def test_a_shadow_whose_process_has_ended_without_a_word_has_failed(
-    shadows: Shadows, record: StreamRecord, tmp_path: Path
-) -> None:
+def test_a_shadow_whose_process_has_ended_without_a_word_has_failed(shadows, record, tmp_path):
     folder = ShadowFolder.of(tmp_path / "home", "pipeline", "sh_1")
     folder.want()
     run = ShadowRun(folder, find_instance("shadow sh_1", "sh_1"))
@@ -68,9 +63,7 @@ def test_a_shadow_whose_process_has_ended_without_a_word_has_failed(
     assert not folder.path.exists()
 
 
-def test_shadows_of_a_killed_agent_are_found_again_and_those_that_nobody_wants_end(
-    shadows: Shadows, record: StreamRecord, tmp_path: Path
-) -> None:
+def test_shadows_of_a_killed_agent_are_found_again_and_those_that_nobody_wants_end(shadows, record, tmp_path):
     children = []
     for shadow_id in ("sh_1", "sh_2"):
         folder = ShadowFolder.of(tmp_path / "home", "pipeline", shadow_id)
@@ -98,9 +91,7 @@ def test_shadows_of_a_killed_agent_are_found_again_and_those_that_nobody_wants_e
             child.kill()
 
 
-def test_a_renamed_source_goes_along_under_both_names(
-    shadows: Shadows, record: StreamRecord, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_renamed_source_goes_along_under_both_names(shadows, record, monkeypatch):
     commands: list[list[str]] = []
 
     def start(self: Child) -> Child:

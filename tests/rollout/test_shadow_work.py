@@ -11,15 +11,14 @@ import pytest
 from pydantic import TypeAdapter
 
 from jobs.store import open_store
-from model.errors import RequestInvalidError
 from model.principal import MESSAGES, STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_record import StreamRecord
-from model.stream_update import ShadowRequest, StreamUpdate, UpdateRequest, UpdateState
+from model.stream_update import ShadowRequest, StreamUpdate, UpdateState
 from pipeline.shadow_report import ShadowExample, ShadowReport, ShadowState
 from rollout.shadow import Shadows
 from rollout.shadow_work import ShadowStep, ShadowWork
 from rollout.updates import UpdateService
-from tests.rollout.test_update_work import Yard, kill_at, look_until_killed
+from tests.rollout.update_yard import Yard, kill_at, look_until_killed
 
 ANN = Principal("ann", frozenset({STREAMS_OPERATE, STREAMS_READ}))
 REPORT = TypeAdapter(ShadowReport)
@@ -109,7 +108,6 @@ def test_a_shadow_that_differs_halts_with_the_rows_and_nothing_is_touched(shadow
     shadowed.shadows.reports = [replace(AGREES, state=ShadowState.CATCHING_UP), DIFFERS]
     shadowed.update()
     done = shadowed.yard.look_until_it_is(UpdateState.FAILED, UpdateState.STABLE)
-    assert done.error is not None
     assert done.error.code == "shadow_differs"
     assert "1 rows differ and 0 are missing, of 30" in done.error.message
     assert "staging.orders.total" in done.error.message
@@ -126,14 +124,12 @@ def test_a_shadow_knows_what_the_running_release_has_acknowledged(shadowed: Shad
     shadowed.update()
     shadowed.yard.look_until_it_is(UpdateState.STABLE, UpdateState.FAILED)
     until = shadowed.shadows.acknowledged_until
-    assert until is not None
     assert 100.0 <= time.time() - until < 160.0
 
 
 def test_too_few_messages_in_the_shadow_prove_nothing(shadowed: ShadowYard) -> None:
     shadowed.update(min_messages=31)
     done = shadowed.yard.look_until_it_is(UpdateState.FAILED, UpdateState.STABLE)
-    assert done.error is not None
     assert done.error.code == "shadow_inconclusive"
     assert shadowed.yard.record().instance_id == shadowed.yard.first
 
@@ -147,16 +143,13 @@ def test_a_shadow_that_dies_is_started_three_times(shadowed: ShadowYard) -> None
     shadowed.shadows.reports = [dead]
     shadowed.update()
     done = shadowed.yard.look_until_it_is(UpdateState.STABLE, UpdateState.FAILED)
-    assert done.error is not None
     assert done.error.code == "shadow_failed"
     assert "It was killed." in done.error.message
     assert len(shadowed.shadows.started) == 6
 
 
 @pytest.mark.parametrize("place", ["shadow.starting", "shadow.looked"])
-def test_the_next_agent_goes_on_with_the_shadow_of_a_killed_one(
-    shadowed: ShadowYard, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_the_next_agent_goes_on_with_the_shadow_of_a_killed_one(shadowed, monkeypatch, place):
     kill_at(monkeypatch, place)
     shadowed.update()
     look_until_killed(shadowed.yard)
@@ -183,7 +176,6 @@ def test_the_shadow_of_an_agent_that_took_over_late_has_all_of_its_time_to_compa
     assert look().fault is None
     now += 2
     fault = look().fault
-    assert fault is not None
     assert fault.code == "shadow_inconclusive"
 
 
@@ -217,9 +209,3 @@ def test_values_are_shown_to_those_who_may_read_the_topic_s_messages(shadowed: S
     assert shown() == [(None, None)]
     assert shown(MESSAGES) == [("3.1", "3.2")]
     assert shown(MESSAGES, topics=("members",)) == [(None, None)]
-
-
-def test_only_a_pipeline_has_a_shadow(shadowed: ShadowYard) -> None:
-    request = UpdateRequest("new", {}, {}, shadow=ShadowRequest())
-    with pytest.raises(RequestInvalidError, match="only a pipeline"):
-        UpdateService(shadowed.yard.store).create("backup", request, principal=ANN)

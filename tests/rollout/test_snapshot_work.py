@@ -1,8 +1,8 @@
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
@@ -10,81 +10,60 @@ from connectors.pubsub.client import PubSub
 from jobs.disk_files import DiskFiles
 from jobs.store import JobStore
 from local.server import PubSubServer
-from model.errors import LeaseHeldError, PubSubUnavailableError, SnapshotRefusedError
+from model.errors import PubSubUnavailableError, SnapshotRefusedError
 from model.fault import FaultRecord
-from model.message import backup_subscription_id
-from model.settings import read_settings
-from model.stream_options import StreamKind
 from model.stream_record import Wanted
 from model.stream_snapshot import RestoreState, SnapshotPlace, SnapshotReason, SnapshotState
-from rollout.fence import StreamFence
 from rollout.process import StreamProcess
-from rollout.restorer import StreamRestorer
 from rollout.snapshot_taker import SnapshotTaker
 from rollout.snapshot_work import SnapshotWork, pause_stream
 from streams.folder import StreamFolder
-from streams.journal import Journal
 from streams.journal_mark import JournalMark
-from streams.lease import lock_home
 from streams.status import StatusFile
-from tests.memory.warehouse import MemoryWarehouse
 from tests.work import Work, counted
+from tests.worlds.snapshots import BROKEN, KilledError, server
+from tests.worlds.snapshots import Bench as SnapshotBench
+
+__all__ = ["server"]
 
 
-class Paused:
-    """A process that carries out a pause at once."""
+class Stream:
+    """A stream that carries out its orders at once, with the status file of a real one."""
 
-    def __init__(self, folder: StreamFolder) -> None:
-        self.folder = folder
+    def __init__(self, path: Path, *, follows: bool = True) -> None:
+        self.path = path
         self.is_running = True
         self.orders: list[str] = []
-        folder.run.mkdir(parents=True)
-        self._status = StatusFile(folder.status)
+        self._status = StatusFile(path)
+        self._follows = follows
+        self.write("running", 0)
 
     def pause(self, timeout_seconds: float) -> int:
         self.orders.append("pause")
-        self._status.write(state="paused", control_number=len(self.orders))
-        return len(self.orders)
+        number = len(self.orders)
+        if self._follows:
+            self.write("paused", number)
+        return number
 
     def resume(self) -> None:
         self.orders.append("run")
-        self._status.write(state="running", control_number=len(self.orders))
+        self.write("running", len(self.orders))
 
     def status(self) -> dict[str, Any]:
-        return StatusFile.read(self.folder.status) or {}
+        return StatusFile.read(self.path) or {}
+
+    def write(self, state: str, number: int) -> None:
+        self._status.write(state=state, control_number=number)
 
 
-class KilledError(BaseException):
-    """The process ends here."""
+class Bench(SnapshotBench):
+    """A stream with a process, and the work that an agent does for its snapshots."""
 
-
-def kill(*_: Any, **__: Any) -> None:
-    raise KilledError
-
-
-class Bench:
     def __init__(self, folder: Path, server: PubSubServer) -> None:
-        self.store = JobStore(folder / "jobs.sqlite")
-        self.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
-        self.folder = StreamFolder.of(folder, "backup", "in_1")
-        Journal(self.folder.state / "journal", keep_seconds=600)
-        (self.folder.state / "stream-id").write_text("a" * 32)
-        self.process = Paused(self.folder)
-        with PubSub("p", server.emulator_host) as pubsub:
-            pubsub.create_topic("orders")
-            pubsub.create_subscription(backup_subscription_id("orders"), "orders")
-
-        def open_pubsub() -> PubSub:
-            return PubSub("p", server.emulator_host)
-
-        self.open_pubsub = open_pubsub
-        self.taker = SnapshotTaker(
-            self.store, open_pubsub=open_pubsub, files=DiskFiles(folder / "snapshots"), host="here"
-        )
-        fence = StreamFence(MemoryWarehouse.new(read_settings({"REFEED_HOME": str(folder)})), project="p")
-        self.restorer = StreamRestorer(
-            self.store, fence=fence, open_pubsub=open_pubsub, host="here", min_free_bytes=0
-        )
+        super().__init__(folder, server)
+        found = StreamFolder.of(folder, "backup", "in_1")
+        found.run.mkdir(parents=True)
+        self.process = Stream(found.status)
         self.work = self.make()
 
     def make(self, **options: Any) -> SnapshotWork:
@@ -93,20 +72,19 @@ class Bench:
     def look(self, work: SnapshotWork | None = None) -> None:
         """Look, and wait for what was begun."""
         process = cast("StreamProcess", self.process)
-        (work or self.work).look([(self.store.get_stream("backup"), process, self.folder.state)])
+        (work or self.work).look([(self.store.get_stream("backup"), process, self.state)])
         (work or self.work).stop()
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    with PubSubServer(tmp_path / "pubsub") as server:
-        made = Bench(tmp_path, server)
-        yield made
-        made.store.close()
+def bench(tmp_path: Path, server: PubSubServer) -> Iterator[Bench]:
+    made = Bench(tmp_path, server)
+    yield made
+    made.store.close()
 
 
 def test_a_running_stream_is_paused_for_its_snapshot_and_goes_on(bench: Bench) -> None:
-    asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
+    asked = bench.ask()
     bench.look()
     assert bench.store.get_snapshot(asked.id).state is SnapshotState.COMPLETED
     assert bench.process.orders == ["pause", "run"]
@@ -117,7 +95,7 @@ def test_a_running_stream_is_paused_for_its_snapshot_and_goes_on(bench: Bench) -
 
 def test_a_stream_without_a_process_has_its_snapshot_made_at_rest(bench: Bench) -> None:
     bench.process.is_running = False
-    asked = bench.store.create_snapshot("backup", with_source=False, actor="ann")
+    asked = bench.ask(with_source=False)
     bench.look()
     assert bench.store.get_snapshot(asked.id).state is SnapshotState.COMPLETED
     assert bench.process.orders == []
@@ -126,7 +104,7 @@ def test_a_stream_without_a_process_has_its_snapshot_made_at_rest(bench: Bench) 
 def test_a_snapshot_with_its_source_waits_until_the_stream_runs(bench: Bench) -> None:
     """After a move the home's state may be old, and a later rollback would discard rows that it does not know."""
     bench.process.is_running = False
-    asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
+    asked = bench.ask()
     bench.look()
     assert bench.store.get_snapshot(asked.id) == asked
     bench.process.is_running = True
@@ -135,9 +113,9 @@ def test_a_snapshot_with_its_source_waits_until_the_stream_runs(bench: Bench) ->
 
 
 def test_a_stream_is_put_back_once_its_process_has_ended(bench: Bench) -> None:
-    asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
+    asked = bench.ask()
     bench.look()
-    restore = bench.store.create_restore("backup", asked.id, actor="ann")
+    restore = bench.ask_back(asked)
     bench.look()
     assert bench.work.is_going_back("backup")
     assert bench.store.list_running_restores() == [restore]
@@ -145,18 +123,18 @@ def test_a_stream_is_put_back_once_its_process_has_ended(bench: Bench) -> None:
     bench.look()
     (ended,) = bench.store.list_restores("backup")
     assert ended.state is RestoreState.SUCCEEDED
-    assert JournalMark(bench.folder.state / "journal").is_asked
+    assert JournalMark(bench.state / "journal").is_asked
     bench.look()
     assert not bench.work.is_going_back("backup")
 
 
 def take_scheduled(bench: Bench) -> str:
     asked = bench.store.create_snapshot("backup", with_source=True, actor="agent", reason=SnapshotReason.SCHEDULED)
-    return bench.taker.take(asked, bench.folder.state, nullcontext).id
+    return bench.take(asked).id
 
 
 def test_scheduled_snapshots_take_the_place_of_older_ones(bench: Bench) -> None:
-    manual = bench.store.create_snapshot("backup", with_source=False, actor="ann")
+    manual = bench.ask(with_source=False)
     bench.look()
     scheduled = [take_scheduled(bench) for _ in range(3)]
     work = bench.make(every_seconds=3600, keep=2)
@@ -175,77 +153,32 @@ def test_a_snapshot_is_asked_for_when_the_newest_is_too_old_and_not_before(bench
 
 
 def test_nothing_is_left_of_a_snapshot_whose_stream_ended_before_it_was_whole(bench: Bench) -> None:
-    asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
-    with pytest.MonkeyPatch.context() as context:
-        context.setattr(JobStore, "complete_snapshot", kill)
-        with pytest.raises(KilledError):
-            bench.taker.take(asked, bench.folder.state, nullcontext)
+    asked = bench.ask()
+    with patch.object(JobStore, "complete_snapshot", side_effect=KilledError), pytest.raises(KilledError):
+        bench.take(asked)
     left = bench.store.get_snapshot(asked.id)
-    assert left.place is not None
     assert Path(left.place.location).exists()
     bench.store.end_stream("backup", Wanted.CANCELLED, actor="ann")
     bench.work.look([])
     bench.work.stop()
     ended = bench.store.get_snapshot(asked.id)
-    assert ended.error is not None
     assert (ended.state, ended.error.code) == (SnapshotState.FAILED, "snapshot_refused")
     assert not Path(left.place.location).exists()
-    with bench.open_pubsub() as pubsub:
-        assert list(pubsub.list_snapshots()) == []
+    assert bench.sources() == []
 
 
-def test_what_is_left_of_a_snapshot_that_failed_is_deleted_by_a_later_look(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def away(*_: object) -> None:
-        raise PubSubUnavailableError("Pub/Sub does not answer.")
-
-    asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
-    with monkeypatch.context() as context:
-        context.setattr(DiskFiles, "complete", away)
-        context.setattr(PubSub, "delete_snapshot", away)
+def test_what_is_left_of_a_snapshot_that_failed_is_deleted_by_a_later_look(bench: Bench) -> None:
+    asked, away = bench.ask(), PubSubUnavailableError(BROKEN)
+    with (
+        patch.object(DiskFiles, "complete", side_effect=away),
+        patch.object(PubSub, "delete_snapshot", side_effect=away),
+    ):
         bench.look()
     assert bench.store.get_snapshot(asked.id).state is SnapshotState.FAILED
-    with bench.open_pubsub() as pubsub:
-        assert len(list(pubsub.list_snapshots())) == 1
-        bench.look(bench.make())
-        assert list(pubsub.list_snapshots()) == []
+    assert len(bench.sources()) == 1
+    bench.look(bench.make())
+    assert bench.sources() == []
     assert bench.store.list_unfinished_snapshots() == []
-
-
-class Stream:
-    """A stream that carries out its orders at once, with the status file of a real one."""
-
-    def __init__(self, path: Path, *, follows: bool = True) -> None:
-        self.path = path
-        self.orders: list[str] = []
-        self._status = StatusFile(path)
-        self._follows = follows
-        self._status.write(state="running", control_number=0)
-
-    def pause(self, timeout_seconds: float) -> int:
-        self.orders.append(f"pause {timeout_seconds:g}")
-        number = len(self.orders)
-        if self._follows:
-            self.write("paused", number)
-        return number
-
-    def resume(self) -> None:
-        self.orders.append("run")
-        self.write("running", len(self.orders))
-
-    def status(self) -> dict[str, Any]:
-        return StatusFile.read(self.path) or {}
-
-    def write(self, state: str, number: int) -> None:
-        self._status.write(state=state, control_number=number)
-
-
-def test_the_block_runs_between_the_pause_and_the_order_to_go_on(tmp_path: Path) -> None:
-    stream = Stream(tmp_path / "status.json")
-    with pause_stream(cast(StreamProcess, stream), timeout_seconds=5):
-        assert stream.orders == ["pause 5"]
-    assert stream.orders == ["pause 5", "run"]
 
 
 def test_a_pause_of_another_order_is_not_this_one(tmp_path: Path) -> None:
@@ -256,7 +189,7 @@ def test_a_pause_of_another_order_is_not_this_one(tmp_path: Path) -> None:
         pause_stream(cast(StreamProcess, stream), timeout_seconds=0.1),
     ):
         pytest.fail("the stream has not paused")
-    assert stream.orders == ["pause 0.1", "run"]
+    assert stream.orders == ["pause", "run"]
 
 
 def end_by_itself(stream: Stream) -> None:
@@ -282,25 +215,7 @@ def test_a_stream_goes_on_after_a_block_that_failed(tmp_path: Path) -> None:
     stream = Stream(tmp_path / "status.json")
     with pytest.raises(ZeroDivisionError), pause_stream(cast(StreamProcess, stream), timeout_seconds=5):
         raise ZeroDivisionError
-    assert stream.orders == ["pause 5", "run"]
-
-
-def test_a_state_at_rest_is_held_until_the_block_ends(tmp_path: Path) -> None:
-    tried: list[str] = []
-
-    def start() -> None:
-        try:
-            with lock_home(tmp_path):
-                tried.append("started")
-        except LeaseHeldError:
-            tried.append("held")
-
-    with lock_home(tmp_path):
-        thread = threading.Thread(target=start, daemon=True)
-        thread.start()
-        thread.join()
-    start()
-    assert tried == ["held", "started"]
+    assert stream.orders == ["pause", "run"]
 
 
 def test_no_schedule_asks_for_a_snapshot_of_a_stream_that_is_to_end(bench: Bench) -> None:
@@ -338,7 +253,7 @@ def count_threads(bench: Bench, kind: str = "snapshot") -> int:
 
 
 def test_what_another_machine_has_to_delete_costs_no_thread_a_look(bench: Bench) -> None:
-    asked = bench.store.create_snapshot("backup", with_source=False, actor="ann")
+    asked = bench.ask(with_source=False)
     bench.store.begin_snapshot(asked, SnapshotPlace("elsewhere", "/home/snapshots"))
     bench.store.delete_snapshot(asked.id)
     assert count_threads(bench) == 0
@@ -346,15 +261,13 @@ def test_what_another_machine_has_to_delete_costs_no_thread_a_look(bench: Bench)
 
 
 def test_a_snapshot_that_raises_what_nobody_expects_is_not_tried_at_every_look(bench: Bench) -> None:
-    bench.store.create_snapshot("backup", with_source=False, actor="ann")
+    bench.ask(with_source=False)
     with pytest.MonkeyPatch.context() as context:
         context.setattr(SnapshotTaker, "take", lambda *_: 1 / 0)
         assert count_threads(bench) == 1
 
 
-def test_the_schedule_reads_nothing_of_the_snapshots_that_people_keep_and_of_those_that_failed(
-    bench: Bench,
-) -> None:
+def test_the_schedule_reads_nothing_of_the_snapshots_that_people_keep_and_of_those_that_failed(bench):
     def look() -> Work:
         work = bench.make(every_seconds=3600, keep=3)
         with counted(bench.store) as done:
@@ -367,10 +280,10 @@ def test_the_schedule_reads_nothing_of_the_snapshots_that_people_keep_and_of_tho
     error = FaultRecord("pubsub_error", "Pub/Sub refused it.")
     facts = {"format_version": 1, "size_bytes": 1, "seconds_paused": 0.1, "known_messages": 1}
     for _ in range(100):
-        asked = bench.store.create_snapshot("backup", with_source=True, actor="ann")
+        asked = bench.ask()
         bench.store.complete_snapshot(asked.id, None, sources=[], taken_at=asked.created_at, **facts)
     for _ in range(20):
-        failed = bench.store.create_snapshot("backup", with_source=True, actor="ann")
+        failed = bench.ask()
         bench.store.fail_snapshot(failed.id, None, error)
     after = look()
     assert (after.statements, after.rows) == (first.statements, first.rows)

@@ -32,18 +32,7 @@ def write(home: Path, name: str, text: str) -> None:
     (home / "logs" / name).write_text(text)
 
 
-def test_the_newest_process_s_log_is_read_from_its_end_by_whole_lines(store: JobStore, tmp_path: Path) -> None:
-    logs = StreamLogs(tmp_path)
-    assert logs.read_end(store.get_stream("backup"), tail_bytes=100) == b""
-    write(tmp_path, "backup.log", "the first line\nthe second line\n")
-    first = report(store, tmp_path, "in_1")
-    assert logs.read_end(first, tail_bytes=100) == b"the first line\nthe second line\n"
-    assert logs.read_end(first, tail_bytes=20) == b"the second line\n"
-
-
-def test_a_process_that_was_a_standby_has_a_log_of_its_own_until_the_next_one(
-    store: JobStore, tmp_path: Path
-) -> None:
+def test_a_process_that_was_a_standby_has_a_log_of_its_own_until_the_next_one(store, tmp_path):
     logs = StreamLogs(tmp_path)
     write(tmp_path, "backup.log", "old\n")
     write(tmp_path, "backup.in_2.log", "new\n")
@@ -64,17 +53,13 @@ def test_another_machine_s_log_is_named_and_one_of_a_shared_home_is_read(store: 
     assert StreamLogs(tmp_path).read_end(elsewhere, tail_bytes=100) == b"a line\n"
 
 
-def test_a_log_that_is_removed_while_it_is_looked_for_is_empty(
-    store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_is_removed_while_it_is_looked_for_is_empty(store, tmp_path, monkeypatch):
     record = report(store, tmp_path, "in_1")
     monkeypatch.setattr(Path, "exists", lambda _: True)
     assert StreamLogs(tmp_path).read_end(record, tail_bytes=100) == b""
 
 
-def test_a_log_that_a_process_fills_for_years_stays_short(
-    store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_a_process_fills_for_years_stays_short(store, tmp_path, monkeypatch):
     monkeypatch.setattr(stream_logs, "MAX_LOG_BYTES", 1000)
     logs, record = StreamLogs(tmp_path), report(store, tmp_path, "in_1")
     write(tmp_path, "backup.log", "")
@@ -89,9 +74,7 @@ def test_a_log_that_a_process_fills_for_years_stays_short(
     assert len(lines) > 90, "the older log's lines come before the newest ones"
 
 
-def test_a_log_that_can_t_be_copied_is_begun_again(
-    store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_can_t_be_copied_is_begun_again(store, tmp_path, monkeypatch):
     monkeypatch.setattr(stream_logs, "MAX_LOG_BYTES", 10)
     monkeypatch.setattr(stream_logs.shutil, "copyfile", lambda *_: Path("/proc/none/none").read_bytes())
     write(tmp_path, "backup.log", "a long line of a log\n")

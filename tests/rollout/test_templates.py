@@ -7,7 +7,7 @@ import pytest
 
 from backfill.plan.request import BackfillRequest
 from jobs.disk_files import DiskFiles
-from model.errors import FolderUnavailableError, RequestInvalidError, TemplateInvalidError, TemplateNotFoundError
+from model.errors import RequestInvalidError, TemplateInvalidError, TemplateNotFoundError
 from rollout.request import StreamLaunch
 from rollout.templates import BrokenTemplate, Template, Templates, parse_request, parse_template
 
@@ -234,14 +234,3 @@ def test_one_template_with_a_fault_hides_no_other(tmp_path: Path) -> None:
             templates.get_template(name)
     with pytest.raises(TemplateNotFoundError, match="Did you mean replay"):
         templates.get_template("replya")
-
-
-def test_a_folder_that_does_not_answer_is_said_so(tmp_path: Path) -> None:
-    class Dead(DiskFiles):
-        def list(self) -> list[str]:
-            raise OSError("no answer")
-
-    templates = Templates(Dead(tmp_path))
-    for call in (templates.list_templates, lambda: templates.get_template("replay")):
-        with pytest.raises(FolderUnavailableError, match="no answer"):
-            call()

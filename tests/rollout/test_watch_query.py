@@ -32,9 +32,7 @@ def test_rows_are_counted_from_when_the_new_release_began(world: World, asked: W
         assert found == WatchRows(count, is_cut=False)
 
 
-def test_rows_are_counted_up_to_a_bound(
-    world: World, asked: WatchQueries, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_are_counted_up_to_a_bound(world, asked, monkeypatch):
     monkeypatch.setattr(watch_query, "MAX_ROWS", 10)
     found = asked.count_rows(select(world, ""), TODAY, LARGE)
     assert (found, str(found)) == (WatchRows(10, is_cut=True), "more than 10 rows")

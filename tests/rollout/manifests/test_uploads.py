@@ -16,12 +16,7 @@ from model.file_version import FileVersion
 from model.manifest_record import RunState
 from model.principal import UPLOAD_SCOPES, Principal
 from rollout.manifests import uploads
-from rollout.manifests.uploads import (
-    FULL_SECONDS,
-    GONE_SECONDS,
-    SETTLE_SECONDS,
-    TOGETHER_SECONDS,
-)
+from rollout.manifests.uploads import FULL_SECONDS, GONE_SECONDS, SETTLE_SECONDS, TOGETHER_SECONDS
 from tests.rollout.manifests.upload_yard import ANN, MERGE, SNAPSHOT, Yard
 
 
@@ -80,9 +75,7 @@ def test_a_file_that_is_being_written_is_left_alone_until_it_is_still(yard: Fold
     assert len(yard.audit()) == 1
 
 
-def test_a_version_with_a_fault_keeps_what_was_applied_and_shows_the_fault_until_it_is_mended(
-    yard: FolderYard,
-) -> None:
+def test_a_version_with_a_fault_keeps_what_was_applied_and_shows_the_fault_until_it_is_mended(yard):
     yard.put("one")
     yard.go()
     (yard.folder / "one.yaml").write_text("kind: Schedule\nname: one\ncron: 0 0 1")
@@ -115,9 +108,7 @@ def test_a_version_with_a_fault_keeps_what_was_applied_and_shows_the_fault_until
         ("one.yaml", SNAPSHOT.format("one", 0) + "password: x\n", "no secret"),
     ],
 )
-def test_what_can_t_be_applied_is_a_fault_with_its_reason(
-    yard: FolderYard, file: str, content: str, words: str
-) -> None:
+def test_what_can_t_be_applied_is_a_fault_with_its_reason(yard, file, content, words):
     (yard.folder / file).write_text(content)
     (yard.folder / "README").write_text("not looked at")
     yard.go()
@@ -225,9 +216,7 @@ def test_several_files_that_go_within_minutes_wait_for_a_person_one_by_one(yard:
     ]
 
 
-def test_the_schedule_of_a_merge_is_not_removed_without_a_person_who_is_asked_until_he_decides(
-    yard: FolderYard,
-) -> None:
+def test_the_schedule_of_a_merge_is_not_removed_without_a_person_who_is_asked_until_he_decides(yard):
     yard.put("keep")
     yard.put("nights", MERGE)
     yard.go()
@@ -253,9 +242,7 @@ def test_the_schedule_of_a_merge_is_not_removed_without_a_person_who_is_asked_un
     assert yard.names() == ["keep"]
 
 
-def test_a_replica_that_was_stopped_in_mid_look_changes_nothing_after_another_has_taken_over(
-    yard: FolderYard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replica_that_was_stopped_in_mid_look_changes_nothing_after_another_has_taken_over(yard, monkeypatch):
     stopped, other = yard.watchers
     path = yard.put("one", minute=1)
     stopped.tick()
@@ -297,9 +284,7 @@ def test_a_replica_that_died_after_applying_and_before_noting_is_followed_withou
     assert (yard.store.get_manifest("one").version, len(yard.audit())) == (1, 1)
 
 
-def test_a_look_that_hangs_keeps_no_replica_from_ending_and_changes_nothing_after_it(
-    yard: FolderYard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_that_hangs_keeps_no_replica_from_ending_and_changes_nothing_after_it(yard, monkeypatch):
     yard.put("one")
     yard.go(1)
     yard.seconds += SETTLE_SECONDS
@@ -325,9 +310,7 @@ def test_a_look_that_hangs_keeps_no_replica_from_ending_and_changes_nothing_afte
     assert (yard.names(), yard.audit()) == ([], [])
 
 
-def test_a_removal_that_a_replica_died_in_is_noted_once_by_the_next_one(
-    yard: FolderYard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_removal_that_a_replica_died_in_is_noted_once_by_the_next_one(yard, monkeypatch):
     (yard.folder / "README").write_text("")
     path = yard.put("one")
     yard.go()
@@ -380,9 +363,7 @@ def test_a_file_of_the_same_size_and_time_of_another_inode_is_another_version(tm
     assert files.read_version("gone", before["a"]) is None
 
 
-def test_a_file_that_can_t_be_looked_at_is_no_file_that_has_gone(
-    yard: FolderYard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_can_t_be_looked_at_is_no_file_that_has_gone(yard, monkeypatch):
     for name in ("one", "two"):
         yard.put(name)
     yard.go()
@@ -430,9 +411,7 @@ def test_a_file_whose_name_is_no_utf_8_keeps_no_other_from_being_applied(yard: F
     assert (upload.file, "is not called NAME.yaml" in str(upload.fault)) == ("caf\\xe9.yaml", True)
 
 
-def test_a_file_that_can_t_be_read_is_a_fault_of_its_own_until_it_can(
-    yard: FolderYard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_can_t_be_read_is_a_fault_of_its_own_until_it_can(yard, monkeypatch):
     for name in ("one", "two"):
         yard.put(name)
     read = DiskFiles.read_version

@@ -56,9 +56,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PubSubServer]:
 
 
 @pytest.fixture
-def start(
-    tmp_path: Path, server: PubSubServer, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Callable[..., BucketYard]]:
+def start(tmp_path, server, monkeypatch) -> Iterator[Callable[..., BucketYard]]:
     yards = []
     with running_gcs("ours") as gcs, PubSub("shop", server.emulator_host) as pubsub, pointing_at(gcs, monkeypatch):
         pubsub.create_topic(TOPIC)
@@ -119,9 +117,7 @@ def test_an_event_leads_to_a_look_at_once_and_one_that_never_comes_is_made_up_fo
     assert yard.crons() == {"one": "3"}
 
 
-def test_an_object_that_was_deleted_takes_its_manifest_along_and_an_older_event_does_not_bring_it_back(
-    yard: BucketYard,
-) -> None:
+def test_an_object_that_was_deleted_takes_its_manifest_along_and_an_older_event_does_not_bring_it_back(yard):
     for name in ("keep", "one"):
         yard.put(name)
     yard.go(3)
@@ -162,9 +158,7 @@ def test_a_bucket_that_is_emptied_or_away_or_loses_several_objects_removes_nothi
     assert yard.names() == ["keep"]
 
 
-def test_without_its_subscription_it_is_listed_all_the_same_and_that_is_shown(
-    start: Callable[..., BucketYard],
-) -> None:
+def test_without_its_subscription_it_is_listed_all_the_same_and_that_is_shown(start):
     yard = start("nobody-made-it")
     yard.put("one")
     yard.go(2)
@@ -176,9 +170,7 @@ def test_without_its_subscription_it_is_listed_all_the_same_and_that_is_shown(
     assert yard.problem() is None
 
 
-def test_a_look_that_failed_is_made_again_soon_as_its_event_does_not_come_again(
-    yard: BucketYard, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_that_failed_is_made_again_soon_as_its_event_does_not_come_again(yard, monkeypatch):
     yard.go()
     yard.put("one")
     yard.publish()
