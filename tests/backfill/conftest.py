@@ -3,8 +3,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,11 @@ from google.api_core.exceptions import DeadlineExceeded
 from google.pubsub_v1.services.subscriber import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
+from app.backfills import assemble_backfills, open_queries
+from backfill.steer.service import BackfillService
 from connectors.pubsub.client import PubSub
 from jobs.launcher import Launch
+from jobs.store import JobStore
 from local.server import PubSubServer
 from model.errors import LaunchError
 from model.process import Process
@@ -135,3 +138,33 @@ def launcher() -> Iterator[FakeLauncher]:
 @pytest.fixture
 def rows() -> Callable[..., pa.RecordBatch]:
     return message_rows
+
+
+@pytest.fixture
+def open_service(deployment, launcher, pubsub) -> Iterator[Callable[..., BackfillService]]:
+    """Open the service of a ``deployment``, with changes to its settings; it is closed at the end."""
+
+    def open_one(staging_of: Any = lambda _topic: None, **changes: Any) -> BackfillService:
+        settings = replace(deployment, **changes)
+        store, queries = JobStore(settings.home / "jobs.db"), open_queries(settings)
+        service = assemble_backfills(
+            settings,
+            store=store,
+            pubsub=pubsub,
+            queries=queries,
+            launcher=launcher,
+            max_running=2,
+            staging_of=staging_of,
+        )
+        for close in (store.close, queries.close, service.join, service.stop):
+            stack.callback(close)
+        return service
+
+    # Each is closed, also after another one that could not be.
+    with ExitStack() as stack:
+        yield open_one
+
+
+@pytest.fixture
+def service(open_service: Callable[..., BackfillService]) -> BackfillService:
+    return open_service()

@@ -20,7 +20,6 @@ from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from backfill.run.selection import write_selection
 from connectors.lake.archive import LakeArchive
-from connectors.pubsub.client import PubSub
 from jobs import driver
 from jobs.folder import Control, Order, Outcome
 from model.errors import (
@@ -54,7 +53,6 @@ class Threads:
         return self
 
     def mapInArrow(self, work: Any, _ddl: str) -> Any:  # noqa: N802 - Spark's name
-        assert self.places is not None
         batches = [self.places.slice(n, 1) for n in range(self.places.num_rows)]
 
         def run(batch: pa.RecordBatch) -> list[SimpleNamespace]:
@@ -156,9 +154,7 @@ def background() -> Iterator[Callable[[Callable[[], Any]], threading.Thread]]:
         assert not thread.is_alive()
 
 
-def test_a_folder_of_an_earlier_version_is_published_whole(
-    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
-) -> None:
+def test_a_folder_of_an_earlier_version_is_published_whole(spark, make, receive):
     backfill = make()
 
     assert backfill.run() == Outcome(1, JobState.SUCCEEDED)
@@ -167,12 +163,7 @@ def test_a_folder_of_an_earlier_version_is_published_whole(
     assert (spark.passes, spark.stopped) == (1, True)
 
 
-def test_a_driver_that_was_slow_starts_again_what_its_tasks_left(
-    spark: Threads,
-    make: Callable[..., Backfill],
-    receive: Callable[[int], list[Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_driver_that_was_slow_starts_again_what_its_tasks_left(spark, make, receive, monkeypatch):
     monkeypatch.setattr("backfill.run.pace._TURN_SECONDS", 0.1)
     backfill = make(f"{ALL} WHERE CAST(message_id AS INT) < 600")
 
@@ -183,9 +174,7 @@ def test_a_driver_that_was_slow_starts_again_what_its_tasks_left(
     assert spark.passes > 2
 
 
-def test_more_rows_than_may_be_sent_without_an_approval_wait(
-    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
-) -> None:
+def test_more_rows_than_may_be_sent_without_an_approval_wait(spark, make, receive):
     backfill = make(approval_rows=ROWS - 1)
 
     assert backfill.run(idle=0.3) == Outcome(1, JobState.PAUSED)
@@ -197,11 +186,7 @@ def test_more_rows_than_may_be_sent_without_an_approval_wait(
     assert len(receive(ROWS)) == ROWS
 
 
-def test_an_order_to_run_is_no_approval(
-    spark: Threads,
-    make: Callable[..., Backfill],
-    background: Callable[..., threading.Thread],
-) -> None:
+def test_an_order_to_run_is_no_approval(spark, make, background):
     backfill = make(approval_rows=ROWS - 1)
     ended: list[Outcome] = []
     running = background(lambda: ended.append(backfill.run()))
@@ -218,14 +203,7 @@ def test_an_order_to_run_is_no_approval(
     assert ended == [Outcome(1, JobState.SUCCEEDED)]
 
 
-def test_a_subscription_to_yield_to_that_is_deleted_fails_it(
-    spark: Threads,
-    make: Callable[..., Backfill],
-    pubsub: PubSub,
-    *,
-    background: Callable[..., threading.Thread],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_subscription_to_yield_to_that_is_deleted_fails_it(spark, make, pubsub, background, monkeypatch):
     monkeypatch.setattr("backfill.run.backlog._BLIND_SECONDS", 0.2)
     pubsub.create_topic("live")
     pubsub.create_subscription("slow", "live")
@@ -242,11 +220,7 @@ def test_a_subscription_to_yield_to_that_is_deleted_fails_it(
     ]
 
 
-def test_a_driver_shows_that_it_lives_though_its_storage_fails_for_once(
-    make: Callable[..., Backfill],
-    background: Callable[..., threading.Thread],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_driver_shows_that_it_lives_though_its_storage_fails_for_once(make, background, monkeypatch):
     backfill, ended, failures = make(), threading.Event(), iter([CheckpointCorruptError("stale file handle")])
     backfill.order(1)
     may_go_on = BackfillFolder.may_go_on
@@ -263,9 +237,7 @@ def test_a_driver_shows_that_it_lives_though_its_storage_fails_for_once(
     ended.set()
 
 
-def test_a_query_that_selects_nothing_fails_where_that_was_asked_for(
-    spark: Threads, make: Callable[..., Backfill]
-) -> None:
+def test_a_query_that_selects_nothing_fails_where_that_was_asked_for(spark, make):
     nothing = make(f"{ALL} WHERE false")
     assert nothing.run() == Outcome(1, JobState.SUCCEEDED)
     nothing.change(fail_if_empty=True)
@@ -281,9 +253,7 @@ def test_a_query_that_selects_nothing_fails_where_that_was_asked_for(
     ("bounds", "fault"),
     [({"max_rows": ROWS - 1}, SelectionTooLargeError), ({"min_free_bytes": 10**15}, StorageFullError)],
 )
-def test_more_than_the_deployment_allows_is_not_published_at_all(
-    spark: Threads, make: Callable[..., Backfill], bounds: dict[str, int], fault: type[Exception]
-) -> None:
+def test_more_than_the_deployment_allows_is_not_published_at_all(spark, make, bounds, fault):
     with pytest.raises(fault):
         make(bounds=bounds).run()
 
@@ -305,9 +275,7 @@ def test_by_key_takes_the_columns_that_it_sorts_by(spark: Threads, make: Callabl
         (1030, "of the other 60, at most 60 may have gone out unconfirmed, and go out again with a retry"),
     ],
 )
-def test_too_many_failures_say_what_became_of_the_other_rows(
-    tmp_path: Path, rows: Callable[..., pa.RecordBatch], unknown: int, said: str
-) -> None:
+def test_too_many_failures_say_what_became_of_the_other_rows(tmp_path, rows, unknown, said):
     selection = write_selection([rows(100)], BackfillFolder(tmp_path).selection)
     reached = {
         0: SliceCheckpoint(0, 1, 25, published=23, failed=2, newly_failed=2, repeated_at_most=unknown),
@@ -321,9 +289,7 @@ def test_too_many_failures_say_what_became_of_the_other_rows(
     assert said in stopped.value.message
 
 
-def test_failures_within_the_budget_do_not_keep_the_rest_from_going_out(
-    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
-) -> None:
+def test_failures_within_the_budget_do_not_keep_the_rest_from_going_out(spark, make, receive):
     sql = (
         "SELECT * REPLACE (CASE WHEN message_id IN ('7', '3000') "
         "THEN [{'key': 'goog', 'value': 'kept by Pub/Sub'}] ELSE attributes END AS attributes) FROM refeed_archive"
@@ -349,9 +315,7 @@ def test_what_a_task_finds_out_is_how_the_attempt_ends(spark: Threads, make: Cal
     assert (outcome.error or {})["code"] == "topic_not_found"
 
 
-def test_only_missing_sends_them_a_second_time(
-    spark: Threads, make: Callable[..., Backfill], receive: Callable[[int], list[Any]]
-) -> None:
+def test_only_missing_sends_them_a_second_time(spark, make, receive):
     backfill = make()
     backfill.run()
     backfill.change(only="missing", rows=[5, 1700])

@@ -1,16 +1,12 @@
 """Backfills over an archive in the stand-in: 300 messages of orders and ten of members."""
 
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from app.backfills import assemble_backfills, open_queries
 from backfill.job import select
 from backfill.plan.options import RunOptions
 from backfill.plan.request import BackfillRequest
@@ -18,16 +14,13 @@ from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
 from backfill.run.selection import Selection, read_selection, read_slice
 from backfill.steer.service import BackfillService
-from connectors.pubsub.client import PubSub
 from jobs.folder import Control, Order
-from jobs.store import JobStore
 from model.principal import LOCAL
 from tests.standin.archived import fill_archive, numbered_messages
 from tests.standin.fixture import StandIn
 from warehouse.bigquery.warehouse import BigQueryWarehouse
 
 ROWS = 300
-BILLED = ("jobs.insert", "jobs.query")
 QUERY = (
     "SELECT data, attributes, message_id, publish_time, topic, ordering_key FROM `{table}` "
     "WHERE _PARTITIONTIME >= @from AND topic = @topic"
@@ -56,7 +49,8 @@ def bigquery(session_standin: StandIn, table: str, messages: pa.RecordBatch) -> 
 
 
 @pytest.fixture
-def deployment(tmp_path: Path, emulator_host: str, bigquery: BigQueryWarehouse) -> BackfillSettings:
+def deployment(tmp_path, emulator_host, bigquery, pubsub) -> BackfillSettings:
+    pubsub.create_topic("replay")
     return BackfillSettings(
         home=tmp_path,
         project="shop",
@@ -66,31 +60,6 @@ def deployment(tmp_path: Path, emulator_host: str, bigquery: BigQueryWarehouse) 
         max_window_days=36_600,
         query_memory="500MB",
     )
-
-
-@pytest.fixture
-def open_service(
-    deployment: BackfillSettings, launcher: Any, pubsub: PubSub
-) -> Iterator[Callable[..., BackfillService]]:
-    pubsub.create_topic("replay")
-
-    def open_one(**changes: Any) -> BackfillService:
-        settings = replace(deployment, **changes)
-        store, queries = JobStore(settings.home / "jobs.db"), open_queries(settings)
-        service = assemble_backfills(
-            settings, store=store, pubsub=pubsub, queries=queries, launcher=launcher, max_running=2
-        )
-        for close in (store.close, queries.close, service.join, service.stop):
-            stack.callback(close)
-        return service
-
-    with ExitStack() as stack:
-        yield open_one
-
-
-@pytest.fixture
-def service(open_service: Callable[..., BackfillService]) -> BackfillService:
-    return open_service()
 
 
 @pytest.fixture
@@ -122,7 +91,6 @@ def run(folder: BackfillFolder, epoch: int = 1) -> Selection:
 
 def rows_of(folder: BackfillFolder) -> list[dict[str, Any]]:
     selection = read_selection(folder.selection)
-    assert selection is not None
     return [row for part in selection.slices for row in read_slice(folder.selection, part).to_pylist()]
 
 

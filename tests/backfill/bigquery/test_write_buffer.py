@@ -21,9 +21,7 @@ def held(shared_standin: StandIn, table: str) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("held")
-def test_a_window_until_now_selects_what_is_in_the_write_buffer(
-    service: BackfillService, ask: Any, make: Any
-) -> None:
+def test_a_window_until_now_selects_what_is_in_the_write_buffer(service, ask, make):
     plan = service.plan(ask(), principal=LOCAL, exact=True)
     assert plan["rows"] == ROWS
     [said] = [warning for warning in plan["warnings"] if warning["code"] == "write_buffer_added"]
@@ -34,9 +32,7 @@ def test_a_window_until_now_selects_what_is_in_the_write_buffer(
 
 @pytest.mark.usefixtures("held")
 @pytest.mark.parametrize(("days", "rows"), [(0, ROWS), (1, 0)], ids=["the day of the messages", "the day before"])
-def test_rows_in_the_write_buffer_belong_to_the_day_of_their_ingest_time(
-    service: BackfillService, ask: Any, days: int, rows: int
-) -> None:
+def test_rows_in_the_write_buffer_belong_to_the_day_of_their_ingest_time(service, ask, days, rows):
     query = QUERY.replace("_PARTITIONTIME >= @from", "_PARTITIONDATE = @day")
     day = datetime.now(UTC).date() - timedelta(days=days)
     parameters = {"day": {"type": "DATE", "value": str(day)}, "topic": PARAMETERS["topic"]}
@@ -46,9 +42,7 @@ def test_rows_in_the_write_buffer_belong_to_the_day_of_their_ingest_time(
 
 
 @pytest.mark.usefixtures("held")
-def test_a_query_that_adds_the_write_buffer_itself_runs_as_it_is_written(
-    service: BackfillService, ask: Any
-) -> None:
+def test_a_query_that_adds_the_write_buffer_itself_runs_as_it_is_written(service, ask):
     query = QUERY.replace(
         "_PARTITIONTIME >= @from",
         "(_PARTITIONTIME >= @from OR _PARTITIONTIME IS NULL) "
@@ -60,9 +54,7 @@ def test_a_query_that_adds_the_write_buffer_itself_runs_as_it_is_written(
 
 
 @pytest.mark.usefixtures("held")
-def test_a_plan_says_how_many_rows_a_query_may_leave_in_the_write_buffer(
-    service: BackfillService, ask: Any
-) -> None:
+def test_a_plan_says_how_many_rows_a_query_may_leave_in_the_write_buffer(service, ask):
     query = QUERY.replace("AND topic", "AND _PARTITIONTIME IS NOT NULL AND topic")
     plan = service.plan(ask(query), principal=LOCAL)
     [said] = [warning for warning in plan["warnings"] if warning["code"] == "write_buffer_left_out"]

@@ -74,9 +74,7 @@ def test_they_are_listed_page_by_page_in_the_order_of_rows(folder: BackfillFolde
     assert (first.next_after, second.next_after, third.next_after) == (7, 21, None)
 
 
-def test_a_page_of_large_messages_is_a_short_one(
-    folder: BackfillFolder, selection: Selection, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_of_large_messages_is_a_short_one(folder, selection, monkeypatch):
     fail(folder, selection, *range(6))
     monkeypatch.setattr(module, "_PAGE_BYTES", 5)
 
@@ -85,9 +83,7 @@ def test_a_page_of_large_messages_is_a_short_one(
     assert ([letter.row for letter in page.letters], page.next_after) == ([0, 1], 1)
 
 
-def test_what_is_published_later_leaves_the_list_and_what_fails_again_is_in_it_once(
-    folder: BackfillFolder, selection: Selection
-) -> None:
+def test_what_is_published_later_leaves_the_list_and_what_fails_again_is_in_it_once(folder, selection):
     fail(folder, selection, 1, 2, 3)
     DeadLetterWriter(folder, 2, selection.slices[0]).write_published([1, 3])
     fail(folder, selection, 2, epoch=2, reason="code: again")
@@ -98,9 +94,7 @@ def test_what_is_published_later_leaves_the_list_and_what_fails_again_is_in_it_o
     assert failed_rows(folder, 0) == [2, 3]
 
 
-def test_a_slice_that_is_begun_again_forgets_what_was_said_of_rows_still_to_come(
-    folder: BackfillFolder, selection: Selection
-) -> None:
+def test_a_slice_that_is_begun_again_forgets_what_was_said_of_rows_still_to_come(folder, selection):
     fail(folder, selection, 12, 15, 25)
 
     DeadLetterWriter(folder, 2, selection.slices[1]).forget_from(14)
@@ -118,9 +112,7 @@ def test_a_slice_without_failures_has_no_file(folder: BackfillFolder, selection:
     assert slices_with_letters(folder) == []
 
 
-def test_a_line_that_a_killed_task_left_unfinished_is_no_dead_letter(
-    folder: BackfillFolder, selection: Selection
-) -> None:
+def test_a_line_that_a_killed_task_left_unfinished_is_no_dead_letter(folder, selection):
     fail(folder, selection, 4)
     with (folder.dead_letters.path / "000000.1.ndjson").open("a") as file:
         file.write('{"row": 5, "top')
@@ -134,9 +126,7 @@ def test_a_job_without_a_selection_has_none(folder: BackfillFolder) -> None:
     assert list_dead_letters(folder, limit=5).letters == []
 
 
-def test_dead_letters_are_counted_by_their_code_and_found_by_it(
-    folder: BackfillFolder, selection: Selection
-) -> None:
+def test_dead_letters_are_counted_by_their_code_and_found_by_it(folder, selection):
     assert count_dead_letters(folder) == []
     fail(folder, selection, 12, 25, reason="refused_by_pubsub: goog is reserved")
     fail(folder, selection, 3, 4, 27, reason="message_too_large: 10000001 bytes")

@@ -159,9 +159,7 @@ def test_a_pause_lets_nothing_out_and_saves_nothing_up(stage: Stage) -> None:
     assert stage.run(10) == pytest.approx(1000, rel=0.05)
 
 
-def test_without_a_limit_nothing_is_counted_and_a_limit_that_is_new_holds_before_the_next_tick(
-    stage: Stage,
-) -> None:
+def test_without_a_limit_nothing_is_counted_and_a_limit_that_is_new_holds_before_the_next_tick(stage):
     stage.order()
     stage.start(0)
     assert stage.room(0) == 1000
@@ -271,9 +269,7 @@ def test_a_task_ends_when_its_attempt_is_not_to_publish(stage: Stage, control: C
 
 
 @pytest.mark.parametrize("until", [None, {0: 50}])
-def test_a_task_whose_driver_is_silent_sends_what_it_was_given_and_ends(
-    stage: Stage, until: dict[int, int] | None
-) -> None:
+def test_a_task_whose_driver_is_silent_sends_what_it_was_given_and_ends(stage, until):
     stage.order(rate=None if until is None else 10.0)
     write_pace(stage.folder, 1, Pace(7, go=True, until=until))
     turn = Turn(stage.folder, 1, 0, clock=stage.clock)

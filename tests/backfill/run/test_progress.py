@@ -18,7 +18,6 @@ def test_the_latest_attempt_of_a_slice_counts(checkpoints: CheckpointFolder) -> 
 
     found = checkpoints.read(7)
 
-    assert found is not None
     assert (found.epoch, found.offset) == (2, 500)
     assert [c.offset for c in checkpoints.read_all()] == [500]
 
@@ -33,9 +32,7 @@ def test_an_attempt_that_was_replaced_can_not_overwrite_its_successor(checkpoint
     assert [c.published for c in reader.read()] == [100]
 
 
-def test_a_slice_of_many_small_requests_keeps_a_short_file_and_its_last_checkpoint(
-    checkpoints: CheckpointFolder,
-) -> None:
+def test_a_slice_of_many_small_requests_keeps_a_short_file_and_its_last_checkpoint(checkpoints):
     for offset in range(1000):
         checkpoints.write(SliceCheckpoint(4, epoch=1, offset=offset))
 
@@ -57,9 +54,7 @@ def test_a_slice_that_never_started_has_no_checkpoint(checkpoints: CheckpointFol
 
 
 @pytest.mark.parametrize("damage", ["", "{", '{"slice": 1, "unknown": 2}', "[]", '{"slice":1,"epoch":2,"off'])
-def test_a_checkpoint_that_a_power_cut_damaged_falls_back_to_the_one_before(
-    checkpoints: CheckpointFolder, damage: str
-) -> None:
+def test_a_checkpoint_that_a_power_cut_damaged_falls_back_to_the_one_before(checkpoints, damage):
     checkpoints.write(SliceCheckpoint(1, epoch=1, offset=10))
     (checkpoints.files.path / "000001.2.ndjson").write_text(damage)
 

@@ -61,9 +61,7 @@ def numbers(messages: list[Any]) -> Counter[int]:
     return Counter(int(m.attributes["n"]) for m in messages)
 
 
-def test_every_row_goes_out_tagged_with_its_own_attributes(
-    folder: BackfillFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
-) -> None:
+def test_every_row_goes_out_tagged_with_its_own_attributes(folder, publisher, receive, rows):
     (part,) = selection_of(folder, rows(2500)).slices
 
     end = publish_piece(publisher, folder, 1, TARGET, whole(part))
@@ -94,14 +92,9 @@ def test_what_goes_out_after_a_pause_is_what_the_running_slices_have_under_way()
 
 
 @pytest.mark.parametrize("control", [Control(1, Order.STOP), Control(2, Order.RUN)])
-def test_a_task_told_to_stop_sends_nothing_more_and_another_goes_on_without_repeating(  # noqa: PLR0917
-    folder: BackfillFolder,
-    publisher: Publisher,
-    receive: Callable[[int], list[Any]],
-    rows: Rows,
-    monkeypatch: pytest.MonkeyPatch,
-    control: Control,
-) -> None:
+def test_a_task_told_to_stop_sends_nothing_more_and_another_goes_on_without_repeating(
+    folder, publisher, receive, rows, monkeypatch, *, control
+):
     (part,) = selection_of(folder, rows(9500)).slices
     write = CheckpointFolder.write
 
@@ -123,12 +116,8 @@ def test_a_task_told_to_stop_sends_nothing_more_and_another_goes_on_without_repe
 
 
 def test_after_a_crash_no_row_is_missing_and_what_is_repeated_is_bounded(
-    folder: BackfillFolder,
-    publisher: Publisher,
-    receive: Callable[[int], list[Any]],
-    rows: Rows,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    folder, publisher, receive, rows, monkeypatch
+):
     (part,) = selection_of(folder, rows(9500)).slices
     write = CheckpointFolder.write
 
@@ -152,9 +141,7 @@ def test_after_a_crash_no_row_is_missing_and_what_is_repeated_is_bounded(
     assert end.published == 9500
 
 
-def test_what_can_not_be_a_message_is_a_dead_letter_and_the_rest_goes_out(
-    folder: BackfillFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
-) -> None:
+def test_what_can_not_be_a_message_is_a_dead_letter_and_the_rest_goes_out(folder, publisher, receive, rows):
     attributes = [[{"key": "n", "value": str(n)}] for n in range(2000)]
     attributes[0] += [{"key": f"k{k}", "value": ""} for k in range(95)]
     attributes[1] += [{"key": f"k{k}", "value": ""} for k in range(93)]
@@ -178,9 +165,7 @@ def letters_of(folder: BackfillFolder) -> dict[int, str]:
     return {letter.row: letter.code for letter in list_dead_letters(folder, limit=1000).letters}
 
 
-def test_one_failure_too_many_stops_a_piece_and_the_rest_is_not_sent(
-    folder: BackfillFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
-) -> None:
+def test_one_failure_too_many_stops_a_piece_and_the_rest_is_not_sent(folder, publisher, receive, rows):
     attributes = [[{"key": "n", "value": str(n)}] for n in range(5000)]
     for bad in (0, 1, 7, *range(1000, 3000)):
         attributes[bad] = [{"key": "n", "value": None}]
@@ -194,9 +179,7 @@ def test_one_failure_too_many_stops_a_piece_and_the_rest_is_not_sent(
     assert len(receive(end.published)) == end.published
 
 
-def test_dead_letters_that_are_sent_again_leave_the_list_and_the_sums_stay_true(
-    folder: BackfillFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
-) -> None:
+def test_dead_letters_that_are_sent_again_leave_the_list_and_the_sums_stay_true(folder, publisher, receive, rows):
     attributes = [[{"key": "n", "value": str(n)}] for n in range(100)]
     for bad in (3, 50, 99):
         attributes[bad] += [{"key": f"k{k}", "value": ""} for k in range(92)]
@@ -216,9 +199,7 @@ def test_dead_letters_that_are_sent_again_leave_the_list_and_the_sums_stay_true(
     assert numbers(receive(99)) == Counter(set(range(100)) - {99})
 
 
-def test_what_a_task_said_of_rows_before_it_died_is_forgotten_when_they_go_out(
-    folder: BackfillFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
-) -> None:
+def test_what_a_task_said_of_rows_before_it_died_is_forgotten_when_they_go_out(folder, publisher, receive, rows):
     attributes = [[{"key": "n", "value": str(n)}] for n in range(10)]
     attributes[4] += [{"key": f"k{k}", "value": ""} for k in range(93)]
     (part,) = selection_of(folder, rows(10, attributes=pa.array(attributes, ATTRIBUTES))).slices
@@ -237,9 +218,7 @@ def test_what_a_task_said_of_rows_before_it_died_is_forgotten_when_they_go_out(
     receive(19)
 
 
-def test_a_piece_sends_no_further_than_its_driver_lets_it(
-    folder: BackfillFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
-) -> None:
+def test_a_piece_sends_no_further_than_its_driver_lets_it(folder, publisher, receive, rows):
     attributes = [[{"key": "n", "value": str(n)}] for n in range(3000)]
     for bad in range(10, 500):
         attributes[bad] = [{"key": "n", "value": None}]
@@ -263,9 +242,7 @@ def test_a_piece_sends_no_further_than_its_driver_lets_it(
     assert folder.running_slices(1) == []
 
 
-def test_by_key_messages_keep_their_keys_and_nothing_overtakes_what_failed(
-    folder: BackfillFolder, publisher: Publisher, receive: Callable[[int], list[Any]], rows: Rows
-) -> None:
+def test_by_key_messages_keep_their_keys_and_nothing_overtakes_what_failed(folder, publisher, receive, rows):
     keys = ["", "", *"aaaabbbb", "c"]
     attributes = [[{"key": "n", "value": str(n)}] for n in range(11)]
     for bad in (0, 3):
@@ -296,14 +273,9 @@ def test_by_key_messages_keep_their_keys_and_nothing_overtakes_what_failed(
     assert letters_of(folder) == {7: "refused_by_pubsub", 8: "ordering_key_stopped", 9: "ordering_key_stopped"}
 
 
-def test_by_key_a_key_that_failed_in_one_slice_is_held_in_the_next(  # noqa: PLR0917
-    folder: BackfillFolder,
-    publisher: Publisher,
-    receive: Callable[[int], list[Any]],
-    rows: Rows,
-    monkeypatch: pytest.MonkeyPatch,
-    emulator_host: str,
-) -> None:
+def test_by_key_a_key_that_failed_in_one_slice_is_held_in_the_next(
+    folder, publisher, receive, rows, monkeypatch, *, emulator_host
+):
     monkeypatch.setattr("backfill.run.selection._SLICE_ROWS", 10)
     attributes = [[{"key": "n", "value": str(n)}] for n in range(25)]
     attributes[7] = [{"key": "n", "value": None}]

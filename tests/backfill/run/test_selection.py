@@ -15,7 +15,6 @@ Rows = Callable[..., pa.RecordBatch]
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
     selection = read_selection(folder)
-    assert selection is not None
     return [row for part in selection.slices for row in read_slice(folder, part).to_pylist()]
 
 
@@ -33,9 +32,7 @@ def test_rows_are_numbered_in_the_order_they_come(tmp_path: Path, rows: Rows) ->
     assert made.first_publish_time == made.last_publish_time == "2024-03-01T12:00:00.000005Z"
 
 
-def test_a_slice_is_small_in_rows_and_in_bytes(
-    tmp_path: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_slice_is_small_in_rows_and_in_bytes(tmp_path, rows, monkeypatch):
     monkeypatch.setattr(module, "_SLICE_ROWS", 10)
     monkeypatch.setattr(module, "_SLICE_BYTES", 5000)
     monkeypatch.setattr(module, "_FILE_SLICES", 3)
@@ -51,9 +48,7 @@ def test_a_slice_is_small_in_rows_and_in_bytes(
     assert [row["refeed_row"] for row in rows_of(tmp_path / "selection")] == list(range(101))
 
 
-def test_by_key_a_slice_ends_where_a_key_does_unless_the_key_is_larger(
-    tmp_path: Path, rows: Rows, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_by_key_a_slice_ends_where_a_key_does_unless_the_key_is_larger(tmp_path, rows, monkeypatch):
     monkeypatch.setattr(module, "_SLICE_ROWS", 10)
     keys = [None, "", "", *"aaaaaaab", *"c" * 35, *"dde"]
     batch = rows(len(keys), ordering_key=pa.array(keys, pa.string()))
@@ -155,9 +150,7 @@ def test_a_damaged_selection_is_named(tmp_path: Path, rows: Rows) -> None:
         (SelectionBounds(max_bytes=2000), "REFEED_SELECTION_MAX_BYTES"),
     ],
 )
-def test_more_than_the_deployment_allows_leaves_no_selection(
-    tmp_path: Path, rows: Rows, bounds: SelectionBounds, setting: str
-) -> None:
+def test_more_than_the_deployment_allows_leaves_no_selection(tmp_path, rows, bounds, setting):
     with pytest.raises(SelectionTooLargeError, match=setting):
         write_selection([rows(10), rows(1), rows(100)], tmp_path / "selection", bounds=bounds)
     assert list(tmp_path.iterdir()) == []

@@ -56,9 +56,7 @@ def test_a_retry_sends_dead_letters_again_and_what_is_left(folder: BackfillFolde
     assert pieces[0].read(folder, 1).column("message_id").to_pylist() == ["m8"]
 
 
-def test_only_those_failed_rows_that_were_chosen_are_sent_again(
-    folder: BackfillFolder, selection: Selection
-) -> None:
+def test_only_those_failed_rows_that_were_chosen_are_sent_again(folder, selection):
     fail(folder, selection, 3, 5, 12, 33)
 
     pieces = plan_work(folder, selection, RunOptions(only="failed", rows=(5, 33, 34)), DONE, 2)
@@ -66,18 +64,14 @@ def test_only_those_failed_rows_that_were_chosen_are_sent_again(
     assert rows_of(folder, pieces) == [("failed", [5]), ("failed", [33])]
 
 
-def test_a_dead_letter_that_its_slice_will_send_again_by_itself_is_not_sent_twice(
-    folder: BackfillFolder, selection: Selection
-) -> None:
+def test_a_dead_letter_that_its_slice_will_send_again_by_itself_is_not_sent_twice(folder, selection):
     # The task wrote it down and died before its checkpoint.
     fail(folder, selection, 7)
 
     assert plan_work(folder, selection, RunOptions(only="failed"), {0: SliceCheckpoint(0, 1, offset=5)}, 2) == []
 
 
-def test_what_an_attempt_began_to_send_again_is_left_to_the_next_one(
-    folder: BackfillFolder, selection: Selection
-) -> None:
+def test_what_an_attempt_began_to_send_again_is_left_to_the_next_one(folder, selection):
     fail(folder, selection, 3, 8)
     first = plan_work(folder, selection, RunOptions(only="failed"), DONE, 2)
 
@@ -95,9 +89,7 @@ def test_what_an_attempt_began_to_send_again_is_left_to_the_next_one(
     assert len({piece.number for piece in pieces}) == 2
 
 
-def test_only_missing_is_the_rows_that_are_asked_for_and_what_was_never_sent(
-    folder: BackfillFolder, selection: Selection
-) -> None:
+def test_only_missing_is_the_rows_that_are_asked_for_and_what_was_never_sent(folder, selection):
     fail(folder, selection, 3)
     options = RunOptions(only="missing", rows=(3, 5, 9, 12, 30))
     reached = {0: DONE[0], 1: DONE[1]}
@@ -109,9 +101,7 @@ def test_only_missing_is_the_rows_that_are_asked_for_and_what_was_never_sent(
     assert [piece.number for piece in pieces[3:]] == [part.number for part in selection.slices]
 
 
-def test_missing_rows_are_sent_once_for_each_time_they_are_asked_for(
-    folder: BackfillFolder, selection: Selection
-) -> None:
+def test_missing_rows_are_sent_once_for_each_time_they_are_asked_for(folder, selection):
     options = RunOptions(only="missing", rows=(5, 9))
     first = plan_work(folder, selection, options, DONE, 2)[0]
     done = DONE | {first.number: SliceCheckpoint(first.number, 2, offset=2, done=True)}
@@ -125,9 +115,7 @@ def test_missing_rows_are_sent_once_for_each_time_they_are_asked_for(
     assert rows_of(folder, [piece for piece in asked_again if piece.number not in done]) == [("missing", [5, 9])]
 
 
-def test_slices_of_one_key_follow_each_other_behind_what_is_sent_again(
-    folder: BackfillFolder, selection: Selection
-) -> None:
+def test_slices_of_one_key_follow_each_other_behind_what_is_sent_again(folder, selection):
     fail(folder, selection, 2, 13)
     reached = {0: DONE[0], 1: DONE[1]}
     pieces = plan_work(folder, selection, RunOptions(ordering="by_key"), reached, 2)

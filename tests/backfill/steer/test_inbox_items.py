@@ -52,9 +52,7 @@ def test_a_failure_waits_for_seven_days(store: JobStore, tmp_path: Path, monkeyp
         (None, "refeed backfill retry {id}"),
     ],
 )
-def test_a_failure_names_the_command_that_its_own_page_names(
-    store: JobStore, tmp_path: Path, code: str | None, command: str
-) -> None:
+def test_a_failure_names_the_command_that_its_own_page_names(store, tmp_path, code, command):
     job_id = store.insert(new_job_id("bf"), "backfill", {"topic": "orders"}, actor="ann", state=JobState.PAUSED).id
     error = None if code is None else FaultRecord(code, "It failed.")
     store.move(job_id, JobState.FAILED, actor="ann", error=error)

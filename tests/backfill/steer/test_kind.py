@@ -1,8 +1,6 @@
 """A backfill's figures on their way from its tasks' checkpoints to the store."""
 
 import time
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -10,7 +8,6 @@ from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, Progress, SliceCheckpoint
 from backfill.run.selection import write_selection
 from backfill.steer.kind import BACKFILL, BackfillFigures
-from jobs.store import JobStore
 from jobs.supervisor import JobSupervisor
 from model.errors import StoreUnavailableError
 from model.job import JobState, new_job_id
@@ -24,9 +21,7 @@ def leave(folder: BackfillFolder, published: int) -> None:
     checkpoints.write(SliceCheckpoint(0, 1, offset=published, published=published))
 
 
-def test_what_is_published_is_in_the_store_within_a_second(
-    store: JobStore, launcher: Any, tmp_path: Path, rows: Any
-) -> None:
+def test_what_is_published_is_in_the_store_within_a_second(store, launcher, tmp_path, rows):
     supervisor = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=1)
     job_id = new_job_id("bf")
     folder = BackfillFolder.of(supervisor.folder(job_id))
@@ -54,9 +49,7 @@ def test_what_is_published_is_in_the_store_within_a_second(
     assert min(seconds) < 1.0, seconds
 
 
-def test_figures_that_the_store_did_not_take_are_written_the_next_time(
-    store: JobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_figures_that_the_store_did_not_take_are_written_the_next_time(store, tmp_path, monkeypatch):
     job_id = store.insert(new_job_id("bf"), BACKFILL.name, {}, actor="ann").id
     folder = BackfillFolder(tmp_path / job_id)
     leave(folder, 7)

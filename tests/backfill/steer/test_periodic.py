@@ -51,9 +51,7 @@ def test_an_ended_job_is_verified(store: JobStore, tasks: Any) -> None:
     assert store.list_events(job_id)[-1].what == "verification unknown"
 
 
-def test_a_verification_that_fails_holds_nothing_else_up(
-    store: JobStore, tasks: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_verification_that_fails_holds_nothing_else_up(store, tasks, monkeypatch):
     monkeypatch.setattr("backfill.steer.periodic._VERIFY_TICK_SECONDS", 0.0)
     broken, whole = ended(store), ended(store)
 

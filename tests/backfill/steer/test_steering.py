@@ -47,9 +47,7 @@ def interfere(monkeypatch: pytest.MonkeyPatch, folder: JobFolder, act: Callable[
     monkeypatch.setattr(folder, "write_control", write_late)
 
 
-def test_who_writes_last_but_has_read_first_looks_again(
-    store: JobStore, folder: JobFolder, steering: Steering, running: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_writes_last_but_has_read_first_looks_again(store, folder, steering, running, monkeypatch):
     paused = store.move(running.id, JobState.PAUSED, actor="ann")
     interfere(monkeypatch, folder, lambda: store.move(running.id, JobState.RUNNING, actor="bob"))
 
@@ -58,9 +56,7 @@ def test_who_writes_last_but_has_read_first_looks_again(
     assert folder.read_control() == Control(1, Order.RUN, 5.0)
 
 
-def test_a_new_rate_is_not_lost_by_a_pause_at_the_same_moment(
-    store: JobStore, folder: JobFolder, steering: Steering, running: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_rate_is_not_lost_by_a_pause_at_the_same_moment(store, folder, steering, running, monkeypatch):
     paused = store.move(running.id, JobState.PAUSED, actor="ann")
     faster = {"rate_limit_messages_per_second": 9.0}
     interfere(monkeypatch, folder, lambda: store.change(running.id, actor="bob", what="faster", options=faster))
@@ -80,17 +76,13 @@ def test_what_has_never_begun_is_told_nothing(store: JobStore, folder: JobFolder
 
 
 @pytest.mark.parametrize("state", [JobState.CANCELLING, JobState.FAILED])
-def test_what_is_to_end_is_told_to_stop(
-    store: JobStore, folder: JobFolder, steering: Steering, running: Job, state: JobState
-) -> None:
+def test_what_is_to_end_is_told_to_stop(store, folder, steering, running, state):
     steering.steer(store.move(running.id, state, actor="ann"))
 
     assert folder.read_control() == Control(1, Order.STOP, 5.0)
 
 
-def test_a_driver_that_leaves_at_the_moment_of_a_resume_is_replaced(
-    store: JobStore, folder: JobFolder, steering: Steering, running: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_that_leaves_at_the_moment_of_a_resume_is_replaced(store, folder, steering, running, monkeypatch):
     paused = store.move(running.id, JobState.PAUSED, actor="ann")
 
     def leave() -> None:
@@ -104,9 +96,7 @@ def test_a_driver_that_leaves_at_the_moment_of_a_resume_is_replaced(
     assert (resumed.state, resumed.driver) == (JobState.PENDING, None)
 
 
-def test_a_resume_that_names_a_version_is_not_made_on_another_one(
-    store: JobStore, folder: JobFolder, steering: Steering, running: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_that_names_a_version_is_not_made_on_another_one(store, folder, steering, running, monkeypatch):
     paused = store.move(running.id, JobState.PAUSED, actor="ann")
     interfere(monkeypatch, folder, lambda: store.change(running.id, actor="bob", what="looked"))
 
@@ -117,9 +107,7 @@ def test_a_resume_that_names_a_version_is_not_made_on_another_one(
     assert folder.read_control().order is Order.PAUSE
 
 
-def test_a_resume_of_what_somebody_cancelled_meanwhile_is_refused(
-    store: JobStore, folder: JobFolder, steering: Steering, running: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_resume_of_what_somebody_cancelled_meanwhile_is_refused(store, folder, steering, running, monkeypatch):
     paused = store.move(running.id, JobState.PAUSED, actor="ann")
     interfere(monkeypatch, folder, lambda: store.move(running.id, JobState.CANCELLING, actor="bob"))
 
@@ -129,9 +117,7 @@ def test_a_resume_of_what_somebody_cancelled_meanwhile_is_refused(
     assert folder.read_control().order is Order.STOP
 
 
-def test_a_resume_waits_for_its_turn_when_all_places_are_taken(
-    store: JobStore, folder: JobFolder, steering: Steering, running: Job
-) -> None:
+def test_a_resume_waits_for_its_turn_when_all_places_are_taken(store, folder, steering, running):
     paused = store.move(running.id, JobState.PAUSED, actor="ann")
     other = store.insert(new_job_id("bf"), "backfill", {}, actor="bob")
     assert [job.id for job in store.claim("backfill", "b", limit=1, lease_seconds=60)] == [other.id]

@@ -112,9 +112,7 @@ def test_without_a_staging_table_the_rest_is_unknown_when_all_is_published(folde
     }
 
 
-def test_it_is_complete_when_every_row_has_landed_however_often_and_in_whatever_order(
-    folder: BackfillFolder,
-) -> None:
+def test_it_is_complete_when_every_row_has_landed_however_often_and_in_whatever_order(folder):
     publish_all(folder)
     landed = np.random.default_rng(1).permutation(np.arange(60_000))
     staging = MemoryStaging([landed[:10_000], landed[5_000:], np.array([3, 3, 3])], merged=60_000)

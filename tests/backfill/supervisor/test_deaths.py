@@ -15,7 +15,6 @@ from jobs.supervisor import JobSupervisor
 from model.job import JobState
 from model.process import Process
 
-Wait = Callable[..., None]
 Create = Callable[..., str]
 
 
@@ -35,7 +34,6 @@ def test_a_job_whose_driver_is_killed_goes_on_with_another_one(
 
     assert (again.epoch, again.restarts, again.error, again.driver) == (2, 1, None, launcher.drivers[1])
     why = next(event.why for event in store.list_events(job_id) if event.what == "RUNNING -> PENDING")
-    assert why is not None
     assert why.startswith("Restarted (1 of 3): ")
     assert "was killed" in why
     # A driver's last words may quote a message, so the history only points to the log.
@@ -53,7 +51,6 @@ def test_a_job_whose_driver_dies_again_and_again_fails_and_says_why(
         reach(job_id, JobState.PENDING if number < 3 else JobState.FAILED)
 
     failed = store.get(job_id)
-    assert failed.error is not None
     assert failed.error.code == "driver_died"
     assert "was killed" in failed.error.message
     assert "restarted 3 times" in failed.error.message
@@ -63,9 +60,7 @@ def test_a_job_whose_driver_dies_again_and_again_fails_and_says_why(
     assert reach(job_id, JobState.RUNNING).restarts == 0
 
 
-def test_a_job_whose_selection_can_t_be_read_ends_as_its_driver_says(
-    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
-) -> None:
+def test_a_job_whose_selection_can_t_be_read_ends_as_its_driver_says(supervisor, create, launcher, reach):
     """A power cut may leave a file empty; the job would hold its place for ever, and no cancel would end it."""
     job_id = create()
     reach(job_id, JobState.RUNNING)
@@ -90,9 +85,7 @@ def test_a_file_that_a_power_cut_has_emptied_keeps_no_job_from_its_next_driver(
     assert reach(job_id, JobState.RUNNING).epoch == 2
 
 
-def test_a_restart_waits_a_moment(
-    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_restart_waits_a_moment(supervisor, create, launcher, reach, monkeypatch):
     monkeypatch.setattr("jobs.supervisor._RESTART_WAITS_SECONDS", (600.0,))
     job_id = create()
     reach(job_id, JobState.RUNNING)
@@ -118,9 +111,7 @@ def test_a_driver_that_fails_with_a_reason_of_its_own_is_not_restarted(
     assert len(launcher.launched) == 1
 
 
-def test_what_an_engine_says_of_a_message_stays_in_the_log(
-    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
-) -> None:
+def test_what_an_engine_says_of_a_message_stays_in_the_log(store, supervisor, create, reach):
     job_id = create()
     reach(job_id, JobState.RUNNING)
     error = {"code": "query_failed", "message": "Could not convert string 'card 4111' to INT64"}
@@ -128,7 +119,6 @@ def test_what_an_engine_says_of_a_message_stays_in_the_log(
 
     failed = reach(job_id, JobState.FAILED)
 
-    assert failed.error is not None
     assert failed.error.code == "query_failed"
     assert "log" in failed.error.message
     told = [failed.error.message, *(event.why or "" for event in store.list_events(job_id))]
@@ -137,14 +127,8 @@ def test_what_an_engine_says_of_a_message_stays_in_the_log(
 
 
 def test_a_driver_elsewhere_is_followed_by_its_heartbeat_and_replaced_when_that_stops(
-    store: JobStore,
-    supervisor: JobSupervisor,
-    create: Create,
-    reach: Any,
-    no_waiting: None,
-    *,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    store, supervisor, create, reach, no_waiting, *, monkeypatch
+):
     monkeypatch.setattr("jobs.driver_watch._SILENCE_SECONDS", 0.5)
     job_id = create()
     store.claim(BACKFILL.name, "another", limit=1, lease_seconds=-1)

@@ -15,7 +15,6 @@ from jobs.supervisor import JobSupervisor
 from model.errors import LaunchError
 from model.job import JobState, new_job_id
 
-Wait = Callable[..., None]
 Create = Callable[..., str]
 
 
@@ -40,22 +39,17 @@ def test_what_waits_is_launched_and_its_figures_and_its_end_are_followed(
     reach(job_id, JobState.SUCCEEDED)
 
 
-def test_a_launch_that_fails_fails_the_job(
-    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
-) -> None:
+def test_a_launch_that_fails_fails_the_job(supervisor, create, launcher, reach):
     launcher.refuses = True
     job_id = create()
 
     failed = reach(job_id, JobState.FAILED)
 
-    assert failed.error is not None
     assert (failed.error.code, failed.error.message) == ("launch_failed", "There is no Spark today.")
     assert not supervisor.folder(job_id).may_go_on(1)
 
 
-def test_only_so_many_run_and_the_oldest_waits_least(
-    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
-) -> None:
+def test_only_so_many_run_and_the_oldest_waits_least(store, supervisor, create, reach):
     jobs = sorted(create() for _ in range(3))
     reach(jobs[0], JobState.RUNNING)
     reach(jobs[1], JobState.RUNNING)
@@ -74,7 +68,6 @@ def test_a_job_whose_files_were_removed_fails_and_says_so(store: JobStore, launc
 
     failed = reach(job_id, JobState.FAILED)
 
-    assert failed.error is not None
     assert failed.error.code == "selection_gone"
     assert launcher.launched == []
 

@@ -17,9 +17,7 @@ from tests.waiting import wait_until
 Create = Callable[..., str]
 
 
-def test_what_changes_while_a_job_runs_reaches_its_driver(
-    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
-) -> None:
+def test_what_changes_while_a_job_runs_reaches_its_driver(store, supervisor, create, reach):
     """A service that died between the store and the control left only the first."""
     job_id = create(options={"rate_limit_messages_per_second": 5, "canary_messages": 10})
     reach(job_id, JobState.RUNNING)
@@ -38,9 +36,7 @@ def test_what_changes_while_a_job_runs_reaches_its_driver(
     wait_until(lambda: told(Control(1, Order.RUN, 9.5)), "the resume is told")
 
 
-def test_a_pause_by_the_driver_pauses_the_job_until_a_resume(
-    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
-) -> None:
+def test_a_pause_by_the_driver_pauses_the_job_until_a_resume(store, supervisor, create, reach):
     job_id = create(options={"canary_messages": 10})
     reach(job_id, JobState.RUNNING)
     folder = supervisor.folder(job_id)
@@ -60,9 +56,7 @@ def test_a_pause_by_the_driver_pauses_the_job_until_a_resume(
     assert folder.may_publish(1)
 
 
-def test_whoever_sees_a_pause_by_the_driver_sees_the_rows_that_it_paused_for(
-    create: Create, reach: Any, rows: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whoever_sees_a_pause_by_the_driver_sees_the_rows_that_it_paused_for(create, reach, rows, monkeypatch):
     job_id = create()
     reach(job_id, JobState.RUNNING)
     read_pause = JobFolder.read_pause
@@ -82,14 +76,8 @@ def test_whoever_sees_a_pause_by_the_driver_sees_the_rows_that_it_paused_for(
 
 @pytest.mark.parametrize("is_killed", [False, True])
 def test_a_paused_job_whose_driver_ends_stays_paused_and_is_resumed_by_a_new_one(
-    store: JobStore,
-    supervisor: JobSupervisor,
-    create: Create,
-    launcher: Any,
-    reach: Any,
-    *,
-    is_killed: bool,
-) -> None:
+    store, supervisor, create, launcher, reach, *, is_killed
+):
     job_id = create()
     reach(job_id, JobState.RUNNING)
     store.move(job_id, JobState.PAUSED, actor="ann")
@@ -112,9 +100,7 @@ def test_a_paused_job_whose_driver_ends_stays_paused_and_is_resumed_by_a_new_one
     assert reach(job_id, JobState.RUNNING).epoch == 2
 
 
-def test_a_job_that_is_resumed_in_the_moment_in_which_its_driver_leaves_goes_on(
-    supervisor: JobSupervisor, create: Create, reach: Any
-) -> None:
+def test_a_job_that_is_resumed_in_the_moment_in_which_its_driver_leaves_goes_on(supervisor, create, reach):
     job_id = create()
     reach(job_id, JobState.RUNNING)
     supervisor.folder(job_id).write_outcome(Outcome(1, JobState.PAUSED))
@@ -126,14 +112,8 @@ def test_a_job_that_is_resumed_in_the_moment_in_which_its_driver_leaves_goes_on(
 
 
 def test_a_cancelled_job_whose_driver_does_not_stop_is_killed(
-    store: JobStore,
-    supervisor: JobSupervisor,
-    create: Create,
-    launcher: Any,
-    reach: Any,
-    *,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    store, supervisor, create, launcher, reach, *, monkeypatch
+):
     monkeypatch.setattr("jobs.supervisor._CANCEL_SECONDS", 0.2)
     job_id = create()
     reach(job_id, JobState.RUNNING)

@@ -3,10 +3,7 @@
 import signal
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from backfill.steer.kind import BACKFILL
 from jobs.folder import Control, Order
@@ -21,22 +18,14 @@ Create = Callable[..., str]
 
 
 def test_the_next_supervisor_finds_running_jobs_and_restarts_dead_ones(
-    store: JobStore,
-    supervisor: JobSupervisor,
-    create: Create,
-    launcher: Any,
-    reach: Any,
-    *,
-    tmp_path: Path,
-    no_waiting: None,
-) -> None:
+    store, supervisor, create, launcher, reach, *, tmp_path, no_waiting
+):
     alive, dead = create(), create()
     reach(alive, JobState.RUNNING)
     driver = reach(dead, JobState.RUNNING).driver
     waiting = create()
     supervisor.stop()
     supervisor.join()
-    assert driver is not None
     driver.signal_group(signal.SIGKILL)
 
     another = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2)
@@ -64,9 +53,7 @@ def test_an_attempt_that_a_dying_service_began_is_begun_again_and_fences_the_fir
     assert not supervisor.folder(job_id).may_go_on(1)
 
 
-def test_a_job_of_a_process_that_is_gone_is_taken_over_at_once(
-    store: JobStore, create: Create, reach: Any
-) -> None:
+def test_a_job_of_a_process_that_is_gone_is_taken_over_at_once(store, create, reach):
     gone = LeaseOwner(LeaseOwner.current().host, replace(LeaseOwner.current().process, start_ticks=1))
     job_id = create()
     assert store.claim(BACKFILL.name, str(gone), limit=1, lease_seconds=600)
@@ -74,9 +61,7 @@ def test_a_job_of_a_process_that_is_gone_is_taken_over_at_once(
     assert reach(job_id, JobState.RUNNING).lease_owner != str(gone)
 
 
-def test_a_job_of_a_process_elsewhere_is_left_to_it(
-    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any
-) -> None:
+def test_a_job_of_a_process_elsewhere_is_left_to_it(store, supervisor, create, launcher):
     elsewhere = LeaseOwner("far-away", replace(LeaseOwner.current().process, boot_id="another"))
     job_id = create()
     assert store.claim(BACKFILL.name, str(elsewhere), limit=1, lease_seconds=600)
@@ -88,14 +73,7 @@ def test_a_job_of_a_process_elsewhere_is_left_to_it(
     assert launcher.launched == []
 
 
-def test_a_launch_that_was_overtaken_leaves_no_driver_behind(
-    store: JobStore,
-    supervisor: JobSupervisor,
-    create: Create,
-    launcher: Any,
-    *,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_launch_that_was_overtaken_leaves_no_driver_behind(store, supervisor, create, launcher, monkeypatch):
     """While this one was stopped in the middle of a launch, another one took the job and launched it."""
     job_id = create()
     launch = launcher.launch

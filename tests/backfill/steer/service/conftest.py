@@ -1,8 +1,7 @@
 """A service over a local Pub/Sub server, whose drivers only sleep: the tests say what they would have written."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from app.backfills import assemble_backfills, open_queries
 from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
@@ -18,7 +16,6 @@ from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from backfill.run.selection import write_selection
 from backfill.steer.service import BackfillService
 from connectors.lake.archive import LakeArchive
-from connectors.pubsub.client import PubSub
 from jobs.store import JobStore
 from model.archive import Attempt
 from warehouse.lake.warehouse import LakeWarehouse
@@ -70,7 +67,10 @@ def staging() -> MemoryStaging:
 
 
 @pytest.fixture
-def deployment(tmp_path: Path, emulator_host: str) -> BackfillSettings:
+def deployment(tmp_path, emulator_host, pubsub) -> BackfillSettings:
+    """With the topics that a backfill may publish to."""
+    for name in ("replay", "other", "elsewhere"):
+        pubsub.create_topic(name)
     return BackfillSettings(
         home=tmp_path,
         project="shop",
@@ -80,49 +80,6 @@ def deployment(tmp_path: Path, emulator_host: str) -> BackfillSettings:
         max_window_days=366,
         query_memory="500MB",
     )
-
-
-@pytest.fixture
-def topics(pubsub: PubSub) -> tuple[str, ...]:
-    """The topics that there are; a backfill publishes to no other one."""
-    names = ("replay", "other", "elsewhere")
-    for name in names:
-        pubsub.create_topic(name)
-    return names
-
-
-@pytest.fixture
-def open_service(
-    deployment: BackfillSettings, launcher: Any, topics: tuple[str, ...]
-) -> Iterator[Callable[..., BackfillService]]:
-    """Open the service, with changes to its settings; it is closed at the end."""
-
-    def open_one(staging_of: Any = lambda _topic: None, **changes: Any) -> BackfillService:
-        settings = replace(deployment, **changes)
-        store = JobStore(settings.home / "jobs.db")
-        pubsub = PubSub(settings.project, settings.emulator_host)
-        queries = open_queries(settings)
-        service = assemble_backfills(
-            settings,
-            store=store,
-            pubsub=pubsub,
-            queries=queries,
-            launcher=launcher,
-            max_running=2,
-            staging_of=staging_of,
-        )
-        for close in (pubsub.close, store.close, queries.close, service.join, service.stop):
-            stack.callback(close)
-        return service
-
-    # Each is closed, also after another one that could not be.
-    with ExitStack() as stack:
-        yield open_one
-
-
-@pytest.fixture
-def service(open_service: Callable[..., BackfillService]) -> BackfillService:
-    return open_service()
 
 
 @pytest.fixture

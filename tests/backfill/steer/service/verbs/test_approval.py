@@ -1,38 +1,20 @@
 """Backfills of many rows, which wait for somebody else than their creator."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from backfill.job import hold
-from backfill.plan.request import BackfillRequest
-from backfill.run.folder import BackfillFolder
-from backfill.steer.service import BackfillService
-from connectors.lake.archive import LakeArchive
-from model.errors import (
-    ApprovalRequiredError,
-    ForbiddenError,
-    JobStateError,
-)
+from model.errors import ApprovalRequiredError, ForbiddenError, JobStateError
 from model.job import JobState
 from model.principal import APPROVE, LOCAL, PLAN, READ, RUN, Principal
 from tests.waiting import wait_until
 
-RequestOf = Callable[..., BackfillRequest]
-FolderOf = Callable[[str], BackfillFolder]
 ANN = Principal("key:ann", frozenset({READ, PLAN, RUN, APPROVE}))
 BOB = Principal("key:bob", frozenset({READ, APPROVE}))
 
 
 def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
-    open_service: Callable[..., BackfillService],
-    request_of: RequestOf,
-    archive: LakeArchive,
-    launcher: Any,
-    *,
-    folder_of: FolderOf,
-) -> None:
+    open_service, request_of, archive, launcher, folder_of
+):
     service = open_service(approval_rows=29)
     plan = service.plan(request_of(), principal=ANN)
     made = service.create(request_of(plan_id=plan["plan_id"]), principal=ANN)
@@ -50,7 +32,6 @@ def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
         service.approve(made.id, principal=Principal("key:eve", frozenset({APPROVE}), ("other",)))
     approved = service.approve(made.id, principal=BOB)
 
-    assert approved.approval is not None
     assert (approved.approval["by"], approved.approval["required"]) == ("key:bob", True)
     assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 30
     service.start()
@@ -60,14 +41,10 @@ def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
 
 
 def test_rows_that_are_counted_at_selection_wait_for_somebody_else_too(
-    open_service: Callable[..., BackfillService],
-    request_of: RequestOf,
-    folder_of: FolderOf,
-    publish: Callable[..., None],
-) -> None:
+    open_service, request_of, folder_of, publish
+):
     service = open_service(approval_rows=29)
     made = service.create(request_of(), principal=ANN)
-    assert made.approval is not None
     assert not made.approval["required"]
     assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 29
     service.start()
@@ -86,13 +63,8 @@ def test_rows_that_are_counted_at_selection_wait_for_somebody_else_too(
 
 
 def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
-    open_service: Callable[..., BackfillService],
-    request_of: RequestOf,
-    archive: LakeArchive,
-    folder_of: FolderOf,
-    *,
-    publish: Callable[..., None],
-) -> None:
+    open_service, request_of, archive, folder_of, publish
+):
     """The archive grows between the plan and the query; somebody has looked at 30 rows, and not at 31."""
     service = open_service(approval_rows=29)
     plan = service.plan(request_of(), principal=ANN)
@@ -121,12 +93,7 @@ def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
     ]
 
 
-def test_an_approval_does_not_resume_what_somebody_has_paused(
-    open_service: Callable[..., BackfillService],
-    request_of: RequestOf,
-    folder_of: FolderOf,
-    publish: Callable[..., None],
-) -> None:
+def test_an_approval_does_not_resume_what_somebody_has_paused(open_service, request_of, folder_of, publish):
     service = open_service(approval_rows=29)
     made = service.create(request_of(), principal=ANN)
     service.start()
@@ -141,12 +108,8 @@ def test_an_approval_does_not_resume_what_somebody_has_paused(
 
 
 def test_an_approval_reaches_the_driver_though_the_service_died_after_it(
-    open_service: Callable[..., BackfillService],
-    request_of: RequestOf,
-    archive: LakeArchive,
-    folder_of: FolderOf,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    open_service, request_of, archive, folder_of, monkeypatch
+):
     service = open_service(approval_rows=1)
     plan = service.plan(request_of(), principal=ANN)
     made = service.create(request_of(plan_id=plan["plan_id"], start_paused=True), principal=ANN)
@@ -160,9 +123,7 @@ def test_an_approval_reaches_the_driver_though_the_service_died_after_it(
     assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 30
 
 
-def test_a_small_backfill_needs_nobody_else(
-    open_service: Callable[..., BackfillService], request_of: RequestOf, archive: LakeArchive
-) -> None:
+def test_a_small_backfill_needs_nobody_else(open_service, request_of, archive):
     service = open_service(approval_rows=30)
     plan = service.plan(request_of(), principal=ANN)
     made = service.create(request_of(plan_id=plan["plan_id"], start_paused=True), principal=ANN)
@@ -172,9 +133,7 @@ def test_a_small_backfill_needs_nobody_else(
     assert service.resume(made.id, principal=ANN).state is JobState.PENDING
 
 
-def test_what_was_to_start_paused_stays_so_when_it_is_approved(
-    open_service: Callable[..., BackfillService], request_of: RequestOf, archive: LakeArchive
-) -> None:
+def test_what_was_to_start_paused_stays_so_when_it_is_approved(open_service, request_of, archive):
     service = open_service(approval_rows=1)
     plan = service.plan(request_of(), principal=ANN)
     made = service.create(request_of(plan_id=plan["plan_id"], start_paused=True), principal=ANN)

@@ -1,34 +1,18 @@
 """What is sent again: what is left, dead letters, what has not landed."""
 
-from collections.abc import Callable
-from typing import Any
-
-import pyarrow as pa
 import pytest
 
-from backfill.plan.request import BackfillRequest
 from backfill.run.dead_letters import DeadLetterWriter
-from backfill.run.folder import BackfillFolder
 from backfill.run.progress import Progress
 from backfill.run.selection import read_slice, write_selection
-from backfill.steer.service import BackfillService
-from model.errors import (
-    BackfillOverlapsError,
-    JobChangedError,
-    JobStateError,
-    RequestInvalidError,
-)
+from model.errors import BackfillOverlapsError, JobChangedError, JobStateError, RequestInvalidError
 from model.job import JobState
 from model.principal import APPROVE, PLAN, READ, RUN, Principal
 
-RequestOf = Callable[..., BackfillRequest]
-FolderOf = Callable[[str], BackfillFolder]
 ANN = Principal("key:ann", frozenset({READ, PLAN, RUN, APPROVE}))
 
 
-def test_only_what_failed_or_was_cancelled_is_retried(
-    service: BackfillService, request_of: RequestOf, folder_of: FolderOf, ended: Callable[..., str]
-) -> None:
+def test_only_what_failed_or_was_cancelled_is_retried(service, request_of, folder_of, ended):
     made = service.create(request_of(), principal=ANN)
     with pytest.raises(JobStateError):
         service.retry(made.id, principal=ANN)
@@ -41,9 +25,7 @@ def test_only_what_failed_or_was_cancelled_is_retried(
         service.retry(ended(JobState.SUCCEEDED), principal=ANN)
 
 
-def test_a_retry_that_is_refused_changes_nothing_of_what_the_next_one_sends(
-    service: BackfillService, ended: Callable[..., str], folder_of: FolderOf
-) -> None:
+def test_a_retry_that_is_refused_changes_nothing_of_what_the_next_one_sends(service, ended, folder_of):
     job_id = ended(JobState.FAILED)
     job = service._store.get(job_id)
     service._store.set_progress(job_id, Progress(selected=30, published=28, failed=2).to_json())
@@ -54,9 +36,7 @@ def test_a_retry_that_is_refused_changes_nothing_of_what_the_next_one_sends(
     assert folder_of(job_id).read_specification()["run"]["only"] == "all"
 
 
-def test_a_retry_may_not_overlap_an_active_backfill_either(
-    service: BackfillService, request_of: RequestOf, folder_of: FolderOf
-) -> None:
+def test_a_retry_may_not_overlap_an_active_backfill_either(service, request_of, folder_of):
     first = service.create(request_of(), principal=ANN)
     service.cancel(first.id, principal=ANN)
     second = service.create(request_of(), principal=ANN)
@@ -69,25 +49,7 @@ def test_a_retry_may_not_overlap_an_active_backfill_either(
     assert service.retry(first.id, principal=ANN).state is JobState.PENDING
 
 
-def test_dead_letters_alone_are_sent_again(
-    service: BackfillService, ended: Callable[..., str], folder_of: FolderOf
-) -> None:
-    job_id = ended(JobState.FAILED)
-    with pytest.raises(JobStateError, match="no dead letters"):
-        service.retry(job_id, principal=ANN, only="failed")
-    service._store.set_progress(job_id, Progress(selected=30, published=28, failed=2).to_json())
-
-    assert service.retry(job_id, principal=ANN, only="failed").state is JobState.PENDING
-    assert folder_of(job_id).read_specification()["run"]["only"] == "failed"
-    assert service.list_events(job_id, principal=ANN)[-1].why == "retried, only failed"
-
-
-def test_some_dead_letters_are_sent_again_by_row_or_by_code(
-    service: BackfillService,
-    ended: Callable[..., str],
-    rows: Callable[..., pa.RecordBatch],
-    folder_of: FolderOf,
-) -> None:
+def test_some_dead_letters_are_sent_again_by_row_or_by_code(service, ended, rows, folder_of):
     job_id = ended(JobState.FAILED)
     folder = folder_of(job_id)
     (part,) = write_selection([rows(30)], folder.selection).slices
@@ -119,13 +81,7 @@ def test_some_dead_letters_are_sent_again_by_row_or_by_code(
     assert folder.read_specification()["run"]["rows"] == []
 
 
-def test_what_has_not_landed_is_listed_and_sent_again(
-    open_service: Callable[..., BackfillService],
-    ended: Callable[..., str],
-    publish: Callable[..., None],
-    staging: Any,
-    folder_of: FolderOf,
-) -> None:
+def test_what_has_not_landed_is_listed_and_sent_again(open_service, ended, publish, staging, folder_of):
     service = open_service(staging_of=lambda _topic: staging)
     job_id = ended(JobState.SUCCEEDED, service)
     publish(job_id, 5, 5)
@@ -139,12 +95,7 @@ def test_what_has_not_landed_is_listed_and_sent_again(
     assert folder_of(job_id).read_specification()["run"]["rows"] == [1, 3]
 
 
-def test_nothing_is_sent_again_when_nothing_is_missing(
-    open_service: Callable[..., BackfillService],
-    ended: Callable[..., str],
-    publish: Callable[..., None],
-    staging: Any,
-) -> None:
+def test_nothing_is_sent_again_when_nothing_is_missing(open_service, ended, publish, staging):
     service = open_service(staging_of=lambda _topic: staging)
     job_id = ended(JobState.SUCCEEDED, service)
     publish(job_id, 2, 2)

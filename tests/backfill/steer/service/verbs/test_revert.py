@@ -1,13 +1,9 @@
 """What a backfill brought into staging is deleted again, as long as no merge has taken it."""
 
-from collections.abc import Callable
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
-from backfill.plan.request import BackfillRequest
-from backfill.steer.service import BackfillService
 from model.errors import (
     AlreadyMergedError,
     JobChangedError,
@@ -19,13 +15,10 @@ from model.errors import (
 from model.job import JobState
 from model.principal import APPROVE, PLAN, READ, RUN, Principal
 
-RequestOf = Callable[..., BackfillRequest]
 ANN = Principal("key:ann", frozenset({READ, PLAN, RUN, APPROVE}))
 
 
-def test_nothing_is_reverted_where_no_staging_table_is_known(
-    service: BackfillService, ended: Callable[..., str], request_of: RequestOf
-) -> None:
+def test_nothing_is_reverted_where_no_staging_table_is_known(service, ended, request_of):
     waiting = service.create(request_of(start_paused=True), principal=ANN)
     with pytest.raises(StagingUnknownError):
         service.revert(ended(JobState.SUCCEEDED), principal=ANN)
@@ -35,12 +28,7 @@ def test_nothing_is_reverted_where_no_staging_table_is_known(
         service.revert(waiting.id, principal=ANN)
 
 
-def test_a_revert_deletes_the_backfill_s_rows_until_they_are_merged(
-    open_service: Callable[..., BackfillService],
-    ended: Callable[..., str],
-    publish: Callable[..., None],
-    staging: Any,
-) -> None:
+def test_a_revert_deletes_the_backfill_s_rows_until_they_are_merged(open_service, ended, publish, staging):
     service = open_service(staging_of=lambda topic: staging if topic == "replay" else None)
     job_id = ended(JobState.SUCCEEDED, service)
     publish(job_id, 3, 3)
@@ -59,18 +47,13 @@ def test_a_revert_deletes_the_backfill_s_rows_until_they_are_merged(
     *_, done, counted = service.list_events(job_id, principal=ANN)
     assert (done.actor, done.what, done.why) == ("key:ann", "reverted", "3 rows deleted from staging")
     assert counted.what == "verification incomplete"
-    assert reverted.revert is not None
     assert (reverted.revert["by"], reverted.revert["rows"]) == ("key:ann", 3)
     assert service.retry(job_id, principal=ANN, only="missing").revert is None
 
 
 def test_a_revert_is_in_the_history_whatever_comes_of_counting_what_is_left(
-    open_service: Callable[..., BackfillService],
-    ended: Callable[..., str],
-    publish: Callable[..., None],
-    staging: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    open_service, ended, publish, staging, monkeypatch
+):
     service = open_service(staging_of=lambda _topic: staging)
     job_id = ended(JobState.SUCCEEDED, service)
     publish(job_id, 3, 3)
