@@ -5,12 +5,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from connectors.pubsub.client import PubSub
 from inventory.messages import MessageRequest
 from inventory.service import Inventory
 from model.errors import QueryStoppedError, QueryTooLargeError, TopicUnknownError
@@ -31,17 +29,13 @@ def bigquery(session_standin: StandIn) -> BigQueryWarehouse:
 
 
 @pytest.fixture
-def inventory(
-    tmp_path: Path, emulator_host: str, pubsub: PubSub, bigquery: BigQueryWarehouse
-) -> Iterator[Inventory]:
+def inventory(tmp_path, emulator_host, pubsub, bigquery) -> Iterator[Inventory]:
     pubsub.create_topic("replay")
     with closing(bigquery.open_queries(QuerySpace("500MB", tmp_path / "spill"))) as queries:
         yield Inventory(pubsub, queries, home=tmp_path, replay_secret="secret", reports=list, groups=lambda: None)
 
 
-def test_topics_have_their_volumes_and_are_counted_once_in_five_minutes(
-    inventory: Inventory, pubsub: PubSub, shared_standin: StandIn
-) -> None:
+def test_topics_have_their_volumes_and_are_counted_once_in_five_minutes(inventory, pubsub, shared_standin):
     pubsub.create_topic("empty")
     for _ in range(3):
         topics = {topic.topic: topic for topic in inventory.list_topics(principal=LOCAL)}
@@ -66,9 +60,7 @@ def test_a_histogram_counts_a_topic_by_the_time_of_its_ingestion(inventory: Inve
     assert inventory.histogram("orders", principal=LOCAL, step=step, end=past).messages == 0
 
 
-def test_messages_are_browsed_by_one_capped_query_a_page(
-    inventory: Inventory,
-) -> None:
+def test_messages_are_browsed_by_one_capped_query_a_page(inventory):
     asked = MessageRequest("orders", attributes={"n": "7"})
     (found,) = inventory.read_messages(asked, principal=LOCAL).messages
     assert (found["message_id"], found["data"], found["attributes"]) == ("7", {"n": 7}, {"n": "7"})

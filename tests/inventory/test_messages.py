@@ -9,13 +9,7 @@ import pytest
 from backfill.plan.plan import render_data
 from connectors.lake.query import QueryLimits
 from connectors.lake.query_process import QueryProcesses
-from inventory.messages import (
-    MAX_FULL_PAGE_SIZE,
-    MessageBrowser,
-    MessagePage,
-    MessageRequest,
-    _render_query,
-)
+from inventory.messages import MAX_FULL_PAGE_SIZE, MessageBrowser, MessagePage, MessageRequest, _render_query
 from model.errors import InvalidNameError, RequestInvalidError
 from model.window import Window
 from tests.archive import fill_archive
@@ -118,23 +112,20 @@ def test_whole_payloads_come_ten_a_page_however_many_are_asked_for() -> None:
     assert rows.queries[0].sql.endswith("LIMIT 11")
 
 
-@pytest.mark.parametrize("data", [b"1e400", rb'"\ud800"', b"NaN", b"9" * 5000, b"[" * 5000])
-def test_json_that_no_answer_can_hold_is_shown_as_the_text_it_is(data: bytes) -> None:
-    assert render_data(data, None) == (data.decode(), "text")
-
-
 @pytest.mark.parametrize(
-    "data",
-    [b'{"n": 1.10}', b"[1e3, -0]", b"0.1000000000000000055", b"1E2", b'{"n": 1, "n": 2}', b'{"a": {"n": -0.0e0}}'],
+    ("data", "encoding"),
+    [
+        # No answer can hold them.
+        *((data, "text") for data in (b"1e400", rb'"\ud800"', b"NaN", b"9" * 5000, b"[" * 5000)),
+        # An answer would change their numbers or keys.
+        *((data, "text") for data in (b'{"n": 1.10}', b"[1e3, -0]", b"0.1000000000000000055", b"1E2")),
+        *((data, "text") for data in (b'{"n": 1, "n": 2}', b'{"a": {"n": -0.0e0}}')),
+        (b'{"id": 9007199254740993, "n": [1.5, -0.0, 1e+16, 0, -7, 123456789012345678901234567890]}', "json"),
+    ],
 )
-def test_json_whose_numbers_or_keys_an_answer_would_change_is_shown_as_the_text_it_is(data: bytes) -> None:
-    assert render_data(data, None) == (data.decode(), "text")
-
-
-def test_json_whose_numbers_an_answer_keeps_is_shown_as_json() -> None:
-    data = b'{"id": 9007199254740993, "n": [1.5, -0.0, 1e+16, 0, -7, 123456789012345678901234567890]}'
-    found, encoding = render_data(data, None)
-    assert (json.dumps(found), encoding) == (data.decode(), "json")
+def test_json_is_shown_as_json_where_an_answer_keeps_it_whole(data: bytes, encoding: str) -> None:
+    shown, found = render_data(data, None)
+    assert (json.dumps(shown) if encoding == "json" else shown, found) == (data.decode(), encoding)
 
 
 def test_payloads_that_are_wanted_as_text_are_never_parsed() -> None:

@@ -96,9 +96,7 @@ def snapshot(hours: float, state: SnapshotState = SnapshotState.COMPLETED) -> Sn
         (record(StreamState.DRAINED), [], 0),
     ],
 )
-def test_a_gap_in_the_snapshots_of_a_living_stream_is_named(
-    found: StreamRecord, snapshots: list[SnapshotRecord], gaps: int
-) -> None:
+def test_a_gap_in_the_snapshots_of_a_living_stream_is_named(found, snapshots, gaps):
     problems = judge_snapshots([found], snapshots, every=HOUR, now=NOW)
     assert [problem.code for problem in problems] == ["snapshot_gap"] * gaps
     assert judge_snapshots([found], snapshots, every=timedelta(0), now=NOW) == []
@@ -117,9 +115,7 @@ def test_a_gap_in_the_snapshots_of_a_living_stream_is_named(
     ],
     ids=["one process", "one before", "all in the first minute", "no minute yet", "as many", "unknown", "none"],
 )
-def test_dead_letters_of_the_last_hour_count_from_0_with_the_newest_process(
-    started: int, totals: dict[int, int], said: str | None
-) -> None:
+def test_dead_letters_of_the_last_hour_count_from_0_with_the_newest_process(started, totals, said):
     """``started`` and ``totals`` are by minutes ago; the total is 9 now."""
 
     def ago(minutes: int) -> datetime:

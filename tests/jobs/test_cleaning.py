@@ -1,6 +1,5 @@
 """What goes from a home's disk, and what stays."""
 
-import os
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -57,16 +56,7 @@ def test_a_folder_without_a_job_goes_when_it_is_a_day_old(store: JobStore, folde
     assert list(folders.iterdir()) == []
 
 
-def test_a_folder_that_is_in_use_without_a_job_stays(store: JobStore, folders: Path) -> None:
-    (folders / "plan-pl_1").mkdir(parents=True)
-    os.utime(folders / "plan-pl_1", (NOW.timestamp(), NOW.timestamp()))
-
-    assert clean_folders(store, folders, keep=KEEP, now=NOW) == []
-
-
-def test_a_job_that_is_retried_in_the_same_moment_keeps_its_folder(
-    store: JobStore, folders: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_is_retried_in_the_same_moment_keeps_its_folder(store, folders, monkeypatch):
     job_id = create(store, folders)
     store.move(job_id, JobState.CANCELLED, actor="ann")
     find_ends = store.find_ends
@@ -85,9 +75,7 @@ def test_a_job_that_is_retried_in_the_same_moment_keeps_its_folder(
     assert JobFolder(folders / job_id).read_specification() == {}
 
 
-def test_a_look_at_many_folders_asks_the_store_as_often_as_one_at_one_folder(
-    store: JobStore, folders: Path
-) -> None:
+def test_a_look_at_many_folders_asks_the_store_as_often_as_one_at_one_folder(store, folders):
     create(store, folders)
     with counted(store) as one:
         assert clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(days=31)) == []

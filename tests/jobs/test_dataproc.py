@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -63,9 +62,7 @@ def launch(launcher: DataprocLauncher, attempt: int = 1) -> DataprocBatch:
     return launcher.launch(Launch("bf_01ABC", "backfill.job", '{"epoch": 1}', Path("unused"), attempt))
 
 
-def test_a_batch_says_what_runs_where_and_as_whom(
-    launcher: DataprocLauncher, dataproc: DataprocServer, tmp_path: Path
-) -> None:
+def test_a_batch_says_what_runs_where_and_as_whom(launcher, dataproc, tmp_path):
     driver = launch(launcher)
 
     assert driver.name == "projects/shop/locations/europe-west1/batches/refeed-bf-01abc-1"
@@ -88,9 +85,7 @@ def test_a_batch_says_what_runs_where_and_as_whom(
     assert dict(batch.labels) == {"app": "refeed", "team": "data"}
 
 
-def test_a_create_whose_answer_was_lost_is_the_same_batch(
-    launcher: DataprocLauncher, dataproc: DataprocServer
-) -> None:
+def test_a_create_whose_answer_was_lost_is_the_same_batch(launcher, dataproc):
     dataproc.refusals.append(("CreateBatch", grpc.StatusCode.UNAVAILABLE, "the connection broke", True))
 
     driver = launch(launcher)
@@ -102,9 +97,7 @@ def test_a_create_whose_answer_was_lost_is_the_same_batch(
     assert [made.batch_id for made in dataproc.creates] == ["refeed-bf-01abc-1"] * 3 + ["refeed-bf-01abc-2"]
 
 
-def test_an_attempt_whose_batch_is_there_already_is_that_batch(
-    launcher: DataprocLauncher, dataproc: DataprocServer
-) -> None:
+def test_an_attempt_whose_batch_is_there_already_is_that_batch(launcher, dataproc):
     driver = launch(launcher)
     # Google forgets request ids sooner than batches.
     dataproc._request_ids.clear()
@@ -113,9 +106,7 @@ def test_an_attempt_whose_batch_is_there_already_is_that_batch(
     assert len(dataproc._batches) == 1
 
 
-def test_a_batch_that_waits_lives_and_one_that_was_deleted_is_gone(
-    launcher: DataprocLauncher, dataproc: DataprocServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_waits_lives_and_one_that_was_deleted_is_gone(launcher, dataproc, monkeypatch):
     monkeypatch.setattr(launching, "_LOOK_SECONDS", 0.0)
     driver = launch(launcher)
     assert launcher.exit_reason(driver) is None
@@ -125,9 +116,7 @@ def test_a_batch_that_waits_lives_and_one_that_was_deleted_is_gone(
     assert "Dataproc knows no such batch" in (launcher.exit_reason(driver) or "")
 
 
-def test_a_batch_that_waits_is_cancelled_once_and_says_where_its_log_is(
-    launcher: DataprocLauncher, dataproc: DataprocServer
-) -> None:
+def test_a_batch_that_waits_is_cancelled_once_and_says_where_its_log_is(launcher, dataproc):
     driver = launch(launcher)
     assert launcher.exit_reason(driver) is None
 
@@ -152,9 +141,7 @@ def test_a_batch_that_waits_is_cancelled_once_and_says_where_its_log_is(
         ),
     ],
 )
-def test_a_batch_that_ended_says_how(
-    launcher: DataprocLauncher, dataproc: DataprocServer, state: Any, message: str, said: str
-) -> None:
+def test_a_batch_that_ended_says_how(launcher, dataproc, state, message, said):
     driver = launch(launcher)
     dataproc.end(driver.name, state, message)
     assert (launcher.exit_reason(driver) or "").partition(")")[2].startswith(said)
@@ -194,9 +181,7 @@ def test_dataproc_that_does_not_answer_is_no_end(launcher: DataprocLauncher, dat
         ("INVALID_ARGUMENT", "Unsupported runtime version", "Look at the REFEED_DATAPROC_ settings"),
     ],
 )
-def test_a_refusal_says_what_is_missing(
-    launcher: DataprocLauncher, dataproc: DataprocServer, status: str, said: str, advice: str
-) -> None:
+def test_a_refusal_says_what_is_missing(launcher, dataproc, status, said, advice):
     dataproc.refusals.append(("CreateBatch", grpc.StatusCode[status], said, False))
 
     with pytest.raises(LaunchError, match=advice) as refused:
@@ -205,9 +190,7 @@ def test_a_refusal_says_what_is_missing(
     assert dataproc.creates == []
 
 
-def test_without_a_login_it_says_how_to_get_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_credentials: Callable[[], None]
-) -> None:
+def test_without_a_login_it_says_how_to_get_one(tmp_path, monkeypatch, no_credentials):
     no_credentials()
     (tmp_path / "jobs").mkdir()
     launcher = DataprocLauncher(Batches(PLACE), open_files(tmp_path / "jobs"), {}, {})

@@ -57,9 +57,7 @@ def test_what_the_work_says_is_the_outcome(folder: JobFolder) -> None:
         ),
     ],
 )
-def test_an_error_is_a_failure_with_its_code_and_a_sentence_that_quotes_no_message(
-    folder: JobFolder, error: Exception, code: str, message: str
-) -> None:
+def test_an_error_is_a_failure_with_its_code_and_a_sentence_that_quotes_no_message(folder, error, code, message):
     failed = Outcome(3, JobState.FAILED, {"code": code, "message": message})
     assert drive(folder, raising(error)) == (1, failed)
 

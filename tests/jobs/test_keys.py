@@ -94,9 +94,7 @@ def test_what_does_not_look_like_a_key_is_refused(keyring: Keyring, token: str) 
     assert refusal_of(keyring, token) == "it does not look like a key"
 
 
-def test_known_and_unknown_prefixes_take_the_same_comparisons(
-    keyring: Keyring, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_known_and_unknown_prefixes_take_the_same_comparisons(keyring, monkeypatch):
     key, token = keyring.create("ci", [READ])
     compared: list[tuple[int, int]] = []
     compare = jobs.keys.is_same_digest
@@ -119,9 +117,7 @@ def test_known_and_unknown_prefixes_take_the_same_comparisons(
     assert known == unknown == compared == [(64, 64)]
 
 
-def test_the_last_use_is_noted_once_a_minute(
-    keyring: Keyring, store: JobStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_last_use_is_noted_once_a_minute(keyring, store, monkeypatch):
     key, token = keyring.create("ci", [READ])
     touched: list[datetime] = []
     touch = store.touch_key
@@ -136,7 +132,6 @@ def test_the_last_use_is_noted_once_a_minute(
 
     assert len(touched) == 1
     found = store.find_key(key.prefix)
-    assert found is not None
     assert found.last_used_at == touched[0]
 
 

@@ -84,9 +84,7 @@ def is_told(store: JobStore, job_id: str = "bf_1") -> bool:
     return store.get(job_id).notified_at is not None
 
 
-def test_an_end_is_told_once_and_says_what_ended(
-    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
-) -> None:
+def test_an_end_is_told_once_and_says_what_ended(store, listener, notify):
     store.insert("bf_0", "backfill", {"topic": "orders"}, actor="key:ci")
     ended_job(store)
     notify()
@@ -107,9 +105,7 @@ def test_an_end_is_told_once_and_says_what_ended(
     assert b"secret" not in body
 
 
-def test_the_signature_is_what_standard_webhooks_says(
-    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
-) -> None:
+def test_the_signature_is_what_standard_webhooks_says(store, listener, notify):
     ended_job(store)
     notify()
     wait_until(lambda: is_told(store), "it is told")
@@ -122,9 +118,7 @@ def test_the_signature_is_what_standard_webhooks_says(
     assert headers["webhook-id"].startswith("bf_1.")
 
 
-def test_what_is_not_heard_is_told_again_under_the_same_id(
-    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
-) -> None:
+def test_what_is_not_heard_is_told_again_under_the_same_id(store, listener, notify):
     listener.statuses = [500, 302, 410, 200]
     ended_job(store)
     notify()
@@ -136,9 +130,7 @@ def test_what_is_not_heard_is_told_again_under_the_same_id(
     assert len({headers["webhook-id"] for _, headers, _ in listener.calls}) == 1
 
 
-def test_what_an_earlier_service_could_not_tell_is_told_by_the_next(
-    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
-) -> None:
+def test_what_an_earlier_service_could_not_tell_is_told_by_the_next(store, listener, notify):
     listener.statuses = [503]
     ended_job(store)
     first = notify()
@@ -152,9 +144,7 @@ def test_what_an_earlier_service_could_not_tell_is_told_by_the_next(
     wait_until(lambda: is_told(store), "it is told")
 
 
-def test_nobody_listening_is_no_end_of_the_telling(
-    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
-) -> None:
+def test_nobody_listening_is_no_end_of_the_telling(store, listener, notify):
     nowhere = Notifier(store, BACKFILL, "http://127.0.0.1:9/hook", SECRET)
     nowhere.start()
     ended_job(store)
@@ -167,9 +157,7 @@ def test_nobody_listening_is_no_end_of_the_telling(
     wait_until(lambda: is_told(store), "it is told")
 
 
-def test_a_url_that_is_set_for_the_first_time_is_told_of_nothing_older(
-    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
-) -> None:
+def test_a_url_that_is_set_for_the_first_time_is_told_of_nothing_older(store, listener, notify):
     ended_job(store, "bf_old")
     first = Notifier(store, BACKFILL, f"{listener.url}/new", SECRET)
     first.start()
@@ -187,9 +175,7 @@ def test_a_url_that_is_set_for_the_first_time_is_told_of_nothing_older(
     assert not is_told(store, "bf_old")
 
 
-def test_a_wait_for_a_person_is_told_and_its_end_is_told_too(
-    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
-) -> None:
+def test_a_wait_for_a_person_is_told_and_its_end_is_told_too(store, listener, notify):
     kind = replace(BACKFILL, waits_for=lambda job: "approval")
     notifier = Notifier(store, kind, f"{listener.url}/hook", SECRET)
     notifier.start()
@@ -211,9 +197,7 @@ def test_a_wait_for_a_person_is_told_and_its_end_is_told_too(
     assert b"secret" not in listener.calls[0][2]
 
 
-def test_what_is_told_of_a_merge_has_its_sources_and_nothing_of_a_topic(
-    store: JobStore, listener: Listener, notify: Callable[[], Notifier]
-) -> None:
+def test_what_is_told_of_a_merge_has_its_sources_and_nothing_of_a_topic(store, listener, notify):
     notify().stop()
     asked = {"source": None, "since": None, "dry_run": False, "sources": ["orders", "members"]}
     store.insert("mg_1", "merge", asked, actor="schedule")

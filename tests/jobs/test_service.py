@@ -154,9 +154,7 @@ def reach(supervisor: JobSupervisor, service: SumService) -> Callable[[str, JobS
     return reach
 
 
-def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(
-    service: SumService, reach: Callable[..., Sum], store: JobStore
-) -> None:
+def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(service, reach, store):
     store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
     made = service.create([1, 2], principal=ANN)
     assert made.id.startswith("sm_")
@@ -173,11 +171,11 @@ def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(
     assert service.read_log(made.id, principal=READER).is_last
     news = describe_news(store.get(made.id), SUM)
     assert (news["type"], news["data"]["numbers"], "topic" in news["data"]) == ("sum.succeeded", 2, False)
+    with pytest.raises(JobStateError, match="has done everything"):
+        service.retry(made.id, principal=ANN)
 
 
-def test_a_job_of_a_new_kind_that_failed_waits_and_is_retried(
-    service: SumService, reach: Callable[..., Sum]
-) -> None:
+def test_a_job_of_a_new_kind_that_failed_waits_and_is_retried(service, reach):
     made = service.create([], principal=ANN)
     with pytest.raises(JobStateError, match="not at its end"):
         service.retry(made.id, principal=ANN)
@@ -193,9 +191,7 @@ def test_a_job_of_a_new_kind_that_failed_waits_and_is_retried(
     reach(made.id, JobState.FAILED)
 
 
-def test_a_job_of_a_new_kind_is_cancelled_before_and_while_it_runs(
-    service: SumService, reach: Callable[..., Sum], launcher: HereLauncher, supervisor: JobSupervisor
-) -> None:
+def test_a_job_of_a_new_kind_is_cancelled_before_and_while_it_runs(service, reach, launcher, supervisor):
     launcher.holds = True
     running = service.create([1], principal=ANN)
     reach(running.id, JobState.RUNNING)
@@ -211,16 +207,7 @@ def test_a_job_of_a_new_kind_is_cancelled_before_and_while_it_runs(
     assert not supervisor.folder(running.id).may_go_on(1)
 
 
-def test_a_job_of_a_new_kind_that_succeeded_is_not_retried(service: SumService, reach: Callable[..., Sum]) -> None:
-    made = service.create([1], principal=ANN)
-    reach(made.id, JobState.SUCCEEDED)
-    with pytest.raises(JobStateError, match="has done everything"):
-        service.retry(made.id, principal=ANN)
-
-
-def test_a_key_makes_one_job_and_a_create_that_failed_lets_go_of_it(
-    service: SumService, store: JobStore, supervisor: JobSupervisor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_makes_one_job_and_a_create_that_failed_lets_go_of_it(service, store, supervisor, monkeypatch):
     with monkeypatch.context() as broken:
         broken.setattr(store, "insert", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -234,9 +221,7 @@ def test_a_key_makes_one_job_and_a_create_that_failed_lets_go_of_it(
         service.create([1], principal=ANN, key="other")
 
 
-def test_a_job_whose_insert_was_kept_and_not_answered_has_its_folder(
-    service: SumService, store: JobStore, reach: Callable[..., Sum], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_whose_insert_was_kept_and_not_answered_has_its_folder(service, store, reach, monkeypatch):
     """A database that fails over in a COMMIT answers nothing, and may have kept everything."""
     insert = store.insert
 

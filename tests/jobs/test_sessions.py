@@ -1,4 +1,3 @@
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -9,13 +8,6 @@ from jobs.sessions import SessionDesk
 from jobs.store import JobStore
 from model.errors import UnauthenticatedError
 from model.principal import READ
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[JobStore]:
-    store = JobStore(tmp_path / "jobs.sqlite")
-    yield store
-    store.close()
 
 
 @pytest.fixture
@@ -36,9 +28,7 @@ def test_neither_key_nor_token_lies_in_the_store(desk: SessionDesk, keyring: Key
     assert key.encode() not in kept
 
 
-def test_a_session_ends_with_its_key_or_after_half_a_day(
-    desk: SessionDesk, keyring: Keyring, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_session_ends_with_its_key_or_after_half_a_day(desk, keyring, monkeypatch):
     soon = datetime.now(UTC) + timedelta(hours=1)
     _, short = keyring.create("short", [READ], expires_at=soon)
     assert desk.open(short)[0].expires_at == soon
@@ -56,9 +46,7 @@ def test_what_is_no_session_is_refused(desk: SessionDesk, token: str) -> None:
         desk.authenticate(token)
 
 
-def test_expired_sessions_are_forgotten_when_one_is_opened(
-    desk: SessionDesk, keyring: Keyring, store: JobStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expired_sessions_are_forgotten_when_one_is_opened(desk, keyring, store, monkeypatch):
     _, key = keyring.create("ann", [READ])
     with monkeypatch.context() as patch:
         patch.setattr("jobs.sessions._LIFE", timedelta(seconds=-1))

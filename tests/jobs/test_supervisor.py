@@ -115,9 +115,7 @@ def reach(supervisor: JobSupervisor, store: JobStore, job_id: str, state: JobSta
     wait_until(has_it, f"{job_id} is {state}")
 
 
-def test_a_slow_look_at_one_job_costs_no_lease(
-    store: JobStore, supervise: Callable[..., JobSupervisor], create: Callable[[], str]
-) -> None:
+def test_a_slow_look_at_one_job_costs_no_lease(store, supervise, create):
     """Else two loaded replicas take jobs from each other for ever, and none gets one launched."""
     job_id = create()
     looks, go_on = threading.Event(), threading.Event()
@@ -139,9 +137,7 @@ def test_a_slow_look_at_one_job_costs_no_lease(
     assert store.get(job_id).state is JobState.RUNNING
 
 
-def test_a_job_that_another_supervisor_has_taken_leaves_nothing_behind(
-    store: JobStore, supervise: Callable[..., JobSupervisor], create: Callable[[], str]
-) -> None:
+def test_a_job_that_another_supervisor_has_taken_leaves_nothing_behind(store, supervise, create):
     """Else a service that runs for months keeps a little of every job that it lost."""
     job_id = create()
     supervisor = supervise()
@@ -153,9 +149,7 @@ def test_a_job_that_another_supervisor_has_taken_leaves_nothing_behind(
     assert job_id not in supervisor._watches
 
 
-def test_an_ended_job_whose_files_can_t_be_read_keeps_no_other_from_its_launch(
-    store: JobStore, drivers: Drivers, supervise: Callable[..., JobSupervisor], create: Callable[[], str]
-) -> None:
+def test_an_ended_job_whose_files_can_t_be_read_keeps_no_other_from_its_launch(store, drivers, supervise, create):
     broken = create()
     ended = False
 
@@ -173,9 +167,7 @@ def test_an_ended_job_whose_files_can_t_be_read_keeps_no_other_from_its_launch(
     assert len(drivers.launched) == 2
 
 
-def test_a_cancel_that_somebody_else_ended_takes_no_grace_from_the_next_one(
-    store: JobStore, drivers: Drivers, supervise: Callable[..., JobSupervisor], create: Callable[[], str]
-) -> None:
+def test_a_cancel_that_somebody_else_ended_takes_no_grace_from_the_next_one(store, drivers, supervise, create):
     drivers.driver = DataprocBatch("projects/p/locations/r/batches/b")
     job_id = create()
     supervisor = supervise()
@@ -197,13 +189,7 @@ def test_a_cancel_that_somebody_else_ended_takes_no_grace_from_the_next_one(
     assert drivers.killed == []
 
 
-def test_a_driver_that_was_told_to_stop_by_nobody_is_replaced(
-    store: JobStore,
-    drivers: Drivers,
-    supervise: Callable[..., JobSupervisor],
-    create: Callable[[], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_driver_that_was_told_to_stop_by_nobody_is_replaced(store, drivers, supervise, create, monkeypatch):
     """A replica that stood still in writing an order, and wakes up late, may fence the attempt of another one."""
     monkeypatch.setattr("jobs.supervisor._RESTART_WAITS_SECONDS", (0.0,))
     job_id = create()
@@ -241,9 +227,7 @@ def test_a_driver_that_has_ended_before_it_could_be_noted_is_taken_at_its_word(
     assert (store.get(job_id).epoch, store.get(job_id).restarts) == (1, 0)
 
 
-def test_a_launch_that_fails_is_tried_again_at_the_next_look_and_not_at_once(
-    supervise: Callable[..., JobSupervisor], create: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_launch_that_fails_is_tried_again_at_the_next_look_and_not_at_once(supervise, create, monkeypatch):
     """A disk is full for minutes: else they go by in attempts of the job, as fast as a core makes them."""
     tries: list[JobFolder] = []
     wakes: list[bool] = []
@@ -263,12 +247,8 @@ def test_a_launch_that_fails_is_tried_again_at_the_next_look_and_not_at_once(
 
 
 def test_a_cancel_that_can_t_be_written_down_ends_the_driver_all_the_same(
-    store: JobStore,
-    drivers: Drivers,
-    supervise: Callable[..., JobSupervisor],
-    create: Callable[[], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    store, drivers, supervise, create, monkeypatch
+):
     """The disk of the home is full, and the driver works on where it is not."""
     monkeypatch.setattr("jobs.supervisor._CANCEL_SECONDS", 0.2)
     drivers.driver = replace(Process.of(os.getpid()), start_ticks=1)
@@ -284,13 +264,7 @@ def test_a_cancel_that_can_t_be_written_down_ends_the_driver_all_the_same(
     wait_until(lambda: (supervisor.tick(), bool(drivers.killed))[1], "the driver is killed", seconds=5.0)
 
 
-def test_an_interrupt_stops_every_job_that_it_can(
-    store: JobStore,
-    drivers: Drivers,
-    supervise: Callable[..., JobSupervisor],
-    create: Callable[[], str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupt_stops_every_job_that_it_can(store, drivers, supervise, create, monkeypatch):
     first, second = create(), create()
     supervisor = supervise()
     # Of this machine, and gone.

@@ -17,8 +17,14 @@ def test_a_subscription_of_another_project_with_the_same_name_is_another_one(tmp
             pubsub.create_topic("orders")
             pubsub.create_subscription("refeed-backup.orders", "orders")
             Publisher(pubsub.channel, pubsub.topic_path("orders")).publish([Message(b"x")] * count)
-        found = [
-            {name: stats.messages for name, stats in (read_stats(one.channel, one.project) or {}).items()}
-            for one in (ours, theirs)
-        ]
-    assert found == [{"refeed-backup.orders": 1}, {"refeed-backup.orders": 3}]
+
+        def read() -> list[dict[str, int]]:
+            return [
+                {name: stats.messages for name, stats in (read_stats(one.channel, one.project) or {}).items()}
+                for one in (ours, theirs)
+            ]
+
+        found = [{"refeed-backup.orders": 1}, {"refeed-backup.orders": 3}]
+        assert read() == found
+        theirs._subscriber.pull(subscription=theirs.subscription_path("refeed-backup.orders"), max_messages=1)
+        assert read() == found, "a leased message is one of those that wait, not one more"
