@@ -1,5 +1,6 @@
 """What a backfill asks of staging: landed, merged, taken out; by one suite on both warehouses."""
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from connectors.lake import merged_files
 from connectors.lake.merging import microseconds
 from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncompleteError, WarehouseError
 from model.job import new_job_id
@@ -133,6 +135,19 @@ def test_what_is_counted_as_merged_is_what_the_merge_took(
     assert len(shop.reporting()) == shop.backfills().merged_rows(mine) == 1
     shop.merge(datetime.now(UTC) + timedelta(hours=6))
     assert shop.backfills().merged_rows(mine) == 2
+
+
+def test_rows_that_may_be_merged_are_not_counted_and_not_deleted(tmp_path: Path, mine: str) -> None:
+    """The list of what the last merge took is lost."""
+    shop = LakeShop(lake=tmp_path / "lake")
+    stage(shop, mine, 0)
+    merge(shop)
+    shutil.rmtree(f"{shop.table().uri}/{merged_files.FOLDER}")
+    assert shop.backfills().merged_rows(mine) == 0
+    with pytest.raises(AlreadyMergedError, match="may be in the reporting table"):
+        shop.backfills().delete_rows(mine)
+    assert landed(shop, mine) == {0}
+    shop.warehouse.close()
 
 
 def test_what_was_merged_without_lists_is_known_by_its_time(tmp_path: Path, mine: str) -> None:

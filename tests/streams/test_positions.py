@@ -41,7 +41,10 @@ def test_only_ended_shards_that_are_no_longer_listed_are_forgotten(tmp_path: Pat
     assert set(json.loads((tmp_path / "positions.json").read_text())["shards"]) == {"listed", "open"}
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}', '{"format": 99, "stream": "x", "shards": {}}'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"format": 1}', '{"format": 99, "stream": "eu-west-1/orders", "origin": null, "shards": {}}'],
+)
 def test_a_damaged_file_is_an_error_that_says_what_to_do(tmp_path: Path, text: str) -> None:
     (tmp_path / "positions.json").write_text(text)
     with pytest.raises(CheckpointCorruptError, match="comes again"):

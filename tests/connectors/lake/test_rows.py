@@ -127,6 +127,11 @@ def codecs(table: LakeRowTable, name: str) -> set[tuple[str, bool]]:
     return {(column.compression, column.has_dictionary_page) for column in columns}
 
 
+def test_only_an_archive_has_volumes(table):
+    write(table, FIRST, {"id": 1})
+    assert (table.uncounted(), table.count()) == ((0, 0), 0)
+
+
 def test_small_files_are_merged_with_those_of_their_own_schema(table):
     for schema, number in ((FIRST, 1), (FIRST, 2), (MORE, 3), (MORE, 4)):
         write(table, schema, {"id": number})
