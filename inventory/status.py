@@ -69,7 +69,7 @@ def judge_collected(
     A topic that is not there is no problem here: the collector's own ``/readyz`` names it.
     """
     read = {each.topic for each in subscriptions if not each.detached}
-    message = "Nothing subscribes to it: collectors refuse its events, which Pub/Sub would keep for nobody."
+    message = "The topic has no subscription. Collectors refuse its events, because Pub/Sub would not keep them."
     return [
         StatusProblem("topic_unread", topic, message)
         for topic in topics
@@ -99,7 +99,7 @@ def judge_snapshots(
         ]
         covered = max([record.created_at, *taken])
         if record.is_living and now - covered > 2 * every:
-            since = f"The newest is of {render_moment(max(taken))}." if taken else "There is none."
+            since = f"The newest is from {render_moment(max(taken))}." if taken else "There is none."
             message = f"It has no snapshot of the last {2 * every.total_seconds():,.0f} s. {since}"
             found.append(StatusProblem("snapshot_gap", record.name, message))
     return found
@@ -108,8 +108,9 @@ def judge_snapshots(
 def waiting_item(record: StreamRecord, stream: StreamInfo) -> InboxItem:
     """Return the inbox's item of a stream that somebody ended and that messages wait for."""
     known = stream.backlog_messages
-    waiting = "what waits" if known is None else "1 message" if known == 1 else f"{known:,} messages"
-    message = f"It is {record.state}. Pub/Sub keeps {waiting} for it until {stream.retained_until}."
+    pending = "its pending messages" if known is None else "1 message" if known == 1 else f"{known:,} messages"
+    waiting = pending if known is None else f"{pending} for it"
+    message = f"It is {record.state}. Pub/Sub keeps {waiting} until {stream.retained_until}."
     since, state = record.changed_at, record.state
     return InboxItem("ended", "stream", record.name, state, None, record.launched_by, since, message)
 
@@ -133,9 +134,8 @@ def growing_item(stream: StreamInfo, points: Sequence[FigurePoint], since: datet
     if not grown:
         return None
     many = "1 message" if grown == 1 else f"{grown:,} messages"
-    message = (
-        f"{many} became dead letters of it since {render_moment(known[0][0])}; 'refeed dead-letters' says why."
-    )
+    since_when = render_moment(known[0][0])
+    message = f"{many} became dead letters since {since_when}. 'refeed dead-letters' shows the reasons."
     state = StreamState(stream.state)
     return InboxItem("dead_letters", "stream", stream.name, state, None, stream.created_by, known[0][0], message)
 
@@ -147,13 +147,13 @@ def _judge(stream: StreamInfo) -> list[StatusProblem]:
     if stream.retained_until is not None:
         until = datetime.fromisoformat(stream.retained_until)
         if until - datetime.now(UTC) < _EXPIRES_WITHIN:
-            message = f"Pub/Sub keeps what waits for it until {stream.retained_until}, and then deletes it."
+            message = f"Pub/Sub keeps the pending messages until {stream.retained_until}, and then deletes them."
             found.append(StatusProblem("messages_expire", stream.name, message))
     if stream.state == "NOT_REPORTING":
         silent = "ever" if stream.seconds_since_report is None else f"for {stream.seconds_since_report:,.0f} s"
         found.append(StatusProblem("stream_not_reporting", stream.name, f"It has not reported {silent}."))
     elif stream.wanted is not None and stream.agent is None and stream.state not in ENDED - {"FAILED"}:
-        message = "It was launched, and no agent looks after it."
+        message = "It was launched, but no agent runs it."
         found.append(StatusProblem("stream_without_agent", stream.name, message))
     elif stream.error is not None:
         message = f"{stream.error['code']}: {stream.error['message']}"
@@ -163,6 +163,6 @@ def _judge(stream: StreamInfo) -> list[StatusProblem]:
             message = f"{alert['about']}: {alert['code']}: {alert['message']}"
             found.append(StatusProblem("source_alert", stream.name, message))
     if stream.lag_seconds is not None and stream.lag_seconds > LATE_SECONDS:
-        message = f"Its oldest message has waited for {stream.lag_seconds:,.0f} s."
+        message = f"Its oldest pending message is {stream.lag_seconds:,.0f} s old."
         found.append(StatusProblem("stream_behind", stream.name, message))
     return found

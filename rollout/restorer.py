@@ -89,7 +89,7 @@ class StreamRestorer:
                 code=fault.code,
                 error=fault.message,
             )
-            self._note(restore, f"not put back to {restore.snapshot_id}", why=str(fault))
+            self._note(restore, f"not rolled back to {restore.snapshot_id}", why=str(fault))
             return ended
 
     def _restore(self, restore: RestoreRecord, state: Path) -> RestoreRecord:
@@ -101,7 +101,7 @@ class StreamRestorer:
                 restore = self._discard(restore, snapshot, state, tables)
             ended = self._store.end_restore(restore.id)
         _log.info("stream_restored", stream=restore.stream, snapshot=snapshot.id)
-        self._note(restore, f"put back to {snapshot.id}", why="; ".join(ended.not_reverted) or None)
+        self._note(restore, f"rolled back to {snapshot.id}", why="; ".join(ended.not_reverted) or None)
         return ended
 
     def _restore_held(

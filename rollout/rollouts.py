@@ -131,7 +131,7 @@ class RolloutService:
         principal.require(ROLLOUTS_APPLY)
         found = self._store.get_rollout(rollout_id)
         if not found.state.is_ended:
-            message = f"{found.id} is {found.state}: 'refeed rollout cancel {found.id}' takes it back."
+            message = f"{found.id} is {found.state}: 'refeed rollout cancel {found.id}' rolls it back."
             raise RolloutInProgressError(message, rollout=found.id, state=found.state.value)
         document = {**found.document, "from": found.document["to"], "to": found.document["from"]}
         kind = self._store.get_stream(found.stream).kind

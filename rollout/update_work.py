@@ -167,7 +167,7 @@ class UpdateWork:
                 self._end(update, place, UpdateState.REFUSED, error=fault, checked=found.to_json())
                 return
             why_not = "; ".join(found.no_way_back)
-            way = "there is a way back" if found.has_way_back else f"there is no way back: {why_not}"
+            way = "it can be rolled back" if found.has_way_back else f"it can't be rolled back: {why_not}"
             is_direct = request.shadow is None
             state = UpdateState.SNAPSHOTTING if is_direct else UpdateState.SHADOWING
             self._advance(update, state, checked=found.to_json(), why=way)
@@ -270,10 +270,14 @@ class UpdateWork:
         """End an update whose next release can't be started; the one that runs goes on."""
         name = update.stream
         if update.state is UpdateState.STARTING:
-            message = f"The new release of {name} can't be started, and the old one goes on: {why}"
+            message = f"The new release of {name} can't be started, and the old release continues: {why}"
             code = "standby_failed"
         else:
-            before = "" if update.error is None else f" It was to go back because: {update.error.message}"
+            before = (
+                ""
+                if update.error is None
+                else f" The update was being rolled back because: {update.error.message}"
+            )
             message = f"The old release of {name} can't be started again, and the new one stays: {why}{before}"
             code = "no_way_back"
             place.held.start_at = 0.0
@@ -404,11 +408,11 @@ class UpdateWork:
             failpoint.hit("update.rolling_back")
             return
         if is_halting:
-            message = f"{why} The new release stays, and is started again: that is what a failure is to do."
+            message = f"{why} The new release stays and is started again, as on_failure says."
             self._end(update, place, UpdateState.FAILED, error=UpdateFault(code, message, logs))
             return
         no_way = "; ".join((update.checked or {}).get("no_way_back", ()))
-        message = f"{why} There is no way back ({no_way}): the new release stays, and is started again."
+        message = f"{why} The update can't be rolled back ({no_way}). The new release stays and is started again."
         self._end(update, place, UpdateState.FAILED, error=UpdateFault("no_way_back", message, logs))
 
     def _has_written(self, update: StreamUpdate, place: UpdatedStream) -> bool:
@@ -465,5 +469,5 @@ def _is_unwanted(update: StreamUpdate, place: UpdatedStream) -> bool:
 
 def _why_lost(hand_over: HandOver | None) -> str:
     if hand_over is not None and hand_over.has_hung:
-        return f"The new release hung in the hand-over: it gave no sign of life for {HUNG_SECONDS:.0f} s."
+        return f"The new release hung in the hand-over: it did not report for {HUNG_SECONDS:.0f} s."
     return "The new release ended in the hand-over."

@@ -139,7 +139,7 @@ class UpdateService:
                 state=found.state.value,
             )
         state = UpdateState.ROLLED_BACK if found.state.is_before_hand_over else UpdateState.ROLLING_BACK
-        fault = UpdateFault(UNWANTED, f"{principal.name} took the update back while it was {found.state}.")
+        fault = UpdateFault(UNWANTED, f"{principal.name} rolled the update back while it was {found.state}.")
         if is_handing and found.error is not None:
             return _shown_to(found, principal)
         if is_handing:

@@ -48,9 +48,14 @@ def _waiting(job: Job, store: JobStore, folder_of: Callable[[str], JobFolder]) -
         progress = Progress.of(job)
         of = "" if progress.selected is None else f" of {progress.selected:,}"
         return _item(
-            job, "canary", _paused_at(job, store), f"{progress.published:,}{of} messages are published; it waits"
+            job,
+            "canary",
+            _paused_at(job, store),
+            f"{progress.published:,}{of} messages are published, and the backfill waits",
         )
-    return _item(job, "paused", _paused_at(job, store), "it was paused, or created to start paused")
+    return _item(
+        job, "paused", _paused_at(job, store), "the backfill was paused, or was created with start_paused"
+    )
 
 
 def _paused_at(job: Job, store: JobStore) -> datetime:

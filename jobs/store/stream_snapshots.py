@@ -227,7 +227,7 @@ class StreamSnapshots:
                 columns.snapshot_id == snapshot_id, columns.state == RestoreState.RUNNING
             )
             if (stream := connection.scalar(used)) is not None:
-                raise StreamStateError(f"{stream} is being put back to {snapshot_id}.", stream=stream)
+                raise StreamStateError(f"{stream} is being rolled back to {snapshot_id}.", stream=stream)
             return _SNAPSHOTS.update(connection, snapshot_id, state=SnapshotState.DELETING)
 
     def forget_snapshot(self, snapshot_id: str) -> None:
@@ -281,7 +281,9 @@ class StreamSnapshots:
                 columns.stream == stream, columns.state == RestoreState.RUNNING
             )
             if (running := _RESTORES.find(connection, going_back)) is not None:
-                raise StreamStateError(f"{stream} is being put back to {running.snapshot_id}.", restore=running.id)
+                raise StreamStateError(
+                    f"{stream} is being rolled back to {running.snapshot_id}.", restore=running.id
+                )
             check_not_updating(connection, stream)
             check_not_rolling_out(connection, stream)
             made = insert_restore(

@@ -219,7 +219,7 @@ def check_not_going_back(connection: Connection, stream: str) -> None:
     columns = STREAM_RESTORES.c
     query = sa.select(columns.snapshot_id).where(columns.stream == stream, columns.state == RestoreState.RUNNING)
     if (snapshot := connection.scalar(query)) is not None:
-        raise StreamStateError(f"{stream} is being put back to {snapshot}.", stream=stream)
+        raise StreamStateError(f"{stream} is being rolled back to {snapshot}.", stream=stream)
 
 
 def abandon_update(connection: Connection, stream: str, now: datetime, *, actor: str, wanted: Wanted) -> None:

@@ -68,5 +68,5 @@ def test_a_stream_that_makes_dead_letters_waits_for_a_person_and_one_that_made_t
     with api.client() as client:
         items = [item for item in client.get("/inbox").json()["items"] if item["kind"] == "dead_letters"]
     assert [(item["id"], item["state"], item["created_by"]) for item in items] == [("pipeline-a", "FAILED", None)]
-    assert items[0]["message"].startswith("4 messages became dead letters of it since ")
+    assert items[0]["message"].startswith("4 messages became dead letters since ")
     assert "refeed dead-letters" in refeed("inbox")[1]

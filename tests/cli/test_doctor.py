@@ -108,7 +108,7 @@ def test_a_launched_stream_that_nobody_starts_is_missing_its_agent(
         store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     found = findings(refeed("doctor", "--json"))["streams"]
     assert (found["state"], found["fix"]) == ("missing", "refeed up")
-    assert found["found"] == "backup: It was launched, and no agent looks after it."
+    assert found["found"] == "backup: It was launched, but no agent runs it."
 
 
 def test_every_wrong_setting_is_a_finding(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

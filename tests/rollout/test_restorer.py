@@ -98,7 +98,9 @@ def test_a_stream_goes_back_with_its_subscriptions_and_is_asked_to_learn_what_ma
     assert mark.learn_since == snapshot.oldest_publish_time
     # The message was published a moment before.
     assert timedelta(0) <= snapshot.taken_at - mark.learn_since < timedelta(minutes=1)
-    assert [event.what for event in bench.store.list_stream_events("backup")][-1] == f"put back to {snapshot.id}"
+    assert [event.what for event in bench.store.list_stream_events("backup")][
+        -1
+    ] == f"rolled back to {snapshot.id}"
 
 
 def test_a_snapshot_without_its_source_leaves_the_subscriptions_and_says_so(bench: Bench) -> None:

@@ -103,7 +103,7 @@ def test_an_update_without_a_way_back_only_goes_forward(yard: Yard) -> None:
     yard.update(validate_seconds=20)
     failed = yard.look_until_it_is(UpdateState.FAILED)
     assert failed.has_way_back is False
-    assert any("there is no way back" in (each.why or "") for each in yard.store.list_stream_events("backup"))
+    assert any("it can't be rolled back" in (each.why or "") for each in yard.store.list_stream_events("backup"))
     assert failed.error.code == "no_way_back"
     assert "old can't read the journal" in failed.error.message
     yard.moods["new"] = ""
