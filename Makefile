@@ -28,6 +28,8 @@ demo-bigquery: $(STAMPS)/dev  ## The same with the archive in BigQuery: the test
 up: $(STAMPS)/run  ## Run everything embedded in this terminal until Ctrl-C (ARGS="--port 8080")
 	@$(BIN)/refeed up $(ARGS)
 
+# On a disk each fsync takes milliseconds, and so does removing a file.
+test: PYTEST += --in-memory -o tmp_path_retention_policy=failed
 # These select by markers, so that each test belongs to exactly one of them.
 test: $(STAMPS)/dev  ## Run the tests that kill no system and download nothing (ARGS="tests/sql -x" JOBS=2)
 	@$(PYTEST) -m "not kills and not cloud and not browser and not soak" $(ARGS)

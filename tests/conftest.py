@@ -1,6 +1,7 @@
 import os
 import secrets
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -83,8 +84,8 @@ class PostgreSQL:
 
     def stop(self) -> None:
         if self._process is not None:
-            # Fast shutdown: connections that a failed test left open are closed.
-            self._process.send_signal(2)
+            # Immediate shutdown: nothing of it is kept, and connections that a failed test left open are closed.
+            self._process.send_signal(signal.SIGQUIT)
             self._process.wait(_START_SECONDS)
         shutil.rmtree(self.folder, ignore_errors=True)
 

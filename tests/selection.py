@@ -1,8 +1,14 @@
 """Reads only the files that may have a test of a target that selects by a rare marker, as ``make test-kills``.
 
-Reading all of them takes each process of a run longer than most files' tests do.
+Reading all of them takes each process of a run longer than most files' tests do. With ``--in-memory`` temporary
+files lie in a memory file system: on a disk each fsync takes milliseconds, and removing a PostgreSQL server up to
+half a minute.
 """
 
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +16,38 @@ import pytest
 
 # Few files have one of these.
 _RARE: Final = ("kills", "cloud", "browser", "soak")
+_MEMORY: Final = Path("/dev/shm")
+# More than `make test` holds there at most; as much is left for the processes. A container's limit counts, too.
+_ROOM_BYTES: Final = 6 << 30
+_LIMIT: Final = Path("/sys/fs/cgroup/memory.max")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--in-memory", action="store_true", help="keep temporary files in memory where there is room")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_cmdline_main(config: pytest.Config) -> Iterator[None]:
+    """Run with a temporary folder in memory, and remove it; one that somebody has chosen (``TMPDIR``) stays."""
+    if not config.getoption("in_memory") or "TMPDIR" in os.environ or not _has_room():
+        return (yield)
+    folder = tempfile.mkdtemp(prefix="refeed-tests-", dir=_MEMORY)
+    # PostgreSQL's user has its server's folder in it.
+    Path(folder).chmod(0o711)
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    try:
+        return (yield)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _has_room() -> bool:
+    if not _MEMORY.is_dir() or shutil.disk_usage(_MEMORY).free < _ROOM_BYTES:
+        return False
+    limit = _LIMIT.read_text().strip() if _LIMIT.exists() else "max"
+    known = dict(line.split(":") for line in Path("/proc/meminfo").read_text().splitlines())
+    free_bytes = int(known["MemAvailable"].split()[0]) << 10
+    return free_bytes > 2 * _ROOM_BYTES and (limit == "max" or int(limit) > 2 * _ROOM_BYTES)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

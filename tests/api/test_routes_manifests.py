@@ -78,7 +78,14 @@ def uploads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def served(start_api: Callable[..., Any], uploads: Path) -> Any:
+def served(start_api: Callable[..., Any], uploads: Path) -> Iterator[Any]:
+    with pytest.MonkeyPatch.context() as patched:
+        # How long a file has to lie still is held by tests/rollout/manifests/test_uploads.py.
+        patched.setattr("rollout.manifests.uploads.SETTLE_SECONDS", 0.1)
+        yield make_api(start_api, uploads)
+
+
+def make_api(start_api: Callable[..., Any], uploads: Path) -> Any:
     api = start_api(REFEED_MANIFESTS=str(uploads))
     (api.home / "templates").mkdir()
     (api.home / "templates" / "replay.yaml").write_text(TEMPLATE)

@@ -169,7 +169,7 @@ def test_an_id_token_is_the_bearer_where_the_access_token_is_not_for_the_api(
 def test_a_provider_that_renews_no_id_token_ends_the_session_with_the_first_one(
     start_api: Callable[..., Any],
 ) -> None:
-    with served_provider(renews_id_token=False, token_seconds=6) as provider:
+    with served_provider(renews_id_token=False, token_seconds=4) as provider:
         wanted = {"REFEED_OIDC_AUDIENCE": "refeed-console", "REFEED_OIDC_SESSION_TOKEN": "id_token"}
         ids = serve(start_api, provider, **wanted)
         session = ids.sign_in()
@@ -335,10 +335,10 @@ def test_a_token_without_a_refresh_token_ends_its_session(browser: Browser) -> N
 
 
 def test_a_refresh_token_keeps_the_session_and_is_used_once_by_all_replicas(browser: Browser) -> None:
-    browser.provider.token_seconds = 3
+    browser.provider.token_seconds = 2
     session = browser.sign_in()
     statuses: list[int] = []
-    until = time.monotonic() + 5
+    until = time.monotonic() + 3
 
     def work() -> None:
         while time.monotonic() < until:
@@ -373,8 +373,11 @@ def test_a_renewal_for_another_person_ends_the_session(browser: Browser) -> None
     wait_until(lambda: browser.call(session).status_code == 401, "the session ends", every_seconds=0.05)
 
 
-def test_while_the_provider_is_away_a_token_counts_until_it_ends(browser: Browser) -> None:
-    browser.provider.token_seconds = 4
+def test_while_the_provider_is_away_a_token_counts_until_it_ends(
+    browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jobs.user_sessions._WAIT_SECONDS", 0.3)
+    browser.provider.token_seconds = 2
     session = browser.sign_in()
     browser.provider.status = 500
     wait_until(lambda: "grant_type" not in browser.call(session).text, "it answers", every_seconds=0.05)

@@ -193,7 +193,8 @@ def test_a_form_that_does_not_arrive_is_answered_and_no_error_of_the_service(
     yard: Yard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("console.guard._FORM_SECONDS", 0.5)
-    part = f"POST /console/sign-in HTTP/1.1\r\nHost: 127.0.0.1:{yard.api.port}\r\nContent-Length: 9\r\n\r\nkey="
+    head = f"POST /console/sign-in HTTP/1.1\r\nHost: 127.0.0.1:{yard.api.port}\r\nConnection: close\r\n"
+    part = f"{head}Content-Length: 9\r\n\r\nkey="
     # Until the other side closes the connection.
     answer = yard.api.send_raw(part.encode())
     assert answer.startswith(b"HTTP/1.1 408 "), answer[:100]

@@ -1,3 +1,5 @@
+"""A Spark of this process runs merges, whatever somebody's own Spark, Hadoop and notebooks are set up with."""
+
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -24,13 +26,47 @@ def close_session(spark: Any) -> None:
     SparkContext._gateway = SparkContext._jvm = None  # else the next session asks the dead one
 
 
+def set_up_elsewhere(folder: Path) -> dict[str, str]:
+    """Return the environment of somebody who works with notebooks on a cluster."""
+    (folder / "conf").mkdir()
+    (folder / "conf" / "spark-defaults.conf").write_text("spark.jars.packages none:such:1.0\nspark.master yarn\n")
+    (folder / "conf" / "core-site.xml").write_text(
+        "<configuration><property><name>fs.defaultFS</name><value>hdfs://127.0.0.1:9</value></property>"
+        "</configuration>"
+    )
+    conf = str(folder / "conf")
+    return {
+        "PYSPARK_SUBMIT_ARGS": "--master yarn --packages none:such:1.0 pyspark-shell",
+        "PYSPARK_DRIVER_PYTHON": "jupyter",
+        "PYSPARK_PYTHON": "/nowhere/python",
+        "SPARK_CONF_DIR": conf,
+        "HADOOP_CONF_DIR": conf,
+        "YARN_CONF_DIR": conf,
+        "SPARK_HOME": "/nowhere/spark",
+        "SPARK_REMOTE": "sc://127.0.0.1:9",
+        "SPARK_API_MODE": "connect",
+        "PYSPARK_GATEWAY_PORT": "9",
+        "PYSPARK_GATEWAY_SECRET": "secret",
+    }
+
+
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    session = open_session(
-        "merge", master="local[2]", driver_memory="512m", scratch=tmp_path_factory.mktemp("spark")
-    )
-    yield session
-    close_session(session)
+    with pytest.MonkeyPatch.context() as patched:
+        for name, value in set_up_elsewhere(tmp_path_factory.mktemp("elsewhere")).items():
+            patched.setenv(name, value)
+        session = open_session(
+            "merge", master="local[2]", driver_memory="512m", scratch=tmp_path_factory.mktemp("spark")
+        )
+        yield session
+        close_session(session)
+
+
+def test_a_session_runs_on_a_machine_that_is_set_up_for_another_spark(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "words").write_text("one\ntwo\n")
+    words = spark.read.text(str(tmp_path / "words")).mapInArrow(lambda batches: batches, "value string")
+    assert sorted(row.value for row in words.collect()) == ["one", "two"]
+    assert (spark.sparkContext.master, type(spark).__module__) == ("local[2]", "pyspark.sql.session")
 
 
 def test_a_merge_of_spark_tasks_is_the_same_merge(spark: Any, tmp_path: Path) -> None:
