@@ -1,13 +1,18 @@
-"""Dead letters of the pipeline over HTTP: listed to be chosen, by those who may see them."""
+"""Dead letters over HTTP, of the pipeline and of backfills: listed to be chosen, by those who may see them."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from datetime import UTC, datetime
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from backfill.run.dead_letters import DeadLetterWriter
+from backfill.run.selection import read_slice, write_selection
 from model.principal import MESSAGES, READ, RUN
-from tests.api.backfills import assert_problem
+from tests.api.backfills import assert_problem, folder_of, paused
 from tests.backfill.plan.test_redrive import LETTERS, write
 
 
@@ -41,77 +46,128 @@ def test_who_may_not_read_sees_none(api: Any) -> None:
         assert_problem(client.get("/dead-letters/messages", params={"source": "orders"}), 403, "forbidden")
 
 
-NUMBER = b'{"id": 9007199254740993, "n": 1.10}'
-PAYLOADS = [NUMBER, b"", "\u00e5".encode() * 3, b"\xff\xfe", b"x" * 5_000_000]
+@dataclass(frozen=True)
+class Letters:
+    """Dead letters of one origin: how they are listed, and how each one's payload is downloaded."""
+
+    path: str
+    field: str
+    asked: dict[str, Any]
+    actions: tuple[str, str]
+    names: tuple[str, ...]
+    where: dict[str, str] = dataclass_field(default_factory=dict)
+
+    def list(self, client: Any, **params: Any) -> Any:
+        return client.get(self.path, params={**self.asked, **params})
+
+    def download(self, client: Any, name: str, **params: str) -> Any:
+        return client.get(f"{self.path}/{name}/data", params={**self.where, **params})
 
 
-def write_payloads(api: Any, source: str, payloads: Sequence[bytes], topic: str = "orders") -> None:
+@pytest.fixture(params=["pipeline", "backfill"])
+def write_letters(request: pytest.FixtureRequest, api: Any) -> Callable[..., Letters]:
+    """Write dead letters of a pipeline's source, or of a backfill: the same payloads have to be shown alike."""
+    return {"pipeline": write_pipelines, "backfill": write_backfills}[request.param]
+
+
+def write_pipelines(api: Any, source: str, payloads: Sequence[bytes]) -> Letters:
     now = datetime.now(UTC)
-    row = {"publish_time": now, "topic": topic, "source": source, "error_code": "not_json", "ingest_time": now}
-    row |= {"attributes": [{"key": "k", "value": "v"}], "error_message": "It is none."}
-    rows = [{**row, "data": data, "message_id": f"{source}{n}"} for n, data in enumerate(payloads)]
+    row = {"publish_time": now, "topic": "orders", "source": source, "error_code": "gave_up", "ingest_time": now}
+    row |= {"attributes": [{"key": "k", "value": "v"}], "error_message": "no answer"}
+    rows = [{**row, "data": data, "message_id": f"m{n}"} for n, data in enumerate(payloads)]
     write(api.home / "lake", "backup.dead_letters", LETTERS, rows)
+    names = tuple(f"m{n}" for n in range(len(payloads)))
+    where, actions = {"source": source, "topic": "orders"}, ("listDeadLetters", "downloadDeadLetter")
+    return Letters("/dead-letters/messages", "messages", {"source": source}, actions, names, where)
 
 
-def test_payloads_are_cut_where_the_caller_says_and_downloaded_whole(api: Any) -> None:
-    write_payloads(api, "payloads", PAYLOADS)
-    asked = {"source": "payloads"}
-    with api.client(api.make_key(READ, MESSAGES, name="whole")) as client:
-        plain = client.get("/dead-letters/messages", params=asked).json()["messages"]
-        answer = client.get("/dead-letters/messages", params={**asked, "preview_bytes": 5})
-        chosen = {"preview_bytes": 5, "code": "not_json", "path": ""}
-        again = client.get("/dead-letters/messages", params={**asked, **chosen}).json()
-        whole = [
-            client.get(f"/dead-letters/messages/{n}/data", params={**asked, "topic": "orders"}).content
-            for n in (f"payloads{n}" for n in range(len(PAYLOADS)))
-        ]
+def write_backfills(api: Any, topic: str, payloads: Sequence[bytes]) -> Letters:
+    api.pubsub.create_topic(topic)
+    with api.client(api.make_key(READ, RUN, name=f"maker of {topic}")) as client:
+        made = paused(client, topic=topic)
+    folder = folder_of(api, made["id"])
+    row = {"attributes": [{"key": "k", "value": "v"}], "topic": "orders"}
+    rows = [{**row, "data": data, "message_id": f"m{n}"} for n, data in enumerate(payloads)]
+    selection = write_selection([pa.RecordBatch.from_pylist(rows)], folder.selection)
+    written = read_slice(folder.selection, selection.slices[0])
+    refused = [(n, "gave_up: no answer") for n in range(len(payloads))]
+    DeadLetterWriter(folder, 1, selection.slices[0]).write(written, refused)
+    path, names = f"/backfills/{made['id']}/dead-letters", tuple(str(n) for n in range(len(payloads)))
+    return Letters(path, "dead_letters", {}, ("listBackfillDeadLetters", "downloadBackfillDeadLetter"), names)
+
+
+NUMBER = b'{"id": 9007199254740993, "n": 1.10}'
+PAYLOADS = [NUMBER, b"", "\u00e5".encode() * 3, b"\xff\xfe", *[b"x" * 6_000_000] * 3]
+
+
+def test_payloads_are_cut_where_the_caller_says_and_downloaded_whole(
+    api: Any, write_letters: Callable[..., Letters]
+) -> None:
+    letters = write_letters(api, "payloads", PAYLOADS)
+    with api.client(api.make_key(READ, MESSAGES, name=f"whole {letters.field}")) as client:
+        answer = letters.list(client, preview_bytes=5)
+        whole = [letters.download(client, name).content for name in letters.names[:5]]
         for wrong in (0, 4097):
-            problem = client.get("/dead-letters/messages", params={**asked, "preview_bytes": wrong})
-            assert_problem(problem, 422, "request_invalid")
-        for message_id, topic in (("payloads0", "members"), ("none", "orders")):
-            path = f"/dead-letters/messages/{message_id}/data"
-            problem = client.get(path, params={**asked, "topic": topic})
-            assert_problem(problem, 404, "message_not_found")
-    names = ("data", "encoding", "data_bytes", "is_cut")
-    # A cut goes through no character.
-    assert [tuple(each[name] for name in names) for each in answer.json()["messages"]] == [
+            assert_problem(letters.list(client, preview_bytes=wrong), 422, "request_invalid")
+        assert_problem(letters.download(client, "99"), 404, "message_not_found")
+    shown = answer.json()[letters.field]
+    # A cut goes through no character, and large payloads end no page early.
+    assert [(each["data"], each["encoding"], each["data_bytes"], each["is_cut"]) for each in shown] == [
         ('{"id"', "text", 35, True),
         ("", "text", 0, False),
         ("\u00e5\u00e5", "text", 6, True),
         ("//4=", "base64", 2, False),
-        ("xxxxx", "text", 5_000_000, True),
+        *[("xxxxx", "text", 6_000_000, True)] * 3,
     ]
-    assert again == answer.json()
-    assert {each["attributes"]["k"] for each in again["messages"]} == {"v"}
-    assert {each[name] for each in plain for name in (*names, "attributes")} == {None}
-    assert whole == PAYLOADS
+    assert len(answer.content) < 4_000
+    assert {each["attributes"]["k"] for each in shown} == {"v"}
+    assert whole == PAYLOADS[:5]
 
 
-def test_payloads_are_hidden_from_who_may_not_read_them_and_reads_are_audited(api: Any) -> None:
-    write_payloads(api, "hidden", [b"secret"])
-    path, asked = "/dead-letters/messages", {"source": "hidden", "preview_bytes": 9}
-    data, of_it = f"{path}/hidden0/data", {"source": "hidden", "topic": "orders"}
-    hidden = []
-    for key in (
-        api.make_key(READ, name="blind"),
-        api.make_key(READ, MESSAGES, name="clicks", topics=["clicks"]),
-    ):
+def test_a_pipeline_s_letters_are_shown_without_payloads_and_found_in_their_topic_alone(api: Any) -> None:
+    letters = write_pipelines(api, "plain", PAYLOADS[:2])
+    with api.client(api.make_key(READ, MESSAGES, name="plain")) as client:
+        plain = letters.list(client).json()["messages"]
+        assert_problem(letters.download(client, "m0", topic="members"), 404, "message_not_found")
+        found = letters.list(client, preview_bytes=5).json()
+        assert letters.list(client, preview_bytes=5, code="gave_up", path="").json() == found
+        whole = letters.download(client, "m0", **{"from": found["messages"][0]["ingest_time"]})
+    assert {each[name] for each in plain for name in ("data", "encoding", "data_bytes", "is_cut")} == {None}
+    assert whole.content == NUMBER
+
+
+def test_payloads_are_hidden_from_who_may_not_read_them_and_reads_are_audited(
+    api: Any, write_letters: Callable[..., Letters]
+) -> None:
+    letters = write_letters(api, "hidden", [b"secret"])
+    (name,) = letters.names
+    keys = {
+        "blind": api.make_key(READ, name=f"blind {letters.field}"),
+        "clicks": api.make_key(READ, MESSAGES, name=f"clicks {letters.field}", topics=["clicks"]),
+    }
+    for key in keys.values():
         with api.client(key) as client:
-            hidden += client.get(path, params=asked).json()["messages"]
-            assert_problem(client.get(data, params=of_it), 403, "forbidden")
-    assert [(each["data"], each["encoding"], each["attributes"]) for each in hidden] == [(None, None, None)] * 2
-    assert [each["reason"] for each in hidden] == ["It is none."] * 2
-    with api.client(api.make_key(MESSAGES, name="unread")) as client:
-        assert_problem(client.get(data, params=of_it), 403, "forbidden")
-    with api.client(api.make_key(READ, MESSAGES, name="reader")) as client:
-        (letter,) = client.get(path, params=asked).json()["messages"]
+            (letter,) = letters.list(client, preview_bytes=9).json()[letters.field]
+            assert_problem(letters.download(client, name), 403, "forbidden")
+        assert (letter["data"], letter["encoding"], letter["attributes"]) == (None, None, None)
+        assert letter["reason"] == "no answer"
+    with api.client(api.make_key(READ, MESSAGES, name=f"reader {letters.field}")) as client:
+        (letter,) = letters.list(client, preview_bytes=9).json()[letters.field]
         assert (letter["data"], letter["attributes"]) == ("secret", {"k": "v"})
-        assert client.get(data, params={**of_it, "from": letter["ingest_time"]}).content == b"secret"
-        client.get(path, params={"source": "hidden"})
-    lines = [(each.action, each.why) for each in api.audit() if each.actor == "key:reader"]
-    assert lines == [
-        ("listDeadLetters", "200 1 dead letters of orders"),
-        ("downloadDeadLetter", "200 6 bytes of orders, message hidden0"),
+        assert letters.download(client, name).content == b"secret"
+    lines: dict[str, list[Any]] = {}
+    for each in api.audit():
+        who, _, field = each.actor.removeprefix("key:").partition(" ")
+        if field == letters.field:
+            lines.setdefault(who, []).append(each)
+    assert [(each.action, each.why) for each in lines["reader"]] == [
+        (letters.actions[0], "200 1 dead letters of orders"),
+        (letters.actions[1], "200 6 bytes of orders, message m0"),
     ]
-    others = [each for each in api.audit() if each.actor in {"key:blind", "key:clicks"}]
-    assert {each.outcome for each in others} == {"refused"}
+    assert {each.outcome for who in keys for each in lines[who]} == {"refused"}
+
+
+def test_who_may_read_payloads_alone_downloads_none(api: Any) -> None:
+    letters = write_pipelines(api, "alone", [b"secret"])
+    with api.client(api.make_key(MESSAGES, name="unread")) as client:
+        assert_problem(letters.download(client, "m0"), 403, "forbidden")

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -95,79 +95,6 @@ def test_dead_letters_are_shown_whole_and_page_by_page(client: httpx.Client, api
     assert [one["row"] for one in client.get(path).json()["dead_letters"]] == [2]
     (part,) = client.get(f"/backfills/{made['id']}/slices").json()["slices"]
     assert (part["published"], part["failed"]) == (2, 1)
-
-
-def write_letters(api: Any, backfill_id: str, payloads: Sequence[bytes]) -> None:
-    folder = folder_of(api, backfill_id)
-    entry = [{"key": "k", "value": "v"}]
-    rows = [
-        {"data": data, "attributes": entry, "message_id": f"m{n}", "topic": "orders"}
-        for n, data in enumerate(payloads)
-    ]
-    selection = write_selection([pa.RecordBatch.from_pylist(rows)], folder.selection)
-    written = read_slice(folder.selection, selection.slices[0])
-    refused = [(n, "gave_up: no answer") for n in range(len(payloads))]
-    DeadLetterWriter(folder, 1, selection.slices[0]).write(written, refused)
-
-
-def test_payloads_of_dead_letters_are_cut_where_the_caller_says_and_downloaded_whole(
-    client: httpx.Client, api: Any
-) -> None:
-    made = paused(client)
-    path = f"/backfills/{made['id']}/dead-letters"
-    number = b'{"id": 9007199254740993, "n": 1.10}'
-    payloads = [number, b"", "\u00e5".encode() * 3, b"\xff\xfe", *[b"x" * 9_000_000] * 3]
-    write_letters(api, made["id"], payloads)
-
-    answer = client.get(path, params={"preview_bytes": 5})
-
-    shown = [
-        (each["data"], each["encoding"], each["data_bytes"], each["is_cut"])
-        for each in answer.json()["dead_letters"]
-    ]
-    # A cut goes through no character, and large payloads end no page early.
-    assert shown == [
-        ('{"id"', "text", 35, True),
-        ("", "text", 0, False),
-        ("\u00e5\u00e5", "text", 6, True),
-        ("//4=", "base64", 2, False),
-        *[("xxxxx", "text", 9_000_000, True)] * 3,
-    ]
-    assert len(answer.content) < 4_000
-    assert [client.get(f"{path}/{row}/data").content for row in range(4)] == payloads[:4]
-    assert_problem(client.get(f"{path}/7/data"), 404, "message_not_found")
-    for wrong in (0, 4097):
-        assert_problem(client.get(path, params={"preview_bytes": wrong}), 422, "request_invalid")
-
-
-def test_payloads_of_dead_letters_are_hidden_from_who_may_not_read_them(start_api: Callable[..., Any]) -> None:
-    api = start_api()
-    api.pubsub.create_topic("target")
-    scopes = ("backfills.read", "backfills.run")
-    reader = api.make_key("backfills.read", "messages.read", name="reader")
-    other = api.make_key("backfills.read", "messages.read", name="other", topics=["clicks"])
-    with api.client(api.make_key(*scopes, name="bot")) as bot:
-        made = paused(bot, topic="target")
-        path = f"/backfills/{made['id']}/dead-letters"
-        write_letters(api, made["id"], [b"secret"])
-        answers = [bot.get(path), bot.get(path, params={"preview_bytes": 5})]
-        assert_problem(bot.get(f"{path}/0/data"), 403, "forbidden")
-    with api.client(other) as client:
-        answers.append(client.get(path))
-        assert_problem(client.get(f"{path}/0/data"), 403, "forbidden")
-    for answer in answers:
-        (letter,) = answer.json()["dead_letters"]
-        assert (letter["data"], letter["encoding"], letter["attributes"]) == (None, None, None)
-        assert (letter["data_bytes"], letter["code"], letter["reason"]) == (6, "gave_up", "no answer")
-    with api.client(reader) as client:
-        (letter,) = client.get(path).json()["dead_letters"]
-        assert (letter["data"], letter["attributes"]) == ("c2VjcmV0", {"k": "v"})
-        assert client.get(f"{path}/0/data").content == b"secret"
-    lines = [each for each in api.audit() if each.actor == "key:reader"]
-    assert [(each.action, each.why) for each in lines] == [
-        ("listBackfillDeadLetters", "200 1 dead letters of orders"),
-        ("downloadBackfillDeadLetter", "200 6 bytes of orders, message m0"),
-    ]
 
 
 def test_the_log_s_end_is_shown_in_whole_lines(client: httpx.Client, api: Any) -> None:

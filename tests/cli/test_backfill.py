@@ -372,19 +372,6 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(
     assert refeed("backfill", "change", "bf_1").code == 2
 
 
-def test_logs_are_printed_as_they_come(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-
-    def read_log(self: JobCalls, backfill_id: str, **arguments: Any) -> Iterator[str]:
-        asked.append(arguments)
-        return iter(["one\ntw", "o\n"])
-
-    monkeypatch.setattr(JobCalls, "read_log", read_log)
-    assert refeed("backfill", "logs", "bf_1", "--tail", "9", "-f").out == "one\ntwo\n"
-    assert json.loads(refeed("backfill", "logs", "bf_1", "--json").out) == {"lines": ["one", "two"]}
-    assert asked == [{"tail_bytes": 9, "follow": True}, {"tail_bytes": 100_000, "follow": False}]
-
-
 @pytest.mark.parametrize(
     ("command", "page", "shown"),
     [

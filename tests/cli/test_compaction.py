@@ -81,15 +81,3 @@ def test_one_that_is_watched_prints_its_changes_and_ends_with_its_outcome(
         "RUNNING 0 of 2 tables",
         "SUCCEEDED 2 of 2 tables",
     ]
-
-
-def test_its_log_is_printed_as_it_comes(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-
-    def read(_api: RefeedApi, compaction_id: str, **arguments: Any) -> Iterator[str]:
-        asked.append((compaction_id, arguments))
-        return iter(["one\ntw", "o\n"])
-
-    monkeypatch.setattr(JobCalls, "read_log", read)
-    assert refeed("compaction", "logs", COMPACTION["id"], "--tail", "9", "--follow").out == "one\ntwo\n"
-    assert asked == [(COMPACTION["id"], {"tail_bytes": 9, "follow": True})]

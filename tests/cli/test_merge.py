@@ -210,18 +210,20 @@ def test_merges_are_listed_and_shown(refeed: Callable[..., Any], calls: list[Any
     assert json.loads(refeed("merge", "show", MERGE["id"], "--json").out) == MERGE
 
 
-def test_the_log_of_a_merge_is_printed_as_it_comes(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("kind", ["merge", "compaction", "backfill"])
+def test_the_log_of_a_job_is_printed_as_it_comes(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     asked: list[Any] = []
 
-    def read(_api: RefeedApi, merge_id: str, **arguments: Any) -> Iterator[str]:
+    def read(_api: RefeedApi, job_id: str, **arguments: Any) -> Iterator[str]:
+        assert job_id == MERGE["id"]
         asked.append(arguments)
         return iter(["one\ntw", "o\n"])
 
     monkeypatch.setattr(JobCalls, "read_log", read)
-    assert refeed("merge", "logs", MERGE["id"], "--tail", "9", "--follow").out == "one\ntwo\n"
-    assert json.loads(refeed("merge", "logs", MERGE["id"], "--json").out) == {"lines": ["one", "two"]}
+    assert refeed(kind, "logs", MERGE["id"], "--tail", "9", "--follow").out == "one\ntwo\n"
+    assert json.loads(refeed(kind, "logs", MERGE["id"], "--json").out) == {"lines": ["one", "two"]}
     assert asked == [{"tail_bytes": 9, "follow": True}, {"tail_bytes": 100_000, "follow": False}]
 
 

@@ -32,8 +32,8 @@ def test_an_array_is_a_batch_with_an_answer_for_each_event(yard: Yard) -> None:
 
 
 def test_lines_are_a_batch_too(yard: Yard) -> None:
-    answer = yard.post(b'{"a":1}\r\n\n{"a": 2}', content_type=NDJSON)
-    assert [item["status"] for item in items_of(answer)] == [200, 200]
+    answer = yard.post(b'{"a":1}\r\n\n  \n{"a":\n{"a": 2}', content_type=NDJSON)
+    assert [item["status"] for item in items_of(answer)] == [200, 422, 200]
     messages = yard.pull(2)
     assert {message.data for message in messages} == {b'{"a":1}', b'{"a": 2}'}
     assert {message.attributes["content_type"] for message in messages} == {"application/json"}
@@ -48,11 +48,6 @@ def test_a_batch_of_nothing_but_faults_has_their_status(yard: Yard) -> None:
 @pytest.mark.parametrize("body", [b"[]", b" [\n]"])
 def test_an_empty_batch_is_refused(yard: Yard, body: bytes) -> None:
     assert problem_of(yard.post(body)) == (422, "request_invalid", ["batch_empty"])
-
-
-def test_a_broken_array_gives_no_event(yard: Yard) -> None:
-    assert problem_of(yard.post(b'[{"a": 1}, {"a": 2')) == (422, "request_invalid", ["json_invalid"])
-    yard.pull(0)
 
 
 def test_too_many_events_are_refused_as_a_whole(yard: Yard) -> None:
@@ -74,7 +69,8 @@ def test_a_batch_that_pubsub_does_not_take_is_to_be_sent_again(yard: Yard) -> No
 
 
 def test_gzip_is_unpacked_and_what_was_packed_arrives(yard: Yard) -> None:
-    answer = yard.post(gzip.compress(b'{"a":  1}'), content_encoding="gzip", content_type="application/json")
+    packed = gzip.compress(b'{"a":') + gzip.compress(b"  1}")
+    answer = yard.post(packed, content_encoding="gzip", content_type="application/json")
     assert answer.status_code == 200
     assert yard.pull(1)[0].data == b'{"a":  1}'
 

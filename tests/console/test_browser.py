@@ -7,34 +7,10 @@ import pytest
 from backfill.run.progress import Progress
 from jobs.keys import Keyring
 from model.job import JobState
-from tests.console.tab import NARROW, WIDE, Tab, calm
+from tests.console.tab import Tab, calm
 from tests.console.yard import Yard
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.mark.parametrize("look", [WIDE, NARROW], ids=["wide-light", "narrow-dark"])
-def test_every_page_fits_its_window_and_runs_nothing_of_others(
-    yard: Yard, open_tab: Callable[..., Tab], look: tuple[int, str]
-) -> None:
-    tab = open_tab(look)
-    with calm(tab):
-        tab.sign_in(yard.key)
-        for path, title in (
-            ("", "Home"),
-            ("/topics", "Topics"),
-            ("/topics/orders?step=minute&show=messages", "orders"),
-            ("/streams", "Streams"),
-            ("/streams/backup", "backup"),
-            ("/backfills", "Backfills"),
-            (f"/backfills/{yard.failed}", yard.failed),
-            (f"/backfills/{yard.running}/cancel", f"Cancel the backfill: {yard.running}"),
-            ("/backfills/new?source=orders", "New backfill"),
-        ):
-            assert tab.open(path).status == 200
-            # A script of a payload, a description or an attribute would have changed it.
-            assert tab.page.title() == f"{title} - Refeed"
-            assert tab.find_overflow() == []
 
 
 def test_figures_change_without_a_reload_and_the_focus_stays(yard: Yard, open_tab: Callable[..., Tab]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from model.stream_record import Wanted
-from tests.console.tab import NARROW, WIDE, Tab, calm
+from tests.console.tab import Tab, calm
 from tests.console.works import Works, fill_sources, make_works
 
 pytestmark = pytest.mark.browser
@@ -19,26 +19,6 @@ def yard(start_api: Callable[..., Any]) -> Works:
     works.api.pubsub.create_topic("hooks")
     fill_sources(works)
     return works
-
-
-@pytest.mark.parametrize("look", [WIDE, NARROW], ids=["wide-light", "narrow-dark"])
-def test_every_page_fits_its_window_and_runs_nothing_of_others(
-    yard: Works, open_tab: Callable[..., Tab], look: tuple[int, str]
-) -> None:
-    tab = open_tab(look)
-    yard.ask("drain", body={"timeout_seconds": 7})
-    with calm(tab):
-        tab.sign_in(yard.bob)
-        for path, title in (
-            ("/sources", "Sources"),
-            ("/sources/hooks?type=push", "hooks"),
-            ("/sources/hooks/dead-letters?code=wrong_type", "Dead letters: hooks"),
-            ("/sources/hooks/redrive", "Redrive: hooks"),
-            ("/approvals", "Approvals"),
-        ):
-            assert tab.open(path).status == 200
-            assert tab.page.title() == f"{title} - Refeed"
-            assert tab.find_overflow() == []
 
 
 def test_chosen_dead_letters_are_planned_and_redriven(yard: Works, open_tab: Callable[..., Tab]) -> None:

@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 import yaml
 
-from cli.main import app
 from collector.settings import read_collector_settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,31 +30,6 @@ def test_what_is_published_is_published_on_loopback_only(services: dict[str, Any
     ports = [port for service in services.values() for port in service.get("ports", [])]
     assert len(ports) == 3
     assert all(port.startswith("127.0.0.1:") for port in ports)
-
-
-def test_every_command_is_one_of_refeeds(services: dict[str, Any]) -> None:
-    group: Any = typer.main.get_command(app)
-    checked = 0
-    for service in services.values():
-        if service["image"] != "refeed" or "entrypoint" in service:
-            continue
-        words = shlex.split(service["command"])
-        command = group
-        while hasattr(command, "commands") and words and words[0] in command.commands:
-            command = command.commands[words.pop(0)]
-        assert command is not group
-        known = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in words if word.startswith("--")} <= known
-        checked += 1
-    assert checked == 9
-
-
-def test_every_setting_exists(services: dict[str, Any]) -> None:
-    known = set(re.findall(r"REFEED_\w+", (ROOT / ".env.example").read_text()))
-    environments = [service["environment"] for name, service in services.items() if name in ("api", "collector")]
-    used = {name for environment in environments for name in environment if name.startswith("REFEED_")}
-    assert used
-    assert used <= known
 
 
 def test_every_target_that_is_built_is_in_the_dockerfile(services: dict[str, Any]) -> None:

@@ -131,8 +131,6 @@ def test_cron_finds_refeed_and_its_home_where_the_image_has_them(tmp_path: Path)
     # Cron gives its jobs hardly more than this file says.
     assert f"{venv[1]}/bin" in given["PATH"].split(":")
     assert f"REFEED_HOME={given['REFEED_HOME']}\n" in dockerfile
-    known = set(re.findall(r"REFEED_\w+", (ROOT / ".env.example").read_text()))
-    assert {name for name in given if name.startswith("REFEED_")} <= known
 
     stub = tmp_path / "refeed"
     stub.write_text('#!/bin/sh\necho "$@"\n')
@@ -154,20 +152,40 @@ def test_cron_finds_refeed_and_its_home_where_the_image_has_them(tmp_path: Path)
     ]
 
 
-def test_every_line_of_the_crontab_is_a_command_of_refeeds() -> None:
-    group: Any = typer.main.get_command(app)
+@pytest.mark.parametrize(
+    ("file", "setting"),
+    [
+        ("docker-compose.yml", r"^ +(REFEED_\w+):"),
+        ("deploy/kubernetes/settings.env", r"^(REFEED_\w+)="),
+        ("deploy/terraform/outputs.tf", r"(REFEED_\w+)"),
+        ("deploy/cron/refeed.cron", r"^(REFEED_\w+)="),
+    ],
+)
+def test_every_setting_exists(file: str, setting: str) -> None:
+    known = set(re.findall(r"REFEED_\w+", (ROOT / ".env.example").read_text()))
+    used = set(re.findall(setting, (ROOT / file).read_text(), re.MULTILINE))
+    assert used
+    assert used <= known
+
+
+def test_every_command_is_one_of_refeeds(services: dict[str, Any]) -> None:
     lines = (ROOT / "deploy" / "cron" / "refeed.cron").read_text().splitlines()
-    commands = [
+    cron = [
         part for line in lines if re.match(r"[\d*]", line) for part in line.split(" refeed ", 1)[1].split("&&")
     ]
-    assert len(commands) == 4
-    for text in commands:
-        # cron ends a line at a % that is not escaped.
-        assert "%" not in text.replace("\\%", "")
-        words = shlex.split(text.replace("$(date -u", "date").replace(")", ""))
-        assert words.pop(0) == "refeed"
-        command = group
-        while hasattr(command, "commands"):
+    # cron ends a line at a % that is not escaped.
+    assert not any("%" in text.replace("\\%", "") for text in cron)
+    texts = [text.replace("$(date -u", "date").replace(")", "").removeprefix(" refeed ") for text in cron]
+    ours = [
+        service for service in services.values() if service["image"] == "refeed" and "entrypoint" not in service
+    ]
+    texts += [service["command"] for service in ours]
+    assert (len(cron), len(ours)) == (4, 9)
+    for text in texts:
+        words = shlex.split(text)
+        group: Any = typer.main.get_command(app)
+        command = group.commands[words.pop(0)]
+        while hasattr(command, "commands") and words and words[0] in command.commands:
             command = command.commands[words.pop(0)]
         known = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in words if word.startswith("--")} <= known

@@ -69,13 +69,6 @@ def test_datasets_and_bucket_have_keys_of_their_own_places() -> None:
     assert re.search(r"condition +\= var\.kms_key_name .*local\.key_location", dataset)
 
 
-def test_every_setting_that_it_prints_exists() -> None:
-    known = set(re.findall(r"REFEED_\w+", (ROOT / ".env.example").read_text()))
-    printed = set(re.findall(r"REFEED_\w+", (FOLDER / "outputs.tf").read_text()))
-    assert printed
-    assert printed <= known
-
-
 def test_the_bucket_of_manifests_tells_of_every_change_and_few_may_write_there() -> None:
     code = (FOLDER / "manifests.tf").read_text()
     assert 'event_types    = ["OBJECT_FINALIZE", "OBJECT_DELETE", "OBJECT_ARCHIVE"]' in code
