@@ -192,7 +192,7 @@ class Group:
         refused = self._widen(plan.source, changed, keeper)
         self._check_room(plan.source, types)
         fine = {found.name: found for found in (*plan.types, *changed) if found not in refused}
-        self._accepted[name] = self._inferred_plan(plan.source, list(fine.values()))
+        self._accepted[name] = self._inferred_plan(plan.source, list(fine.values()), plan.attached_at)
         _log.info("types_learned", source=name, types={found.name: found.number for found in changed})
         return not refused
 
@@ -237,13 +237,17 @@ class Group:
                 self._mend(about)
         return refused
 
-    def _inferred_plan(self, source: Source, types: Sequence[EventType]) -> SourcePlan:
+    def _inferred_plan(
+        self, source: Source, types: Sequence[EventType], attached_at: float | None
+    ) -> SourcePlan:
         writers = tuple(self._tables.open(found.table).writer(found.schema) for found in types)
         # Its own table has no rows: those of its types do.
         own = self._tables.open(source.staging).writer(RowSchema(()))
-        return SourcePlan(source, own, tuple(types), writers)
+        return SourcePlan(source, own, tuple(types), writers, attached_at)
 
-    def _accept_inferred(self, source: Source, before: SourcePlan | None, keeper: TableKeeper) -> SourcePlan:
+    def _accept_inferred(
+        self, source: Source, before: SourcePlan | None, attached_at: float | None, keeper: TableKeeper
+    ) -> SourcePlan:
         if self._repository is None:
             self._repository = SchemaRepository(self._tables, repository_table(self._dead_letters.name))
         for old in (old for old, new in self._mapping.items() if new == source.name):
@@ -253,7 +257,8 @@ class Group:
         refused = {found.name for found in self._widen(source, types, keeper)}
         # A type whose table can't be widened yet goes on as it was.
         older = [] if before is None else [found for found in before.types if found.name in refused]
-        return self._inferred_plan(source, [*(found for found in types if found.name not in refused), *older])
+        fine = [found for found in types if found.name not in refused]
+        return self._inferred_plan(source, [*fine, *older], attached_at)
 
     def _read_registry(self) -> tuple[str, RegistrySnapshot] | None:
         """Return the registry's fingerprint and sources; None without a reason to look, or with a fault."""
@@ -331,9 +336,9 @@ class Group:
         try:
             _check_apart(source, accepted)
             _check_types_apart(source, {**self._accepted, **accepted})
-            self._attach(source)
+            attached_at = self._attach(source) or (before and before.attached_at)
             if source.is_inferred:
-                found = self._accept_inferred(source, before, keeper)
+                found = self._accept_inferred(source, before, attached_at, keeper)
                 self._mend(source.name)
                 return found
             table = self._tables.open(source.staging)
@@ -348,16 +353,17 @@ class Group:
         if evolution.changes:
             changes = [f"{change.path} {change.text}" for change in evolution.changes]
             _log.info("table_changed", source=source.name, table=source.staging, changes=changes)
-        return SourcePlan(source, table.writer(source.row_schema))
+        return SourcePlan(source, table.writer(source.row_schema), attached_at=attached_at)
 
-    def _attach(self, source: Source) -> None:
-        """Create the source's subscription where there is none; one that somebody made by hand is left as it is.
+    def _attach(self, source: Source) -> float | None:
+        """Create the source's subscription where there is none, and return when; one that is there stays as it is.
 
         A source without one is new: its topic gets a backup too, so that what becomes no row can be replayed.
 
         Raises:
             TopicNotFoundError: the topic that the rows are published to does not exist.
         """
+        attached_at = None
         try:
             self._pubsub.get_subscription(source.subscription)
         except SubscriptionNotFoundError:
@@ -367,11 +373,13 @@ class Group:
             self._pubsub.create_subscription(
                 source.subscription, source.topic, ack_deadline_seconds=self._ack_deadline_seconds
             )
+            attached_at = time.time()
         if source.publish and not self._pubsub.topic_exists(source.publish):
             if not self._is_embedded:
                 message = f"{source.name} publishes its rows to {source.publish}, which does not exist: create it."
                 raise TopicNotFoundError(message)
             self._pubsub.create_topic(source.publish)
+        return attached_at
 
     def _back_up(self, topic: str) -> None:
         """Create the backup subscription of ``topic`` where there is none."""

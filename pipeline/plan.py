@@ -30,13 +30,16 @@ PLAN_FORMAT: Final = Format(2, reads=(1, 2))
 class SourcePlan:
     """One source as it is used now: the schema that its table was given, which may be an older one.
 
-    A source without a schema has the types of its events, each with the writer of its table.
+    A source without a schema has the types of its events, each with the writer of its table. ``attached_at`` is
+    when the stream created the source's subscription, in Unix seconds by its own clock; None where it was there.
+    No message from before that reaches the stream.
     """
 
     source: Source
     writer: RowWriter
     types: tuple[EventType, ...] = ()
     type_writers: tuple[RowWriter, ...] = ()
+    attached_at: float | None = None
 
     def open_decoder(self, secret: str, max_bytes: int) -> Decoder:
         """Return the decoder of a source with a schema."""
@@ -82,6 +85,7 @@ class GroupPlan:
                         "writer": plan.writer.as_json(),
                         "types": [found.to_json() for found in plan.types],
                         "type_writers": [writer.as_json() for writer in plan.type_writers],
+                        "attached_at": plan.attached_at,
                     }
                     for plan in self.sources
                 ],
@@ -104,6 +108,8 @@ class GroupPlan:
                     open_writer(entry["writer"]),
                     tuple(EventType.from_json(kind) for kind in entry["types"]),
                     tuple(open_writer(writer) for writer in entry["type_writers"]),
+                    # An earlier Refeed did not write it.
+                    entry.get("attached_at"),
                 )
                 for entry in found["sources"]
             ),

@@ -199,12 +199,22 @@ class Shadow:
         topic_of = messages.column("topic").cast(pa.string())
         chunks = []
         for source in self._sources:
-            own = messages.filter(pc.equal(topic_of, source.source.topic)).select(_MESSAGE_COLUMNS)
+            own = self._reaching(source, messages.filter(pc.equal(topic_of, source.source.topic)))
+            own = own.select(_MESSAGE_COLUMNS)
             if own.num_rows:
                 none = pa.repeat(pa.scalar("", pa.string()), own.num_rows)
                 pulled = own.append_column("ack_id", none).cast(PULLED_SCHEMA).combine_chunks()
                 chunks += [self._chunk(source, batch) for batch in pulled.to_batches()]
         return chunks
+
+    def _reaching(self, source: ShadowSource, messages: pa.Table) -> pa.Table:
+        """Return the messages that reach the running release: not those from before the source's subscription."""
+        if source.attached_at is None:
+            return messages
+        first = pa.scalar(_moment(source.attached_at), pa.timestamp("us", tz="UTC"))
+        found = messages.filter(pc.greater_equal(messages.column("publish_time"), first))
+        self.report.rows_skipped += messages.num_rows - found.num_rows
+        return found
 
     def _chunk(self, source: ShadowSource, messages: pa.RecordBatch) -> _Chunk:
         converted = source.convert(messages)

@@ -37,6 +37,7 @@ class ShadowSource:
         self, running: SourcePlan, source: Source, *, secret: str, max_bytes: int, taken: set[str]
     ) -> None:
         self.running = running.source
+        self.attached_at = running.attached_at
         self.source = source
         self._secret = secret
         self._max_bytes = max_bytes

@@ -78,7 +78,7 @@ class ShadowedWorld:
         sources = SOURCES.replace("DATASET", self.dataset).encode()
         self.registry.publish({"shop.desc": descriptors, "sources.yaml": sources})
 
-    def plan(self) -> None:
+    def plan(self, attached_at: float | None = None) -> None:
         """Bring tables and plan in step with the registry, as the running pipeline does."""
         plans = []
         for source in self.registry.read().sources:
@@ -92,9 +92,9 @@ class ShadowedWorld:
                 self.tables.take(name)
                 writers.append(table.writer(schema))
             if source.is_inferred:
-                plans.append(SourcePlan(source, self._letters(), self.types, tuple(writers)))
+                plans.append(SourcePlan(source, self._letters(), self.types, tuple(writers), attached_at))
             else:
-                plans.append(SourcePlan(source, writers[0]))
+                plans.append(SourcePlan(source, writers[0], attached_at=attached_at))
         self.tables.take(self.settings.dead_letter_table)
         plan = GroupPlan(tuple(plans), self.settings.dead_letter_table, self._letters(), 100_000)
         PlanFile(self.plan_file, self.warehouse).write(plan)

@@ -107,6 +107,25 @@ def test_a_source_gets_both_its_subscriptions_its_table_and_its_place_in_the_pla
     assert deployment.alerts() == {}
 
 
+@pytest.mark.parametrize("schema", ["message: shop.Order", "schema: inferred, staging: staging.orders"])
+def test_the_plan_keeps_when_a_source_was_attached_and_not_that_of_a_subscription_that_was_there(
+    deployment, schema
+):
+    sources = f"sources:\n  orders: {{topic: orders, group: default, {schema}}}\n"
+    deployment.publish("int64 id = 1;", sources)
+    before = time.time()
+    deployment.start()
+    (first,) = deployment.plan_file.read().sources
+    assert before <= first.attached_at <= time.time()
+    deployment.publish("int64 id = 1; string name = 2;", sources)
+    deployment.start()
+    assert [found.attached_at for found in deployment.plan_file.read().sources] == [first.attached_at]
+    # Another home has no plan, and does not know.
+    deployment.plan_file.path.unlink()
+    deployment.start()
+    assert [found.attached_at for found in deployment.plan_file.read().sources] == [None]
+
+
 def test_a_new_field_and_a_new_source_are_taken_up_without_a_restart(deployment):
     deployment.publish("int64 id = 1;")
     group = deployment.start()

@@ -61,6 +61,15 @@ def test_a_running_release_that_stands_still_does_not_hide_a_missing_row_for_eve
     assert shadow.look().rows_missing == 1
 
 
+def test_messages_from_before_the_subscription_of_their_source_are_skipped(world: ShadowedWorld) -> None:
+    """Its topic was backed up before the source was added, and the stream never gets those messages."""
+    world.keep("orders", m1=order(1), m2=order(2))
+    for attached_at, skipped in ((NOON.timestamp() + 1e-6, 2), (NOON.timestamp(), 0), (None, 0)):
+        world.plan(attached_at)
+        report = world.shadow().look()
+        assert (report.rows_skipped, report.rows_missing) == (skipped, 2 - skipped)
+
+
 def test_a_source_that_is_renamed_is_compared_under_its_new_name(world: ShadowedWorld) -> None:
     world.keep("orders", m1=order(1), m2=b"no JSON")
     world.stage("orders", m1=order(1), m2=b"no JSON")
