@@ -20,6 +20,7 @@ from model.job import JobState
 from model.principal import Principal
 from model.rollout_record import RolloutState
 from model.stream_record import StreamState
+from model.stream_update import UpdateState
 
 router: Final = APIRouter(tags=["status"])
 _FAILED: Final = "The warehouse or Pub/Sub returned an error."
@@ -36,14 +37,14 @@ class InboxItemOut(BaseModel):
     kind: Literal["approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap"] = Field(
         description="Why a person should look at the resource."
     )
-    resource: Literal["backfill", "merge", "compaction", "stream", "manifest", "approval", "rollout", "topic"] = (
-        Field(description="The kind of the resource.")
-    )
+    resource: Literal[
+        "backfill", "merge", "compaction", "stream", "manifest", "approval", "rollout", "update", "topic"
+    ] = Field(description="The kind of the resource.")
     id: str = Field(
-        description="The id of the resource. The id of a stream or a topic is its name. The id of an uploaded "
-        "manifest is its file or folder."
+        description="The id of the resource. The id of a stream or a topic is its name. The id of an update is "
+        "the name of its stream. The id of an uploaded manifest is its file or folder."
     )
-    state: JobState | StreamState | ApprovalState | RolloutState | None = Field(
+    state: JobState | StreamState | ApprovalState | RolloutState | UpdateState | None = Field(
         description="The state of the resource. Null for a topic."
     )
     topic: str | None = Field(description="The target topic of a backfill, or the topic of a gap.")
@@ -100,7 +101,8 @@ def get_status(request: Request, *, inventory: OpenInventory, caller: Caller, sl
             *(
                 StatusProblem(_FAILURES.get(item.resource, _WRONG[item.kind]), item.id, item.message)
                 for item in inbox
-                if item.kind in _WRONG
+                # A stream whose update failed goes on as before.
+                if item.kind in _WRONG and item.resource != "update"
             ),
         ]
         return {
@@ -124,4 +126,5 @@ def _list_inbox(services: Services, inventory: Inventory, caller: Principal) -> 
     items += services.approvals.list_inbox(principal=caller)
     items += services.uploads.list_inbox(principal=caller)
     items += services.rollouts.list_inbox(principal=caller)
+    items += services.updates.list_inbox(principal=caller)
     return sorted(items, key=lambda item: item.since or _EVER)

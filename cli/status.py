@@ -35,6 +35,8 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
     ("failure", "compaction"): "refeed compaction retry {id}",
     ("failure", "rollout"): "refeed rollout show {id}",
     ("approval", "approval"): "refeed approval approve {id}",
+    ("approval", "update"): "refeed stream update {id} --approve, or --roll-back",
+    ("failure", "update"): "refeed stream updates {id}",
     ("dead_letters", "stream"): "refeed dead-letters",
     ("gap", "topic"): "refeed topic {id}",
     ("ended", "stream"): "refeed stream show {id}",
@@ -91,7 +93,7 @@ def _change_lines(found: Mapping[str, Any]) -> list[str]:
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     problems = found["problems"]
     yield "OK: nothing is wrong" if found["is_ok"] else f"WRONG: {len(problems)}"
-    waiting = {item["id"] for item in found["inbox"] if item["resource"] != "topic"}
+    waiting = {item["id"] for item in found["inbox"] if item["resource"] not in {"topic", "update"}}
     for problem in problems:
         yield f"  {problem['name']}: {problem['message']} ({problem['code']})"
         if problem["code"] in _MENDS and problem["name"] not in waiting:

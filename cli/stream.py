@@ -346,6 +346,8 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield "agent", none if agent is None else f"process {agent['pid']} on {agent['host']}"
     if found["instance_id"] is not None:
         yield "instance", found["instance_id"]
+    if found["owner"] is not None:
+        yield "stream", f"process {found['owner']['pid']} on {found['owner']['host']}"
     if found["seconds_since_report"] is not None:
         yield "reported", f"{render_seconds(found['seconds_since_report'])} ago"
     if found["not_committed"]:

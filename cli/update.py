@@ -1,7 +1,7 @@
 """``refeed stream update`` and ``updates``: another release for a running stream, through the HTTP API."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import uuid4
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 _ENDED: Final = frozenset(state.value for state in ENDED_UPDATES)
 _WAITS: Final = UpdateState.INCONCLUSIVE.value
+# Of the rows of a table that are missing.
+_SHOWN_IDS: Final = 3
 
 
 def update(
@@ -119,9 +121,18 @@ def update(
 
 def updates(name: NameArgument, as_json: JsonOption = False) -> None:
     """List every update of a stream, newest first."""
-    print_answer(
-        lambda api: api.list_updates(name), lambda found: describe_updates(found["updates"]), as_json=as_json
-    )
+    print_answer(lambda api: api.list_updates(name), lambda found: _list(found["updates"]), as_json=as_json)
+
+
+def _list(updates: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table of updates, and everything about the newest one."""
+    yield from describe_updates(updates)
+    if updates:
+        yield ""
+        yield from _describe(updates[0])
+        for release, end in _logs(updates[0]):
+            yield f"  the end of the {release} release's log:"
+            yield from end.splitlines()
 
 
 def find_living_update(name: str, found: Sequence[Mapping[str, Any]]) -> str:
@@ -182,12 +193,20 @@ def _watch(api: "RefeedApi", found: dict[str, Any], *, is_quiet: bool) -> dict[s
 
 
 def _print_update(found: Mapping[str, Any]) -> None:
-    out.print(f"{found['id']} of {found['stream']}: {found['state']}")
-    for label, text in _details(found):
-        out.print(f"  {label:<9} {text}")
-    error = found["error"]
-    for release, end in ({} if error is None else error["logs"]).items():
+    for line in _describe(found):
+        out.print(line)
+    for release, end in _logs(found):
         err.print(f"the end of the {release} release's log:\n{end}")
+
+
+def _describe(found: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{found['id']} of {found['stream']}: {found['state']}"
+    for label, text in _details(found):
+        yield f"  {label:<9} {text}"
+
+
+def _logs(found: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    return () if found["error"] is None else found["error"]["logs"].items()
 
 
 def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
@@ -201,15 +220,21 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "no way", f"back: {'; '.join(checked['no_way_back'])}"
     if found["snapshot_id"] is not None:
         yield "snapshot", found["snapshot_id"]
+    if found["error"] is not None:
+        yield "why", f"{found['error']['code']}: {found['error']['message']}"
     yield from shadow_details((found["figures"] or {}).get("shadow"))
     if found["paused_seconds"] is not None:
         yield "paused", render_seconds(found["paused_seconds"])
-    if found["error"] is not None:
-        yield "why", f"{found['error']['code']}: {found['error']['message']}"
     replay = found["replay"]
     if replay is not None:
         since = "an unknown time" if replay["since"] is None else replay["since"]
-        yield "replay", f"{', '.join(replay['topics'])}, published from {since} to {replay['until']}"
+        yield (
+            "replay",
+            (
+                f"only if rows of the new release are wrong (no message is lost): {', '.join(replay['topics'])}, "
+                f"published from {since} to {replay['until']}"
+            ),
+        )
     if found["state"] == _WAITS:
         yield "next", f"refeed stream update {found['stream']} --approve, or --roll-back"
 
@@ -233,6 +258,12 @@ def shadow_details(report: Mapping[str, Any] | None) -> Iterator[tuple[str, str]
         return
     counts = ", ".join(f"{report[f'rows_{name}']} {name}" for name in ("equal", "different", "missing", "waiting"))
     yield "shadow", f"{report['state']}: {report['messages_compared']} messages compared; rows: {counts}"
+    missing: dict[str, list[str]] = {}
     for one in report["examples"]:
-        place = f"{one['table']}.{one['column']}" if one["column"] else one["table"]
+        if one["column"] is None:
+            missing.setdefault(f"{one['table']} from {one['topic']}", []).append(one["message_id"])
+    for place, messages in missing.items():
+        yield "missing", f"rows of {place}, such as those of the messages {', '.join(messages[:_SHOWN_IDS])}"
+    for one in (one for one in report["examples"] if one["column"] is not None):
+        place = f"{one['table']}.{one['column']}"
         yield "differs", f"{place} of {one['topic']} {one['message_id']}: {one['running']} becomes {one['new']}"

@@ -20,6 +20,7 @@ _MANY_CHANGES: Final = 500
 _COLLECTIONS: Final = {
     "backfill": "backfills",
     "stream": "streams",
+    "update": "streams",
     "approval": "approvals",
     "topic": "topics",
     "source": "sources",

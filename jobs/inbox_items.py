@@ -9,6 +9,7 @@ from model.approval import ApprovalState
 from model.job import JobState
 from model.rollout_record import RolloutState
 from model.stream_record import StreamState
+from model.stream_update import UpdateState
 
 # A failure that nobody has retried for so long is history.
 FAILURE_DAYS: Final = 7
@@ -28,7 +29,7 @@ class InboxItem:
     kind: InboxKind
     resource: str
     id: str
-    state: JobState | StreamState | ApprovalState | RolloutState | None
+    state: JobState | StreamState | ApprovalState | RolloutState | UpdateState | None
     topic: str | None
     created_by: str | None
     since: datetime | None

@@ -237,9 +237,7 @@ class Group:
                 self._mend(about)
         return refused
 
-    def _inferred_plan(
-        self, source: Source, types: Sequence[EventType], attached_at: float | None
-    ) -> SourcePlan:
+    def _inferred_plan(self, source: Source, types: Sequence[EventType], attached_at: float | None) -> SourcePlan:
         writers = tuple(self._tables.open(found.table).writer(found.schema) for found in types)
         # Its own table has no rows: those of its types do.
         own = self._tables.open(source.staging).writer(RowSchema(()))
@@ -336,7 +334,7 @@ class Group:
         try:
             _check_apart(source, accepted)
             _check_types_apart(source, {**self._accepted, **accepted})
-            attached_at = self._attach(source) or (before and before.attached_at)
+            attached_at = self._attach(source) or (None if before is None else before.attached_at)
             if source.is_inferred:
                 found = self._accept_inferred(source, before, attached_at, keeper)
                 self._mend(source.name)

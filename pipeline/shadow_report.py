@@ -50,8 +50,9 @@ class ShadowReport:
     ``messages_compared`` are those that were decided: ``rows_equal``, ``rows_different`` and ``rows_missing``
     together. A dead letter counts as the row of its message. ``rows_waiting`` wait for the running release,
     ``rows_skipped`` can't be compared: the running release made them with an older schema, or the warehouse
-    refused its row, or its message is from before the source's subscription. ``examples`` are at most 20 for each table. ``bytes_billed`` is what reading cost, and
-    ``read_until`` the time of ingestion up to which the archive was read.
+    refused its row, or its message is from before the source's subscription. ``examples`` are at most 20 for each
+    table. ``bytes_billed`` is what reading cost, and ``read_until`` the time of ingestion up to which the archive
+    was read.
     """
 
     state: ShadowState = ShadowState.STARTING

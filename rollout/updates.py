@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 import structlog
 
+from jobs.inbox_items import FAILURE_DAYS, InboxItem
 from jobs.store import Idempotency, JobStore
 from jobs.versions import Versions
 from model.errors import RequestInvalidError, StreamStateError
-from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
+from model.principal import READ, STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_options import StreamKind, option_errors
 from model.stream_record import StreamRecord
 from model.stream_update import (
@@ -25,6 +27,7 @@ from rollout.shadow_work import hide_values
 
 _LOG: Final = structlog.get_logger()
 _WATCHED: Final = frozenset({UpdateState.WATCHING, UpdateState.INCONCLUSIVE})
+_FAILURES: Final = frozenset({UpdateState.FAILED, UpdateState.ROLLED_BACK})
 # The code of an update that somebody wanted taken back.
 UNWANTED: Final = "update_unwanted"
 
@@ -101,6 +104,21 @@ class UpdateService:
         found = self._store.list_updates(self._store.get_stream(stream).name)
         return [_shown_to(update, principal) for update in found]
 
+    def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
+        """Return the updates that wait for a person, and those that failed in the last seven days.
+
+        A later update of the stream makes up for a failed one, and what somebody rolled back needs nobody. The
+        updates of rollouts are left out: their rollouts are in the inbox.
+        """
+        principal.require(READ)
+        since = self._store.now() - timedelta(days=FAILURE_DAYS)
+        newest: dict[str, StreamUpdate] = {}
+        for each in self._store.list_updates(ended_since=since):
+            newest.setdefault(each.stream, each)
+        of_rollouts = {each.update_id for each in self._store.list_rollouts()} if newest else set()
+        items = [_inbox_item(each) for each in newest.values() if each.id not in of_rollouts]
+        return [item for item in items if item is not None]
+
     def approve(self, update_id: str, *, principal: Principal) -> StreamUpdate:
         """Make an update that is watched, or INCONCLUSIVE, STABLE by a person's word.
 
@@ -150,6 +168,18 @@ class UpdateService:
             decided = self._store.advance_update(found, state, actor=principal.name, error=fault)
         _LOG.info("update_unwanted", stream=found.stream, update=found.id, by=principal.name)
         return _shown_to(decided, principal)
+
+
+def _inbox_item(update: StreamUpdate) -> InboxItem | None:
+    """Return the inbox's item of the newest update of a stream; its id is the stream's name."""
+    why = "" if update.error is None else f" {update.error}"
+    by, message = update.created_by, f"The update {update.id} of {update.stream} is {update.state}.{why}"
+    if update.state is UpdateState.INCONCLUSIVE:
+        message += " Approve it, or roll it back."
+        return InboxItem("approval", "update", update.stream, update.state, None, by, update.changed_at, message)
+    if update.state not in _FAILURES or (update.error is not None and update.error.code == UNWANTED):
+        return None
+    return InboxItem("failure", "update", update.stream, update.state, None, by, update.finished_at, message)
 
 
 def _shown_to(update: StreamUpdate, principal: Principal) -> StreamUpdate:

@@ -78,13 +78,21 @@ class StreamUpdates:
         with self._database.read() as connection:
             return _UPDATES.get(connection, update_id)
 
-    def list_updates(self, stream: str | None = None, *, living: bool = False) -> list[StreamUpdate]:
-        """Return updates, newest first: all, or those of one stream, or those that have not ended."""
+    def list_updates(
+        self, stream: str | None = None, *, living: bool = False, ended_since: datetime | None = None
+    ) -> list[StreamUpdate]:
+        """Return updates, newest first: all, or those of one stream, or those that have not ended.
+
+        With ``ended_since`` those that have not ended, and those that ended since then.
+        """
         query = sa.select(STREAM_UPDATES).order_by(STREAM_UPDATES.c.id.desc())
         if stream is not None:
             query = query.where(STREAM_UPDATES.c.stream == stream)
         if living:
             query = query.where(STREAM_UPDATES.c.state.in_(_LIVING))
+        if ended_since is not None:
+            ended_at = STREAM_UPDATES.c.finished_at
+            query = query.where(sa.or_(ended_at.is_(None), ended_at >= ended_since))
         with self._database.read() as connection:
             return _UPDATES.find_all(connection, query)
 

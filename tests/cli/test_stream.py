@@ -48,13 +48,16 @@ def test_an_update_shows_what_its_shadow_has_compared() -> None:
         "state": "CATCHING_UP",
         "messages_compared": 3,
         **{f"rows_{name}": number for number, name in enumerate(("waiting", "equal", "different", "missing"))},
-        "examples": [{**cell, "running": "3.1", "new": "3.2"}, {**row, "new": "{}"}],
+        "examples": [
+            {**cell, "running": "3.1", "new": "3.2"},
+            *({**row, "message_id": str(number), "new": "{}"} for number in range(7, 12)),
+        ],
     }
     assert list(shadow_details(None)) == []
     assert list(shadow_details(report)) == [
         ("shadow", "CATCHING_UP: 3 messages compared; rows: 1 equal, 2 different, 3 missing, 0 waiting"),
+        ("missing", "rows of staging.orders from orders, such as those of the messages 7, 8, 9"),
         ("differs", "staging.orders.total of orders 7: 3.1 becomes 3.2"),
-        ("differs", "staging.orders of orders 7: None becomes {}"),
     ]
 
 
@@ -109,6 +112,7 @@ def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
         "generation": 2,
         "agent": None,
         "instance_id": None,
+        "owner": {"pid": 7, "host": "vm"},
         "seconds_since_report": None,
         "not_committed": 0,
         "retained_until": "2026-01-09T03:04:05Z",
@@ -118,4 +122,5 @@ def test_a_stream_names_its_generation_and_its_pending_messages() -> None:
     assert "options group shop, mapping orders=sales" in lines
     assert "next refeed stream launch backup --kind backup --group shop --mapping orders=sales" in lines
     assert "launched 2026-01-02 03:04 UTC by ann, generation 2" in lines
+    assert "stream process 7 on vm" in lines
     assert "pending messages are kept until 2026-01-09 03:04 UTC" in lines

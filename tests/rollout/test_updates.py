@@ -1,0 +1,69 @@
+"""What people see of updates that they, or the agents, have to do something about."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.store import JobStore
+from model.principal import SCOPES, Principal
+from model.stream_options import StreamKind
+from model.stream_record import StreamState
+from model.stream_update import StreamUpdate, UpdateFault, UpdateRequest, UpdateState
+from rollout.updates import UNWANTED, UpdateService
+
+ANN = Principal("ann", frozenset(SCOPES))
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[JobStore]:
+    made = JobStore(tmp_path / "jobs.db")
+    made._database.now = lambda _: NOON  # type: ignore[method-assign]
+    made.launch_stream("backup", StreamKind.BACKUP, actor="ann", release="1.2", options={})
+    made.take_streams("agent-1", limit=1, lease_seconds=60)
+    made.report_stream("backup", "agent-1", StreamState.RUNNING, instance_id="in_1")
+    yield made
+    made.close()
+
+
+def update(store: JobStore, state: UpdateState, error: UpdateFault | None = None) -> StreamUpdate:
+    """Bring a new update to ``state``."""
+    found = store.create_update("backup", UpdateRequest("1.3", {}, {}, 30.0, 5, None), actor="ann")
+    if state is UpdateState.INCONCLUSIVE:
+        found = store.note_update(found, instance_id="in_2", outgoing_id="in_1")
+        for step in (UpdateState.STARTING, UpdateState.HANDING_OVER, UpdateState.WATCHING):
+            found = store.advance_update(found, step)
+    return store.advance_update(found, state, error=error)
+
+
+def test_an_update_that_waits_for_a_person_is_in_the_inbox_until_it_is_decided(store: JobStore) -> None:
+    service = UpdateService(store)
+    made = update(store, UpdateState.INCONCLUSIVE, UpdateFault("lag_unknown", "Nobody knows the lag."))
+    (item,) = service.list_inbox(principal=ANN)
+    assert (item.kind, item.resource, item.id, item.state) == ("approval", "update", "backup", made.state)
+    said = f"The update {made.id} of backup is INCONCLUSIVE. lag_unknown: Nobody knows the lag."
+    assert item.message == f"{said} Approve it, or roll it back."
+    service.approve(made.id, principal=ANN)
+    assert service.list_inbox(principal=ANN) == []
+
+
+@pytest.mark.parametrize("state", [UpdateState.FAILED, UpdateState.ROLLED_BACK])
+def test_an_update_that_failed_is_in_the_inbox_for_a_week_or_until_the_next_one(
+    store: JobStore, state: UpdateState
+) -> None:
+    service = UpdateService(store)
+    update(store, state, UpdateFault("stream_died", "The stream died."))
+    (item,) = service.list_inbox(principal=ANN)
+    assert (item.kind, item.resource, item.id, item.since) == ("failure", "update", "backup", NOON)
+    store._database.now = lambda _: NOON + timedelta(days=8)  # type: ignore[method-assign]
+    assert service.list_inbox(principal=ANN) == []
+    store._database.now = lambda _: NOON  # type: ignore[method-assign]
+    update(store, UpdateState.STABLE)
+    assert service.list_inbox(principal=ANN) == []
+
+
+def test_an_update_that_somebody_rolled_back_needs_nobody(store: JobStore) -> None:
+    update(store, UpdateState.ROLLED_BACK, UpdateFault(UNWANTED, "ann took the update back."))
+    assert UpdateService(store).list_inbox(principal=ANN) == []
