@@ -33,7 +33,7 @@ from pipeline.values import (
 
 # What some databases write for "no date": a coalesce passes it over.
 _NO_DATE: Final = "0001-01-01"
-_FAULTS: Final = (ValueError, TypeError, ArithmeticError, AttributeError)
+FAULTS: Final = (ValueError, TypeError, ArithmeticError, AttributeError)
 
 
 class WrongTypeError(Exception):
@@ -68,16 +68,16 @@ def compile_record(plans: Sequence[FieldPlan], *, by_column: bool = False) -> Re
     """
     shown = visible(plans)
     places: list[int | str] = [plan.column if by_column else index for index, plan in enumerate(shown)]
-    defaults = [_default(plan) for plan in shown]
+    defaults = [default_cell(plan) for plan in shown]
     template: Any = dict(zip(places, defaults, strict=True)) if by_column else defaults
     slots = _slots(plans, {id(plan): place for plan, place in zip(shown, places, strict=True)})
     coalesced = [
-        (place, _coalesce(plan, plans), _value(plan), plan.proto_name)
+        (place, _coalesce(plan, plans), value_reader(plan), plan.proto_name)
         for place, plan in zip(places, shown, strict=True)
         if _coalesces(plan)
     ]
     required = [plan for plan in plans if plan.options.is_required]
-    oneofs = _oneofs(plans)
+    oneofs = exclusive_fields(plans)
 
     def convert(source: Mapping[str, Any], prefix: str, findings: Findings) -> Any:  # noqa: C901  the same
         values = template.copy()
@@ -103,7 +103,7 @@ def compile_record(plans: Sequence[FieldPlan], *, by_column: bool = False) -> Re
                 values[place] = read(value, prefix + label, findings) if is_told else read(value)  # type: ignore[call-arg]
             except UnknownValueError:
                 values[place] = _keep_known(plan, value, prefix + label, findings)
-            except _FAULTS as exc:
+            except FAULTS as exc:
                 raise WrongTypeError(f"{prefix}{label}: {exc}") from exc
         for place, choose, read, name in coalesced:
             _take_coalesced(values, place, choose(source), read, f"{prefix}{name}")
@@ -122,15 +122,15 @@ def _slots(plans: Sequence[FieldPlan], places: Mapping[int, int | str]) -> dict[
         place = places.get(id(plan))
         # A record that has no column, because it has no fields or all are hidden, may hold unknown ones.
         nested = _nested(plan) if place is not None or plan.fields or plan.is_empty else None
-        read = nested or (to_json if place is None else _value(plan))
+        read = nested or (to_json if place is None else value_reader(plan))
         for name in plan.names:
             twin = next((other for other in plan.names if other != name), None)
-            as_it_is = None if place is None else _taken_as_it_is(plan)
+            as_it_is = None if place is None else cell_type(plan)
             slots[name] = (place, as_it_is, read, nested is not None, twin, field_name(name), plan)
     return slots
 
 
-def _taken_as_it_is(plan: FieldPlan) -> type | None:
+def cell_type(plan: FieldPlan) -> type | None:
     """Return the type whose values are cells already, None where every value is looked at."""
     options = plan.options
     is_changed = any((options.filter, options.regex_extract, options.append, options.regex_replace)) or any(
@@ -147,7 +147,8 @@ def _taken_as_it_is(plan: FieldPlan) -> type | None:
     return exact.get((plan.kind, plan.type)) if plan.bounds is None else None
 
 
-def _default(plan: FieldPlan) -> Any:
+def default_cell(plan: FieldPlan) -> Any:
+    """Return the cell of a message that lacks the field."""
     if plan.is_repeated or plan.kind in ("map", "attributes"):
         return None if plan.type in ("JSON", "STRING") and plan.kind == "map" else []
     if not plan.uses_default:
@@ -158,13 +159,13 @@ def _default(plan: FieldPlan) -> Any:
         default = base64.b64encode(default).decode()
     try:
         return _scalar(plan)(default)
-    except (UnknownValueError, *_FAULTS):
+    except (UnknownValueError, *FAULTS):
         # An empty text is no time and no number.
         return None
 
 
-def _value(plan: FieldPlan) -> Convert:
-    """Return the reader of the field's value, which is a list where it is repeated."""
+def value_reader(plan: FieldPlan) -> Convert:
+    """Return the reader of the field's value, which is a list where it is repeated; it raises one of FAULTS."""
     scalar = _scalar(plan)
     if not plan.is_repeated:
         return scalar
@@ -290,7 +291,7 @@ def _map(plan: FieldPlan) -> _Nested:
     has_column = not value_plan.options.is_hidden
     read_key = {"bool": to_bool, "text": to_text}.get(key_plan.kind) or _scalar(key_plan)
     nested = _nested(value_plan)
-    read_value = None if nested is not None else _value(value_plan)
+    read_value = None if nested is not None else value_reader(value_plan)
 
     def convert(value: Any, path: str, findings: Findings) -> list[dict[str, Any]]:
         if type(value) is not dict:
@@ -305,7 +306,7 @@ def _map(plan: FieldPlan) -> _Nested:
                 pairs.append({"key": read_key(key), "value": cell} if has_column else {"key": read_key(key)})
             except UnknownValueError:
                 findings.unknown[place] = element
-            except _FAULTS as exc:
+            except FAULTS as exc:
                 raise WrongTypeError(f"{place}: {exc}") from exc
         if len({pair["key"] for pair in pairs}) < len(pairs):
             # As numbers "1" and "01" are one key.
@@ -315,7 +316,8 @@ def _map(plan: FieldPlan) -> _Nested:
     return convert
 
 
-def _oneofs(plans: Sequence[FieldPlan]) -> list[list[FieldPlan]]:
+def exclusive_fields(plans: Sequence[FieldPlan]) -> list[list[FieldPlan]]:
+    """Return the members of each oneof, of which a message may have one."""
     by_name: dict[str, list[FieldPlan]] = {}
     for plan in plans:
         if plan.oneof:
@@ -357,7 +359,7 @@ def _keep_known(plan: FieldPlan, value: Any, path: str, findings: Findings) -> A
             known.append(scalar(element))
         except UnknownValueError:
             findings.unknown[f"{path}[{at}]"] = element
-        except _FAULTS as exc:
+        except FAULTS as exc:
             raise WrongTypeError(f"{path}[{at}]: {exc}") from exc
     return known
 
@@ -391,5 +393,5 @@ def _take_coalesced(values: Any, place: int | str, chosen: Any, read: Convert, p
         values[place] = read(chosen)
     except UnknownValueError:
         return
-    except _FAULTS as exc:
+    except FAULTS as exc:
         raise WrongTypeError(f"{path}: the value that coalesce chose {exc}") from exc

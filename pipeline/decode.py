@@ -2,16 +2,18 @@
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
 
 from model.widening import to_json
 from pipeline.convert import Findings, Record, WrongTypeError, compile_record, visible
+from pipeline.forms import Form, Layout, NativeRows, layout_of_plans
 from pipeline.mapping import ATTRIBUTES_FIELD, FieldPlan, taking_scalars
 from pipeline.originals import read_originals
 from pipeline.paths import counted_path
@@ -19,6 +21,7 @@ from pipeline.schema import INGEST_TIME, Variant, row_columns
 from pipeline.values import NUMBER, Numbers, exact_number, name_of, parse_json, to_timestamp
 
 _INSERT, _MODIFY, _REMOVE = "INSERT", "MODIFY", "REMOVE"
+_Change = tuple[str, datetime | None, str | None]
 _CHANGE_KEYS: Final = {"NewImage", "OldImage", "Published", "EventId"}
 
 
@@ -61,7 +64,7 @@ class _Row:
     values: list[Any]
     findings: Findings
     unknown: str | None
-    change: tuple[str, datetime | None, str | None] | None
+    change: _Change | None
 
 
 class Decoder:
@@ -70,7 +73,9 @@ class Decoder:
     ``columns`` has the Arrow type of each column of the table, ``keys`` names the fields that an image of a
     change must have to count as one. A replay of ``topic`` is recognised by ``token`` alone, so that a
     producer's own ``refeed_*`` attributes are attributes. With ``scalars_as_text`` a field of type string takes a
-    number and a boolean too. ``record`` makes values of an object in another way than ``plans`` say.
+    number and a boolean too. ``record`` makes values of an object in another way than ``plans`` say. ``layout`` is
+    that of the messages whose rows it makes; while it ``is_noting`` what they look like, it sees the first of each
+    look.
     """
 
     def __init__(
@@ -86,6 +91,8 @@ class Decoder:
         max_bytes: int = 10_000_000,
         scalars_as_text: bool = False,
         record: Record | None = None,
+        layout: Callable[[], Layout] | None = None,
+        is_noting: Callable[[], bool] = lambda: False,
     ) -> None:
         if scalars_as_text:
             plans = taking_scalars(plans)
@@ -101,26 +108,39 @@ class Decoder:
         self._variant = variant
         self._keys = tuple(keys)
         self._max_bytes = max_bytes
+        # A coalesce looks at all fields, and a number that is kept as it is written may be -0.
+        is_odd = scalars_as_text or any(plan.options.coalesce for plan in plans)
+        if record is None and variant == "plain" and not is_odd:
+            layout = partial(layout_of_plans, plans)
+        own = [columns.field(plan.column) for plan in self._plans]
+        self._form = None if layout is None else Form(layout, own, max_bytes=max_bytes, is_noting=is_noting)
 
     def decode(self, messages: pa.RecordBatch) -> DecodedBatch:
         """Return the rows of ``messages`` (in the columns that a Pull brings) and the messages that are none."""
+        payloads = [data or b"" for data in messages.column("data").to_pylist()]
+        native = NativeRows([], []) if self._form is None else self._form.read(payloads)
         rows: list[_Row] = []
         refused: list[Refusal] = []
-        for index, data in enumerate(messages.column("data").to_pylist()):
-            row = self._decode_one(index, data or b"")
+        for index in sorted(set(range(len(payloads))).difference(native.indices)):
+            row = self._decode_one(index, payloads[index])
             (refused if isinstance(row, Refusal) else rows).append(row)  # type: ignore[arg-type]
         try:
             columns = self._own_columns(rows)
         except _ARROW_FAULTS:
             rows = self._without_unfit(rows, refused)
             columns = self._own_columns(rows)
-        decoded = DecodedBatch(columns, [row.index for row in rows], sorted(refused, key=lambda r: r.index))
+        for row in rows:
+            if self._form is not None and row.index in native.held:
+                self._form.learn(native.held[row.index])
+        columns, indices = _in_order(native, columns, [row.index for row in rows])
+        changes = [row.change for row in rows]
+        decoded = DecodedBatch(columns, indices, sorted(refused, key=lambda r: r.index))
         for row in rows:
             for path in row.findings.unknown:
                 decoded.unknown[counted_path(path)] += 1
             for path in row.findings.missing:
                 decoded.missing[counted_path(path)] += 1
-        decoded.rows = self._with_meta(columns, rows, messages)
+        decoded.rows = self._with_meta(columns, indices, changes, messages)
         return decoded
 
     def _decode_one(self, index: int, data: bytes) -> _Row | Refusal:  # noqa: PLR0911  one for each reason
@@ -149,9 +169,7 @@ class Decoder:
         except Exception as exc:  # noqa: BLE001  a fault of ours must not end the stream of every source beside it
             return Refusal(index, "decoder_fault", f"It can't be decoded: {type(exc).__name__}: {exc}.")
 
-    def _read_change(
-        self, source: Mapping[str, Any], findings: Findings
-    ) -> tuple[Mapping[str, Any], tuple[str, datetime | None, str | None]]:
+    def _read_change(self, source: Mapping[str, Any], findings: Findings) -> tuple[Mapping[str, Any], _Change]:
         """Return the image that counts, and the change: its operation, time and id."""
         new, old = (self._image(source, name) for name in ("NewImage", "OldImage"))
         if new is None and old is None:
@@ -200,16 +218,22 @@ class Decoder:
                 fit.append(row)
         return fit
 
-    def _with_meta(self, own: pa.RecordBatch, rows: Sequence[_Row], messages: pa.RecordBatch) -> pa.RecordBatch:
+    def _with_meta(
+        self,
+        own: pa.RecordBatch,
+        indices: Sequence[int],
+        changes: Sequence[_Change | None],
+        messages: pa.RecordBatch,
+    ) -> pa.RecordBatch:
         """Return the whole rows, in the table's order of columns."""
-        is_whole = len(rows) == messages.num_rows
-        taken = messages if is_whole else messages.take(pa.array([row.index for row in rows], pa.int32()))
+        is_whole = len(indices) == messages.num_rows
+        taken = messages if is_whole else messages.take(pa.array(indices, pa.int32()))
         meta = self._meta_columns(taken)
         pairs = meta.pop("attributes")
         if self._variant == "change_data":
-            changes = [row.change or (None, None, None) for row in rows]
             for at, name in enumerate(("_operation", "_stream_time", "_stream_event_id")):
-                meta[name] = pa.array([change[at] for change in changes], self._columns.field(name).type)
+                parts = [change and change[at] for change in changes]
+                meta[name] = pa.array(parts, self._columns.field(name).type)
         attributes = next((plan.column for plan in self._plans if plan.kind == "attributes"), ATTRIBUTES_FIELD)
         found = dict(zip(own.schema.names, own.columns, strict=True))
         # A declared field of attributes may be hidden: then no column has them.
@@ -231,6 +255,20 @@ class Decoder:
             INGEST_TIME: constant(datetime.now(UTC), pa.timestamp("us", tz="UTC")),
         }
         return found | read_originals(taken, topic=self._topic, token=self._token)
+
+
+def _in_order(native: NativeRows, columns: pa.RecordBatch, indices: list[int]) -> tuple[pa.RecordBatch, list[int]]:
+    """Return the rows that were read natively and those of ``columns``, in the order of their messages."""
+    if not native.indices:
+        return columns, indices
+    unknown = pa.nulls(len(native.indices), pa.string())
+    found = pa.RecordBatch.from_arrays([*native.columns, unknown], schema=columns.schema)
+    if not indices:
+        return found, native.indices
+    places = [*native.indices, *indices]
+    order = sorted(range(len(places)), key=places.__getitem__)
+    both = pa.Table.from_batches([found, columns]).combine_chunks().to_batches()[0]
+    return both.take(pa.array(order, pa.int32())), [places[at] for at in order]
 
 
 def _moment(published: Any) -> datetime:

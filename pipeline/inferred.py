@@ -2,8 +2,9 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from model.message import replay_token
 from model.schema import Field, RowSchema
 from pipeline.convert import Findings
 from pipeline.decode import DecodedBatch, Decoder, Refusal, UnfitMessageError
+from pipeline.forms import layout_of_shape
 from pipeline.mapping import FieldPlan
 from pipeline.options import FieldOptions
 from pipeline.registry import Source
@@ -123,8 +125,12 @@ class _Met:
         self._hashes: set[str] = set()
         self._new: list[Variation] = []
 
+    def is_noting(self) -> bool:
+        """Whether a variation more would be noted."""
+        return len(self._hashes) < MAX_VARIATIONS
+
     def note(self, message: Mapping[str, Any]) -> None:
-        if len(self._hashes) >= MAX_VARIATIONS:
+        if not self.is_noting():
             return
         structure = hash(structure_of(message))
         if structure in self._structures:
@@ -157,7 +163,7 @@ class InferredDecoder:
         unknown = EventType("", source.staging, 0, EMPTY)
         self._met = {found.name: _Met(source.name, found.name) for found in types}
         self._decoders = {
-            found.name: _open_decoder(found, source.topic, token, max_bytes, self._met[found.name].note)
+            found.name: _open_decoder(found, source.topic, token, max_bytes, self._met[found.name])
             for found in types
         }
         self._unknown = _open_decoder(unknown, source.topic, token, max_bytes, None)
@@ -241,21 +247,19 @@ def _variation(source: str, event_type: str, message: Mapping[str, Any]) -> Vari
     return Variation(source, event_type, variation_hash(shape), shape, prototype_of(message))
 
 
-def _open_decoder(
-    found: EventType, topic: str, token: str, max_bytes: int, note: Callable[[Mapping[str, Any]], None] | None
-) -> Decoder:
-    """Return a decoder of a type's messages, which notes those that fit; a new type has no ``note``."""
+def _open_decoder(found: EventType, topic: str, token: str, max_bytes: int, met: _Met | None) -> Decoder:
+    """Return a decoder of a type's messages, which notes those that fit; a new type has no ``met``."""
     fit = compile_fit(found.shape, is_closed=found.shape.is_closed)
     names = [column.name for column in columns(found.shape)]
 
     def record(source: Mapping[str, Any], prefix: str, findings: Findings) -> list[Any]:
-        if note is None:
+        if met is None:
             raise UnfitMessageError
         try:
             cells = fit(source, prefix, findings.unknown)
         except UnfitError as exc:
             raise UnfitMessageError from exc
-        note(source)
+        met.note(source)
         return [cells[name] for name in names]
 
     return Decoder(
@@ -266,6 +270,8 @@ def _open_decoder(
         token=token,
         max_bytes=max_bytes,
         record=record,
+        layout=None if met is None else partial(layout_of_shape, found.shape),
+        is_noting=(lambda: False) if met is None else met.is_noting,
     )
 
 

@@ -157,6 +157,8 @@ def whole_number(low: int, high: int) -> Convert:
         number = value
         if type(value) is WrittenNumber:
             number = _whole(value.text)
+        elif type(value) is str and value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS:
+            number = int(value)
         elif type(value) is str:
             number = _whole(value) if _JSON_NUMBER.fullmatch(value) else None
         elif isinstance(value, float) and value.is_integer():

@@ -1,0 +1,394 @@
+"""Messages that have the form of their source are read by native code, column by column.
+
+A message fits the form when its rows are beyond doubt. One with another field, another kind of value, a name twice
+or a value without a cell does not fit. The decoder reads it alone, and only the decoder refuses messages.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate, chain
+from types import GenericAlias
+from typing import Annotated, Any, Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import UNSET, Meta, UnsetType
+from msgspec.structs import astuple
+
+from model.widening import EXACT_FLOAT
+from pipeline.convert import FAULTS, cell_type, default_cell, exclusive_fields, value_reader
+from pipeline.mapping import FieldPlan
+from pipeline.shapes import Shape
+from pipeline.values import Convert, UnknownValueError
+
+# The fixed cost of a column is more than it saves for fewer messages.
+FEWEST: Final = 16
+# Where fewer than half of the messages fit, so many times as many are not tried.
+REST: Final = 20
+_MAX_STRUCTURES: Final = 10_000
+_COUNTED_AT_ONCE: Final = 500
+_INT64: Final = 1 << 63
+_Int64 = Annotated[int, Meta(ge=-_INT64, le=_INT64 - 1)]
+_ExactInt = Annotated[int, Meta(ge=-EXACT_FLOAT, le=EXACT_FLOAT)]
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_ARROW_FAULTS: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
+_SPACE, _QUOTE, _COLON, _BACKSLASH = b' ":\\'
+_NAME_AND_BLANK: Final = re.compile(rb'"[ \t\n\r]+:')
+
+_NOTHING: Final = (None, UNSET)
+_PLAN_KINDS: Final[Mapping[str, Any]] = {
+    "text": str,
+    "bytes": str,
+    "timestamp": str,
+    "duration": str,
+    "bool": bool | str,
+    "int": _Int64 | str,
+    "enum": _Int64 | str,
+    "float": _ExactInt | float | str,
+}
+# Beside those whose every value is a cell: the integers among their values are.
+_NATIVE: Final = (("int", "INT64"), ("enum", "INT64"))
+_SHAPE_KINDS: Final[Mapping[str, Any]] = {
+    "INT": _ExactInt,
+    "BIGINT": _Int64,
+    "FLOAT": _ExactInt | float,
+    "BOOL": bool,
+    "TEXT": str,
+}
+_Blame = Callable[[Iterable[int]], None]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """One field: its column, None without one, its names in JSON, and how its values become cells.
+
+    A field without ``names`` is in no message that fits. ``kind`` is what msgspec takes for one value, and
+    ``layout`` for one object. A field ``is_native`` when Arrow's own conversion is right for all values that Arrow
+    takes; ``read`` converts the others. With ``knows_big`` integers beyond 2^53 are a kind of their own.
+    """
+
+    column: str | None
+    names: tuple[str, ...] = ()
+    kind: Any = None
+    layout: "Layout | None" = None
+    is_repeated: bool = False
+    is_native: bool = False
+    read: Convert | None = None
+    default: Any = None
+    is_required: bool = False
+    knows_big: bool = False
+
+    @property
+    def annotation(self) -> Any:
+        """What msgspec takes for the field."""
+        one = self.kind if self.layout is None else self.layout.struct
+        return (GenericAlias(list, (one,)) if self.is_repeated else one) | None | UnsetType
+
+
+class Layout:
+    """The fields of an object, and the Struct that msgspec makes of it.
+
+    An object may have one field of each group in ``exclusive``.
+    """
+
+    def __init__(self, parts: Sequence[Part], exclusive: Sequence[Sequence[Part]] = ()) -> None:
+        self._parts = parts
+        self._exclusive = exclusive
+        named = [(name, part) for part in parts for name in part.names]
+        names = {f"f{number}": name for number, (name, _) in enumerate(named)}
+        fields = [(f"f{number}", part.annotation, UNSET) for number, (_, part) in enumerate(named)]
+        self.struct = msgspec.defstruct("Message", fields, rename=names, forbid_unknown_fields=True, gc=False)
+        self._deep = [
+            (at, part)
+            for at, (_, part) in enumerate(named)
+            if part.is_repeated or part.layout is not None or part.knows_big
+        ]
+
+    def structure(self, message: Any) -> Hashable:
+        """Return an object's structure: all objects of one structure have one shape (pipeline/shapes.py)."""
+        row = astuple(message)
+        kinds = tuple(map(type, row))
+        if not self._deep:
+            return kinds
+        found: list[Hashable] = [kinds]
+        for at, part in self._deep:
+            value = row[at]
+            if kinds[at] is list:
+                found.append(frozenset(map(type if part.layout is None else part.layout.structure, value)))
+            elif part.layout is not None and kinds[at] is part.layout.struct:
+                found.append(part.layout.structure(value))
+            elif kinds[at] is int:
+                found.append(abs(value) > EXACT_FLOAT)
+        return tuple(found)
+
+    def columns(
+        self, messages: Sequence[Any], kinds: Iterable[pa.Field], read: "_Reading", blame: _Blame
+    ) -> list[pa.Array]:
+        """Return the columns ``kinds`` of ``messages``; ``blame`` gets the places of those that do not fit."""
+        by_name = list(zip(*map(astuple, messages), strict=True))
+        wanted = {kind.name: kind.type for kind in kinds}
+        found, given, at = {}, {}, 0
+        for part in self._parts:
+            if not part.names:
+                if part.column is not None:
+                    found[part.column] = pa.repeat(pa.scalar(part.default, wanted[part.column]), len(messages))
+                if part.is_required:
+                    blame(range(len(messages)))
+                continue
+            values, at = by_name[at : at + len(part.names)], at + len(part.names)
+            one = given[part] = values[0] if len(values) == 1 else read.merge(values[0], values[1], blame)
+            if part.column is not None:
+                found[part.column] = read.cells(part, one, wanted[part.column], blame)
+            else:
+                read.count(part, one, blame)
+        for members in self._exclusive:
+            several = enumerate(zip(*(given[part] for part in members), strict=True))
+            blame(place for place, values in several if sum(value not in _NOTHING for value in values) > 1)
+        return [found[name] for name in wanted]
+
+
+@dataclass(slots=True)
+class NativeRows:
+    """The own columns of the messages that fit, in order; ``indices`` are their places in the batch.
+
+    ``held`` has the structures of messages that fit and that the decoder has to see, because they look new.
+    """
+
+    columns: list[pa.Array]
+    indices: list[int]
+    held: dict[int, Hashable] = field(default_factory=dict)
+
+
+class Form:
+    """Reads the messages of one schema that have its form; ``columns`` are the message's own.
+
+    While ``is_noting`` says so, a message is only read once :meth:`learn` knows its structure: its decoder notes
+    what messages look like.
+    """
+
+    def __init__(
+        self,
+        make_layout: Callable[[], Layout],
+        columns: Sequence[pa.Field],
+        *,
+        max_bytes: int,
+        is_noting: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._make_layout = make_layout
+        self._columns = columns
+        self._max_bytes = max_bytes
+        self._is_noting = is_noting
+        self._structures: set[Hashable] = set()
+        self._resting = 0
+
+    def read(self, payloads: Sequence[bytes]) -> NativeRows:
+        """Return the rows of the messages that fit; none while most messages do not fit, which would cost more."""
+        if self._resting > 0:
+            self._resting -= len(payloads)
+        elif len(payloads) >= FEWEST:
+            return self._read(payloads)
+        return NativeRows([], [])
+
+    def learn(self, structure: Hashable) -> None:
+        """Take messages of this ``structure`` from now on."""
+        if len(self._structures) >= _MAX_STRUCTURES:
+            self._structures.clear()
+        self._structures.add(structure)
+
+    @cached_property
+    def _layout(self) -> Layout:
+        return self._make_layout()
+
+    @cached_property
+    def _parse(self) -> Callable[[bytes], Any]:
+        return msgspec.json.Decoder(self._layout.struct).decode
+
+    def _read(self, payloads: Sequence[bytes]) -> NativeRows:
+        parsed, indices, held = [], [], {}
+        parse, most = self._parse, self._max_bytes
+        structures = self._structures if self._is_noting() else None
+        for index, data in enumerate(payloads):
+            try:
+                message = parse(data)
+            except _UNREADABLE:
+                continue
+            if len(data) > most:
+                continue
+            if structures is not None and (structure := self._layout.structure(message)) not in structures:
+                held[index] = structure
+                continue
+            parsed.append(message)
+            indices.append(index)
+        if len(indices) + len(held) - len(set(held.values())) < len(payloads) / 2:
+            self._resting = REST * len(payloads)
+        if not indices:
+            return NativeRows([], [], held)
+        unfit: set[int] = set()
+        reading = _Reading()
+        columns = self._layout.columns(parsed, self._columns, reading, unfit.update)
+        texts = [payloads[index] for index in indices]
+        # By parts, because each is copied.
+        parts = (texts[at : at + _COUNTED_AT_ONCE] for at in range(0, len(texts), _COUNTED_AT_ONCE))
+        if sum(map(_count_names, parts)) != reading.names:
+            pairs = enumerate(zip(texts, parsed, strict=True))
+            unfit.update(place for place, (text, message) in pairs if _count_names([text]) != _names_in(message))
+        if unfit:
+            is_fit = pa.array([place not in unfit for place in range(len(indices))])
+            columns = [column.filter(is_fit) for column in columns]
+            indices = [index for place, index in enumerate(indices) if place not in unfit]
+        return NativeRows(columns, indices, held)
+
+
+class _Reading:
+    """Makes columns of values, and counts the names that have one."""
+
+    def __init__(self) -> None:
+        self.names = 0
+
+    def cells(self, part: Part, values: Sequence[Any], kind: pa.DataType, blame: _Blame) -> pa.Array:
+        """Return the column of a field; ``blame`` gets the places of values that have no cell."""
+        if part.is_native:
+            with suppress(*_ARROW_FAULTS):
+                array = pa.array(values, kind)
+                if not array.null_count or (part.default is None and not part.is_required):
+                    self.names += len(values)
+                    return array
+        self.count(part, values, blame)
+        if part.layout is not None:
+            return (self._lists if part.is_repeated else self._objects)(part.layout, values, kind, blame)
+        cells, unfit = [], []
+        for place, value in enumerate(values):
+            cell = part.default
+            if value is not None and value is not UNSET:
+                try:
+                    cell = value if part.read is None else part.read(value)
+                except (UnknownValueError, *FAULTS):
+                    unfit.append(place)
+            cells.append(cell)
+        blame(unfit)
+        try:
+            return pa.array(cells, kind)
+        except _ARROW_FAULTS:
+            blame(range(len(cells)))
+            return pa.nulls(len(cells), kind)
+
+    def count(self, part: Part, values: Sequence[Any], blame: _Blame) -> None:
+        """Count the names that ``values`` have, and blame messages that lack a required one."""
+        self.names += len(values) - values.count(UNSET)
+        if part.is_required:
+            blame(place for place, value in enumerate(values) if value is None or value is UNSET)
+
+    def merge(self, one: Sequence[Any], other: Sequence[Any], blame: _Blame) -> list[Any]:
+        """Return the values of a field with two names, of which a message has one."""
+        pairs = list(zip(one, other, strict=True))
+        blame(place for place, (first, second) in enumerate(pairs) if first is not UNSET and second is not UNSET)
+        return [second if first is UNSET else first for first, second in pairs]
+
+    def _objects(self, layout: Layout, values: Sequence[Any], kind: pa.DataType, blame: _Blame) -> pa.Array:
+        places = [place for place, value in enumerate(values) if type(value) is layout.struct]
+        if not places:
+            return pa.nulls(len(values), kind)
+        found = layout.columns(
+            [values[place] for place in places], kind, self, lambda unfit: blame([places[at] for at in unfit])
+        )
+        if len(places) == len(values):
+            return pa.StructArray.from_arrays(found, fields=list(kind))
+        sources: list[int | None] = [None] * len(values)
+        for at, place in enumerate(places):
+            sources[place] = at
+        rows = pa.array(sources, pa.int32())
+        columns = [column.take(rows) for column in found]
+        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=rows.is_null())
+
+    def _lists(self, layout: Layout, values: Sequence[Any], kind: pa.DataType, blame: _Blame) -> pa.Array:
+        lists = [value if type(value) is list else () for value in values]
+        ends = list(accumulate(map(len, lists), initial=0))
+        objects = list(chain.from_iterable(lists))
+        wanted = kind.value_type
+        if not objects:
+            return pa.array([[]] * len(values), kind)
+        found = layout.columns(
+            objects, wanted, self, lambda unfit: blame([bisect_right(ends, at) - 1 for at in unfit])
+        )
+        elements = pa.StructArray.from_arrays(found, fields=list(wanted))
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), elements, type=kind)
+
+
+def layout_of_plans(plans: Sequence[FieldPlan]) -> Layout:
+    """Return the layout of a message with a schema.
+
+    The decoder reads messages with maps, attributes, a Struct or a Value, a record in a JSON column, a hidden
+    record, or a record with a ``coalesce``.
+    """
+    parts = {id(plan): _part_of_plan(plan) for plan in plans}
+    groups = [[parts[id(plan)] for plan in members] for members in exclusive_fields(plans)]
+    return Layout(list(parts.values()), [[part for part in group if part.names] for group in groups])
+
+
+def layout_of_shape(shape: Shape) -> Layout:
+    """Return the layout of an inferred record.
+
+    The decoder reads messages with a JSON column, a list of large integers, or another value in a column of texts.
+    """
+    return Layout([_part_of_shape(name, child) for name, child in shape.fields.items()])
+
+
+def _part_of_plan(plan: FieldPlan) -> Part:
+    column = None if plan.options.is_hidden else plan.column
+    absent = Part(column, default=default_cell(plan), is_required=plan.options.is_required)
+    # A field with a coalesce reads others, and null may be a value.
+    if plan.options.coalesce or plan.holds_null or not all(map(_is_plain, plan.names)):
+        return absent
+    kind = _PLAN_KINDS.get(plan.kind)
+    if column is None:
+        return absent if kind is None else replace(absent, names=plan.names, kind=str | _ExactInt | float | bool)
+    if plan.kind == "record" and plan.type == "RECORD":
+        if any(child.options.coalesce for child in plan.fields):
+            return absent
+        layout = layout_of_plans(plan.fields)
+        return replace(absent, names=plan.names, layout=layout, is_repeated=plan.is_repeated)
+    if kind is None:
+        return absent
+    is_native = cell_type(replace(plan, is_repeated=False)) is not None or (plan.kind, plan.type) in _NATIVE
+    found = replace(absent, names=plan.names, kind=kind, is_repeated=plan.is_repeated)
+    return replace(found, is_native=is_native, read=value_reader(plan))
+
+
+def _part_of_shape(name: str, shape: Shape) -> Part:
+    absent = Part(shape.column, default=[] if shape.is_repeated else None)
+    if not _is_plain(name) or shape.kind == "JSON" or (shape.kind == "BIGINT" and shape.is_repeated):
+        return absent
+    found = replace(absent, names=(name,), is_repeated=shape.is_repeated)
+    if shape.kind == "RECORD":
+        return replace(found, layout=layout_of_shape(shape))
+    return replace(found, kind=_SHAPE_KINDS[shape.kind], is_native=True, knows_big=shape.kind == "BIGINT")
+
+
+def _is_plain(name: str) -> bool:
+    """Whether :func:`_count_names` counts the name rightly: it needs no backslash."""
+    return '"' not in name and "\\" not in name
+
+
+def _count_names(payloads: Sequence[bytes]) -> int:
+    """Return how many names the objects of JSON texts have, or more; a negative number where nobody can tell."""
+    text = b"".join(payloads)
+    characters = np.frombuffer(text, np.uint8)
+    colons = np.flatnonzero(characters == _COLON)
+    before = characters[colons - 1]
+    if (before <= _SPACE).any() and _NAME_AND_BLANK.search(text):
+        return -_INT64
+    # A quote within a text has a backslash before it. A text that begins with a colon counts as a name.
+    quoted = colons[before == _QUOTE]
+    return int(np.count_nonzero(characters[quoted - 2] != _BACKSLASH))
+
+
+def _names_in(value: Any) -> int:
+    """Return how many names the objects in a value have, each counted once."""
+    if isinstance(value, msgspec.Struct):
+        return sum(1 + _names_in(child) for child in astuple(value) if child is not UNSET)
+    return sum(map(_names_in, value)) if type(value) is list else 0

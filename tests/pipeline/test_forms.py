@@ -1,0 +1,309 @@
+"""What native code reads is what the decoder that reads message by message makes of the same messages."""
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from connectors.columns import arrow_schema
+from pipeline import forms, inferred
+from pipeline.decode import DecodedBatch, Decoder
+from pipeline.descriptors import DescriptorSet
+from pipeline.inferred import InferredBatch, InferredDecoder, learn
+from pipeline.mapping import map_message
+from pipeline.registry import Source
+from pipeline.schema import message_schema
+from tests.pipeline.conftest import compile_protos, messages
+from tests.pipeline.mutated import messages_of
+from tests.pipeline.test_conformance import CASES
+
+NEVER = 1 << 60
+TEXTS = ('"a"', '"b c"', '""', '"\\u00e9"', "null")
+WHOLE = ("1", "-5", "0", '"7"', "null")
+TIMES = ('"2024-03-01T12:00:00Z"', '"2024-03-01T12:00:00.5+02:00"')
+POINT = {"x": ("1.5", "2", "-0.0"), "y": ("0", '"NaN"', "1e3")}
+KINDS = {
+    "aSint32": WHOLE,
+    "aUint64": ("1", '"18"', "9223372036854775807"),
+    "largeUint64": ("5", '"18446744073709551615"'),
+    "numberAsText": WHOLE,
+    "cents": ("199", '"5"'),
+    "optionalInt32": WHOLE,
+    "optionalDefault": TEXTS,
+    "choiceText": TEXTS,
+    "colour": ('"RED"', "2", "7"),
+    "colourName": ('"RED"', "1"),
+    "colours": [('"RED"', "2")],
+    "at": TIMES,
+    "times": [TIMES],
+    "took": ('"1.5s"', '"3s"'),
+    "mask": ('"a,b"',),
+    "wrappedString": TEXTS,
+    "wrapped_int64": WHOLE,
+    "wrappedBool": ("true", "false", "null", '"true"'),
+    "wrappedDouble": ("1", "1.5", "null", '"-Infinity"'),
+    "wrappedBytes": ('"AAE="', '""'),
+    "document": ('"{}"',),
+    "numberText": ('"1.5"', '""'),
+    "swapped": ('"12-5"', '"a"'),
+    "thePoint": POINT,
+}
+ORDER = """
+import "google/api/field_behavior.proto";
+import "google/protobuf/struct.proto";
+message Order {
+  int64 id = 1 [(google.api.field_behavior) = REQUIRED];
+  string customer_name = 2;
+  repeated Line lines = 3;
+  repeated string tags = 4 [(refeed.filter) = "a.*"];
+  oneof way { string by_mail = 5; int64 by_phone = 6; Line by_hand = 7; }
+  string secret = 8 [(refeed.hidden) = "true"];
+  float single = 9;
+  bool is_paid = 10;
+  Box box = 11;
+  map<string, int32> stock = 12;
+  google.protobuf.Struct more = 13;
+  string local = 14 [(refeed.local_to_utc) = "Europe/Stockholm", (refeed.type) = "TIMESTAMP"];
+  bytes raw = 15 [(refeed.type) = "STRING"];
+  repeated double prices = 16;
+}
+message Line {
+  string sku = 1 [(google.api.field_behavior) = REQUIRED];
+  int32 count = 2;
+  repeated int32 sizes = 3;
+}
+message Box {
+  Line inner = 1;
+  repeated Line lines = 2;
+  string first_name = 3;
+  oneof o { int32 a = 4; int32 b = 5; }
+}
+"""
+LINE = {"sku": TEXTS, "count": ("1", '"2"', "0"), "sizes": [("1", "2")]}
+PURCHASE = {
+    "id": ("1", '"12345678901"'),
+    "customerName": TEXTS,
+    "lines": [LINE],
+    "tags": [('"a"', '"ab"', '"b"')],
+    "byMail": TEXTS,
+    "secret": TEXTS,
+    "single": ("1.5", "2", "1e10"),
+    "isPaid": ("true", "false"),
+    "box": {"inner": LINE, "lines": [LINE], "first_name": TEXTS, "a": ("1", "null")},
+    "local": ('"2024-03-01 12:00:00"', '""'),
+    "raw": ('"YWI="',),
+    "prices": [("1", "2.5", "-0.0", "1e-7")],
+}
+# Fields and their texts, as an inferred source's messages have them.
+EVENT = {
+    "id": ("1", "2", "9007199254740992"),
+    "big": ("9007199254740993", "-9223372036854775808", "5"),
+    "price": ("1", "1.5", "-0", "1e2"),
+    "ok": ("true", "false"),
+    "name": TEXTS,
+    "only": ("1.5", "null"),
+    "a b.c": TEXTS,
+    "tags": [('"a"', '"b"')],
+    "numbers": [("1", "2")],
+    "prices": [("1", "1.5")],
+    "at": {"x": ("1", "null"), "deep": {"y": TEXTS, "z": [("true",)]}},
+    "lines": [{"sku": ('"a"', '"b"'), "n": ("1", "1.5"), "parts": [{"k": ("1",)}], "o": {"p": ("1",)}}],
+}
+
+
+def told(decoded: DecodedBatch) -> Any:
+    """Return all that a batch says, but for the time at which it was made."""
+    rows = decoded.rows.drop_columns("ingest_time")
+    return (
+        rows.schema,
+        list(map(repr, rows.to_pylist())),
+        decoded.indices,
+        decoded.refused,
+        decoded.unknown,
+        decoded.missing,
+    )
+
+
+def told_of_types(found: InferredBatch) -> Any:
+    """Return all that a batch of an inferred source says, in its order."""
+    tables = [(kind.name, kind.number, *told(decoded)) for kind, decoded in found.tables]
+    return tables, found.refused, found.unfit, [(key, one.to_json()) for key, one in found.variations.items()]
+
+
+class Pair:
+    """Two decoders of the same messages, of which one reads all of them one by one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._patch = monkeypatch
+        self.read = self.held = 0
+        real = forms.Form.read
+
+        def read(form: forms.Form, payloads: Sequence[bytes | None]) -> forms.NativeRows:
+            found = real(form, payloads)
+            self.read += len(found.indices)
+            self.held += len(found.held)
+            return found
+
+        monkeypatch.setattr(forms.Form, "read", read)
+        # It goes on trying.
+        monkeypatch.setattr(forms, "REST", 0)
+
+    def both(self, do: Callable[[str], Any]) -> tuple[Any, Any]:
+        """Return what ``do`` says without forms, and with them for any number of messages."""
+        self._patch.setattr(forms, "FEWEST", NEVER)
+        law = do("law")
+        self._patch.setattr(forms, "FEWEST", 1)
+        return law, do("native")
+
+
+@pytest.fixture
+def pair(monkeypatch: pytest.MonkeyPatch) -> Pair:
+    return Pair(monkeypatch)
+
+
+def open_decoder(text: str | None, folder: Path, describe: Any, **options: Any) -> Decoder:
+    message = (
+        DescriptorSet([compile_protos(folder, "kinds.proto")]).message("kinds.Everything")
+        if text is None
+        else describe(text).message("Order")
+    )
+    columns = arrow_schema(message_schema(message))
+    return Decoder(map_message(message), columns, version="v", topic="orders", token="t", **options)
+
+
+def check_schema(
+    pair: Pair, decoders: dict[str, Decoder], fields: Any, seeds: range, *, share: float, count: int = 40
+) -> None:
+    for seed in seeds:
+        dice = random.Random(seed)
+        payloads = messages_of(dice, fields, count, odd=dice.choice((0, 0.02, 0.1, 0.5)))
+        batch = messages(*payloads)
+        law, native = pair.both(lambda name: told(decoders[name].decode(batch)))  # noqa: B023  called at once
+        assert law == native, seed
+    assert pair.read > share * count * len(seeds)
+
+
+@pytest.mark.parametrize("given", [(None, KINDS, 0.5), (ORDER, PURCHASE, 0.1)])
+def test_messages_of_a_schema_are_the_same_rows_and_refusals(pair, tmp_path, describe, given):
+    text, fields, share = given
+    decoders = {name: open_decoder(text, tmp_path, describe, max_bytes=20_000) for name in ("law", "native")}
+    check_schema(pair, decoders, fields, range(20), share=share)
+
+
+def test_the_conformance_suite_s_cases_are_the_same_rows_and_refusals(pair, tmp_path):
+    message = DescriptorSet([compile_protos(tmp_path, "conformance.proto")]).message("Conformance")
+    columns = arrow_schema(message_schema(message))
+    made = {
+        name: Decoder(map_message(message), columns, version="v", topic="orders", token="t")
+        for name in ("law", "native")
+    }
+    batch = messages(b"{}", *[text.encode() for _, text, _ in CASES])
+
+    law, native = pair.both(lambda name: told(made[name].decode(batch)))
+
+    assert law == native
+    assert pair.read > 50
+
+
+def infer(pair: Pair, source: Source, batches: Sequence[Any], *, learning: int) -> None:
+    """Compare what an inferred source says of each batch; it learns of the first ones, ``learning`` of them."""
+    types: dict[str, list[Any]] = {"law": [], "native": []}
+    decoders: dict[str, InferredDecoder] = {}
+
+    def decode(name: str, batch: Any) -> Any:
+        if name not in decoders:
+            decoders[name] = InferredDecoder(source, types[name], secret="s", max_bytes=20_000)
+        found = decoders[name].decode(batch)
+        learned = learn(source, types[name], list(found.variations.values()))
+        if number < learning and learned != types[name]:
+            types[name] = learned
+            del decoders[name]
+        return told_of_types(found), learned
+
+    for number, batch in enumerate(batches):
+        law, native = pair.both(lambda name: decode(name, batch))  # noqa: B023  called at once
+        assert law == native, number
+
+
+SOURCE = Source("s", "topic", "sub", "staging.s", "reporting.s", "default", "plain")
+
+
+@pytest.mark.parametrize(("seed", "most"), [*((seed, 1000) for seed in range(8)), (8, 3), (9, 3)])
+def test_messages_of_an_inferred_source_are_the_same_rows_variations_and_prototypes(pair, monkeypatch, seed, most):
+    monkeypatch.setattr(inferred, "MAX_VARIATIONS", most)
+    dice = random.Random(seed)
+    # What is learned from is not odd, so that the columns stay what they are meant to be.
+    first = [messages_of(dice, EVENT, 40, odd=0) for _ in range(3)]
+    looks = [dice.choice(first[0]) for _ in range(8)]
+    later = [
+        [
+            *dice.choices(looks, k=30),
+            *messages_of(dice, EVENT, 3, odd=0),
+            *messages_of(dice, EVENT, 3, odd=dice.choice((0, 0.1, 1))),
+        ]
+        for _ in range(6)
+    ]
+    for payloads in later:
+        dice.shuffle(payloads)
+    infer(pair, SOURCE, [messages(*payloads) for payloads in (*first, *later)], learning=3)
+    assert pair.read > 30
+    assert pair.held or most == 3
+
+
+def bodies(*numbers: int) -> list[bytes]:
+    return [f'{{"id":{number},"customerName":"a"}}'.encode() for number in numbers]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        b'{"id":1,"id":2}',
+        b'{"id":1,"id" :2}',
+        b'{"id":1,"customerName":":a","id" :2}',
+        b'{"id":1,"lines":[{"sku":"a"},{"sku":"b","sku":"c"}]}',
+        b'{"id":9223372036854775808}',
+        b'{"customerName":"a"}',
+        b'{"id":1,"byMail":"a","byPhone":2}',
+        b'{"id":1,"customerName":"a","customer_name":"b"}',
+        b'{"id":1,"stock":{"a":1}}',
+        b'{"id":1,"local":"yesterday"}',
+        b'{"id":1,"box":{"lines":[{"sku":"a","count":"x"}]}}',
+    ],
+)
+def test_a_message_that_does_not_fit_is_the_decoder_s_and_those_around_it_are_not(pair, tmp_path, describe, odd):
+    made = {name: open_decoder(ORDER, tmp_path, describe) for name in ("law", "native")}
+    batch = messages(*bodies(1, 2, 3), odd, *bodies(4))
+
+    law, native = pair.both(lambda name: told(made[name].decode(batch)))
+
+    assert law == native
+    assert pair.read == 4
+
+
+@pytest.mark.parametrize(
+    "fine", [b'{"id":1,"customerName":"a\\":1"}', b' {"id": 1,\n"customerName": "a :)"}\n', b'{"id":"1"}']
+)
+def test_what_only_looks_odd_fits(pair, tmp_path, describe, fine):
+    made = {name: open_decoder(ORDER, tmp_path, describe) for name in ("law", "native")}
+    batch = messages(*bodies(1, 2, 3), fine)
+
+    law, native = pair.both(lambda name: told(made[name].decode(batch)))
+
+    assert law == native
+    assert pair.read == 4
+
+
+def test_where_most_messages_do_not_fit_the_next_ones_are_not_tried(tmp_path, describe, monkeypatch):
+    decoder = open_decoder(ORDER, tmp_path, describe)
+    fit = messages(*bodies(*range(forms.FEWEST)))
+    tried = []
+    real = forms.Form._read
+    monkeypatch.setattr(forms.Form, "_read", lambda form, texts: tried.append(len(texts)) or real(form, texts))
+
+    decoder.decode(messages(*[b'{"id":1,"stock":{}}'] * forms.FEWEST))
+    for _ in range(forms.REST + 2):
+        assert decoder.decode(fit).rows.num_rows == forms.FEWEST
+
+    assert len(tried) == 3
