@@ -5,6 +5,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from streams import standby
 from streams.control import BatchPace, ControlFile, Order, StreamControl
 from streams.lease import lock_home
 from streams.orders import Orders
+from streams.queries import StreamQueries
 from streams.standby import take_over, wait_as_standby
 from streams.status import StatusFile
 from tests.waiting import wait_until
@@ -68,6 +70,20 @@ def start(tmp_path, monkeypatch) -> Iterator[Start]:
     yield start
     start.order(1_000, "cancel")
     start.thread.join(30)
+
+
+def test_a_batch_that_fails_warms_nothing(tmp_path):
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    spark = SimpleNamespace(dataSource=SimpleNamespace(register=lambda _: None))
+    folder, query = SimpleNamespace(scratch=tmp_path), SimpleNamespace(source=None)
+    queries = StreamQueries(spark, query, None, folder)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        queries._take_batch(SimpleNamespace(toArrow=fail), 1)
+    assert not queries.is_warm.is_set()
+    queries._take_batch(SimpleNamespace(toArrow=int), 2)
+    assert queries.is_warm.is_set()
 
 
 def test_a_standby_says_so_once_a_batch_has_gone_all_its_way_and_is_kept_warm(start):
