@@ -17,6 +17,7 @@ from connectors.columns import arrow_schema
 from connectors.lake import entities, tables
 from connectors.lake.archive import LakeArchive
 from connectors.lake.entities import EntityTable, write_partition
+from connectors.lake.merged_files import MergedFileLists
 from connectors.lake.rows import LakeRowTable
 from connectors.pubsub.pull import PULLED_SCHEMA
 from model.archive import Attempt
@@ -133,7 +134,8 @@ class Entities:
         row = {"id": self.number, "ingest_time": datetime.now(UTC)}
         batch = pa.RecordBatch.from_pylist([row], schema=schema)
         added = write_partition(self.table.uri, None, schema, iter([batch]))
-        numbers = {"watermark_us": self.number, "index_number": self.number, "taken_number": self.number}
+        taken_number = MergedFileLists(self.table.uri).write({f"{self.number}": datetime.now(UTC)})
+        numbers = {"watermark_us": self.number, "index_number": self.number, "taken_number": taken_number}
         self.table.replace(self.table.snapshot(), removed, added, **numbers)
         promise(f"entities {self.number}")
 

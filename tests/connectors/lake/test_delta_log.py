@@ -13,6 +13,7 @@ from deltalake import DeltaTable
 from connectors.lake.archive import LakeArchive
 from connectors.lake.delta_log import DeltaLog
 from connectors.lake.entities import EntityTable
+from connectors.lake.merged_files import MergedFileLists
 from connectors.lake.rows import LakeRowTable
 from connectors.lake.tables import LakeTable
 from model.archive import Attempt
@@ -68,6 +69,9 @@ def found_rows(root: Path) -> list[str]:
 
 def found_entities(root: Path) -> list[str]:
     table = EntityTable(str(root / "lake"), "reporting.orders")
+    taken = table.snapshot().taken_number
+    if taken and MergedFileLists(table.uri).read(taken) is None:
+        return "the list of the files that its last merge took is lost"
     found = read_ids_of([file.path for file in table.snapshot().files] if table.exists() else [], "id")
     if is_cut(table):
         table.evolve(table.schema() or ROWS)

@@ -61,6 +61,21 @@ def test_a_backlog_goes_on_past_the_linger_time_and_ends_at_the_size(pubsub, tar
     assert 1_000 < bounded.num_rows < 10_000
 
 
+@pytest.mark.parametrize("waited_seconds", [0.0, 100.0], ids=["keeps up", "has a backlog"])
+def test_a_batch_of_many_subscriptions_lasts_longer(pubsub, target, monkeypatch, waited_seconds):
+    """A second for each hundred, and here five seconds for one."""
+    monkeypatch.setattr(pull_module, "_SUBSCRIPTIONS_PER_SECOND", 0.2)
+    monkeypatch.setattr(pull_module, "_QUICK_SECONDS", 60.0)
+    monkeypatch.setattr(pull_module, "_waited_seconds", lambda *_: waited_seconds)
+    publish(pubsub, *[Message(b"x")] * pull_module.MAX_PULL_MESSAGES)
+    puller = Puller(lambda: pubsub.channel)
+    parts = puller.start_batch([target]).pull(PullLimits(5, 0.0, 0.0, 10**9), lambda: False)
+    assert next(parts).rows.num_rows == pull_module.MAX_PULL_MESSAGES
+    publish(pubsub, Message(b"later"))
+    assert next(parts).rows.num_rows == 1
+    puller.give_back()
+
+
 def test_a_batch_lasts_no_longer_for_a_topic_that_it_keeps_up_with(pubsub, target):
     """Each Pull of a steady topic brings a part of a full one at once, as those of a backlog may."""
     is_over = threading.Event()
