@@ -26,11 +26,11 @@ class Remedy(StrEnum):
 
 
 _ADVICE: Final = {
-    Remedy.MAP: "Give the update a mapping of that source, or mend the registry.",
-    Remedy.DRAIN_AND_RELAUNCH: "Drain this stream, and launch the new one under the same or another name.",
+    Remedy.MAP: "Add a mapping of this source to the update, or correct the registry.",
+    Remedy.DRAIN_AND_RELAUNCH: "Drain this stream, and launch the new stream under the same name or another name.",
     Remedy.SNAPSHOT_AND_REPLAY: (
-        "Take a snapshot, cancel this stream, launch the new one with its own tables, and replay into them from "
-        "the archive."
+        "Take a snapshot, cancel this stream, launch a new stream with its own tables, and replay the messages "
+        "from the archive into these tables."
     ),
 }
 
@@ -142,7 +142,7 @@ def check_update(running: StreamSide, wanted: StreamSide, mapping: Mapping[str, 
 
 def _kind_reasons(running: StreamSide) -> Iterator[CheckReason]:
     if running.kind is not None and not running.kind.has_standby:
-        message = f"A {running.kind} stream can't stand by, so none can take over from it."
+        message = f"A {running.kind} stream can't have a standby process, so it can't be updated."
         yield CheckReason("kind_has_no_standby", "kind", message, Remedy.DRAIN_AND_RELAUNCH)
 
 
@@ -164,7 +164,7 @@ def _format_reasons(running: StreamSide, wanted: StreamSide) -> Iterator[CheckRe
     for name, written, reader in _pairs(running, wanted):
         if reader is not None and reader.can_read(written):
             continue
-        reads = "nothing of it" if reader is None else f"formats {' '.join(map(str, sorted(reader.reads)))}"
+        reads = "no format of it" if reader is None else f"formats {' '.join(map(str, sorted(reader.reads)))}"
         message = f"{old} writes {name} in format {written.writes}, and {new} reads {reads}."
         is_gone = name.rpartition(" ")[2] in _GONE_WHEN_DRAINED
         remedy = Remedy.DRAIN_AND_RELAUNCH if is_gone else Remedy.SNAPSHOT_AND_REPLAY
@@ -186,7 +186,7 @@ def _place_reasons(running: StreamSide, wanted: StreamSide) -> Iterator[CheckRea
     for name, (before, after) in places.items():
         if before == after or before is None or after is None:
             continue
-        message = f"The {name} changes from {before} to {after}, where this stream has no state."
+        message = f"The {name} changes from {before} to {after}. This stream has no state there."
         yield CheckReason(f"{name}_changed", name, message, Remedy.DRAIN_AND_RELAUNCH)
 
 
@@ -194,7 +194,7 @@ def _option_changes(running: StreamSide, wanted: StreamSide) -> Iterator[str]:
     for name in sorted(running.options.keys() | wanted.options.keys()):
         before, after = running.options.get(name), wanted.options.get(name)
         if before != after and name not in {"group", "mapping"}:
-            yield f"{name} becomes {_shown(after)}, was {_shown(before)}"
+            yield f"{name} changes from {_shown(before)} to {_shown(after)}"
 
 
 def _shown(value: Any) -> str:
@@ -217,7 +217,7 @@ def _compare_sources(
     successors = {mapping.get(name) or name for name in old if mapping.get(name, name) is not None}
     for name, source in old.items():
         if name in mapping and mapping[name] is None:
-            yield f"{name} ends; what waits in {source.subscription} stays there until it expires"
+            yield f"{name} ends. Its pending messages stay in {source.subscription} until they expire"
             continue
         successor = new.get(mapping.get(name) or name)
         if successor is not None:
@@ -235,18 +235,18 @@ def _mapping_reasons(
     targets = [target for target in mapping.values() if target is not None]
     for name, target in mapping.items():
         if name not in old:
-            yield _wrong_mapping(name, f"no source {name} runs.{did_you_mean(name, old)}".rstrip("."))
+            yield _wrong_mapping(name, f"the stream has no source {name}.{did_you_mean(name, old)}".rstrip("."))
         elif target is None:
             if name in new:
-                yield _wrong_mapping(name, "the registry has it still; take it out there")
+                yield _wrong_mapping(name, "the registry still has this source; remove it there")
         elif target not in new:
             yield _wrong_mapping(name, f"the registry has no {target} in this group.{did_you_mean(target, new)}")
         elif targets.count(target) > 1 or (
             target in old and target != name and mapping.get(target, target) == target
         ):
-            yield _wrong_mapping(name, f"{target} continues another source as well")
+            yield _wrong_mapping(name, f"another source becomes {target} too")
         elif target in old and target != name:
-            yield _wrong_mapping(name, f"{target} is renamed too; rename the one in an update after the other's")
+            yield _wrong_mapping(name, f"{target} is renamed too; rename the two sources in two updates")
 
 
 def _wrong_mapping(name: str, why: str) -> CheckReason:
@@ -256,18 +256,18 @@ def _wrong_mapping(name: str, why: str) -> CheckReason:
 def _missing(source: CheckedSource, elsewhere: CheckedSource | None, free: Sequence[CheckedSource]) -> CheckReason:
     about = f"sources.{source.name}"
     if elsewhere is not None:
-        message = f"{source.name} is in the group {elsewhere.group} now: drain this stream and that group's first."
+        message = f"{source.name} is in the group {elsewhere.group} now. First drain the streams of both groups."
         return CheckReason("source_moved", about, message, Remedy.DRAIN_AND_RELAUNCH)
     heir = next((each for each in free if each.subscription == source.subscription), None)
     if heir is not None:
         message = (
-            f"{source.name} is gone and {heir.name} reads its subscription: map {source.name}={heir.name} if it "
-            "was renamed."
+            f"{source.name} is gone, and {heir.name} reads its subscription. If {source.name} was renamed, map "
+            f"{source.name}={heir.name}."
         )
         return CheckReason("source_renamed", about, message, Remedy.MAP)
     message = (
-        f"{source.name} is gone, and nothing would read {source.subscription}: map {source.name} to its new name, "
-        f"or to nothing ({source.name}=) if it is to end."
+        f"{source.name} is gone, and no source would read {source.subscription}. If {source.name} was renamed, "
+        f"map it to its new name. If it is to end, map it to nothing ({source.name}=)."
     )
     return CheckReason("source_removed", about, message, Remedy.MAP)
 
@@ -275,23 +275,22 @@ def _missing(source: CheckedSource, elsewhere: CheckedSource | None, free: Seque
 def _compare_source(before: CheckedSource, after: CheckedSource) -> Iterator[CheckReason | str]:
     about = f"sources.{before.name}"
     if before.name != after.name:
-        yield f"{before.name} goes on as {after.name}"
+        yield f"{before.name} becomes {after.name}"
     for what in ("topic", "subscription"):
         old, new = getattr(before, what), getattr(after, what)
         if old != new:
-            message = (
-                f"The {what} of {before.name} changes from {old} to {new}, and what waits in the old one stays."
-            )
+            message = f"The {what} of {before.name} changes from {old} to {new}. Pending messages stay in {old}."
             yield CheckReason(f"{what}_changed", about, message, Remedy.DRAIN_AND_RELAUNCH)
     yield from _target_changes(before, after)
     if before.staging != after.staging:
         message = (
-            f"The staging table of {before.name} changes from {before.staging} to {after.staging}, and what comes "
-            f"again would be in both: write 'staging: {before.staging}' in the registry to keep it."
+            f"The staging table of {before.name} changes from {before.staging} to {after.staging}. Redelivered "
+            "messages would then be in both tables. To keep the table, write "
+            f"'staging: {before.staging}' in the registry."
         )
         yield CheckReason("table_changed", about, message, Remedy.DRAIN_AND_RELAUNCH)
     elif (before.schema is None) != (after.schema is None):
-        message = f"{before.name} has a schema in one release only; its rows would not fit {before.staging}."
+        message = f"{before.name} has a schema in one release only. Its rows would not fit {before.staging}."
         yield CheckReason("schema_changed", about, message, Remedy.SNAPSHOT_AND_REPLAY)
     elif before.schema is not None and after.schema is not None:
         evolution = plan_evolution(before.schema, after.schema)
@@ -308,8 +307,8 @@ def _target_changes(before: CheckedSource, after: CheckedSource) -> Iterator[str
         # No reason against it: the stream writes staging alone, and merges find the rows there.
         yield (
             f"the reporting table of {before.name} changes from {before.reporting} to {after.reporting}, which "
-            f"begins empty: write 'reporting: {before.reporting}' in the registry to keep the rows that are merged"
+            f"is empty at first. To keep the merged rows, write 'reporting: {before.reporting}' in the registry"
         )
     if before.publish != after.publish:
         old, new = (each or "no topic" for each in (before.publish, after.publish))
-        yield f"{before.name} publishes its rows to {new}, was {old}; what was published before is not again"
+        yield f"{before.name} publishes its rows to {new} instead of {old}. Earlier rows are not published again"

@@ -82,7 +82,7 @@ def test_an_identical_rebuild_passes_and_options_are_shown_as_changes(api: Any) 
     }
     changed = check(api, release="0.2.0", options={"slots": 3, "batch_seconds": None})
     assert changed["passes"]
-    assert changed["changes"][1:] == ["slots becomes 3, was 2"]
+    assert changed["changes"][1:] == ["slots changes from 2 to 3"]
     assert f"version {own_formats().version} becomes 0.2.0" in changed["changes"]
 
 
@@ -140,11 +140,11 @@ def test_the_terminal_prints_the_same_and_its_exit_code_says_whether_it_passes(a
     code, text, _ = refeed("stream", "check", "backup", "--set", "slots=3")
     assert (code, text.splitlines()) == (
         0,
-        ["The update may begin.", "  slots becomes 3, was 2", "There is a way back."],
+        ["The update may begin.", "  slots changes from 2 to 3", "There is a way back."],
     )
     code, text, _ = refeed("stream", "check", "backup", "--release", "9.0.0", "--mapping", "orders=")
     assert code == 1
-    assert "Give the update a mapping of that source, or mend the registry." in text
+    assert "Add a mapping of this source to the update, or correct the registry." in text
     assert "There is no way back:" in text
     code, text, _ = refeed("stream", "check", "backup", "--release", "9.0.0", "--mapping", "orders=", "--json")
     assert (code, json.loads(text)) == (1, check(api, release="9.0.0", mapping={"orders": None}))

@@ -19,7 +19,7 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 CHECKED: dict[str, Any] = {
     "passes": True,
     "reasons": [],
-    "changes": ["slots becomes 8, was the deployment's setting"],
+    "changes": ["slots changes from the deployment's setting to 8"],
     "has_way_back": True,
     "no_way_back": [],
 }

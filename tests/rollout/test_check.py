@@ -64,7 +64,7 @@ def test_a_release_that_can_t_read_what_runs_is_refused_format_by_format() -> No
         ("format_unreadable", "formats.lake parts", Remedy.DRAIN_AND_RELAUNCH),
     ]
     assert result.reasons[0].message == "0.1.0 writes journal in format 1, and 9.0 reads formats 2 3."
-    assert result.reasons[1].message == "0.1.0 writes plan in format 2, and 9.0 reads nothing of it."
+    assert result.reasons[1].message == "0.1.0 writes plan in format 2, and 9.0 reads no format of it."
 
 
 def test_a_newer_format_that_the_old_release_can_t_read_leaves_no_way_back_and_passes() -> None:
@@ -84,17 +84,17 @@ def test_a_renamed_source_s_reporting_table_that_changes_with_its_name_is_said_w
     result = check_update(running, replace(WANTED, sources=(renamed,)), {"orders": "sales"})
     assert result.passes
     assert result.changes == (
-        "orders goes on as sales",
+        "orders becomes sales",
         (
-            "the reporting table of orders changes from reporting.orders to reporting.sales, which begins empty: "
-            "write 'reporting: reporting.orders' in the registry to keep the rows that are merged"
+            "the reporting table of orders changes from reporting.orders to reporting.sales, which is empty "
+            "at first. To keep the merged rows, write 'reporting: reporting.orders' in the registry"
         ),
     )
     kept = replace(renamed, reporting="reporting.orders")
     unknown = replace(renamed, reporting=None)
     for source in (kept, unknown):
         wanted = replace(WANTED, sources=(source,))
-        assert check_update(running, wanted, {"orders": "sales"}).changes == ("orders goes on as sales",)
+        assert check_update(running, wanted, {"orders": "sales"}).changes == ("orders becomes sales",)
 
 
 def test_another_home_project_warehouse_table_or_group_is_no_update() -> None:
@@ -116,8 +116,8 @@ def test_another_home_project_warehouse_table_or_group_is_no_update() -> None:
 @pytest.mark.parametrize(
     ("sources", "code", "words"),
     [
-        ((MEMBERS,), "source_removed", "map orders to its new name, or to nothing (orders=)"),
-        ((MEMBERS, replace(ORDERS, name="sales")), "source_renamed", "map orders=sales if it was renamed"),
+        ((MEMBERS,), "source_removed", "map it to nothing (orders=)"),
+        ((MEMBERS, replace(ORDERS, name="sales")), "source_renamed", "If orders was renamed, map orders=sales."),
         ((MEMBERS, replace(ORDERS, group="other")), "source_moved", "is in the group other now"),
         ((MEMBERS, replace(ORDERS, topic="sales")), "topic_changed", "from orders to sales"),
         ((MEMBERS, replace(ORDERS, subscription="mine")), "subscription_changed", "to mine"),
@@ -138,10 +138,10 @@ def test_what_became_of_a_source_is_a_reason(sources: tuple[CheckedSource, ...],
 
 def test_a_mapping_says_that_a_source_was_renamed_or_is_to_end() -> None:
     renamed = check({"orders": "sales"}, sources=(MEMBERS, replace(ORDERS, name="sales")))
-    assert (renamed.reasons, renamed.changes) == ((), ("orders goes on as sales",))
+    assert (renamed.reasons, renamed.changes) == ((), ("orders becomes sales",))
     ended = check({"orders": None}, sources=(MEMBERS,))
     assert ended.passes
-    assert ended.changes[0].startswith("orders ends; what waits in refeed-pipeline.orders")
+    assert ended.changes[0].startswith("orders ends. Its pending messages stay in refeed-pipeline.orders")
 
 
 def test_a_renamed_source_keeps_its_table_and_subscription_or_is_refused() -> None:
@@ -155,12 +155,12 @@ def test_a_renamed_source_keeps_its_table_and_subscription_or_is_refused() -> No
 @pytest.mark.parametrize(
     ("mapping", "words"),
     [
-        ({"ordres": "sales"}, "no source ordres runs. Did you mean orders?"),
+        ({"ordres": "sales"}, "the stream has no source ordres. Did you mean orders?"),
         ({"orders": "sale"}, "the registry has no sale in this group. Did you mean sales?"),
-        ({"orders": None}, "the registry has it still"),
-        ({"orders": "members"}, "members continues another source as well"),
+        ({"orders": None}, "the registry still has this source"),
+        ({"orders": "members"}, "another source becomes members too"),
         ({"orders": "members", "members": "orders"}, "members is renamed too"),
-        ({"orders": "sales", "members": "sales"}, "sales continues another source as well"),
+        ({"orders": "sales", "members": "sales"}, "another source becomes sales too"),
     ],
 )
 def test_a_mapping_that_leads_nowhere_is_a_reason(mapping: Mapping[str, str | None], words: str) -> None:
@@ -189,5 +189,5 @@ def test_another_topic_for_the_rows_is_stated_and_no_reason_against_an_update() 
     result = check(sources=(replace(ORDERS, publish="rows"), MEMBERS))
     assert result.passes
     assert result.changes == (
-        "orders publishes its rows to rows, was no topic; what was published before is not again",
+        "orders publishes its rows to rows instead of no topic. Earlier rows are not published again",
     )

@@ -91,10 +91,8 @@ def test_a_group_is_compared_with_the_registry_as_the_release_reads_it(house: Ho
     mapped = house.check(record, mapping={"orders": "sales"}, options={"slots": 3})
     assert mapped.reasons == ()
     *changes, reporting = mapped.changes
-    assert changes == ["slots becomes 3, was the deployment's setting", "orders goes on as sales"]
-    assert reporting.endswith(
-        "write 'reporting: reporting.orders' in the registry to keep the rows that are merged"
-    )
+    assert changes == ["slots changes from the deployment's setting to 3", "orders becomes sales"]
+    assert reporting.endswith("To keep the merged rows, write 'reporting: reporting.orders' in the registry")
 
     house.publish("sources: 3")
     # Every fault of it, not how many there are.
@@ -106,7 +104,7 @@ def test_a_stream_that_can_t_stand_by_is_not_updated_and_the_check_says_what_to_
     result = house.check(house.record("kinesis-clicks", StreamKind.KINESIS))
     (reason,) = result.reasons
     assert (reason.code, reason.about, reason.remedy) == ("kind_has_no_standby", "kind", Remedy.DRAIN_AND_RELAUNCH)
-    assert reason.message == "A kinesis stream can't stand by, so none can take over from it."
+    assert reason.message == "A kinesis stream can't have a standby process, so it can't be updated."
 
 
 def test_tables_and_a_home_elsewhere_are_reasons(house: House) -> None:
