@@ -125,9 +125,9 @@ def updates(name: NameArgument, as_json: JsonOption = False) -> None:
 
 
 def _list(updates: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of a table of updates, and everything about the newest one."""
+    """Yield the lines of a table of updates, and everything about the newest one where it has a reason."""
     yield from describe_updates(updates)
-    if updates:
+    if updates and updates[0]["error"] is not None:
         yield ""
         yield from _describe(updates[0])
         for release, end in _logs(updates[0]):
