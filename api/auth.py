@@ -113,7 +113,7 @@ class Gatekeeper:
         """
         token = _bearer(request)
         if not token.startswith(KEY_MARK):
-            raise ForbiddenError("A session is opened with a key, not with a token or another session.")
+            raise ForbiddenError("To open a session you need a key. A token or another session is not accepted.")
         return self._sessions.open(token)
 
     @property
@@ -316,11 +316,11 @@ def _refuse_stranger(scope: Scope) -> ForbiddenError | None:
     """Return why an open deployment does not answer the request, None when it does."""
     if (sign := find_proxy(scope)) is not None:
         return ProxyWithoutKeyError(
-            f"A proxy passed this call on ({sign}), and this service has no keys to tell callers apart; make one: "
-            "refeed keys create."
+            f"This call came through a proxy ({sign}), and the service has no keys, so it can't "
+            "tell callers apart. Create a key with 'refeed keys create'."
         )
     problem = find_foreign(scope)
-    return None if problem is None else ForbiddenError(f"{problem} Make a key: refeed keys create.")
+    return None if problem is None else ForbiddenError(f"{problem} Create a key with 'refeed keys create'.")
 
 
 def _bearer(request: Request) -> str:
@@ -340,9 +340,7 @@ def _bearer(request: Request) -> str:
 def _take(buckets: TokenBuckets, caller: str) -> None:
     wait = buckets.take(caller)
     if wait > 0:
-        raise RateLimitedError(
-            f"Too many calls; the next one may come in {wait:.0f} s.", retry_after_seconds=max(wait, 1.0)
-        )
+        raise RateLimitedError(f"Too many calls. Try again in {wait:.0f} s.", retry_after_seconds=max(wait, 1.0))
 
 
 def _values(claim: Any) -> frozenset[str]:

@@ -80,7 +80,7 @@ class BodyLimit:
             async with timeout(self._seconds):
                 body = await _read_body(receive, self._max_bytes)
         except TimeoutError as exc:
-            raise RequestTimeoutError(f"The body was not there within {self._seconds:g} s.") from exc
+            raise RequestTimeoutError(f"The body did not arrive within {self._seconds:g} s.") from exc
         has_none = length in {"", "0"} and "transfer-encoding" not in request.headers
         return b"" if body is None and has_none else body
 
@@ -104,7 +104,7 @@ async def _read_body(receive: Receive, max_bytes: int) -> bytes | None:
 
 
 def _too_large(max_bytes: int) -> BodyTooLargeError:
-    return BodyTooLargeError(f"A request body has {max_bytes} bytes at most.")
+    return BodyTooLargeError(f"A request's body can have at most {max_bytes} bytes.")
 
 
 def _replay(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]:

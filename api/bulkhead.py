@@ -20,7 +20,7 @@ class Bulkhead:
         ...     pass
         Traceback (most recent call last):
             ...
-        model.errors.ServiceBusyError: 1 plans and look-ups are under way; try again in a moment.
+        model.errors.ServiceBusyError: 1 plans and look-ups are running, which is the limit. Try again in a moment.
     """
 
     def __init__(self, max_calls: int = MAX_SLOW_CALLS, what: str = "plans and look-ups") -> None:
@@ -35,7 +35,9 @@ class Bulkhead:
             ServiceBusyError: all are taken.
         """
         if not self._places.acquire(blocking=False):
-            raise ServiceBusyError(f"{self._max_calls} {self._what} are under way; try again in a moment.")
+            raise ServiceBusyError(
+                f"{self._max_calls} {self._what} are running, which is the limit. Try again in a moment."
+            )
 
     def __exit__(self, *_: object) -> None:
         """Give the place back."""

@@ -63,7 +63,7 @@ def _parse_token(token: str | None) -> int | None:
         return None
     if not (token.isascii() and token.isdecimal() and len(token) <= _MAX_DIGITS):
         raise RequestInvalidError(
-            "The page_token is not one that a page gave.",
+            "The page_token does not come from this list.",
             errors=[{"code": "page_token_invalid", "message": "Not a page_token.", "pointer": "query:page_token"}],
         )
     return int(token)

@@ -48,21 +48,23 @@ def check_admission(host: str, *, has_callers: bool, is_open: bool, held: Sequen
         return
     if not is_loopback_name(host):
         raise SettingsError(
-            f"--host {host} would let anybody who reaches this machine replay messages: the service has no key. "
-            "Make one with 'refeed keys create', or set REFEED_OIDC_ISSUER; without either it listens on "
-            "127.0.0.1 only."
+            f"The service has no key. With --host {host}, everybody who can reach this machine "
+            "could replay messages. Create a key with 'refeed keys create', or set "
+            "REFEED_OIDC_ISSUER. Without a key and an issuer, the service can only listen on "
+            "127.0.0.1."
         )
     if not is_open:
         raise SettingsError(
-            "The service has no key, so it can't tell callers apart. Make one with 'refeed keys create', or set "
-            "REFEED_OIDC_ISSUER. Where every program of this machine may replay messages and no proxy stands in "
-            "front, 'refeed api --open' answers to all of them."
+            "The service has no key, so it can't tell callers apart. Create a key with 'refeed "
+            "keys create', or set REFEED_OIDC_ISSUER. If every program on this machine may "
+            "replay messages, and no proxy forwards calls to this service, use 'refeed api "
+            "--open'."
         )
     if held:
         raise SettingsError(
-            f"REFEED_APPROVE_STREAMS={','.join(held)} wants a second person, and without keys all callers are the "
-            "same one: make a key for each person with 'refeed keys create', set REFEED_OIDC_ISSUER, or leave "
-            "REFEED_APPROVE_STREAMS empty."
+            f"REFEED_APPROVE_STREAMS={','.join(held)} needs a second person, but without keys the "
+            "service can't tell people apart. Create a key for each person with 'refeed keys "
+            "create', or set REFEED_OIDC_ISSUER, or leave REFEED_APPROVE_STREAMS empty."
         )
 
 

@@ -93,7 +93,8 @@ def select(folder: BackfillFolder, epoch: int, specification: dict[str, Any], op
     def check_size(rows: int, size_bytes: int) -> None:
         if options.max_rows is not None and rows > options.max_rows:
             raise SelectionTooLargeError(
-                f"The query selects {rows} rows, max_rows allows {options.max_rows}.", max_rows=options.max_rows
+                f"The query selects {rows} rows, but max_rows allows only {options.max_rows}.",
+                max_rows=options.max_rows,
             )
         bounds.check(rows, size_bytes)
 
@@ -187,8 +188,8 @@ def check_budget(
             else f"the other {left} were not sent"
         )
         raise MessagesFailedError(
-            f"{newly_failed} messages could not be published, max_failed allows {options.max_failed}; {rest}. "
-            "See dead letters."
+            f"{newly_failed} messages could not be published, but max_failed allows only "
+            f"{options.max_failed}; {rest}. See the dead letters."
         )
 
 
@@ -197,11 +198,13 @@ def check_end(selection: Selection, reached: Mapping[int, SliceCheckpoint]) -> N
     failed = sum(checkpoint.failed for checkpoint in reached.values())
     if failed:
         raise MessagesFailedError(
-            f"{failed} of {selection.rows} messages could not be published; see dead letters."
+            f"{failed} of {selection.rows} messages could not be published. See the dead letters."
         )
     left = selection.rows - sum(checkpoint.published for checkpoint in reached.values())
     if left:
-        raise RowsLeftError(f"{left} of {selection.rows} rows have not been sent yet; a retry goes on with them.")
+        raise RowsLeftError(
+            f"{left} of {selection.rows} rows have not been sent yet. A retry continues with these rows."
+        )
 
 
 def main(argument: str) -> int:

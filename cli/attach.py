@@ -73,10 +73,10 @@ def attach(
         )
         if not as_json:
             if attached.is_topic_new:
-                out.print(f"{subscription.topic} did not exist and was created")
+                out.print(f"{subscription.topic} did not exist, and was created")
             out.print(f"{subscription.topic} is backed up through {subscription.id}")
             for difference in attached.differences:
-                err.print(f"  {difference}; --update changes this")
+                err.print(f"  {difference}; use --update to change this")
     if as_json:
         print_json(found)
 
@@ -141,11 +141,11 @@ def _chosen_topics(settings: Settings, topics: Sequence[str] | None, label: str 
 
     if label is None:
         if not topics:
-            raise InputError("Name a topic, or choose some with --label key=value.")
+            raise InputError("Give the id of a topic, or select topics with --label KEY=VALUE.")
         return list(topics)
     pair = parse_label(label)
     with open_deployment(settings).pubsub as pubsub:
         found = pubsub.list_topics(label=pair)
     if not found and not topics:
-        raise TopicNotFoundError(f"No topic of project {settings.project} carries the label {label}.", label=label)
+        raise TopicNotFoundError(f"No topic in the project {settings.project} has the label {label}.", label=label)
     return list(dict.fromkeys([*(topics or ()), *found]))

@@ -292,7 +292,7 @@ def dead_letters(
     some of them.
     """
     if by not in {None, "reason"}:
-        raise InputError(f"--by {by!r} is not reason.")
+        raise InputError(f"--by accepts only 'reason', not {by!r}.")
     if by is not None:
         part = "dead-letters/reasons"
         print_answer(lambda api: api.backfills.read_part(backfill_id, part), _reason_lines, as_json=as_json)
@@ -349,7 +349,7 @@ def read_query(text: str) -> str:
     except OSError as exc:
         raise InputError(f"The query can't be read from {source}: {exc}") from exc
     except UnicodeDecodeError as exc:
-        raise InputError(f"The query in {source} is not UTF-8 ({exc}); save it as UTF-8.") from exc
+        raise InputError(f"The query in {source} is not UTF-8 ({exc}). Save the file as UTF-8.") from exc
 
 
 def _page(backfill_id: str, what: str, page_size: int, page_token: str | None) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def watch_live(api: "RefeedApi", backfill_id: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     try:
         with _open_display() as display:
-            display.note(f"watching {backfill_id}; Ctrl-C ends only the watching")
+            display.note(f"watching {backfill_id}; Ctrl-C does not cancel it")
             was_paused = False
             warned: set[str] = set()
             for found in api.backfills.watch(backfill_id):

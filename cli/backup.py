@@ -61,7 +61,9 @@ def snapshot(name: NameArgument, as_json: JsonArrayOption = False) -> None:
             if subscription.id == backup_subscription_id(subscription.topic) and not subscription.detached
         ]
     if not made:
-        raise SubscriptionNotFoundError("Nothing is attached: there is no subscription to make a snapshot of.")
+        raise SubscriptionNotFoundError(
+            "No topic is attached, so there is no backup subscription. Run 'refeed attach' first."
+        )
     _print_snapshots(made, as_json=as_json)
 
 
@@ -92,8 +94,8 @@ def restore(
         _refuse_managed(deployment, "rollback {} SNAPSHOT")
         found = _find(deployment.pubsub, name)
         if not yes:
-            err.print(f"{len(found)} backup subscriptions return to {name}.")
-            confirm("All messages since then are delivered again. Continue?")
+            err.print(f"{len(found)} backup subscriptions return to the snapshot {name}.")
+            confirm("Pub/Sub delivers all messages since then again. Continue?")
         state = StreamFolder.of(command_settings().home, BACKUP_STREAM).state
         with deployment.stream_fence.hold(state, BackupStreamOptions()):
             forget_ids(state, min(oldest_in_snapshot(each.expires_at) for each in found))
@@ -116,13 +118,18 @@ def forget(name: NameArgument) -> None:
 def _find(pubsub: "PubSub", name: str) -> "list[SnapshotInfo]":
     found = [s for s in pubsub.list_snapshots() if s.id.startswith(f"{BACKUP_SNAPSHOT_PREFIX}{name}.")]
     if not found:
-        raise SnapshotNotFoundError(f"There is no snapshot {name} of any backup subscription.", name=name)
+        raise SnapshotNotFoundError(
+            f"No backup subscription has a snapshot with the name {name}. 'refeed backup snapshots' lists all.",
+            name=name,
+        )
     return found
 
 
 def _check_name(name: str) -> None:
     if not _NAME.fullmatch(name):
-        raise InputError(f"{name!r} is no name of a snapshot: up to 40 lower-case letters, digits and -.")
+        raise InputError(
+            f"{name!r} is not a valid name for a snapshot. Use up to 40 lower-case letters, digits and -."
+        )
 
 
 def _refuse_managed(deployment: "Deployment", instead: str) -> None:
@@ -135,7 +142,7 @@ def _refuse_managed(deployment: "Deployment", instead: str) -> None:
         if record.kind is StreamKind.BACKUP and record.is_living:
             command = f"refeed stream {instead.format(record.name)}"
             raise StreamStateError(
-                f"{record.name} was launched, and an agent runs it: use '{command}'.", stream=record.name
+                f"An agent runs the stream {record.name}. Use '{command}' instead.", stream=record.name
             )
 
 

@@ -115,7 +115,9 @@ def _request(
     reasons = api.count_dead_letters(parse_moment(start, "--from"))["reasons"]
     chosen = [one for one in reasons if one["source"] == source and (not codes or one["code"] in codes)]
     if not chosen:
-        raise InputError(f"There are no such dead letters of {source}: 'refeed dead-letters' lists all.")
+        raise InputError(
+            f"The source {source} has no dead letters that match. 'refeed dead-letters' lists all dead letters."
+        )
     request: dict[str, Any] = chosen[0]["request"]
     lists = dict(zip(("codes", "paths", "message_ids"), chosen_by, strict=True))
     given = {name: {"type": "ARRAY<STRING>", "value": values or []} for name, values in lists.items()}

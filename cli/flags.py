@@ -30,7 +30,9 @@ def _parse_yield(text: str, flag: str) -> dict[str, Any]:
     try:
         return {"subscription": subscription, "max_oldest_unacked_seconds": float(seconds)}
     except ValueError as exc:
-        raise InputError(f"{flag} {text!r} is not SUBSCRIPTION:SECONDS, such as live-orders:30") from exc
+        raise InputError(
+            f"{flag} needs the form SUBSCRIPTION:SECONDS, such as live-orders:30, not {text!r}."
+        ) from exc
 
 
 # Types of which a value is more than one word; all others are written as they are.

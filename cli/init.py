@@ -58,7 +58,7 @@ def init(
 def _choose(settings: Settings, project: str | None, dataset: str | None, location: str | None) -> Settings:
     """Return ``settings`` with what the command line names, checked by the rules of the variables."""
     if (dataset or location) and open_deployment(settings).warehouse.is_embedded:
-        raise InputError("--dataset and --location are BigQuery's: export REFEED_WAREHOUSE=bigquery first.")
+        raise InputError("--dataset and --location work only with BigQuery. Set REFEED_WAREHOUSE=bigquery.")
     checked = read_settings(
         {
             "REFEED_PROJECT": project or settings.project,

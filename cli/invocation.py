@@ -84,7 +84,8 @@ def unwritable_home(fault: OSError) -> HomeUnwritableError | None:
     if not (place.is_relative_to(home) or home.is_relative_to(place)):
         return None
     return HomeUnwritableError(
-        f"{home} can't be written ({fault.strerror}: {place}); choose another home with --home or REFEED_HOME.",
+        f"Refeed can't write to the home {home} ({fault.strerror}: {place}). Choose another "
+        "home with --home or REFEED_HOME.",
         home=str(home),
     )
 

@@ -195,7 +195,7 @@ def watch_job(
     ``noun`` is the word of its commands; ``progress`` returns its progress for a line.
     """
     job_id, said = found["id"], ""
-    err.print(f"watching {job_id}; Ctrl-C ends only the watching")
+    err.print(f"watching {job_id}; Ctrl-C does not cancel it")
     try:
         # Elsewhere than in a terminal a status shows nothing.
         with err.status("") as line:

@@ -91,7 +91,7 @@ def expire(
     """
     found = _open(table)
     if not yes:
-        confirm(f"Remove every row ingested before {before:%Y-%m-%d} from {table or 'the archive'}?")
+        confirm(f"Delete all rows of {table or 'the archive'} that were ingested before {before:%Y-%m-%d}?")
     removed = found.expire(before=before.date())
     said = f"{removed} files removed; 'refeed lake vacuum' frees their space later"
     print_found({"files_removed": removed}, lambda _: [said], as_json=as_json)
@@ -142,5 +142,5 @@ def _open(table: str | None) -> "Upkeep":
     warehouse = open_deployment().warehouse
     found = warehouse.open_upkeep(table)
     if found is None:
-        raise SettingsError(f"'refeed lake' works over a lake only, and REFEED_WAREHOUSE is {warehouse.name}.")
+        raise SettingsError(f"'refeed lake' works only with a lake, but REFEED_WAREHOUSE is {warehouse.name}.")
     return found

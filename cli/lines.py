@@ -49,7 +49,7 @@ def read_messages(path: Path, *, topic: str | None = None) -> Iterator[tuple[str
                 if line.strip():
                     yield _parse_line(line, f"{path}, line {number}", topic)
         except (OSError, EOFError, gzip.BadGzipFile) as exc:
-            raise LineError(f"{path} can't be read to its end: {exc}") from exc
+            raise LineError(f"{path} can't be read completely: {exc}") from exc
 
 
 @contextmanager
@@ -82,23 +82,26 @@ def _parse_line(line: bytes, where: str, topic: str | None) -> tuple[str, Messag
         raise LineError(f"{where}: not a JSON object")
     unknown = fields.keys() - _KEYS
     if unknown:
-        raise LineError(f"{where}: unknown {', '.join(sorted(unknown))}; known are {', '.join(sorted(_KEYS))}")
+        raise LineError(
+            f"{where}: unknown fields {', '.join(sorted(unknown))}; the fields of a line are "
+            f"{', '.join(sorted(_KEYS))}"
+        )
     target = topic or fields.get("topic")
     if not isinstance(target, str):
-        raise LineError(f"{where}: no topic; put one on the line or give --topic")
+        raise LineError(f"{where}: no topic; add the field topic to the line, or use --topic")
     try:
         parse_resource_id(target)
     except InvalidNameError as exc:
         raise LineError(f"{where}: {exc.message}") from exc
     attributes = fields.get("attributes", {})
     if not isinstance(attributes, dict) or not all(isinstance(value, str) for value in attributes.values()):
-        raise LineError(f"{where}: attributes takes an object whose values are strings")
+        raise LineError(f"{where}: attributes must be an object with strings as values")
     ordering_key = fields.get("ordering_key", "")
     if not isinstance(ordering_key, str):
-        raise LineError(f"{where}: ordering_key takes a string")
+        raise LineError(f"{where}: ordering_key must be a string")
     data = _payload(fields, where)
     if not data and not attributes:
-        raise LineError(f"{where}: a message needs data or an attribute, as Pub/Sub requires")
+        raise LineError(f"{where}: Pub/Sub requires that a message has data or an attribute")
     return target, Message(data, attributes, ordering_key=ordering_key)
 
 
@@ -108,12 +111,12 @@ def _refuse_constant(name: str) -> None:
 
 def _payload(fields: dict[str, Any], where: str) -> bytes:
     if "data" in fields and "data_base64" in fields:
-        raise LineError(f"{where}: data or data_base64, not both")
+        raise LineError(f"{where}: a line has either data or data_base64, not both")
     if "data_base64" in fields:
         try:
             return base64.b64decode(fields["data_base64"], validate=True)
         except (TypeError, ValueError, binascii.Error) as exc:
-            raise LineError(f"{where}: data_base64 is no base64: {exc}") from exc
+            raise LineError(f"{where}: data_base64 is not valid base64: {exc}") from exc
     if "data" not in fields:
         return b""
     try:

@@ -49,7 +49,7 @@ def examine_live(
     name = f"refeed_doctor_{secrets.token_hex(4)}"
     probes = open_deployment(settings).warehouse.open_probes(name, patience_seconds=patience_seconds)
     if probes is None:
-        raise SettingsError(f"--live asks BigQuery, and REFEED_WAREHOUSE is {settings.warehouse}.")
+        raise SettingsError(f"--live works only with BigQuery, but REFEED_WAREHOUSE is {settings.warehouse}.")
     err.print(
         f"In project {settings.project}, location {settings.bigquery.location}, this makes the dataset {name} and "
         f"the topic {name} with a subscription, and deletes them at the end. It writes 12 MB to BigQuery, runs a "
@@ -57,7 +57,7 @@ def examine_live(
         f"list prices. {_batch_text(settings)} It takes up to {patience_seconds / 60:.0f} minutes a question."
     )
     if not is_confirmed:
-        confirm("Go on?")
+        confirm("Continue?")
     # kill says it as Ctrl-C does: the blocks below clean up.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     answers: list[ProbeAnswer] = []

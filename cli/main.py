@@ -186,7 +186,12 @@ def _run_for_json() -> int:
         raise InputError(exc.format_message()) from exc
     except typer.Abort:
         # As without --json, where it is a word.
-        print_problem(InputError("Nothing was done, because the answer was not yes. --yes skips the question."))
+        print_problem(
+            InputError(
+                "Nothing was done, because the question was not answered with yes. To skip the "
+                "question, use --yes."
+            )
+        )
         return ExitCode.FAILED
     return code if isinstance(code, int) else ExitCode.OK
 

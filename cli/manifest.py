@@ -189,7 +189,7 @@ def _read_files(paths: Sequence[Path], gate: "JobGate | None" = None) -> list[_M
         raise typer.Exit(ExitCode.FAILED)
     names = [file.name for file in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"{', '.join(twice)} stands in several files.")
+        raise InputError(f"Several files contain the manifest {', '.join(twice)}.")
     return found
 
 
@@ -201,7 +201,7 @@ def _list_paths(paths: Sequence[Path]) -> list[Path]:
         else:
             found.append(path)
     if not found:
-        raise InputError(f"There is no manifest in {', '.join(map(str, paths))}.")
+        raise InputError(f"There is no .yaml or .yml file in {', '.join(map(str, paths))}.")
     return found
 
 
@@ -212,7 +212,9 @@ def _hash_of(plans: Sequence[dict[str, Any]]) -> str:
 
 def _check_hash(plans: Sequence[dict[str, Any]], given: str | None) -> None:
     if given is not None and given != _hash_of(plans):
-        err.print("The plan has changed. 'refeed plan' shows the new one. Nothing was changed.")
+        err.print(
+            "The plan has changed since you made it, so nothing was applied. 'refeed plan' shows the new plan."
+        )
         raise typer.Exit(ExitCode.FAILED)
 
 

@@ -86,7 +86,9 @@ def merge(
     """
     if context.invoked_subcommand is not None:
         if source or as_json or any(given.values()):
-            raise InputError(f"Write options after the command: refeed merge {context.invoked_subcommand} ...")
+            raise InputError(
+                f"Write the options after the subcommand: refeed merge {context.invoked_subcommand} ..."
+            )
         return
     from pipeline.registry import Registry
     from reporting.request import choose_sources

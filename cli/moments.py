@@ -53,7 +53,7 @@ def parse_moment(text: str | None, option: str, *, now: datetime | None = None) 
         return render_moment(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
     except (ValueError, OverflowError) as exc:
         example = "2026-01-02T03:04:05Z, 2026-01-02, or an age such as 90m, 2h, 3d"
-        raise InputError(f"{option} {text!r} is no time, such as {example}") from exc
+        raise InputError(f"{option} {text!r} is not a time. Write it like this: {example}") from exc
 
 
 def render_seconds(seconds: float | None) -> str:

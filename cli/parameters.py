@@ -45,13 +45,15 @@ def parse_parameters(texts: Iterable[str]) -> dict[str, QueryParameter]:
         match = _PARAMETER.fullmatch(text)
         if match is None:
             raise InputError(
-                f"--param {text!r} is not NAME:TYPE:VALUE, such as from:TIMESTAMP:2026-01-01T00:00:00Z"
+                "--param needs the form NAME:TYPE:VALUE, such as "
+                f"from:TIMESTAMP:2026-01-01T00:00:00Z, not {text!r}."
             )
         name, kind = match["name"], (match["type"] or "").upper() or "STRING"
         if _TYPE.fullmatch(kind) is None:
             value = text.removeprefix(f"{name}:")
             raise InputError(
-                f"--param {text!r} has no type {match['type']}; for a STRING with a colon write {name}::{value}"
+                f"--param {text!r}: there is no type {match['type']}. If the value is a STRING with a "
+                f"colon, write {name}::{value}"
             )
         if name in parameters:
             raise InputError(f"--param {name} is given twice")
@@ -87,7 +89,7 @@ def parse_pairs(texts: Iterable[str] | None, option: str, form: str = "KEY=VALUE
     for text in texts:
         key, sign, value = text.partition("=")
         if not (key and sign):
-            raise InputError(f"{option} {text!r} is not {form}")
+            raise InputError(f"{option} needs the form {form}, not {text!r}.")
         if key in pairs:
             raise InputError(f"{option} {key} is given twice")
         pairs[key] = value
@@ -99,7 +101,7 @@ def _value(kind: str, text: str, whole: str) -> Any:
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as exc:
-            raise InputError(f"--param {whole!r}: the value of an ARRAY is a JSON array: {exc}") from exc
+            raise InputError(f"--param {whole!r}: the value of an ARRAY must be a JSON array: {exc}") from exc
     if kind == "BOOL" and text.lower() in {"true", "false"}:
         return text.lower() == "true"
     return text

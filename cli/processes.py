@@ -26,7 +26,7 @@ def check_port_free(port: int, option: str) -> None:
             listener.bind(("127.0.0.1", port))
         except OSError as exc:
             raise PortTakenError(
-                f"Port {port} of 127.0.0.1 can't be used ({exc.strerror}); choose another one with {option}.",
+                f"Port {port} of 127.0.0.1 can't be used ({exc.strerror}). Choose another port with {option}.",
                 port=port,
             ) from exc
 

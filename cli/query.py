@@ -68,7 +68,7 @@ def query(
     else:
         _print_rows(answer.rows)
     if answer.is_cut:
-        err.print(f"cut after {max_rows} rows; --max-rows shows more")
+        err.print(f"Only the first {max_rows} rows are shown. --max-rows shows more.")
 
 
 def validate(
@@ -98,7 +98,7 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
         InputError: there is no query, or no such source.
     """
     if sql is None and source is None:
-        raise InputError("Give a SELECT, or --view SOURCE for all rows of its union view.")
+        raise InputError("Give a SELECT, or use --view SOURCE for all rows of the source's view.")
     if source is None and (sql is None or VIEW_SUFFIX not in sql.lower()):
         return sql or "", None
     from pipeline.registry import Registry
@@ -113,7 +113,10 @@ def _find_views(settings: Settings, sql: str | None, source: str | None) -> "tup
         # It may well read no view; if it does, the gate knows no such table.
         return sql, None
     if sql is not None and source is not None:
-        raise InputError(f"--view prints all rows of {sources[0].view}; a SELECT names it itself, without --view.")
+        raise InputError(
+            f"--view prints all rows of {sources[0].view}. To run a SELECT, leave --view out, and "
+            "name the view in the SELECT."
+        )
     text = sql or f"SELECT * FROM {sources[0].view}"  # noqa: S608 - the gate judges it
     # A view is named by its last part at least, in backticks or not.
     read = [source for source in sources if source.view.rpartition(".")[2].lower() in text.lower()]

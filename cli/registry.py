@@ -91,7 +91,7 @@ def publish(
     refused = [(entry["source"], fault) for entry in found for fault in entry["refused"]]
     if refused:
         raise EvolutionRefusedError(
-            "Nothing was published, because a table can't be changed to match.",
+            "Nothing was published, because a table can't be changed to match the new schema.",
             errors=[
                 {
                     "pointer": f"{source}.{fault['path']}",
@@ -125,7 +125,7 @@ def _read_files(files: list[Path] | None) -> dict[str, bytes]:
                 f"{path} is neither {SOURCES_FILE} nor a descriptor set ({', '.join(DESCRIPTOR_SUFFIXES)})."
             )
         if path.name in found:
-            raise InputError(f"Two files are called {path.name}. A registry has one file of each name.")
+            raise InputError(f"Two files have the name {path.name}. In a registry, each file has another name.")
         try:
             found[path.name] = path.read_bytes()
         except OSError as exc:

@@ -85,7 +85,7 @@ def rollback(
         if not yes and found["taken_at"] is not None and found["stream"] == name:
             subscriptions = len(found["subscriptions"])
             err.print(f"{name} goes back to {found['taken_at']}, with {subscriptions} subscriptions.")
-            confirm("It is drained first and started again afterwards. Continue?")
+            confirm("The stream is drained first, and started again afterwards. Continue?")
         asked = api.roll_back_stream(name, snapshot, discard_staged=discard_staged, idempotency_key=str(uuid4()))
         end_if_held(asked, waits=wait, as_json=as_json)
         if wait:

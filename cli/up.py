@@ -278,7 +278,7 @@ def _end_leftovers(record: Path) -> None:
     addresses = [noted.api_url.removeprefix("http://"), noted.pubsub_emulator_host]
     left = dict(noted.left())
     for name, process in left.items():
-        err.print(f"ending {name} (process {process.pid}), left by a 'refeed up' that was killed")
+        err.print(f"ending {name} (process {process.pid}) of an earlier 'refeed up' that was killed")
         process.signal_group(signal.SIGKILL)
     deadline = time.monotonic() + _END_SECONDS
     # A process counts as dead while its last threads still hold its sockets, so the ports are asked as well.
@@ -288,7 +288,7 @@ def _end_leftovers(record: Path) -> None:
         time.sleep(_POLL_SECONDS)
     still = [name for name, process in left.items() if process.is_alive]
     if still:
-        raise ProcessEndedError(f"Processes of an earlier 'refeed up' do not end: {', '.join(still)}.")
+        raise ProcessEndedError(f"These processes of an earlier 'refeed up' do not end: {', '.join(still)}.")
 
 
 def _print_addresses(stack: Stack) -> None:
@@ -300,7 +300,8 @@ def _print_addresses(stack: Stack) -> None:
     out.print(f"Pub/Sub  {stack.emulator_host}, project {stack.settings.project}")
     out.print(f"logs     {stack.home / 'logs'}\n")
     out.print(
-        "'refeed' commands on this home find both by themselves; publishers and other homes need these lines."
+        "'refeed' commands with this home find the API and Pub/Sub by themselves. Publishers "
+        "and other homes need these lines:"
     )
     out.print("Ctrl-C here stops and drains.\n")
     out.print(f"export PUBSUB_EMULATOR_HOST={stack.emulator_host}")

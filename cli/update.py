@@ -89,9 +89,9 @@ def update(
     rolls the update back.
     """
     if approve and roll_back:
-        raise InputError("--approve and --roll-back exclude each other.")
+        raise InputError("Use either --approve or --roll-back, not both.")
     if may_differ and not shadow:
-        raise InputError("--may-differ is for --shadow.")
+        raise InputError("--may-differ works only with --shadow.")
     request = {
         "release": release,
         "options": parse_options(options),

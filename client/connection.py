@@ -183,8 +183,8 @@ class ApiConnection:
             # Its words quote the header, which may be the key.
             return _invalid("The request can't be sent: the key or another header has a character that none may.")
         return ApiUnavailableError(
-            f"Refeed's API at {self.url} does not answer ({why}); start it with 'refeed up' or 'refeed api', "
-            "or set REFEED_API_URL.",
+            f"Refeed's API at {self.url} does not answer ({why}). Start it with 'refeed up' or "
+            "'refeed api', or set REFEED_API_URL.",
             url=self.url,
         )
 
@@ -192,8 +192,8 @@ class ApiConnection:
 def _unknown(response: httpx.Response, why: str) -> ApiUnknownError:
     request, url = response.request, str(response.request.url.copy_with(query=None))
     return ApiUnknownError(
-        f"What answers {request.method} {url} is not Refeed's API (HTTP {response.status_code}, {why}); set "
-        "REFEED_API_URL to the address of one.",
+        f"The answer to {request.method} {url} does not come from Refeed's API (HTTP "
+        f"{response.status_code}, {why}). Set REFEED_API_URL to the API's address.",
         url=url,
     )
 

@@ -183,7 +183,7 @@ def read_json(files: Files, name: str) -> dict[str, Any]:
     found = find_json(files, name)
     if found is None:
         path = f"{files}/{name}"
-        raise CheckpointCorruptError(f"{path} can't be read: it is not there, or empty", path=path)
+        raise CheckpointCorruptError(f"{path} can't be read: the file does not exist, or is empty.", path=path)
     return found
 
 
@@ -220,5 +220,5 @@ def parse_json(content: bytes, where: str) -> dict[str, Any]:
     except ValueError as exc:
         raise CheckpointCorruptError(f"{where} can't be read: {exc}", path=where) from exc
     if not isinstance(found, dict):
-        raise CheckpointCorruptError(f"{where} does not hold a JSON object.", path=where)
+        raise CheckpointCorruptError(f"{where} does not contain a JSON object.", path=where)
     return found

@@ -145,7 +145,8 @@ class JobFolder:
         """
         if not self.exists():
             raise SelectionGoneError(
-                f"The files of {self.name} were removed, its selection among them: make a new one.", id=self.name
+                f"The files of {self.name} were removed, and with them its selection. Create a new job.",
+                id=self.name,
             )
         return read_json(self.files, _SPECIFICATION)
 

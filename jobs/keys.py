@@ -51,7 +51,7 @@ class Keyring:
         now = datetime.now(UTC)
         faults = list(_faults(name, scopes, topics, expires_at, now))
         if faults:
-            raise RequestInvalidError("The key can't be made.", errors=faults)
+            raise RequestInvalidError("The key can't be created.", errors=faults)
         prefix, secret = _random_text(8)[:_PREFIX_CHARS], _random_text(_SECRET_BYTES)
         token = f"{KEY_MARK}{prefix}_{secret}"
         key = ApiKey(
@@ -159,11 +159,11 @@ def _faults(
         said = "A key's name has 1 to 100 letters, digits, spaces and . _ - @."
         faults.append({"code": "name_invalid", "pointer": "/name", "message": said})
     if not scopes:
-        said = f"A key needs a scope: {', '.join(SCOPES)}."
+        said = f"A key needs at least one scope. The scopes are {', '.join(SCOPES)}."
         faults.append({"code": "scope_missing", "pointer": "/scopes", "message": said})
     for scope in scopes:
         if scope not in SCOPES:
-            said = f"There is no scope {scope!r}; there are {', '.join(SCOPES)}."
+            said = f"There is no scope {scope!r}. The scopes are {', '.join(SCOPES)}."
             faults.append({"code": "scope_unknown", "pointer": "/scopes", "message": said})
     for topic in topics or ():
         try:
@@ -172,6 +172,6 @@ def _faults(
         except InvalidNameError as exc:
             faults.append({"code": "topic_invalid", "pointer": "/topics", "message": exc.message})
     if expires_at is not None and expires_at <= now:
-        said = "The expiry has passed already."
+        said = "The expiry is in the past."
         faults.append({"code": "expiry_invalid", "pointer": "/expires_at", "message": said})
     return faults

@@ -60,11 +60,11 @@ def parse_order(text: str) -> tuple[SortOrder, ...]:
         words = part.split()
         fault: str | None = None
         if not words or words[1:] not in ([], ["asc"], ["desc"]):
-            fault = "An order is a field, or a field and desc, with commas between."
+            fault = "An order is a list of fields, separated by commas. Each field can have desc after it."
         elif words[0] not in ORDER_FIELDS:
-            fault = f"There is no order by {words[0][:60]!r}; by {', '.join(ORDER_FIELDS)}."
+            fault = f"The list can't be ordered by {words[0][:60]!r}. Use {', '.join(ORDER_FIELDS)}."
         elif any(order.field == words[0] for order in orders):
-            fault = f"{words[0]} stands in the order twice."
+            fault = f"The order names {words[0]} twice."
         if fault is not None:
             raise _order_invalid(fault, column + len(part) - len(part.lstrip()))
         orders.append(SortOrder(words[0], words[1:] == ["desc"]))

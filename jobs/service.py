@@ -213,7 +213,8 @@ class JobService(ABC, Generic[View]):
         check_ended(job)
         if job.state is JobState.SUCCEEDED:
             raise JobStateError(
-                f"{job.id} has {self._kind.done} everything; create a new one.", state=job.state.value
+                f"{job.id} has {self._kind.done} everything. Create a new {self._kind.name} instead.",
+                state=job.state.value,
             )
         return self._start_again(job, principal, versions)
 
@@ -328,7 +329,7 @@ def check_lives(job: Job) -> None:
         JobStateError: it has ended.
     """
     if job.state.is_final:
-        raise JobStateError(f"{job.id} has ended already: it is {job.state}.", state=job.state.value)
+        raise JobStateError(f"{job.id} has already ended: it is {job.state}.", state=job.state.value)
 
 
 def check_ended(job: Job) -> None:
@@ -338,4 +339,4 @@ def check_ended(job: Job) -> None:
         JobStateError: it has not.
     """
     if not job.state.is_final:
-        raise JobStateError(f"{job.id} is {job.state}, not at its end.", state=job.state.value)
+        raise JobStateError(f"{job.id} is {job.state}. It has not ended yet.", state=job.state.value)

@@ -299,7 +299,10 @@ class JobSupervisor:
             wait_seconds = _RESTART_WAITS_SECONDS[job.restarts]
             self._restart(job, f"Restarted ({number}): {died}", wait_seconds=wait_seconds, counts=True)
         else:
-            message = f"{died} It was restarted {job.restarts} times. What it confirmed is kept; a retry goes on."
+            message = (
+                f"{died} It was restarted {job.restarts} times. Confirmed messages stay published. A "
+                "retry continues."
+            )
             self._finish(job, Outcome(job.epoch, JobState.FAILED, {"code": "driver_died", "message": message}))
 
     def _is_paused(self, job: Job, folder: JobFolder) -> bool:

@@ -88,11 +88,13 @@ class UserSessionDesk:
             IdentityUnavailableError: the issuer's keys can't be had now.
         """
         if issued.id_token is None:
-            raise SignInRefusedError("The identity provider gave no ID token; is openid among the scopes?")
+            raise SignInRefusedError(
+                "The identity provider's answer has no ID token. Check that the scopes contain openid."
+            )
         try:
             identity = self._id_verifier.read_claims(issued.id_token, nonce=nonce)
         except UnauthenticatedError as exc:
-            raise _refusal("The identity provider's ID token is not good for this sign-in.", exc) from exc
+            raise _refusal("The identity provider's ID token is not valid for this sign-in.", exc) from exc
         kept = SessionTokens(identity["sub"], self._bearer_of(issued), issued.id_token, issued.refresh_token)
         try:
             claims = self._verifier.read_claims(kept.bearer)
@@ -221,7 +223,7 @@ class UserSessionDesk:
         if self._bearer == "access_token":
             return issued.access_token
         if issued.id_token is None:
-            raise SignInRefusedError("The identity provider gave no ID token.")
+            raise SignInRefusedError("The identity provider's answer has no ID token.")
         return issued.id_token
 
 

@@ -54,7 +54,7 @@ class ResourceCatalog:
             if checksum != _checksum(body):
                 raise CheckpointCorruptError(
                     f"Line {number} of {self._path} is damaged. Restore the folder from a copy, or move "
-                    f"{self._folder} away to begin empty.",
+                    f"{self._folder} away to begin without messages.",
                     path=str(self._path),
                 )
             change = json.loads(body)
@@ -131,8 +131,8 @@ def read_catalog(folder: Path) -> dict[str, Any]:
         ):
             # Without names and numbers every log would look like one of a deleted topic.
             raise CheckpointCorruptError(
-                f"{path} is missing beside topics that were made with it. Restore it from a copy, "
-                f"or move {folder} away to begin empty.",
+                f"{path} is missing, but the topics in this folder need it. Restore the file from a "
+                f"copy, or move {folder} away to begin without messages.",
                 path=str(path),
             )
         return {"next_number": 1, "next_id": 0, **{kind: [] for kind in _KINDS}}
@@ -146,7 +146,8 @@ def read_catalog(folder: Path) -> dict[str, Any]:
         return {"next_id": content.get("next_id", 0), **{key: content[key] for key in ("next_number", *_KINDS)}}
     except (ValueError, KeyError, TypeError, AttributeError) as exc:
         raise CheckpointCorruptError(
-            f"{path} can't be read ({exc}). Restore it from a copy, or move {folder} away to begin empty.",
+            f"{path} can't be read ({exc}). Restore the file from a copy, or move {folder} away "
+            "to begin without messages.",
             path=str(path),
         ) from exc
 
@@ -186,8 +187,9 @@ def remove_leftovers(folder: Path, next_number: int, *, logs: Container[int], ac
             continue
         if int(topic.name) >= next_number and any(path.stat().st_size for path in topic.iterdir()):
             raise CheckpointCorruptError(
-                f"{topic} holds messages of a topic that {folder / CHANGES_NAME} does not name: the "
-                f"end of that file is missing. Restore it from a copy, or move {topic} away.",
+                f"{topic} has the messages of a topic, but {folder / CHANGES_NAME} does not name this "
+                f"topic: the end of {CHANGES_NAME} is missing. Restore this file from a copy, or move "
+                f"{topic} away.",
                 path=str(topic),
             )
         shutil.rmtree(topic)

@@ -28,7 +28,7 @@ class HealthServer:
             if exc.errno != errno.EADDRINUSE:
                 raise
             raise PortTakenError(
-                f"Port {port} on {host} is taken; choose another one with --health-port.", port=port
+                f"Port {port} on {host} is in use. Choose another port with --health-port.", port=port
             ) from exc
         self.port: int = self._server.server_address[1]
         self._thread: threading.Thread | None = None

@@ -215,7 +215,7 @@ def _told_when_full(folder: Path) -> Iterator[None]:
         yield
     except OSError as exc:
         if exc.errno == errno.ENOSPC:
-            raise StorageFullError(f"No space for the Pub/Sub server's data in {folder}.") from exc
+            raise StorageFullError(f"The disk has no space for the Pub/Sub server's data in {folder}.") from exc
         raise
 
 
@@ -241,7 +241,7 @@ def _render_address(host: str, port: int) -> str:
 
 
 def _port_taken(host: str, port: int) -> PortTakenError:
-    return PortTakenError(f"Port {port} on {host} is taken; choose another one with --port.", port=port)
+    return PortTakenError(f"Port {port} on {host} is in use. Choose another port with --port.", port=port)
 
 
 def _keep_freed_memory() -> None:

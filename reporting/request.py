@@ -108,7 +108,7 @@ class MergeRequest:
         errors: list[dict[str, Any]] = []
         found: datetime | None = None
         if since is not None and day is not None:
-            errors.append(_fault("since and date are two ways to say the same; give one.", "date"))
+            errors.append(_fault("Give either since or date, not both.", "date"))
         elif since is not None or day is not None:
             pointer = "date" if since is None else "since"
             try:
@@ -117,9 +117,9 @@ class MergeRequest:
                 errors.append(_fault(f"{pointer} {exc}.", pointer))
             else:
                 if found > (now or datetime.now(UTC)):
-                    errors.append(_fault(f"{pointer} lies in the future, where nothing has come yet.", pointer))
+                    errors.append(_fault(f"{pointer} is in the future.", pointer))
                 elif found < _EARLIEST:
-                    errors.append(_fault(f"{pointer} lies before {_EARLIEST:%Y}.", pointer))
+                    errors.append(_fault(f"{pointer} is before the year {_EARLIEST:%Y}.", pointer))
         if errors:
             raise RequestInvalidError("; ".join(error["message"] for error in errors), errors=errors)
         return cls(None if source in {None, ALL} else source, found, is_dry_run)
@@ -142,10 +142,12 @@ def choose_sources(names: Iterable[str] | None, known: Mapping[str, MergeSource 
     errors: list[dict[str, Any]] = []
     for name in wanted:
         if name not in known:
-            message = f"The registry has no valid source {name[:100]!r}; 'refeed registry check' says what it has."
+            message = (
+                f"The registry has no valid source {name[:100]!r}. 'refeed registry check' lists the sources."
+            )
             errors.append({"code": "source_unknown", "message": message, "pointer": "/source"})
         elif known[name] is None:
-            message = f"{name} has no key in sources.yaml, so nothing tells its entities apart."
+            message = f"{name} has no key in sources.yaml, so it can't be merged."
             errors.append({"code": "source_without_key", "message": message, "pointer": "/source"})
     if errors:
         raise RequestInvalidError("; ".join(error["message"] for error in errors), errors=errors)

@@ -322,7 +322,10 @@ class Agent:
         status = process.status()
         fault = _fault_of(status.get("error")) if status.get("state") in {"failed", "stopped"} else None
         code = ended.details.get("exit_code")
-        said = FaultRecord(ended.code, f"{record.name} ended with code {code}; its log says why.")
+        said = FaultRecord(
+            ended.code,
+            f"The process of {record.name} ended with exit code {code}. The stream's log has the reason.",
+        )
         self._report(record, StreamState.FAILED, fault or said)
         self._say(f"{ended.message}\nstarting {record.name} again in {wait:.0f} s")
         return ended

@@ -93,7 +93,9 @@ class ApprovalService:
         """
         found = self._decidable(approval_id, principal)
         if found.asked.requester.name == principal.name:
-            raise ForbiddenError(f"{found.id} is your own; somebody else has to approve it.", id=found.id)
+            raise ForbiddenError(
+                f"You requested {found.id} yourself. Somebody else has to approve it.", id=found.id
+            )
         try:
             with self._store.together(), structlog.contextvars.bound_contextvars(approval=found.id):
                 decided = self._store.decide_approval(found.id, ApprovalState.APPROVED, actor=principal.name)

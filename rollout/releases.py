@@ -134,7 +134,7 @@ class Releases:
             name = name or version
             if not _NAME.fullmatch(name):
                 raise ReleaseInvalidError(
-                    f"{name!r} is no name of a release: small letters, digits and .+_-, up to 64."
+                    f"{name!r} is not a valid name for a release. Use up to 64 lower-case letters, digits and .+_-"
                 )
             found = self.get_release(name) if self._has(name) else None
             if found is not None and found.sha256 != sha256:
@@ -275,11 +275,11 @@ def _read_wheel(path: Path) -> tuple[str, str]:
             found = {name: wheel.read(name).decode() for name in wheel.namelist() if _LOCK.fullmatch(name)}
             metadata = [wheel.read(name).decode() for name in wheel.namelist() if _METADATA.fullmatch(name)]
     except (OSError, ValueError, zipfile.BadZipFile) as exc:
-        raise ReleaseInvalidError(f"{path.name} is no wheel: {exc}.") from exc
+        raise ReleaseInvalidError(f"{path.name} is not a wheel: {exc}.") from exc
     if not metadata:
-        raise ReleaseInvalidError(f"{path.name} is no wheel of Refeed.")
+        raise ReleaseInvalidError(f"{path.name} is not a wheel of Refeed.")
     if not found:
-        raise ReleaseInvalidError(f"{path.name} carries no lock: it was built by an older Refeed.")
+        raise ReleaseInvalidError(f"{path.name} has no requirements.lock, because an older Refeed built it.")
     return str(Parser().parsestr(metadata[0])["Version"]), next(iter(found.values()))
 
 
@@ -316,4 +316,6 @@ def _ask_formats(started: ReleaseStart, wheel: str) -> ReleaseFormats:
     except subprocess.TimeoutExpired as exc:
         raise ReleaseInvalidError(f"{wheel} does not start within {_START_SECONDS:.0f} s.") from exc
     except (ValueError, KeyError, TypeError) as exc:
-        raise ReleaseInvalidError(f"{wheel} does not say which formats it reads: {exc}") from exc
+        raise ReleaseInvalidError(
+            f"The release in {wheel} did not print the formats that it reads: {exc}"
+        ) from exc

@@ -187,8 +187,8 @@ class StreamRestorer:
         place = snapshot.place
         if place is None or not (place.is_shared or place.host == self._host):
             raise SnapshotRefusedError(
-                f"The files of {snapshot.id} are on another machine's disk: {place}. Set REFEED_JOBS_FOLDER to "
-                "a bucket for snapshots that every machine can restore.",
+                f"The files of {snapshot.id} are on the disk of another machine: {place}. If "
+                "REFEED_JOBS_FOLDER is a bucket, every machine can restore later snapshots.",
                 id=snapshot.id,
             )
         if snapshot.with_source:
@@ -199,16 +199,17 @@ class StreamRestorer:
             gone = [source.snapshot for source in snapshot.sources if source.snapshot not in there]
             if gone or not snapshot.has_source(now):
                 raise SnapshotExpiredError(
-                    f"Pub/Sub has dropped its part of {snapshot.id}, which expired {snapshot.expire_time}: "
-                    f"{len(gone)} of {len(snapshot.sources)} subscriptions can't go back.",
+                    f"The Pub/Sub snapshots of {snapshot.id} expired at {snapshot.expire_time}, and "
+                    f"Pub/Sub has deleted them. {len(gone)} of {len(snapshot.sources)} subscriptions "
+                    "can't return to the snapshot.",
                     id=snapshot.id,
                     gone=gone,
                 )
             lost = [source.subscription for source in snapshot.sources if source.subscription not in subscriptions]
             if lost:
                 raise SnapshotRefusedError(
-                    f"Subscriptions of {snapshot.id} are gone and can't go back: {', '.join(lost)}. Attach their "
-                    "topics again, or add their sources, and roll back then.",
+                    f"These subscriptions of {snapshot.id} do not exist any more: {', '.join(lost)}. "
+                    "Attach their topics again, or add their sources again. Then repeat the rollback.",
                     id=snapshot.id,
                     gone=lost,
                 )
@@ -226,9 +227,10 @@ class StreamRestorer:
             has_discarded = other.discard_staged and other.step is RestoreStep.SOUGHT
             if has_discarded and other.created_at > snapshot.created_at and self._is_before(other, snapshot):
                 raise SnapshotRefusedError(
-                    f"The rollback {other.id} to {other.snapshot_id} has discarded rows whose messages "
-                    f"{snapshot.id} would not bring back: roll back to {other.snapshot_id}, to an earlier "
-                    "snapshot, or to one that was made since.",
+                    f"The earlier rollback {other.id} to {other.snapshot_id} deleted rows. After a "
+                    f"rollback to {snapshot.id}, Pub/Sub would not deliver the messages of these rows "
+                    f"again. Choose {other.snapshot_id}, an earlier snapshot, or a snapshot that was made "
+                    "after that rollback.",
                     id=snapshot.id,
                     rollback=other.id,
                 )
@@ -279,7 +281,8 @@ def _check_group(facts: Mapping[str, Any], snapshot: SnapshotRecord, group: str 
     its = facts.get("group", group)
     if its != group:
         raise SnapshotRefusedError(
-            f"{snapshot.id} is of the group {its}, and this stream runs the group {group}.", id=snapshot.id
+            f"{snapshot.id} is a snapshot of the group {its}, but this stream runs the group {group}.",
+            id=snapshot.id,
         )
 
 

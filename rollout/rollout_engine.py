@@ -261,7 +261,7 @@ class RolloutEngine:
             self._fail(asked, FaultRecord(_INCONCLUSIVE, why))
             return
         if found.count:
-            self._fail(asked, FaultRecord("rollout_failed", f"The query of the validation gave {found}."))
+            self._fail(asked, FaultRecord("rollout_failed", f"The validation query returned {found}."))
         else:
             self._end(asked, RolloutState.STABLE, why="The query gave no rows.")
 

@@ -299,7 +299,7 @@ def _check_strategy(
         RolloutRefusedError: it can't.
     """
     if wanted.from_ is not None and before == after:
-        raise RolloutRefusedError(f"{name}: from and to are the same release with the same options.")
+        raise RolloutRefusedError(f"{name}: from and to have the same release and the same options.")
     if wanted.strategy != "restart" and not kind.has_standby:
         message = f"{name}: a {kind} stream can't stand by for an update; take the strategy restart."
         raise RolloutRefusedError(message)
@@ -310,6 +310,6 @@ def _check_strategy(
         mapping = after.options.get("mapping") or {}
         if extend_mapping(before.options.get("mapping"), _renamed(before, after)) != mapping:
             raise RolloutRefusedError(
-                f"{name}: an update adds to the mapping of renamed sources and takes nothing away; "
-                "take the strategy restart."
+                f"{name}: an update can add renamed sources to the mapping, but it can't remove any. "
+                "Use the strategy restart."
             )

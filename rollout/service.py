@@ -256,13 +256,14 @@ class StreamService:
         snapshot = self._store.get_snapshot(snapshot_id)
         if snapshot.sources and not snapshot.has_source(datetime.now(UTC)):
             raise SnapshotExpiredError(
-                f"Pub/Sub dropped its part of {snapshot_id} at {snapshot.expire_time}.", id=snapshot_id
+                f"Pub/Sub deleted the Pub/Sub snapshots of {snapshot_id} at {snapshot.expire_time}.",
+                id=snapshot_id,
             )
         its = self._store.get_stream(snapshot.stream).options.get("group")
         if snapshot.kind == StreamKind.PIPELINE and group is not None and its != group:
             raise SnapshotRefusedError(
-                f"{snapshot_id} is of {snapshot.stream}, the pipeline of the group {its}: a stream of the group "
-                f"{group} has other subscriptions and other tables.",
+                f"{snapshot_id} is a snapshot of {snapshot.stream}, the pipeline of the group {its}. "
+                f"A stream of the group {group} has other subscriptions and other tables.",
                 id=snapshot_id,
                 group=its,
             )

@@ -41,8 +41,8 @@ class SnapshotService:
         principal.require(STREAMS_OPERATE)
         if self._store.get_stream(stream).kind is StreamKind.KINESIS:
             raise SnapshotRefusedError(
-                f"{stream} reads Kinesis, which has no snapshots; launch it under another name with the moment "
-                "that it is to begin at as its start."
+                f"{stream} reads from Kinesis, and Kinesis has no snapshots. To read records again, "
+                "launch a stream under another name, with the time of the first record as its start."
             )
         made = self._store.create_snapshot(
             stream,
@@ -134,11 +134,13 @@ def _check_discard(snapshot: SnapshotRecord) -> None:
     """
     if snapshot.kind != StreamKind.PIPELINE:
         raise SnapshotRefusedError(
-            f"{snapshot.id} is of a {snapshot.kind} stream: only a pipeline stages rows; the archive keeps all.",
+            f"{snapshot.id} is a snapshot of a {snapshot.kind} stream. Only a pipeline stages "
+            "rows, so only a pipeline can discard staged rows.",
             id=snapshot.id,
         )
     if not snapshot.with_source:
         raise SnapshotRefusedError(
-            f"{snapshot.id} was made without its source, so that nothing would bring again what is discarded.",
+            f"{snapshot.id} was made without its source. Pub/Sub would not deliver the messages "
+            "of the deleted rows again.",
             id=snapshot.id,
         )

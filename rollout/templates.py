@@ -210,7 +210,7 @@ class _Reading:
         if isinstance(value, str) and value:
             return value
         if value != "" or default is None:
-            self.add(f"/{name}", f"{name} is missing or no text.")
+            self.add(f"/{name}", f"{name} is missing, or is not a text.")
         return ""
 
     def mapping(self, owner: Mapping[str, Any], name: str, pointer: str) -> Mapping[str, Any]:
@@ -249,10 +249,10 @@ def parse_template(name: str, content: bytes) -> Template:
     reading = _Reading(document, source)
     reading.check_names(document, _FIELDS, "")
     if reading.text("name") not in {name, ""}:
-        reading.add("/name", f"name is {document['name']!r}, and the file is called {name}{_SUFFIX}.")
+        reading.add("/name", f"name is {document['name']!r}, but the file has the name {name}{_SUFFIX}.")
     kind = reading.text("kind")
     if kind and kind not in KINDS:
-        reading.add("/kind", f"There is no kind {kind[:80]}; there are {', '.join(KINDS)}.")
+        reading.add("/kind", f"There is no kind {kind[:80]}. The kinds are {', '.join(KINDS)}.")
     parameters = tuple(_read_parameters(reading))
     request = reading.mapping(document, "request", "/request")
     release = reading.text("release") if "release" in document else None
@@ -261,7 +261,7 @@ def parse_template(name: str, content: bytes) -> Template:
         known = [each.name for each in declared_fields(KINDS[kind]) if each.name not in of_template]
         reading.check_names(request, known, "/request")
         if release is not None and not of_template:
-            reading.add("/release", f"A {kind} has no release: it is of the installed version.")
+            reading.add("/release", f"A {kind} can't have a release: it always runs with the installed version.")
     _check_placeholders(reading, request, {parameter.name: parameter for parameter in parameters})
     if reading.faults:
         raise _invalid(name, reading.faults)
@@ -272,23 +272,26 @@ def _read_parameters(reading: _Reading) -> Iterator[TemplateParameter]:
     for name, given in reading.mapping(reading.document, "parameters", "/parameters").items():
         pointer = f"/parameters/{name}"
         if not _PARAMETER.fullmatch(name):
-            reading.add(pointer, f"{name[:80]!r} is no name of a parameter: small letters, digits and _.")
+            reading.add(
+                pointer,
+                f"{name[:80]!r} is not a valid name for a parameter. Use lower-case letters, digits and _.",
+            )
         if not isinstance(given, Mapping):
-            reading.add(pointer, f"{name} takes {', '.join(_PARAMETER_FIELDS)}.")
+            reading.add(pointer, f"{name}: the fields of a parameter are {', '.join(_PARAMETER_FIELDS)}.")
             continue
         reading.check_names(given, _PARAMETER_FIELDS, pointer)
         kind, default = given.get("type", "STRING"), given.get("default")
         about, is_required = given.get("help", ""), given.get("required", False)
         if kind not in TYPES:
-            reading.add(f"{pointer}/type", f"There is no type {kind!r}; there are {', '.join(TYPES)}.")
+            reading.add(f"{pointer}/type", f"There is no type {kind!r}. The types are {', '.join(TYPES)}.")
         elif default is not None and (wrong := _type_fault(kind, default)):
             reading.add(f"{pointer}/default", f"The default of {name}: {wrong}.")
         if not isinstance(about, str):
-            reading.add(f"{pointer}/help", "help is a text.")
+            reading.add(f"{pointer}/help", "help must be a text.")
         if not isinstance(is_required, bool):
-            reading.add(f"{pointer}/required", "required is true or false.")
+            reading.add(f"{pointer}/required", "required must be true or false.")
         elif is_required and default is not None:
-            reading.add(f"{pointer}/required", f"{name} has a default, so that it is never missing.")
+            reading.add(f"{pointer}/required", f"{name} has a default, so it can't be required.")
         yield TemplateParameter(name, str(kind), default, str(about), is_required is True)
 
 
@@ -310,9 +313,14 @@ def _check_placeholders(
             elif not _PLACEHOLDER.fullmatch(text) and not (
                 declared[name].is_required or declared[name].default is not None
             ):
-                reading.add(pointer, f"{name} stands within a text, so that it is required or has a default.")
+                reading.add(
+                    pointer,
+                    f"{name} is used in a longer text, so the parameter must be required or have a default.",
+                )
     for name in declared.keys() - used:
-        reading.add(f"/parameters/{name}", f"{name} is used nowhere: write ${{{name}}} where its value goes.")
+        reading.add(
+            f"/parameters/{name}", f"No field uses the parameter {name}. Write ${{{name}}} where its value goes."
+        )
 
 
 def _is_stream(kind: str) -> bool:

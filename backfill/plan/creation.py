@@ -50,8 +50,9 @@ def check_topic(pubsub: PubSub, request: BackfillRequest, principal: Principal) 
         return
     known = [name for name in pubsub.list_topics() if principal.may_publish_to(name)]
     raise TopicNotFoundError(
-        f"There is no topic {topic} in project {pubsub.project}.{did_you_mean(topic, known)} To create it, give "
-        "create_topic (--create-topic).",
+        f"There is no topic {topic} in the project "
+        f"{pubsub.project}.{did_you_mean(topic, known)} To create the topic, use create_topic "
+        "(--create-topic).",
         topic=topic,
         errors=[{"code": TopicNotFoundError.code, "message": f"There is no topic {topic}.", "pointer": "/topic"}],
     )
@@ -101,8 +102,8 @@ def check_backups(subscriptions: Sequence[SubscriptionInfo], token: str) -> None
         if subscription.id.startswith(BACKUP_SUBSCRIPTION_PREFIX) and subscription.filter != wanted:
             shown = redact_tokens(subscription.filter)
             raise ReplayArchivedError(
-                f"The backup subscription {subscription.id} has the filter {shown!r}, which lets "
-                "this deployment's replays through: they would be archived again.",
+                f"The filter {shown!r} of the backup subscription {subscription.id} does not drop the "
+                "replays of this deployment, so they would be archived again.",
                 subscription=subscription.id,
             )
 
@@ -114,7 +115,9 @@ def check_lives(plan: StoredPlan | None, plan_id: str) -> StoredPlan:
         PlanExpiredError: it has expired, or there is none.
     """
     if plan is None or plan.expires_at <= datetime.now(UTC):
-        raise PlanExpiredError(f"There is no plan {plan_id[:80]!r} any more; plan again.", plan_id=plan_id[:80])
+        raise PlanExpiredError(
+            f"The plan {plan_id[:80]!r} does not exist, or it has expired. Plan again.", plan_id=plan_id[:80]
+        )
     return plan
 
 
@@ -139,16 +142,16 @@ def check_rows(rows: int | None, request: BackfillRequest, bounds: SelectionBoun
             ``fail_if_empty``.
     """
     if rows == 0 and request.fail_if_empty:
-        message = "The plan selects nothing, and fail_if_empty was asked for."
+        message = "The plan selects nothing, and the request has fail_if_empty."
         raise RequestInvalidError.of(NothingSelectedError.code, message, "/fail_if_empty")
     if rows == 0 and not request.allow_empty:
-        message = "The plan selects nothing. To run it all the same, give allow_empty (--allow-empty)."
+        message = "The plan selects nothing. To run it anyway, use allow_empty (--allow-empty)."
         raise RequestInvalidError.of(NothingSelectedError.code, message, "/allow_empty")
     if rows is not None and bounds.max_rows is not None and rows > bounds.max_rows:
         message = f"The plan has {rows} rows, a selection may have {bounds.max_rows} (REFEED_SELECTION_MAX_ROWS)."
         raise RequestInvalidError.of("too_many_rows", message, "/query")
     if rows is not None and request.max_rows is not None and rows > request.max_rows:
-        message = f"The plan has {rows} rows, max_rows allows {request.max_rows}."
+        message = f"The plan has {rows} rows, but max_rows allows only {request.max_rows}."
         raise RequestInvalidError.of("too_many_rows", message, "/max_rows")
 
 
@@ -159,7 +162,10 @@ def check_bytes(bytes_scanned: int, request: BackfillRequest) -> None:
         RequestInvalidError: it may.
     """
     if request.max_bytes_billed is not None and bytes_scanned > request.max_bytes_billed:
-        message = f"The query may read {bytes_scanned} bytes, max_bytes_billed allows {request.max_bytes_billed}."
+        message = (
+            f"The query may read {bytes_scanned} bytes, but max_bytes_billed allows only "
+            f"{request.max_bytes_billed}."
+        )
         raise RequestInvalidError.of("too_many_bytes", message, "/max_bytes_billed")
 
 
@@ -205,7 +211,7 @@ def _check_target(name: str, found: Sequence[SubscriptionInfo], request: Backfil
         raise TargetSubscriptionError(f"The filter of {name} can't be read: {exc}", subscription=name) from exc
     if not message_filter.matches({**tags, **request.attributes, TARGET_ATTRIBUTE: name}):
         raise TargetSubscriptionError(
-            f"The filter of {name}, {redact_tokens(subscription.filter)!r}, does not let messages with "
-            f"{TARGET_ATTRIBUTE} = {name!r} through.",
+            f"The filter of {name}, {redact_tokens(subscription.filter)!r}, drops messages with "
+            f"{TARGET_ATTRIBUTE} = {name!r}.",
             subscription=name,
         )

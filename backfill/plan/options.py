@@ -35,7 +35,7 @@ class SelectionBounds:
         ):
             if most is not None and found > most:
                 raise SelectionTooLargeError(
-                    f"The query selects more than the {most} {what} that a selection may have ({setting}).",
+                    f"The query selects more than {most} {what}, the limit of a selection ({setting}).",
                     **{f"max_{what}": most},
                 )
 

@@ -231,7 +231,7 @@ def text_warnings(query: ValidatedQuery) -> list[dict[str, str]]:
     found: list[dict[str, str]] = []
     for name, is_rewritten in (("data", query.rewrites_data), ("attributes", query.rewrites_attributes)):
         if is_rewritten:
-            message = f"The query computes {name}: what is published is not what was archived."
+            message = f"The query computes {name}, so the published messages differ from the archived messages."
             found.append({"code": f"{name}_rewritten", "message": message})
     if not query.reads_archive:
         message = f"The messages come from {', '.join(query.tables)}, not from the archive."
@@ -254,31 +254,32 @@ def _row_warnings(figures: QueryFigures) -> list[dict[str, str]]:
         found.append(render_nothing_warning())
     if figures.without_room:
         message = (
-            f"{figures.without_room:,} messages have no room for the tags (Pub/Sub takes {MAX_ATTRIBUTES} "
-            "attributes and 10 MB): they would become dead letters."
+            f"With the tags, {figures.without_room:,} messages would be too large for Pub/Sub (at "
+            f"most {MAX_ATTRIBUTES} attributes and 10 MB). They would become dead letters."
         )
         found.append({"code": "no_room_for_tags", "message": message})
     if figures.without_text:
         message = (
-            f"{figures.without_text:,} messages have an attribute without a key or a value: they would "
-            "become dead letters."
+            f"{figures.without_text:,} messages have an attribute without a key or a value. They "
+            "would become dead letters."
         )
         found.append({"code": "attribute_without_text", "message": message})
     if figures.refused:
         message = (
-            f"{figures.refused:,} messages have an attribute that Pub/Sub refuses (a key has 1 to "
-            f"{MAX_ATTRIBUTE_KEY_BYTES} bytes and does not begin with goog, a value has "
-            f"{MAX_ATTRIBUTE_VALUE_BYTES:,} bytes at most): they would become dead letters."
+            f"{figures.refused:,} messages have an attribute that Pub/Sub refuses. They would "
+            f"become dead letters. A key must have 1 to {MAX_ATTRIBUTE_KEY_BYTES} bytes and must "
+            f"not begin with goog. A value can have at most {MAX_ATTRIBUTE_VALUE_BYTES:,} bytes."
         )
         found.append({"code": "attributes_refused", "message": message})
     if figures.rewritten:
         message = (
-            f"{figures.rewritten:,} messages have attributes of their own with the name of a tag, such as "
-            f"{TOPIC_ATTRIBUTE}, or of an attribute that is added: the replay's take their place."
+            f"{figures.rewritten:,} messages already have an attribute with the name of a tag, "
+            f"such as {TOPIC_ATTRIBUTE}, or with the name of an attribute that the backfill adds. "
+            "The replay overwrites these attributes."
         )
         found.append({"code": "attributes_rewritten", "message": message})
     if figures.is_cut:
-        message = f"rows_by_topic and rows_by_hour name the largest {MAX_GROUPS:,} only."
+        message = f"rows_by_topic and rows_by_hour have only the largest {MAX_GROUPS:,} groups."
         found.append({"code": "groups_cut", "message": message})
     return found
 
@@ -303,7 +304,7 @@ def warn_of_target(target: PlanTarget, overlapping: Sequence[str] = ()) -> list[
     """Return what the target's subscriptions and the backfills under way give to warn of."""
     found: list[dict[str, str]] = []
     if not any(entry["receives_replay"] for entry in target.render_subscriptions()):
-        message = f"No subscription of {target.topic} takes the replayed messages: nobody would receive them."
+        message = f"No subscription of {target.topic} accepts the replayed messages, so nobody would receive them."
         found.append({"code": "nobody_receives", "message": message})
     if target.is_order_at_risk:
         # "Order messages": "To be delivered in order, the publisher client must publish the messages in the same
@@ -311,11 +312,12 @@ def warn_of_target(target: PlanTarget, overlapping: Sequence[str] = ()) -> list[
         # from outside of Google Cloud "not guaranteed to be the closest geographically", so that it may change:
         # https://cloud.google.com/pubsub/docs/reference/service_apis_overview
         message = (
-            "Ordering keys keep their order within one region only, and Pub/Sub's global endpoint may be another "
-            "one for another task: set REFEED_PUBSUB_ENDPOINT to the region that the topic's producers publish to."
+            "Messages of one ordering key keep their order only if they are published in the "
+            "same region. With Pub/Sub's global endpoint, tasks may publish in different "
+            "regions. Set REFEED_PUBSUB_ENDPOINT to the region of the topic's producers."
         )
         found.append({"code": "endpoint_is_global", "message": message})
     if overlapping:
-        message = f"{', '.join(overlapping)}: under way to the same topic, with a window that overlaps."
+        message = f"{', '.join(overlapping)}: publishes to the same topic now, and its window overlaps."
         found.append({"code": "backfill_overlaps", "message": message})
     return found

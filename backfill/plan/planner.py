@@ -164,7 +164,7 @@ class Planner:
         """Return a plan's samples with their originals; where those would cost too much, a warning instead."""
         most = min(MAX_BYTES, request.max_bytes_billed or MAX_BYTES)
         if figures.samples and figures.bytes_scanned > most:
-            too_many = f"the query reads {figures.bytes_scanned:,} bytes, and {most:,} are allowed."
+            too_many = f"the query reads {figures.bytes_scanned:,} bytes, but only {most:,} are allowed."
             return _without_originals(document, too_many)
         try:
             compared = compare_samples(

@@ -54,7 +54,7 @@ def validate_request(
     """
     errors = _field_errors(request)
     if any(error["code"] == "text_invalid" for error in errors):
-        raise RequestInvalidError("A text holds half of a surrogate pair.", errors=errors)
+        raise RequestInvalidError("A text contains one half of a surrogate pair.", errors=errors)
     try:
         query = validate_query(request.query, parse_parameters(request.parameters), policy)
         check(query)
@@ -78,11 +78,11 @@ def validate_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     errors: list[dict[str, Any]] = []
     refuse = _refuser(errors)
     if not _is_unicode(changes):
-        refuse("text_invalid", "A text holds half of a surrogate pair.", "")
+        refuse("text_invalid", "A text contains one half of a surrogate pair.", "")
     for name in CHANGEABLE:
         _check_field(name, changes.get(name), refuse)
     for name in changes.keys() - CHANGEABLE:
-        refuse("field_fixed", f"{name} is fixed once a backfill is created.", f"/{name}")
+        refuse("field_fixed", f"{name} can't be changed after the backfill is created.", f"/{name}")
     _raise_any(errors)
     return dict(changes)
 
@@ -92,7 +92,7 @@ def _field_errors(request: BackfillRequest) -> list[dict[str, Any]]:
     refuse = _refuser(errors)
     if not _is_unicode(request.to_json()):
         # JSON can write half of a surrogate pair; no store, log or answer can.
-        refuse("text_invalid", "A text holds half of a surrogate pair.", "")
+        refuse("text_invalid", "A text contains one half of a surrogate pair.", "")
     for name in _FIELDS:
         _check_field(name, getattr(request, name), refuse)
     return errors
@@ -134,7 +134,7 @@ def _check_description(text: str, refuse: Refuse) -> None:
 
 def _check_labels(labels: Mapping[str, str], refuse: Refuse) -> None:
     if len(labels) > MAX_LABELS:
-        refuse("too_many_labels", f"A backfill has {MAX_LABELS} labels at most.", "/labels")
+        refuse("too_many_labels", f"A backfill can have at most {MAX_LABELS} labels.", "/labels")
     for key, value in labels.items():
         if not is_label(key, value):
             refuse(
@@ -147,42 +147,45 @@ def _check_labels(labels: Mapping[str, str], refuse: Refuse) -> None:
 
 def _check_attributes(attributes: Mapping[str, str], refuse: Refuse) -> None:
     if len(attributes) > MAX_ADDED_ATTRIBUTES:
-        message = f"A message has room for {MAX_ADDED_ATTRIBUTES} added attributes at most, beside the tags."
+        message = f"You can add at most {MAX_ADDED_ATTRIBUTES} attributes to the messages."
         refuse("too_many_attributes", message, "/attributes")
     for key, value in attributes.items():
         shown = key[:70]
         if not key or len(key.encode(errors="replace")) > MAX_ATTRIBUTE_KEY_BYTES:
-            message = f"Attribute {shown!r}: a key has 1 to {MAX_ATTRIBUTE_KEY_BYTES} bytes."
+            message = f"Attribute {shown!r}: a key must have 1 to {MAX_ATTRIBUTE_KEY_BYTES} bytes."
             refuse("attribute_invalid", message, "/attributes")
         if key.startswith(_RESERVED):
             message = f"Attribute {shown!r}: keys that begin with goog or refeed_ are reserved."
             refuse("attribute_reserved", message, "/attributes")
         if len(value.encode(errors="replace")) > MAX_ATTRIBUTE_VALUE_BYTES:
-            message = f"Attribute {shown!r}: a value has {MAX_ATTRIBUTE_VALUE_BYTES} bytes at most."
+            message = f"Attribute {shown!r}: a value can have at most {MAX_ATTRIBUTE_VALUE_BYTES} bytes."
             refuse("attribute_invalid", message, "/attributes")
 
 
 def _check_count(field: DeclaredField, count: int, refuse: Refuse) -> None:
     if not field.spec.allows(count):
-        message = f"{field.name} is a whole number from {field.spec.least} to {field.spec.most}."
+        message = f"{field.name} must be a whole number from {field.spec.least} to {field.spec.most}."
         refuse("number_invalid", message, f"/{field.name}")
 
 
 def _check_ordering(ordering: str, refuse: Refuse) -> None:
     if ordering not in get_args(Ordering):
-        refuse("ordering_invalid", f"ordering is one of {', '.join(get_args(Ordering))}.", "/ordering")
+        refuse("ordering_invalid", f"ordering must be one of {', '.join(get_args(Ordering))}.", "/ordering")
 
 
 def _check_rate(rate: float, refuse: Refuse) -> None:
     if not _RATE.allows(rate):
-        message = f"A rate is at least one message an hour and at most {_RATE.most:,.0f} a second; to stop, pause."
+        message = (
+            f"A rate must be at least one message an hour, and at most {_RATE.most:,.0f} messages "
+            "a second. To stop the backfill, pause it."
+        )
         refuse("rate_invalid", message, "/rate_limit_messages_per_second")
 
 
 def _check_yield(yield_to: YieldTo, refuse: Refuse) -> None:
     _check_name(yield_to.subscription, "subscription", "/yield_to/subscription", refuse)
     if not _AGE.allows(yield_to.max_oldest_unacked_seconds):
-        message = f"An age is more than 0 and at most {_AGE.most:,.0f} seconds."
+        message = f"An age must be more than 0 and at most {_AGE.most:,.0f} seconds."
         refuse("number_invalid", message, "/yield_to/max_oldest_unacked_seconds")
 
 

@@ -239,7 +239,7 @@ def _numbered(batches: Iterable[pa.RecordBatch], max_rows: int | None) -> Iterat
             first += rows.num_rows
             if max_rows is not None and first > max_rows:
                 raise SelectionTooLargeError(
-                    f"The query selects more than the {max_rows} rows that max_rows allows.", max_rows=max_rows
+                    f"The query selects more than {max_rows} rows, the limit in max_rows.", max_rows=max_rows
                 )
             yield pa.RecordBatch.from_arrays(columns, schema=SELECTION_SCHEMA)
 
@@ -303,7 +303,8 @@ def _column(rows: pa.RecordBatch, field: pa.Field) -> pa.Array:
         return rows.column(index).cast(field.type)
     except pa.ArrowException as exc:
         raise QueryError(
-            f"The query's column {field.name} is {rows.schema.field(index).type}; a message's is {field.type}."
+            f"The query's column {field.name} has the type {rows.schema.field(index).type}, but "
+            f"it must be {field.type}."
         ) from exc
 
 

@@ -125,7 +125,7 @@ class BackfillReader(JobService[Backfill]):
         letter = find_dead_letter(self._folder_of(job.id), row)
         if letter is None:
             raise MessageNotFoundError(
-                f"Row {row} of {job.id} is no dead letter, or was published since.", row=row
+                f"Row {row} of {job.id} is not a dead letter, or it has been published in the meantime.", row=row
             )
         if not principal.may_read(letter.topic):
             topic = letter.topic or "that the query did not give"

@@ -177,7 +177,7 @@ class BackfillService(BackfillReader):
         valid = validate_changes(changes)
         job = self._steerable(backfill_id, principal, versions)
         if "rate_limit_messages_per_second" in valid and job.state.is_final:
-            raise JobStateError(f"{job.id} is {job.state}; nothing of it is published any more.")
+            raise JobStateError(f"{job.id} is {job.state}. It publishes no more messages.")
         if not valid:
             return self._show(job)
         what = "changed " + ", ".join(sorted(valid))
@@ -225,8 +225,8 @@ class BackfillService(BackfillReader):
         job = self._steerable(backfill_id, principal, versions)
         if job.state in {JobState.PENDING, JobState.PAUSED} and exceeds_approval(job):
             raise ApprovalRequiredError(
-                f"{job.id} has more than {allowed_rows(job)} rows: somebody other than {job.created_by} has to "
-                "approve it. Until then a resume changes nothing.",
+                f"{job.id} has more than {allowed_rows(job)} rows, so somebody other than "
+                f"{job.created_by} has to approve it. Until then it can't be resumed.",
                 id=job.id,
             )
         if job.state in {JobState.PENDING, JobState.RUNNING}:
@@ -262,10 +262,10 @@ class BackfillService(BackfillReader):
             StagingUnknownError: nobody knows what is missing.
         """
         if only not in RETRIES:
-            raise RequestInvalidError.of("only_invalid", f"only is one of {', '.join(RETRIES)}.", "/only")
+            raise RequestInvalidError.of("only_invalid", f"only must be one of {', '.join(RETRIES)}.", "/only")
         is_chosen = bool(rows) or code is not None
         if is_chosen and only != "failed":
-            message = "rows and code choose among dead letters: they go with only=failed."
+            message = "rows and code select dead letters, so they need only=failed."
             raise RequestInvalidError.of("only_invalid", message, "/only")
         job = self._steerable(backfill_id, principal, versions)
         self._check_retry(job, only)
@@ -306,7 +306,7 @@ class BackfillService(BackfillReader):
         if job.state.is_final or job.state is JobState.CANCELLING or not exceeds_approval(job):
             raise JobStateError(f"{job.id} is {job.state} and does not wait for an approval.", id=job.id)
         if principal.name == job.created_by:
-            raise ForbiddenError(f"{job.id} is your own; somebody else has to approve it.", id=job.id)
+            raise ForbiddenError(f"You created {job.id} yourself. Somebody else has to approve it.", id=job.id)
         approval = approved(job, principal.name)
         job = self._store.change(
             job.id,
@@ -335,7 +335,7 @@ class BackfillService(BackfillReader):
         """
         job = self._steerable(backfill_id, principal, versions)
         if not job.state.is_final:
-            raise JobStateError(f"{job.id} is {job.state}; cancel it first.", state=job.state.value)
+            raise JobStateError(f"{job.id} is {job.state}. Cancel it first.", state=job.state.value)
         try:
             rows = self._verifier.delete_rows(job)
         except (AlreadyMergedError, RevertIncompleteError) as exc:
@@ -423,7 +423,9 @@ class BackfillService(BackfillReader):
     def _find_missing(self, job: Job) -> list[int]:
         found = self._verifier.missing_rows(job)
         if not found:
-            raise JobStateError(f"{job.id} has landed whole; nothing is missing.", state=job.state.value)
+            raise JobStateError(
+                f"All messages of {job.id} are in the staging table. Nothing is missing.", state=job.state.value
+            )
         return found
 
     def _find_letters(self, job: Job, rows: Collection[int], code: str | None) -> list[int]:

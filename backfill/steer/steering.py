@@ -54,7 +54,7 @@ class Steering:
             except JobChangedError:
                 # Its driver may have let go of Spark in this moment, or another job have taken the last place.
                 job = self._store.get(job.id)
-        raise JobChangedError(f"{job.id} changes too often; try again.", version=job.version)
+        raise JobChangedError(f"{job.id} changes too often. Try again.", version=job.version)
 
     def _resume(self, job: Job, actor: str, why: str) -> Job:
         has_driver = job.driver is not None and self._folder_of(job.id).read_outcome(job.epoch) is None

@@ -137,7 +137,7 @@ class Verifier:
         merged = staging.merged_rows(job.id)
         if merged:
             raise AlreadyMergedError(
-                f"{merged} rows of {job.id} are in the reporting table already.", id=job.id, merged=merged
+                f"{merged} rows of {job.id} are already in the reporting table.", id=job.id, merged=merged
             )
         return staging.delete_rows(job.id)
 

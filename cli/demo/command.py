@@ -87,12 +87,12 @@ def demo(
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     environment = _own_environment(warehouse)
     if console and _STANDIN[warehouse]:
-        raise InputError("--console writes its two weeks into a lake: leave --warehouse out.")
+        raise InputError("--console works only with a lake. Leave --warehouse out.")
     messages = messages or (_CONSOLE_MESSAGES if console else _MESSAGES)
     source = generate_messages(messages, seed) if input_file is None else read_messages(input_file)
     lines: list[tuple[str, Message]] = list(source)
     if not lines:
-        raise InputError(f"{input_file} holds no message.")
+        raise InputError(f"{input_file} has no messages.")
     home = Path(tempfile.mkdtemp(prefix="refeed-demo-"))
     is_kept = keep
     try:
@@ -147,8 +147,8 @@ def _own_environment(warehouse: str) -> dict[str, str]:
         return kept
     if missing := [name for name in standin if not os.environ.get(name)]:
         raise InputError(
-            f"The demo fills a stand-in for BigQuery, never Google's: set {' and '.join(missing)}, "
-            "or run 'make demo-bigquery', which starts one."
+            "The demo writes only to an emulator of BigQuery, never to Google's. Set "
+            f"{' and '.join(missing)}, or run 'make demo-bigquery', which starts an emulator."
         )
     return {
         **kept,

@@ -132,7 +132,7 @@ class DemoConsole:
             if time.monotonic() > deadline:
                 said = f"{found['state']}, {found['verification']['state']}: {found['error']}"
                 raise ProcessEndedError(
-                    f"The backfill {job} is not done in {_JOB_SECONDS:.0f} s: {said}", name=job
+                    f"The backfill {job} has not ended after {_JOB_SECONDS:.0f} s: {said}", name=job
                 )
             time.sleep(_POLL_SECONDS)
 

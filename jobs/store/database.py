@@ -150,8 +150,8 @@ def _run_migrations(connection: Connection) -> None:
         command.upgrade(config, SCHEMA_REVISION)
     except CommandError as exc:
         raise StoreUnavailableError(
-            f"The job store has schema {_revision(connection)}, which this Refeed does not know; it was made by a "
-            "newer one.",
+            "A newer Refeed wrote the job store. This version of Refeed does not know its schema "
+            f"{_revision(connection)}.",
         ) from exc
 
 
@@ -166,13 +166,15 @@ def _parse_url(url: str | URL) -> URL:
     try:
         parsed = make_url(url)
     except sa.exc.ArgumentError as exc:
-        raise SettingsError("REFEED_JOB_STORE takes sqlite:///PATH or postgresql+psycopg://...") from exc
+        raise SettingsError(
+            "REFEED_JOB_STORE must have the form sqlite:///PATH or postgresql+psycopg://..."
+        ) from exc
     if parsed.drivername == "postgresql":
         parsed = parsed.set(drivername="postgresql+psycopg")
     if parsed.drivername not in {"sqlite", "postgresql+psycopg"} or (
         parsed.drivername == "sqlite" and not parsed.database
     ):
-        raise SettingsError("REFEED_JOB_STORE takes sqlite:///PATH or postgresql+psycopg://...")
+        raise SettingsError("REFEED_JOB_STORE must have the form sqlite:///PATH or postgresql+psycopg://...")
     return parsed
 
 
@@ -250,9 +252,13 @@ def _translate_errors() -> Iterator[None]:
     try:
         yield
     except UnicodeEncodeError as exc:
-        raise RequestInvalidError("A text holds half of a surrogate pair, which no store can keep.") from exc
+        raise RequestInvalidError(
+            "A text contains one half of a surrogate pair. The job store can't store this."
+        ) from exc
     except sa.exc.DataError as exc:
-        raise RequestInvalidError("A text holds a character, such as NUL, that the job store can't keep.") from exc
+        raise RequestInvalidError(
+            "A text contains a character, such as NUL, that the job store can't store."
+        ) from exc
     except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError, sa.exc.TimeoutError) as exc:
         raise StoreUnavailableError(f"The job store does not answer: {_first_line(exc)}") from exc
     except sa.exc.SQLAlchemyError as exc:

@@ -169,9 +169,7 @@ class ManagedStreams:
             check_version(record, expected_version)
             check_living(record, _ENDED_WAY_OUT)
             if record.wanted is Wanted.CANCELLED and wanted is Wanted.DRAINED:
-                raise StreamStateError(
-                    f"{name} is being cancelled: nothing is left to drain.", wanted=record.wanted
-                )
+                raise StreamStateError(f"{name} is being cancelled, so it can't be drained.", wanted=record.wanted)
             abandon_update(connection, name, now, actor=actor, wanted=wanted)
             is_unborn = record.instance_id is None and not record.is_held
             state = _ENDS[wanted] if is_unborn else record.state
@@ -227,7 +225,7 @@ class ManagedStreams:
             check_not_updating(connection, name)
             check_not_rolling_out(connection, name)
             if record.wanted is not Wanted.RUNNING:
-                raise StreamStateError(f"{name} is to end: nothing of it can be changed.", wanted=record.wanted)
+                raise StreamStateError(f"{name} is going to end, so it can't be changed.", wanted=record.wanted)
             merged = {key: value for key, value in {**record.options, **options}.items() if value is not None}
             changes: dict[str, Any] = {"options": merged, "version": record.version + 1, "changed_at": now}
             if release is not None:
@@ -393,10 +391,12 @@ def _check_free(name: str, kind: StreamKind, before: Row[Any] | None) -> None:
     if before is None:
         return
     if before.state not in _ENDED:
-        message = f"{name} is {before.state} since its launch; drain or cancel it first, or choose another name."
+        message = (
+            f"A stream with the name {name} is {before.state}. Drain or cancel it first, or choose another name."
+        )
         raise StreamExistsError(message, name=name, kind=before.kind, state=before.state)
     if before.kind != kind:
-        message = f"{name} was a {before.kind} stream, and its state stays under this name; choose another name."
+        message = f"{name} was a {before.kind} stream, and its state still exists. Choose another name."
         raise StreamExistsError(message, name=name, kind=before.kind, state=before.state)
 
 

@@ -277,7 +277,7 @@ class Manifests:
 def _check_version(name: str, record: ManifestRecord | None, expected: int | None) -> None:
     version = 0 if record is None else record.version
     if expected is not None and version != expected:
-        raise ManifestChangedError(f"{name} has changed since it was planned: plan again.", name=name)
+        raise ManifestChangedError(f"{name} has changed since you made the plan. Plan again.", name=name)
 
 
 def _skip_waiting(connection: Connection, name: str, now: datetime, why: str) -> None:

@@ -269,7 +269,7 @@ def _check_runs(record: StreamRecord, side: RolloutSide) -> None:
     """
     if not record.is_living or record.wanted is not Wanted.RUNNING:
         state = record.state if not record.is_living else f"to be {record.wanted}"
-        raise StreamStateError(f"{record.name} is {state}: a rollout begins with what runs.", state=record.state)
+        raise StreamStateError(f"{record.name} is {state}. A rollout needs a running stream.", state=record.state)
     differences = side.differences(RolloutSide(record.release, record.options))
     if differences:
         told = "; ".join(
@@ -284,7 +284,9 @@ def _check_runs(record: StreamRecord, side: RolloutSide) -> None:
             }
             for name, (_, runs) in differences.items()
         ]
-        raise RolloutRefusedError(f"{record.name} does not run as from says: {told}.", errors=errors)
+        raise RolloutRefusedError(
+            f"{record.name} does not run with the release and options in from: {told}.", errors=errors
+        )
 
 
 def _shown(name: str, value: Any) -> str:

@@ -67,7 +67,7 @@ class StreamSnapshots:
             record = get_record(connection, stream, now, for_update=True)
             check_living(record, ": launch it first.")
             if record.wanted is not Wanted.RUNNING:
-                message = f"{stream} is to end: make a snapshot of it before, or when it has been launched again."
+                message = f"{stream} is going to end. Make the snapshot when the stream has been launched again."
                 raise StreamStateError(message, wanted=record.wanted)
             made = _SNAPSHOTS.insert(
                 connection,
@@ -274,7 +274,7 @@ class StreamSnapshots:
             check_living(record, ": launch it first.")
             check_versions(record, versions)
             if record.wanted is not Wanted.RUNNING:
-                raise StreamStateError(f"{stream} is to end: launch it from {snapshot_id} after that.")
+                raise StreamStateError(f"{stream} is going to end. After its end, launch it from {snapshot_id}.")
             check_snapshot(connection, snapshot_id, record.kind)
             columns = STREAM_RESTORES.c
             going_back = sa.select(STREAM_RESTORES).where(
@@ -363,8 +363,8 @@ def check_snapshot(connection: Connection, snapshot_id: str, kind: str) -> None:
     snapshot = _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
     if snapshot.state is not SnapshotState.COMPLETED or snapshot.kind != kind:
         raise SnapshotRefusedError(
-            f"{snapshot_id} is a {snapshot.state} snapshot of a {snapshot.kind} stream: a {kind} stream needs a "
-            f"{SnapshotState.COMPLETED} one of its own kind.",
+            f"{snapshot_id} is a {snapshot.state} snapshot of a {snapshot.kind} stream. A {kind} "
+            f"stream needs a {SnapshotState.COMPLETED} snapshot of a {kind} stream.",
             state=snapshot.state,
             kind=snapshot.kind,
         )
@@ -401,7 +401,7 @@ def insert_restore(
 def end_restores(connection: Connection, stream: str, *, now: datetime) -> None:
     """Make every restore FAILED that a stream which ends leaves behind: its next generation is not put back."""
     columns = STREAM_RESTORES.c
-    error = FaultRecord(StreamStateError.code, f"{stream} ended before it was put back.")
+    error = FaultRecord(StreamStateError.code, f"{stream} ended before the rollback was complete.")
     connection.execute(
         STREAM_RESTORES.update()
         .where(columns.stream == stream, columns.state == RestoreState.RUNNING)

@@ -193,8 +193,8 @@ def check_not_rolling_out(connection: Connection, stream: str) -> None:
     row = connection.execute(query).first()
     if row is not None:
         raise RolloutInProgressError(
-            f"{row.id} of {row.manifest} rolls {stream} out and is {row.state}. Wait for its end, or end it with "
-            f"'refeed rollout cancel {row.id}'.",
+            f"The rollout {row.id} of {row.manifest} changes {stream} and is {row.state}. Wait "
+            f"for its end, or cancel it with 'refeed rollout cancel {row.id}'.",
             stream=stream,
             rollout=row.id,
             state=row.state,
@@ -210,8 +210,8 @@ def check_not_updating(connection: Connection, stream: str) -> None:
     living = _living_update(connection, stream)
     if living is not None:
         raise UpdateInProgressError(
-            f"{living.id} updates {stream} and is {living.state}. Wait for its end, or end it with "
-            f"'refeed stream update {stream} --roll-back'.",
+            f"The update {living.id} of {stream} is {living.state}. Wait for its end, or roll it "
+            f"back with 'refeed stream update {stream} --roll-back'.",
             stream=stream,
             update=living.id,
             state=living.state,
@@ -262,7 +262,7 @@ def _runnable_stream(connection: Connection, name: str, now: datetime) -> Stream
     record = get_record(connection, name, now, for_update=True)
     check_living(record, ": launch it with the other release.")
     if record.wanted is not Wanted.RUNNING:
-        message = f"{name} is to be {record.wanted}: nothing of it can be changed."
+        message = f"{name} is going to be {record.wanted}, so it can't be changed."
         raise StreamStateError(message, wanted=record.wanted)
     return record
 

@@ -21,7 +21,10 @@ def manifest_actions(store: JobStore, manifests: ManifestService) -> dict[tuple[
         record = manifests.get(asked.name, principal=asked.requester)
         gone = {each.file for each in store.list_uploads(source) if each.gone_at is not None}
         if record.version != asked.version or file not in gone:
-            raise ManifestChangedError(f"{asked.name} has changed, or its file is there again.", name=asked.name)
+            raise ManifestChangedError(
+                f"The manifest {asked.name} has changed, or its file exists again. Nothing was removed.",
+                name=asked.name,
+            )
         manifests.remove(asked.name, principal=asked.requester, source=source)
         store.note_removed(source, file, f"the file has gone; {approval.why}")
         return {"manifest": asked.name}

@@ -187,8 +187,8 @@ def read_document(kind: type[Manifest], document: Mapping[str, Any]) -> Manifest
     except ValidationError as exc:
         faults = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in exc.errors()[:3])
         raise ManifestInvalidError(
-            f"{document.get('name')} is kept in a form that this release does not take ({faults}): apply it "
-            "again, or delete it."
+            f"The stored manifest {document.get('name')} is not valid in this release ({faults}). "
+            "Apply it again, or delete it."
         ) from exc
 
 

@@ -354,7 +354,7 @@ class ManifestService:
     def _get_schedule(self, name: str) -> ManifestRecord:
         found = self._get(name)
         if found.kind != schedule.KIND:
-            raise ManifestNotFoundError(f"{name} is a {found.kind}, no schedule.", name=name)
+            raise ManifestNotFoundError(f"{name} is a {found.kind}, not a schedule.", name=name)
         return found
 
     def _unknown(self, name: str) -> ManifestNotFoundError:
@@ -387,4 +387,6 @@ def _differences(before: Any, after: Any, pointer: str) -> Iterator[ValueChange]
 
 def _check_hash(plan: ManifestPlan, given: str | None) -> None:
     if given is not None and given != plan.hash:
-        raise ManifestChangedError(f"{plan.name}: the plan stands for something else: plan again.", name=plan.name)
+        raise ManifestChangedError(
+            f"{plan.name} has changed since you made this plan. Plan again.", name=plan.name
+        )

@@ -335,7 +335,7 @@ def test_what_has_ended_is_said_to_have_ended(client: httpx.Client) -> None:
     assert client.post(f"{path}:cancel").json()["state"] == "CANCELLED"
     for verb in ("cancel", "pause"):
         problem = assert_problem(client.post(f"{path}:{verb}"), 409, "job_state_conflict")
-        assert problem["detail"].endswith("has ended already: it is CANCELLED.")
+        assert problem["detail"].endswith("has already ended: it is CANCELLED.")
     # Nobody has to approve it, whoever asks.
     problem = assert_problem(client.post(f"{path}:approve"), 409, "job_state_conflict")
     assert "does not wait for an approval" in problem["detail"]

@@ -54,7 +54,7 @@ def test_any_other_address_needs_a_key_or_an_issuer(host: str, is_open: bool) ->
 
 def test_an_action_waits_for_a_second_person_only_where_callers_can_be_told_apart() -> None:
     check_admission("127.0.0.1", has_callers=True, is_open=False, held=["drain"])
-    with pytest.raises(SettingsError, match="REFEED_APPROVE_STREAMS=drain,update wants a second person"):
+    with pytest.raises(SettingsError, match="REFEED_APPROVE_STREAMS=drain,update needs a second person"):
         check_admission("127.0.0.1", has_callers=False, is_open=True, held=["drain", "update"])
 
 

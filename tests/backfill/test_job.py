@@ -285,7 +285,7 @@ def test_too_many_failures_say_what_became_of_the_other_rows(tmp_path, rows, unk
     with pytest.raises(MessagesFailedError) as stopped:
         check_budget(1, selection, reached, RunOptions(max_failed=1))
 
-    assert stopped.value.message.startswith("2 messages could not be published, max_failed allows 1; ")
+    assert stopped.value.message.startswith("2 messages could not be published, but max_failed allows only 1; ")
     assert said in stopped.value.message
 
 

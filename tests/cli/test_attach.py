@@ -32,7 +32,7 @@ def test_attaching_makes_the_topic_and_a_subscription_that_leaves_replays_out(
 
 
 def test_attaching_twice_is_attaching_once(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
-    made = "orders did not exist and was created\n"
+    made = "orders did not exist, and was created\n"
     assert refeed("attach", "orders").out == made + refeed("attach", "orders").out
 
 
@@ -62,9 +62,9 @@ def test_topics_are_attached_by_a_label(refeed: Callable[..., Any], pubsub_serve
         assert refeed("attach", "--label", "backup=yes").code == 0
         assert [s.topic for s in pubsub.list_subscriptions()] == ["orders"]
         nothing = refeed("attach", "--label", "backup=no")
-        assert (nothing.code, "carries the label" in nothing.err) == (1, True)
+        assert (nothing.code, "has the label" in nothing.err) == (1, True)
         assert "takes key=value" in refeed("attach", "--label", "backup").err
-        assert "Name a topic" in refeed("attach").err
+        assert "Give the id of a topic" in refeed("attach").err
 
 
 def test_without_credentials_it_says_what_every_other_command_says(
@@ -83,7 +83,10 @@ def test_what_differs_is_said_and_mended_only_when_asked(
     assert refeed("attach", "orders").code == 0
     monkeypatch.setenv("REFEED_ACK_DEADLINE_SECONDS", "120")
     told = refeed("attach", "orders")
-    assert (told.code, "ack_deadline_seconds is 60, wanted is 120; --update changes this" in told.err) == (0, True)
+    assert (told.code, "ack_deadline_seconds is 60, wanted is 120; use --update to change this" in told.err) == (
+        0,
+        True,
+    )
     (mended,) = json.loads(refeed("attach", "orders", "--exactly-once", "--update", "--json").out)
     assert mended["differences"] == []
     with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:

@@ -28,7 +28,7 @@ _ELAPSED = re.compile(r"\d:\d\d:\d\d$")
 
 # A refresh between two states draws the same line again.
 BAR = f"""\
-watching {ID}; Ctrl-C ends only the watching
+watching {ID}; Ctrl-C does not cancel it
 PENDING ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━   0:00:00
 RUNNING ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 30,000/120,000 500/s, 3:00 left 0:00:00
 warning: No subscription takes it. (nobody_receives)
@@ -37,7 +37,7 @@ paused: go on with 'refeed backfill resume {ID}'
 SUCCEEDED ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━ 120,000/120,000  0:00:00
 """
 LINES = f"""\
-watching {ID}; Ctrl-C ends only the watching
+watching {ID}; Ctrl-C does not cancel it
 PENDING
 RUNNING 30,000/120,000, 500/s, 3:00 left, publish time 2026-01-01T06:10:00Z
 RUNNING 60,000/120,000, 500/s, 2:00 left, publish time 2026-01-01T12:20:00Z

@@ -93,7 +93,7 @@ def test_a_backup_that_an_agent_runs_has_one_way_only(
 
 
 def test_snapshots_are_listed_and_forgotten(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
-    assert "Nothing is attached" in refeed("backup", "snapshot", "one").err
+    assert "No topic is attached" in refeed("backup", "snapshot", "one").err
     assert refeed("attach", "orders").code == 0
     assert refeed("backup", "snapshot", "one").code == 0
     assert refeed("backup", "snapshot", "two").code == 0
@@ -107,4 +107,4 @@ def test_snapshots_are_listed_and_forgotten(refeed: Callable[..., Any], pubsub_s
 def test_a_name_that_pubsub_would_not_take_is_refused(
     refeed: Callable[..., Any], pubsub_server: PubSubServer, name: str
 ) -> None:
-    assert "no name of a snapshot" in refeed("backup", "snapshot", name).err
+    assert "not a valid name for a snapshot" in refeed("backup", "snapshot", name).err

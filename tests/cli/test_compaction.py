@@ -77,7 +77,7 @@ def test_one_that_is_watched_prints_its_changes_and_ends_with_its_outcome(
     watched = refeed("compaction", "watch", COMPACTION["id"])
     assert watched.code == 0
     assert watched.err.splitlines() == [
-        f"watching {COMPACTION['id']}; Ctrl-C ends only the watching",
+        f"watching {COMPACTION['id']}; Ctrl-C does not cancel it",
         "RUNNING 0 of 2 tables",
         "SUCCEEDED 2 of 2 tables",
     ]

@@ -231,7 +231,7 @@ def test_a_question_that_nobody_can_answer_names_the_option_that_does(
     monkeypatch.setattr("sys.stdin", io.StringIO())
     result = refeed("lake", "expire", "--before", "2020-01-01")
     assert (result.code, result.out.strip()) == (1, "")
-    assert "Nobody can answer here: --yes answers yes." in result.err
+    assert "Nobody can answer this question here. To answer yes, use --yes." in result.err
 
 
 def test_an_answer_that_is_piped_in_counts(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +311,7 @@ def test_a_query_that_is_no_utf_8_is_wrong_input(home: Path, tmp_path: Path) -> 
         with query.open() as given:
             arguments = ["backfill", "create", argument, "--topic", "orders"]
             done = _run_alone(*arguments, stdin=given, env={**os.environ, "LC_ALL": "C"})
-        assert (done.returncode, "save it as UTF-8" in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, "Save the file as UTF-8" in done.stderr) == (2, True), done.stderr
 
 
 def _run_alone(*arguments: str, redirection: str = "", **options: Any) -> "subprocess.CompletedProcess[str]":
@@ -330,7 +330,9 @@ def test_a_home_that_can_not_be_written_is_an_error_with_its_name(
     monkeypatch.setenv("REFEED_HOME", str(home))
     result = refeed(*command.split())
     assert result.code == 2, result.err
-    assert result.err.startswith(f"error home_unwritable  {home} can't be written (Not a directory: ")
+    assert result.err.startswith(
+        f"error home_unwritable  Refeed can't write to the home {home} (Not a directory: "
+    )
     assert json.loads(refeed(*command.split(), "--json").err)["code"] in {"home_unwritable", "input_invalid"}
 
 
@@ -342,7 +344,7 @@ def test_a_home_that_can_not_be_made_is_an_error_with_its_name(
     monkeypatch.setenv("HOME", "/proc")
     result = refeed(*command.split())
     assert result.code == 2, result.err
-    said = "error home_unwritable  /proc/.refeed can't be written (No such file or directory: /proc/.refeed)"
+    said = "error home_unwritable  Refeed can't write to the home /proc/.refeed (No such file or directory: /proc/"
     assert result.err.startswith(said)
 
 

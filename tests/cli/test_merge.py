@@ -108,11 +108,11 @@ def test_an_earlier_beginning_is_a_time_or_a_day(refeed: Callable[..., Any], ord
         (merged,) = json.loads(refeed("merge", "--source", "orders", *option, "--json").out)
         assert (merged["since"], merged["changed"], merged["newer"]) == ("2026-01-01T00:00:00Z", 1, 0)
     assert "no day such as 2026-01-01" in refeed("merge", "--date", "yesterday").err
-    assert "give one" in refeed("merge", "--date", "2026-01-01", "--since", "2026-01-01").err
+    assert "not both" in refeed("merge", "--date", "2026-01-01", "--since", "2026-01-01").err
 
 
 def test_options_before_a_verb_are_refused_not_ignored(refeed: Callable[..., Any]) -> None:
-    assert "after the command" in refeed("merge", "--dry-run", "create").err
+    assert "after the subcommand" in refeed("merge", "--dry-run", "create").err
 
 
 def test_the_home_may_stand_behind_the_group(refeed: Callable[..., Any], tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_ctrl_c_ends_the_watching_of_a_merge_and_says_how_to_go_on(
     left = refeed("merge", "watch", MERGE["id"])
     assert left.code == 130
     assert left.err.splitlines() == [
-        f"watching {MERGE['id']}; Ctrl-C ends only the watching",
+        f"watching {MERGE['id']}; Ctrl-C does not cancel it",
         "RUNNING 1 of 2 sources",
         f"{MERGE['id']} continues without this command. To watch it again, or to stop it:",
         f"  refeed merge watch {MERGE['id']}",

@@ -158,7 +158,7 @@ def test_bigquery_answers_the_same_query_within_a_cap(
         "data": "AP8=",
         "publish_time": "2024-03-01T23:59:59.123456Z",
     }
-    assert "cut after 1 rows" in result.err
+    assert "Only the first 1 rows" in result.err
     (job,) = [job for job in shared_standin.client().list_jobs(all_users=True) if job.query == sql]
     assert job.maximum_bytes_billed == 2**30
     assert job.labels["app"] == "refeed"
@@ -243,7 +243,9 @@ def test_a_select_beside_a_view_s_name_is_told_how_to_name_the_view(
 ) -> None:
     shown = refeed("query", "--view", "orders", "SELECT COUNT(*) FROM orders")
     assert shown.code == 2
-    assert f"{bigquery_shop.source.reporting}_view; a SELECT names it itself" in " ".join(shown.err.split())
+    assert f"{bigquery_shop.source.reporting}_view. To run a SELECT, leave --view out" in " ".join(
+        shown.err.split()
+    )
 
 
 def test_bigquery_s_union_view_is_queried_like_the_lake_s(

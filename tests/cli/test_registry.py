@@ -138,4 +138,4 @@ def test_two_files_of_one_name_are_refused(refeed, files, tmp_path):
     (tmp_path / "other" / "shop.desc").write_bytes(b"another")
     result = refeed("registry", "publish", first, sources, str(tmp_path / "other" / "shop.desc"))
     assert result.code == 2
-    assert "Two files are called shop.desc" in result.err
+    assert "Two files have the name shop.desc" in result.err

@@ -13,8 +13,8 @@ from model.errors import InputError
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("backup", "--mapping", "orders"), "is not OLD=NEW"),
-        (("backup", "--mapping", "=sales"), "is not OLD=NEW"),
+        (("backup", "--mapping", "orders"), "needs the form OLD=NEW"),
+        (("backup", "--mapping", "=sales"), "needs the form OLD=NEW"),
         (("backup", "--mapping", "a=b", "--mapping", "a=c"), "is given twice"),
     ],
 )
@@ -32,13 +32,13 @@ def test_without_an_api_a_check_says_how_to_start_one(
     monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:9")
     silent = refeed("stream", "check", "backup")
     assert silent.code == 3
-    assert "start it with 'refeed up' or 'refeed api'" in silent.err
+    assert "Start it with 'refeed up' or 'refeed api'" in silent.err
 
 
 def test_columns_may_differ_in_a_shadow_alone(refeed: Callable[..., Any]) -> None:
     wrong = refeed("stream", "update", "orders", "--may-differ", "total")
     assert wrong.code == 2
-    assert "--may-differ is for --shadow" in wrong.err
+    assert "--may-differ works only with --shadow" in wrong.err
 
 
 def test_an_update_shows_what_its_shadow_has_compared() -> None:

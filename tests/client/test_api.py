@@ -134,8 +134,10 @@ def test_a_server_that_is_no_refeed_api_is_named_as_one(
     fake.answers.append((status, "text/html", body))
     with RefeedApi(url) as api, pytest.raises(ApiUnknownError) as raised:
         call(api)
-    assert f"What answers GET {url}/topics is not Refeed's API (HTTP {status}, " in raised.value.message
-    assert raised.value.message.endswith("set REFEED_API_URL to the address of one.")
+    assert (
+        f"The answer to GET {url}/topics does not come from Refeed's API (HTTP {status}, " in raised.value.message
+    )
+    assert raised.value.message.endswith("Set REFEED_API_URL to the API's address.")
 
 
 def test_an_answer_that_lacks_what_the_api_has_in_it_is_none_of_refeed_s(api_server: tuple[FakeApi, str]) -> None:
@@ -144,7 +146,7 @@ def test_an_answer_that_lacks_what_the_api_has_in_it_is_none_of_refeed_s(api_ser
     with RefeedApi(url) as api:
         found = api.list_topics()
     assert (found["status"], found.get("topics"), "topics" in found) == ("healthy", None, False)
-    with pytest.raises(ApiUnknownError, match=f"GET {url}/topics is not Refeed's API .*no 'topics'"):
+    with pytest.raises(ApiUnknownError, match=f"GET {url}/topics does not come from Refeed's API .*no 'topics'"):
         found["topics"]
 
 

@@ -166,7 +166,7 @@ def test_a_stream_that_is_to_end_has_no_snapshot_made_of_it(store: JobStore) -> 
     store.report_stream("backup", "agent", StreamState.RUNNING, instance_id="in_1")
     made = create(store, idempotency=Idempotency("k", "f"))
     store.end_stream("backup", Wanted.DRAINED, actor="ann")
-    with pytest.raises(StreamStateError, match="backup is to end"):
+    with pytest.raises(StreamStateError, match="backup is going to end"):
         create(store)
     assert create(store, idempotency=Idempotency("k", "f")) == made
 
@@ -187,7 +187,7 @@ def test_a_stream_that_ends_leaves_no_rollback_that_goes_on_for_ever(
     (ended,) = store.list_restores("backup")
     assert ended.state is RestoreState.FAILED
     assert ended.error is not None
-    assert ended.error.message == "backup ended before it was put back."
+    assert ended.error.message == "backup ended before the rollback was complete."
     assert store.delete_snapshot(snapshot.id).state is SnapshotState.DELETING
 
 
@@ -195,7 +195,7 @@ def test_a_stream_that_is_to_end_is_put_back_to_nothing(store: JobStore) -> None
     snapshot = complete(store)
     store.take_streams("agent", limit=1, lease_seconds=60)
     store.end_stream("backup", Wanted.DRAINED, actor="ann")
-    with pytest.raises(StreamStateError, match="backup is to end"):
+    with pytest.raises(StreamStateError, match="backup is going to end"):
         store.create_restore("backup", snapshot.id, actor="ann")
 
 

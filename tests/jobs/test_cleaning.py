@@ -42,7 +42,7 @@ def test_only_folders_of_jobs_that_ended_long_ago_go_and_their_rows_stay(store: 
     assert [path.name for path in folders.iterdir()] == [active]
     assert store.get(ended).state is JobState.CANCELLED
     assert len(store.list_events(ended)) == 2
-    with pytest.raises(SelectionGoneError, match="make a new one"):
+    with pytest.raises(SelectionGoneError, match="Create a new job"):
         JobFolder(folders / ended).read_specification()
 
 

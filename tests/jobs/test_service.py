@@ -177,7 +177,7 @@ def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(service, reach, s
 
 def test_a_job_of_a_new_kind_that_failed_waits_and_is_retried(service, reach):
     made = service.create([], principal=ANN)
-    with pytest.raises(JobStateError, match="not at its end"):
+    with pytest.raises(JobStateError, match="not ended yet"):
         service.retry(made.id, principal=ANN)
     failed = reach(made.id, JobState.FAILED)
     (item,) = service.list_inbox(principal=READER)
@@ -200,7 +200,7 @@ def test_a_job_of_a_new_kind_is_cancelled_before_and_while_it_runs(service, reac
     assert service.cancel(waiting.id, principal=ANN).state is JobState.CANCELLED
     assert service.cancel(running.id, principal=ANN).state is JobState.CANCELLING
     assert service.cancel(running.id, principal=ANN).state is JobState.CANCELLING
-    with pytest.raises(JobStateError, match="ended already"):
+    with pytest.raises(JobStateError, match="already ended"):
         service.cancel(waiting.id, principal=ANN)
 
     supervisor.tick()

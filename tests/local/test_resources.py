@@ -366,10 +366,10 @@ def test_a_missing_resources_file_beside_topics_removes_nothing(resources: Resou
     resources.close()
     kept = (tmp_path / "resources.json").read_bytes()
     (tmp_path / "resources.json").unlink()
-    with pytest.raises(CheckpointCorruptError, match=r"resources\.json is missing beside topics"):
+    with pytest.raises(CheckpointCorruptError, match=r"resources\.json is missing, but the topics"):
         Resources(tmp_path)
     (tmp_path / "resources.changes").unlink()
-    with pytest.raises(CheckpointCorruptError, match=r"resources\.json is missing beside topics"):
+    with pytest.raises(CheckpointCorruptError, match=r"resources\.json is missing, but the topics"):
         Resources(tmp_path)
     assert list(tmp_path.glob("topics/*/*.log"))
     assert b"checksum" in kept

@@ -43,7 +43,7 @@ def test_a_start_that_has_no_space_to_repair_what_is_damaged_says_so_and_leaves_
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(damage, "replace_file", refuse)
-    with pytest.raises(StorageFullError, match="No space"):
+    with pytest.raises(StorageFullError, match="no space"):
         PubSubServer(tmp_path).start()
     assert acks.read_bytes() == b"torn"
     monkeypatch.undo()

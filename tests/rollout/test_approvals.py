@@ -72,7 +72,7 @@ def test_only_the_actions_that_the_deployment_names_wait(store: JobStore, approv
 
 def test_the_requester_can_take_it_back_and_never_approve_it(store, approvals, streams):
     held = hold(streams)
-    with pytest.raises(ForbiddenError, match="somebody else"):
+    with pytest.raises(ForbiddenError, match="Somebody else"):
         approvals.approve(held.id, principal=ANN)
     assert approvals.get(held.id, principal=BOB).state is ApprovalState.WAITING
     rejected = approvals.reject(held.id, principal=ANN, reason="a mistake")

@@ -128,9 +128,9 @@ def test_a_release_whose_packages_are_gone_is_not_started(tmp_path: Path, monkey
 @pytest.mark.parametrize(
     ("lock", "extra", "words"),
     [
-        (None, "", "carries no lock"),
+        (None, "", "has no requirements.lock"),
         ("", "raise SystemExit('no such luck')", "does not start: no such luck"),
-        ("", "print('hello')", "does not say which formats it reads"),
+        ("", "print('hello')", "did not print the formats that it reads"),
     ],
 )
 def test_what_can_t_be_run_is_refused_and_leaves_nothing_behind(tmp_path, lock, extra, words):
@@ -148,13 +148,13 @@ def test_a_file_that_is_no_wheel_of_ours_and_a_name_that_leads_elsewhere_are_ref
     text.write_text("no wheel")
     other = write_wheel(tmp_path, "tinypackage", "1.0", {})
     for wheel, words in (
-        (text, "is no wheel"),
-        (other, "no wheel of Refeed"),
+        (text, "is not a wheel"),
+        (other, "not a wheel of Refeed"),
         (tmp_path / "gone", "can't be read"),
     ):
         with pytest.raises(ReleaseInvalidError, match=words):
             releases.add(wheel)
-    with pytest.raises(ReleaseInvalidError, match="no name of a release"):
+    with pytest.raises(ReleaseInvalidError, match="not a valid name for a release"):
         releases.add(write_small_release(tmp_path / "fine", "1.0"), name="../up")
     for name in ("../up", "", ".lock"):
         with pytest.raises(ReleaseNotFoundError):

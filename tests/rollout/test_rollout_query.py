@@ -16,8 +16,8 @@ __all__ = ["yard"]
 QUERY = "validate: {seconds: 60, min_messages: 10, query: SELECT 1, max_bytes_billed: 20000000}"
 ASKS = TEXT.replace("validate: {seconds: 60, min_messages: 10}", QUERY)
 ROWS = [
-    (WatchRows(1, is_cut=False), "rollout_failed", "The query of the validation gave 1 row."),
-    (WatchRows(1000, is_cut=True), "rollout_failed", "The query of the validation gave more than 1,000 rows."),
+    (WatchRows(1, is_cut=False), "rollout_failed", "The validation query returned 1 row."),
+    (WatchRows(1000, is_cut=True), "rollout_failed", "The validation query returned more than 1,000 rows."),
     (
         QueryError("Could not cast 'card 4111' to INT64"),
         "rollout_inconclusive",
@@ -84,7 +84,7 @@ def test_an_update_whose_query_gives_rows_goes_back_by_another_update(yard, end,
     yard.advance(end, error=None if end is UpdateState.STABLE else UpdateFault("some_code", "Some reason."))
     assert yard.tick() is state
     assert yard.steps()[1:] == ["UPDATING", "VALIDATING", "ROLLING_BACK", state]
-    assert yard.rollout.error.message == "The query of the validation gave 2 rows."
+    assert yard.rollout.error.message == "The validation query returned 2 rows."
     assert yard.rollout.compared == {**figures, "paused_seconds": 1.5}, "what it was judged by stays"
     if end is UpdateState.STABLE:
         assert yard.side() == OLD

@@ -39,7 +39,7 @@ def test_a_reversal_exchanges_from_and_to_and_validates_nothing_towards_a_stable
     assert yard.tick() is RolloutState.STABLE
     assert yard.steps() == ["PENDING", "DRAINING", "STARTING", "STABLE"]
     assert yard.side() == OLD
-    with pytest.raises(RolloutRefusedError, match="does not run as from says"):
+    with pytest.raises(RolloutRefusedError, match="does not run with the release and options in from"):
         yard.rollouts.reverse(done.id, principal=ANN)
 
 

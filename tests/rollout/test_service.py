@@ -56,7 +56,7 @@ def test_the_same_work_is_not_launched_twice_under_two_names(service: StreamServ
         service.launch(backup("backup-2"), principal=LOCAL)
     with pytest.raises(StreamExistsError, match="pipeline-orders is the pipeline of the group orders already"):
         service.launch(pipeline("orders-2"), principal=LOCAL)
-    with pytest.raises(StreamExistsError, match="STARTING since its launch"):
+    with pytest.raises(StreamExistsError, match="is STARTING"):
         service.launch(backup(), principal=LOCAL)
     service.launch(pipeline("pipeline-default", "default"), principal=LOCAL)
     service.drain("backup", principal=LOCAL)

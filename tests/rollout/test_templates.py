@@ -158,17 +158,18 @@ request:
     )
     assert found == {
         "/colour": "There is no field colour.",
-        "/name": "name is 'other', and the file is called replay.yaml.",
-        "/kind": "There is no kind backfil; there are backfill, merge, backup, pipeline, kinesis.",
+        "/name": "name is 'other', but the file has the name replay.yaml.",
+        "/kind": "There is no kind backfil. The kinds are backfill, merge, backup, pipeline, kinesis.",
         "/parameters/day/hlep": "There is no field hlep. Did you mean help?",
-        "/parameters/day/type": "There is no type 'DAY'; there are STRING, INT64, FLOAT64, BOOL, DATE, TIMESTAMP.",
-        "/parameters/Topic": "Topic is used nowhere: write ${Topic} where its value goes.",
+        "/parameters/day/type": "There is no type 'DAY'. The types are STRING, INT64, FLOAT64, BOOL, DATE, "
+        "TIMESTAMP.",
+        "/parameters/Topic": "No field uses the parameter Topic. Write ${Topic} where its value goes.",
         "/parameters/Topic/default": "The default of Topic: '3' is no STRING.",
-        "/parameters/Topic/required": "Topic has a default, so that it is never missing.",
-        "/parameters/unused": "unused is used nowhere: write ${unused} where its value goes.",
-        "/parameters/unused/help": "help is a text.",
-        "/parameters/unused/required": "required is true or false.",
-        "/parameters/bare": "bare takes type, default, help, required.",
+        "/parameters/Topic/required": "Topic has a default, so it can't be required.",
+        "/parameters/unused": "No field uses the parameter unused. Write ${unused} where its value goes.",
+        "/parameters/unused/help": "help must be a text.",
+        "/parameters/unused/required": "required must be true or false.",
+        "/parameters/bare": "bare: the fields of a parameter are type, default, help, required.",
         "/request/query": ("A query has no ${...}: write @name, and give the value in the request's parameters."),
         "/request/description": "There is no parameter note.",
         "/request/topic/1": "There is no parameter nobody.",
@@ -189,7 +190,7 @@ def test_a_field_that_the_kind_does_not_have_is_a_fault_before_it_is_launched() 
 
 def test_a_parameter_within_a_text_always_has_a_value() -> None:
     text = "name: replay\nkind: merge\nparameters: {s: {}}\nrequest: {source: 'a-${s}'}\n"
-    assert "so that it is required or has a default" in faults(text)["/request/source"]
+    assert "must be required or have a default" in faults(text)["/request/source"]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_a_parameter_within_a_text_always_has_a_value() -> None:
         ("name: [", "It is no YAML of plain values"),
         ("- a", "It takes names and values."),
         ("name: replay\nname: replay\n", "comes twice"),
-        ("kind: merge\n", "name is missing or no text."),
+        ("kind: merge\n", "name is missing, or is not a text."),
         ("name: replay\nkind: merge\nrequest: [1]\n", "request takes names and values."),
     ],
 )

@@ -12,7 +12,7 @@ from model.settings import read_settings
 def test_a_demo_never_fills_google_s_own_bigquery(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("BIGQUERY_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("REFEED_BIGQUERY_STORAGE_HOST", "127.0.0.1:1")
-    with pytest.raises(InputError, match="set BIGQUERY_EMULATOR_HOST, or run 'make demo-bigquery'"):
+    with pytest.raises(InputError, match="Set BIGQUERY_EMULATOR_HOST, or run 'make demo-bigquery'"):
         _own_environment("bigquery")
 
 

@@ -167,7 +167,7 @@ def test_what_runs_otherwise_than_from_says_and_a_stream_that_has_ended_fail_wit
     run = slots.be_due(days=1)
     assert (run.state, run.why, ids(slots)) == (
         RunState.FAILED,
-        "backup is DRAINED: a rollout begins with what runs.",
+        "backup is DRAINED. A rollout needs a running stream.",
         [],
     )
 

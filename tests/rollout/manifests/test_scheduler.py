@@ -377,7 +377,7 @@ def test_a_schedule_that_a_newer_release_has_kept_keeps_no_other_from_its_slots(
         connection.execute(MANIFESTS.update().where(named).values(document=document))
     yard.go(hours(1))
     assert (yard.runs(), len(yard.runs("later"))) == ([], 1)
-    with pytest.raises(ManifestInvalidError, match=r"hourly is kept in a form .* \(jitter: .* apply it again"):
+    with pytest.raises(ManifestInvalidError, match=r"The stored manifest hourly .* \(jitter: .* Apply it again"):
         yard.service.get_schedule("hourly", principal=ANN)
     yard.apply(f"{HOURLY}description: again\n")
     yard.go(hours(1))

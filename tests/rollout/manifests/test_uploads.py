@@ -204,7 +204,7 @@ def test_several_files_that_go_within_minutes_wait_for_a_person_one_by_one(yard:
     assert yard.names() == ["four", "three", "two"], "nor is it when the other one has come back"
     yard.approvals.approve(asked["two"], principal=ANN)
     assert yard.names() == ["four", "three"]
-    with pytest.raises(ManifestChangedError, match="its file is there again"):
+    with pytest.raises(ManifestChangedError, match="its file exists again"):
         yard.approvals.approve(asked["three"], principal=ANN)
     yard.go(TOGETHER_SECONDS + 20)
     assert (yard.names(), yard.waiting()) == (["four", "three"], {})

@@ -65,7 +65,7 @@ def test_a_topic_that_does_not_exist_is_refused_with_the_names_that_are_close(
     service: BackfillService, pubsub: PubSub, request_of: RequestOf, archive: LakeArchive
 ) -> None:
     for ask in (service.create, service.plan):
-        with pytest.raises(TopicNotFoundError, match="no topic repaly in project shop") as refused:
+        with pytest.raises(TopicNotFoundError, match="no topic repaly in the project shop") as refused:
             ask(request_of(topic="repaly"), principal=ANN)
         assert "Did you mean replay?" in refused.value.message
         assert "--create-topic" in refused.value.message
@@ -236,7 +236,7 @@ def test_a_plan_with_more_rows_than_allowed_is_refused(service, request_of, arch
     plan = service.plan(request_of(), principal=ANN)
     assert plan["rows"] == 30
 
-    with pytest.raises(RequestInvalidError, match="30 rows, max_rows allows 29"):
+    with pytest.raises(RequestInvalidError, match="30 rows, but max_rows allows only 29"):
         service.create(request_of(plan_id=plan["plan_id"], max_rows=29), principal=ANN)
     assert service.create(request_of(plan_id=plan["plan_id"], max_rows=30), principal=ANN)
 

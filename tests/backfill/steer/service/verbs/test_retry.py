@@ -101,5 +101,5 @@ def test_nothing_is_sent_again_when_nothing_is_missing(open_service, ended, publ
     publish(job_id, 2, 2)
     staging.rows = {job_id: [0, 1]}
 
-    with pytest.raises(JobStateError, match="nothing is missing"):
+    with pytest.raises(JobStateError, match="Nothing is missing"):
         service.retry(job_id, principal=ANN, only="missing")

@@ -24,7 +24,7 @@ def test_nothing_is_reverted_where_no_staging_table_is_known(service, ended, req
         service.revert(ended(JobState.SUCCEEDED), principal=ANN)
     with pytest.raises(StagingUnknownError):
         service.retry(ended(JobState.SUCCEEDED), principal=ANN, only="missing")
-    with pytest.raises(JobStateError, match="cancel it first"):
+    with pytest.raises(JobStateError, match="Cancel it first"):
         service.revert(waiting.id, principal=ANN)
 
 
