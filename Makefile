@@ -14,10 +14,12 @@ JOBS   ?= 2
 PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --numprocesses $(JOBS)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint docs fmt types bench bench-sql bench-latency fuzz oracle chaos soak years simulate release-check census rooms reference mutants lock clean
+.PHONY: help install demo demo-bigquery up test test-kills test-cloud test-browser test-soak test-all lint docs fmt types bench bench-sql bench-latency fuzz oracle chaos soak years simulate release-check census rooms reference mutants lock clean
 
 help:  ## Show what there is to run
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+install: $(STAMPS)/run  ## Set up .venv with the command refeed, and run nothing
 
 demo: $(STAMPS)/run  ## Run the main job end to end and print a verdict (ARGS="--messages 5000 --json")
 	@$(BIN)/refeed demo $(ARGS)
