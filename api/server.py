@@ -128,7 +128,7 @@ def _end_process() -> None:
     """End the process at once; jobs go on and are found again by the next one, as after a kill."""
     main = threading.main_thread()
     waits_for = [each.name for each in threading.enumerate() if not each.daemon and each is not main]
-    _LOG.error("the service does not end in time and is cut off", waits_for=waits_for)
+    _LOG.error("the service did not end in time and was stopped", waits_for=waits_for)
     os._exit(1)
 
 

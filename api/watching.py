@@ -160,7 +160,7 @@ async def _stream_changes(
             changes = await _read(lambda: service.watch(job_id, principal=caller.principal(), after=number))  # noqa: B023
         except RefeedError as exc:
             # Too late for a status: a watcher comes back with the last id, or gives up.
-            _LOG.warning("a response that follows a job ended early", job_id=job_id, code=exc.code)
+            _LOG.warning("a response with the progress of a job ended early", job_id=job_id, code=exc.code)
             yield _event("problem", latest, json.dumps({"code": exc.code, "detail": exc.message}))
             return
 

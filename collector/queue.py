@@ -320,10 +320,10 @@ class _TopicQueue:
                     await self._publish_batch()
                 except (OSError, StatusError, PubSubError, QueueFullError) as exc:
                     # Nothing is lost, and the next look may find the disk well.
-                    _LOG.error("events can't be taken out of the queue", topic=self.topic, reason=str(exc))
+                    _LOG.error("events can't be read from the queue", topic=self.topic, reason=str(exc))
                     await asyncio.sleep(_FAULT_SECONDS)
                 except Exception:  # noqa: BLE001  the same
-                    _LOG.exception("events can't be taken out of the queue", topic=self.topic)
+                    _LOG.exception("events can't be read from the queue", topic=self.topic)
                     await asyncio.sleep(_FAULT_SECONDS)
 
     async def _check_read(self) -> None:

@@ -331,7 +331,7 @@ class JobSupervisor:
         self._fence(job)
         self._store.forget_driver(job.id, actor=ACTOR, why=why, expected_epoch=job.epoch)
         self._watches.pop(job.id, None)
-        _LOG.info("waits for a resume without a driver", job_id=job.id, why=why)
+        _LOG.info("the paused job has no driver and waits for a resume", job_id=job.id, why=why)
 
     def _restart(self, job: Job, why: str, *, wait_seconds: float, counts: bool) -> None:
         self._fence(job)

@@ -219,7 +219,7 @@ class Pacer:
                 self._is_failing = False
             except Exception:  # noqa: BLE001 - tasks stop when this does; a folder that fails once must not do that
                 if not self._is_failing:
-                    _LOG.exception("pace failed; trying again")
+                    _LOG.exception("the control of the rate failed; trying again")
                 self._is_failing = True
 
     def _rate(self, control: Control) -> float | None:

@@ -174,7 +174,7 @@ def test_a_scope_that_the_token_lacks_is_named(browser: httpx.Client, provider: 
     provider.scope = "backfills.read"
     sign_in(browser, provider)
     page = browser.get("/console/topics/orders?show=messages").text
-    assert "This needs the scope messages.read, which user:ann@shop.example does not have." in page
+    assert "This needs the scope messages.read. user:ann@shop.example does not have it." in page
 
 
 def test_a_token_that_has_ended_leads_to_the_sign_in_and_ends_live_pages(
