@@ -1,9 +1,12 @@
-"""Whether a job has come to a state, however shortly it was in it."""
+"""Supervisors that a test looks with, and whether a job has come to a state, however shortly it was in it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
-from jobs.store import JobStore
+from jobs.store import Job, JobStore
+from jobs.supervisor import JobSupervisor
 from model.job import JobState
+from tests.waiting import wait_until
 
 
 def watch_for(store: JobStore, job_id: str, state: JobState) -> Callable[[], bool]:
@@ -19,3 +22,25 @@ def watch_for(store: JobStore, job_id: str, state: JobState) -> Callable[[], boo
         return any(event.what.endswith(f" -> {state}") for event in store.list_events(job_id)[seen:])
 
     return has_been
+
+
+def reach(supervisor: JobSupervisor, store: JobStore, job_id: str, state: JobState) -> Job:
+    """Let the supervisor look until the job has come to the state."""
+    has_been = watch_for(store, job_id, state)
+
+    def has_it() -> bool:
+        supervisor.tick()
+        return has_been()
+
+    wait_until(has_it, f"{job_id} is {state}")
+    return store.get(job_id)
+
+
+@contextmanager
+def ending(supervisor: JobSupervisor) -> Iterator[JobSupervisor]:
+    """End the supervisor after the block."""
+    try:
+        yield supervisor
+    finally:
+        supervisor.stop()
+        supervisor.join()

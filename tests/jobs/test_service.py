@@ -31,6 +31,7 @@ from model.errors import (
 from model.job import JobState, new_job_id
 from model.principal import READ, RUN, Principal
 from model.process import Driver, Process
+from tests.reaching import ending
 
 ANN = Principal("ann", frozenset({READ, RUN}))
 READER = Principal("reader", frozenset({READ}))
@@ -130,10 +131,8 @@ def launcher() -> HereLauncher:
 
 @pytest.fixture
 def supervisor(store: JobStore, launcher: HereLauncher, tmp_path: Path) -> Iterator[JobSupervisor]:
-    supervisor = JobSupervisor(SUM, store, launcher, SUM.open_folders(tmp_path), max_running=2)
-    yield supervisor
-    supervisor.stop()
-    supervisor.join()
+    with ending(JobSupervisor(SUM, store, launcher, SUM.open_folders(tmp_path), max_running=2)) as supervisor:
+        yield supervisor
 
 
 @pytest.fixture

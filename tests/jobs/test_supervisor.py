@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +16,11 @@ from jobs.folder import Control, JobFolder, JobFolders, Outcome
 from jobs.kinds import JobKind
 from jobs.launcher import Launch, _Processes
 from jobs.store import JobStore
-from jobs.supervisor import _CANCEL_SECONDS as CANCEL_SECONDS
 from jobs.supervisor import JobSupervisor
 from model.errors import CheckpointCorruptError
 from model.job import JobState, new_job_id
 from model.process import DataprocBatch, Driver, Process
-from tests.reaching import watch_for
+from tests.reaching import ending, reach
 from tests.waiting import wait_until
 
 KIND = "backfill"
@@ -81,18 +81,14 @@ def drivers() -> Drivers:
 @pytest.fixture
 def supervise(store: JobStore, drivers: Drivers, tmp_path: Path) -> Iterator[Callable[..., JobSupervisor]]:
     """Return what makes a supervisor whose figures are written by the function that is given."""
-    made: list[JobSupervisor] = []
 
     def make(write_figures: Callable[[str], None] = lambda _: None, **options: Any) -> JobSupervisor:
         kind = kind_of(write_figures)
         supervisor = JobSupervisor(kind, store, drivers, JobFolders.at(tmp_path), max_running=4, **options)
-        made.append(supervisor)
-        return supervisor
+        return stack.enter_context(ending(supervisor))
 
-    yield make
-    for supervisor in made:
-        supervisor.stop()
-        supervisor.join()
+    with ExitStack() as stack:
+        yield make
 
 
 @pytest.fixture
@@ -103,16 +99,6 @@ def create(store: JobStore, tmp_path: Path) -> Callable[[], str]:
         return store.insert(job_id, KIND, {}, actor="ann").id
 
     return create
-
-
-def reach(supervisor: JobSupervisor, store: JobStore, job_id: str, state: JobState) -> None:
-    has_been = watch_for(store, job_id, state)
-
-    def has_it() -> bool:
-        supervisor.tick()
-        return has_been()
-
-    wait_until(has_it, f"{job_id} is {state}")
 
 
 def test_a_slow_look_at_one_job_costs_no_lease(store, supervise, create):
@@ -167,7 +153,10 @@ def test_an_ended_job_whose_files_can_t_be_read_keeps_no_other_from_its_launch(s
     assert len(drivers.launched) == 2
 
 
-def test_a_cancel_that_somebody_else_ended_takes_no_grace_from_the_next_one(store, drivers, supervise, create):
+def test_a_cancel_that_somebody_else_ended_takes_no_grace_from_the_next_one(
+    store, drivers, supervise, create, monkeypatch
+):
+    monkeypatch.setattr("jobs.supervisor._CANCEL_SECONDS", 0.5)
     drivers.driver = DataprocBatch("projects/p/locations/r/batches/b")
     job_id = create()
     supervisor = supervise()
@@ -177,10 +166,9 @@ def test_a_cancel_that_somebody_else_ended_takes_no_grace_from_the_next_one(stor
         store.move(job_id, JobState.CANCELLING, actor="ann")
         until = time.monotonic() + seconds
         supervisor.tick()
-        while time.monotonic() < until:
-            time.sleep(0.05)
+        wait_until(lambda: time.monotonic() >= until, "some time is over")
 
-    cancel(CANCEL_SECONDS + 0.1)
+    cancel(0.6)
     # Its lease was lost, and the other replica has seen the driver's end.
     store.move(job_id, JobState.CANCELLED, actor="another")
     store.move(job_id, JobState.PENDING, actor="ann")
@@ -217,13 +205,9 @@ def test_a_driver_that_has_ended_before_it_could_be_noted_is_taken_at_its_word(
 
     monkeypatch.setattr(Process, "of_child", stand_still)
     kind = kind_of(lambda _: None)
-    supervisor = JobSupervisor(kind, store, QuickDrivers(), JobFolders.at(tmp_path), max_running=1)
-    try:
-        job_id = create()
+    job_id = create()
+    with ending(JobSupervisor(kind, store, QuickDrivers(), JobFolders.at(tmp_path), max_running=1)) as supervisor:
         reach(supervisor, store, job_id, JobState.SUCCEEDED)
-    finally:
-        supervisor.stop()
-        supervisor.join()
     assert (store.get(job_id).epoch, store.get(job_id).restarts) == (1, 0)
 
 

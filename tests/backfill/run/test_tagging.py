@@ -14,7 +14,7 @@ TARGET = Target("bf_1", "projects/shop/topics/replay", None, "token")
 texts = st.text(max_size=8)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(
     st.lists(
         st.tuples(

@@ -11,6 +11,7 @@ from backfill.steer.kind import BACKFILL, BackfillFigures
 from jobs.supervisor import JobSupervisor
 from model.errors import StoreUnavailableError
 from model.job import JobState, new_job_id
+from tests.reaching import ending
 from tests.waiting import wait_until
 
 
@@ -29,7 +30,7 @@ def test_what_is_published_is_in_the_store_within_a_second(store, launcher, tmp_
     write_selection([rows(100)], folder.selection)
     store.insert(job_id, BACKFILL.name, {}, actor="ann")
     supervisor.start()
-    try:
+    with ending(supervisor):
         wait_until(lambda: store.get(job_id).state is JobState.RUNNING, "it runs", seconds=60)
         seconds: list[float] = []
         for published in range(1, 6):
@@ -42,9 +43,6 @@ def test_what_is_published_is_in_the_store_within_a_second(store, launcher, tmp_
 
             wait_until(is_seen, "it is in the store", seconds=60)
             seconds.append(time.monotonic() - began)
-    finally:
-        supervisor.stop()
-        supervisor.join()
     # The quickest: a loaded machine may hold any one of them up, and never all.
     assert min(seconds) < 1.0, seconds
 

@@ -15,6 +15,7 @@ from jobs.periodic import PeriodicTasks
 from jobs.store import Job, JobStore
 from jobs.supervisor import JobSupervisor
 from model.job import JobState, new_job_id
+from tests.reaching import ending
 from tests.waiting import wait_until
 
 
@@ -108,16 +109,13 @@ def test_old_folders_and_plans_go(store: JobStore, launcher: Any, tmp_path: Path
     store.put_plan("pl_old", "digest", {}, datetime.now(UTC) - timedelta(days=2))
     store.put_plan("pl_new", "digest", {}, datetime.now(UTC))
     folders = BACKFILL.open_folders(tmp_path)
-    supervisor = JobSupervisor(BACKFILL, store, launcher, folders, max_running=1, tasks=backfill_tasks(store))
+    made = JobSupervisor(BACKFILL, store, launcher, folders, max_running=1, tasks=backfill_tasks(store))
 
     def is_clean() -> bool:
-        supervisor.tick()
+        made.tick()
         return store.get_plan("pl_old") is None and not (tmp_path / "backfills" / ".removed-bf_old").exists()
 
-    try:
+    with ending(made):
         wait_until(is_clean, "the old plan is gone")
-    finally:
-        supervisor.stop()
-        supervisor.join()
     assert store.get_plan("pl_new") is not None
     assert [path.name for path in (tmp_path / "backfills").iterdir()] == [job_id]

@@ -1,6 +1,7 @@
 """A supervisor over a store of its own, whose drivers are processes that only sleep."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,7 @@ from backfill.steer.kind import BACKFILL
 from jobs.store import Job, JobStore
 from jobs.supervisor import JobSupervisor
 from model.job import JobState, new_job_id
-from tests.reaching import watch_for
-from tests.waiting import wait_until
+from tests import reaching
 
 
 @pytest.fixture
@@ -21,10 +21,9 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def supervisor(store: JobStore, launcher: Any, tmp_path: Path) -> Iterator[JobSupervisor]:
-    supervisor = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2)
-    yield supervisor
-    supervisor.stop()
-    supervisor.join()
+    made = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2)
+    with reaching.ending(made) as supervisor:
+        yield supervisor
 
 
 @pytest.fixture
@@ -42,15 +41,4 @@ def create(store: JobStore, supervisor: JobSupervisor) -> Callable[..., str]:
 @pytest.fixture
 def reach(store: JobStore, supervisor: JobSupervisor) -> Callable[[str, JobState], Job]:
     """Return what ticks until a job has a state."""
-
-    def reach(job_id: str, state: JobState) -> Job:
-        has_been = watch_for(store, job_id, state)
-
-        def has_it() -> bool:
-            supervisor.tick()
-            return has_been()
-
-        wait_until(has_it, f"{job_id} is {state}")
-        return store.get(job_id)
-
-    return reach
+    return partial(reaching.reach, supervisor, store)

@@ -9,7 +9,7 @@ from backfill.plan.request import BackfillRequest
 from backfill.run.folder import BackfillFolder
 from backfill.steer.service import BackfillService
 from jobs.folder import Control, Order
-from model.errors import JobStateError, RequestInvalidError
+from model.errors import ForbiddenError, JobStateError, RequestInvalidError
 from model.job import JobState
 from model.principal import APPROVE, PLAN, READ, RUN, Principal
 from tests.waiting import wait_until
@@ -138,3 +138,13 @@ def test_a_description_changes_after_the_end_and_a_rate_does_not(service, ended)
         service.change(job_id, {"rate_limit_messages_per_second": 1.0}, principal=ANN)
     with pytest.raises(RequestInvalidError):
         service.change(job_id, {"description": "x" * 3000}, principal=ANN)
+
+
+def test_a_caller_without_the_topic_steers_nothing(service: BackfillService, running: str) -> None:
+    stranger = Principal("narrow", frozenset({RUN}), ("other",))
+    for call in (service.pause, service.resume, service.cancel, service.retry, service.revert):
+        with pytest.raises(ForbiddenError):
+            call(running, principal=stranger)
+    with pytest.raises(ForbiddenError):
+        service.change(running, {"description": ""}, principal=stranger)
+    assert service.get(running, principal=ANN).state is JobState.RUNNING
