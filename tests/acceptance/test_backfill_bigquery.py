@@ -56,9 +56,7 @@ def _post(house: House, path: str, **body: Any) -> dict[str, Any]:
     return found
 
 
-def test_every_message_of_a_plan_arrives_tagged_and_its_query_runs_once(
-    house: BigQueryHouse, standin: StandIn
-) -> None:
+def test_every_message_of_a_plan_arrives_tagged_and_its_query_runs_once(house, standin):
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     bounds = {"from": today - timedelta(days=1), "to": today + timedelta(days=2)}
     parameters = {name: {"type": "TIMESTAMP", "value": at.isoformat()} for name, at in bounds.items()}

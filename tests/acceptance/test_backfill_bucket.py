@@ -136,9 +136,7 @@ def receive_all(pubsub: PubSub) -> list[tuple[int, datetime]]:
     raise AssertionError("messages keep on coming")
 
 
-def test_it_pauses_in_time_survives_the_kill_of_its_driver_and_publishes_all(
-    folder: BackfillFolder, launcher: DataprocLauncher, dataproc: DataprocServer, pubsub: PubSub
-) -> None:
+def test_it_pauses_in_time_survives_the_kill_of_its_driver_and_publishes_all(folder, launcher, dataproc, pubsub):
     def launch(epoch: int) -> DataprocBatch:
         argument = json.dumps({"folder": folder.location, "epoch": epoch})
         return launcher.launch(Launch("bf_1", "backfill.job", argument, folder.driver_log, epoch))

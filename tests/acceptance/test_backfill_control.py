@@ -205,9 +205,7 @@ def rows_in(messages: list[Any]) -> Counter[int]:
     return Counter(int(message.attributes["refeed_row"]) for message in messages)
 
 
-def test_a_rate_holds_over_two_tasks_together_and_changes_while_it_runs(
-    yard: Yard, make_job: Callable[..., Job]
-) -> None:
+def test_a_rate_holds_over_two_tasks_together_and_changes_while_it_runs(yard, make_job):
     job = make_job("rated")
     job.launch(rate_limit_messages_per_second=1000.0)
     job.wait(lambda: job.published > 1000, "it publishes")
@@ -229,9 +227,7 @@ def test_a_rate_holds_over_two_tasks_together_and_changes_while_it_runs(
     assert sum(at > cancelled + 2 for at in times) == 0
 
 
-def test_a_backfill_yields_to_a_subscription_that_lags_and_goes_on_when_it_has_caught_up(
-    yard: Yard, make_job: Callable[..., Job]
-) -> None:
+def test_a_backfill_yields_to_a_subscription_that_lags_and_goes_on_when_it_has_caught_up(yard, make_job):
     live = yard.make_job("live")
     job = make_job("yielding", yield_to={"subscription": "live-listener", "max_oldest_unacked_seconds": 4.0})
     Publisher(yard.pubsub.channel, yard.pubsub.topic_path("live")).publish([Message(b"live")])
@@ -266,9 +262,7 @@ def test_without_its_driver_a_limited_backfill_does_not_run_on(yard: Yard, make_
     assert sum(at > killed for at in sent_at(yard.receive(job))) <= 2 * 500
 
 
-def test_one_that_crawls_by_its_limit_does_not_keep_another_from_running(
-    yard: Yard, make_job: Callable[..., Job]
-) -> None:
+def test_one_that_crawls_by_its_limit_does_not_keep_another_from_running(yard, make_job):
     # Fifty slices on two places in Spark, none of which ends within the hour.
     crawling = make_job(
         "crawling", sql="SELECT * EXCLUDE range FROM refeed_archive, range(20) WHERE topic = 'bulk'"
@@ -284,9 +278,7 @@ def test_one_that_crawls_by_its_limit_does_not_keep_another_from_running(
     assert rows_in(yard.receive(other)) == Counter(range(100))
 
 
-def test_a_long_pause_lets_go_of_spark_and_a_resume_takes_another_driver(
-    yard: Yard, make_job: Callable[..., Job]
-) -> None:
+def test_a_long_pause_lets_go_of_spark_and_a_resume_takes_another_driver(yard, make_job):
     job = make_job("idle")
     job.launch(Order.PAUSE)
 
@@ -297,9 +289,7 @@ def test_a_long_pause_lets_go_of_spark_and_a_resume_takes_another_driver(
     assert rows_in(yard.receive(job)) == Counter(range(BULK_ROWS))
 
 
-def test_what_failed_is_listed_ends_the_job_at_once_and_is_sent_again_alone(
-    yard: Yard, make_job: Callable[..., Job]
-) -> None:
+def test_what_failed_is_listed_ends_the_job_at_once_and_is_sent_again_alone(yard, make_job):
     # 95 attributes are added: no room for the tags beside them.
     added = {f"added-{n}": "" for n in range(95)}
     job = make_job("refused", attributes=added, max_failed=2)
@@ -333,9 +323,7 @@ def test_what_failed_is_listed_ends_the_job_at_once_and_is_sent_again_alone(
     assert {message.attributes["added"] for message in received} == {"one"}
 
 
-def test_by_key_every_key_is_in_its_order_over_tasks_pauses_and_kills(
-    yard: Yard, make_job: Callable[..., Job]
-) -> None:
+def test_by_key_every_key_is_in_its_order_over_tasks_pauses_and_kills(yard, make_job):
     job = make_job("keys", source="keyed", ordering="by_key")
     job.launch(rate_limit_messages_per_second=6000.0)
     job.wait(lambda: job.published > 4000, "it publishes")

@@ -139,9 +139,7 @@ def wait_for_verdict(tab: Tab, **figures: Any) -> None:
         tab.page.wait_for_selector(f".verdicts li:has-text('{name}'):has-text('{value}')")
 
 
-def test_a_hole_in_one_hour_is_found_brushed_tried_paused_repaired_and_verified(
-    house: StoryHouse, tab: Tab
-) -> None:
+def test_a_hole_in_one_hour_is_found_brushed_tried_paused_repaired_and_verified(house, tab):
     house.start_pipeline()
     with calm(tab):
         find(tab)

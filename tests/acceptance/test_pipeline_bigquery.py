@@ -38,9 +38,7 @@ def plant(tmp_path: Path, standin: StandIn) -> Iterator[BigQueryPlant]:
         yield BigQueryPlant(tmp_path / "home", children, folder=tmp_path, standin=standin)
 
 
-def test_every_message_is_in_its_table_once_whatever_is_killed_between_note_and_commit(
-    plant: BigQueryPlant, tmp_path: Path
-) -> None:
+def test_every_message_is_in_its_table_once_whatever_is_killed_between_note_and_commit(plant, tmp_path):
     plant.publish_schema(sources=SOURCES + INFERRED)
     attach(plant, "orders", "members", "hooks")
     plant.ids["staging.hooks"] = set()

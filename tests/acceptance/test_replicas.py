@@ -216,9 +216,7 @@ def test_a_replica_that_stood_still_and_wakes_up_late_does_no_harm(replicas: Rep
 
 
 @pytest.mark.timeout(400)
-def test_two_apis_answer_for_one_store_and_one_goes_on_when_the_other_is_killed(
-    make_postgresql_store: Callable[[], str], tmp_path: Path
-) -> None:
+def test_two_apis_answer_for_one_store_and_one_goes_on_when_the_other_is_killed(make_postgresql_store, tmp_path):
     """Nothing is launched: the Spark Connect server is said to be somebody else's, and jobs start paused."""
     url, pubsub_port = make_postgresql_store(), free_port()
     environment = plain_environment(

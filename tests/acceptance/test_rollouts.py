@@ -93,9 +93,7 @@ def replica(rollout: Rollout) -> Iterator[Replica]:
     loop.stop()
 
 
-def test_a_stream_is_rolled_out_reversed_taken_back_by_itself_and_survives_its_agent(
-    rollout: Rollout, replica: Replica
-) -> None:
+def test_a_stream_is_rolled_out_reversed_taken_back_by_itself_and_survives_its_agent(rollout, replica):
     rollout.launch()
     rollout.wait_until_archived()
 

@@ -146,9 +146,7 @@ def digest(folder: Path) -> dict[str, str]:
     return {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_changes_nothing(
-    yard: Yard, tmp_path: Path
-) -> None:
+def test_a_release_that_agrees_in_the_shadow_takes_over_and_one_that_differs_changes_nothing(yard, tmp_path):
     plant, marker = yard.plant, tmp_path / "hit"
     agents = [plant.start_agent(REFEED_FAILPOINTS=f"shadow.looked=0:{marker}")]
     yard.launch()

@@ -96,9 +96,7 @@ class Bucket:
 
 
 @pytest.fixture(params=["folder", "bucket"])
-def place(
-    request: pytest.FixtureRequest, tmp_path: Path, pubsub: PubSub, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Place]:
+def place(request, tmp_path, pubsub, monkeypatch) -> Iterator[Place]:
     if request.param == "folder":
         yield Folder(tmp_path / "manifests")
         return
@@ -189,9 +187,7 @@ def walk(place: Place, replicas: Replicas, rng: random.Random) -> dict[str, list
     return held
 
 
-def test_what_is_there_in_the_end_is_applied_and_each_version_once(
-    tmp_path: Path, place: Place, server: PubSubServer
-) -> None:
+def test_what_is_there_in_the_end_is_applied_and_each_version_once(tmp_path, place, server):
     rng = random.Random(20260302)
     with Children() as children:
         replicas = Replicas(tmp_path, place, server, children)

@@ -38,9 +38,7 @@ def test_a_topic_with_the_label_is_attached_once(pubsub: PubSub, settings_with: 
     assert [s.id for s in pubsub.list_subscriptions()] == ["refeed-backup.members", "refeed-backup.orders"]
 
 
-def test_a_subscription_of_another_deployment_does_not_stop_the_others(
-    pubsub: PubSub, settings_with: Callable[[str], Settings]
-) -> None:
+def test_a_subscription_of_another_deployment_does_not_stop_the_others(pubsub, settings_with):
     for topic in ("members", "orders"):
         pubsub.create_topic(topic)
         label_topic(pubsub, topic, backup="yes")
@@ -48,9 +46,7 @@ def test_a_subscription_of_another_deployment_does_not_stop_the_others(
     assert LabelledTopics(settings_with("backup=yes")).attach_new(pubsub) == ["orders"]
 
 
-def test_a_backup_that_was_detached_is_named_and_not_taken_for_one(
-    pubsub: PubSub, settings_with: Callable[[str], Settings], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backup_that_was_detached_is_named_and_not_taken_for_one(pubsub, settings_with, monkeypatch):
     pubsub.create_topic("orders")
     label_topic(pubsub, "orders", backup="yes")
     labelled = LabelledTopics(settings_with("backup=yes"))

@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -71,9 +71,7 @@ def test_a_create_carries_its_request_and_key(api_server: tuple[FakeApi, str]) -
         ),
     ],
 )
-def test_each_call_goes_where_the_api_has_it(
-    api_server: tuple[FakeApi, str], call: Callable[[RefeedApi], Any], asked: tuple[str, str]
-) -> None:
+def test_each_call_goes_where_the_api_has_it(api_server, call, asked):
     fake, url = api_server
     # A log is text, and what is JSON is read whatever it is called.
     fake.answers.append((200, "text/plain", '{"id": "bf_1"}'))
@@ -107,9 +105,7 @@ def test_a_problem_is_an_error_with_everything_it_says(api_server: tuple[FakeApi
         (500, "[]", "HTTP 500 (HTTP 500)"),
     ],
 )
-def test_what_is_no_answer_of_refeed_s_is_an_error_too(
-    api_server: tuple[FakeApi, str], status: int, body: str, said: str
-) -> None:
+def test_what_is_no_answer_of_refeed_s_is_an_error_too(api_server, status, body, said):
     fake, url = api_server
     fake.answers.append((status, "text/html", body))
     with RefeedApi(url) as api, pytest.raises(RequestRefusedError) as raised:
@@ -127,9 +123,7 @@ NO_ANSWERS = ["{}", "[]", "null", '"hello"', "", "<html>Sign in to the wireless 
 @pytest.mark.parametrize("body", NO_ANSWERS)
 @pytest.mark.parametrize("status", [200, 404])
 @pytest.mark.parametrize("call", [RefeedApi.list_topics, _read_log], ids=["json", "log"])
-def test_a_server_that_is_no_refeed_api_is_named_as_one(
-    api_server: tuple[FakeApi, str], call: Callable[[RefeedApi], Any], body: str, status: int
-) -> None:
+def test_a_server_that_is_no_refeed_api_is_named_as_one(api_server, call, body, status):
     fake, url = api_server
     fake.answers.append((status, "text/html", body))
     with RefeedApi(url) as api, pytest.raises(ApiUnknownError) as raised:
@@ -160,18 +154,14 @@ def test_another_server_s_yes_is_not_that_of_a_ready_api(api_server: tuple[FakeA
 
 @pytest.mark.parametrize("body", ["", "<html>Bad gateway</html>", '{"message": "Service Unavailable"}'])
 @pytest.mark.parametrize("status", [502, 503, 504])
-def test_a_proxy_in_front_of_an_api_that_is_away_is_no_refusal(
-    api_server: tuple[FakeApi, str], status: int, body: str
-) -> None:
+def test_a_proxy_in_front_of_an_api_that_is_away_is_no_refusal(api_server, status, body):
     fake, url = api_server
     fake.answers.append((status, "text/html", body))
     with RefeedApi(url) as api, pytest.raises(ApiUnavailableError, match=f"HTTP {status}"):
         api.backfills.read("bf_1")
 
 
-def test_a_watch_waits_for_an_api_that_is_restarted_behind_a_proxy(
-    api_server: tuple[FakeApi, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_watch_waits_for_an_api_that_is_restarted_behind_a_proxy(api_server, monkeypatch):
     monkeypatch.setattr("client.jobs._POLL_SECONDS", 0.01)
     fake, url = api_server
     fake.answers += [
@@ -184,9 +174,7 @@ def test_a_watch_waits_for_an_api_that_is_restarted_behind_a_proxy(
 
 
 @pytest.mark.parametrize("key", ["rf_secret\nword", "rf_secret\x00word"])
-def test_a_key_that_no_header_can_have_is_refused_and_never_shown(
-    api_server: tuple[FakeApi, str], key: str
-) -> None:
+def test_a_key_that_no_header_can_have_is_refused_and_never_shown(api_server, key):
     fake, url = api_server
     with RefeedApi(url, key) as api, pytest.raises(RequestRefusedError) as raised:
         api.read_status()
@@ -228,9 +216,7 @@ def test_a_change_and_a_retry_carry_what_is_asked(api_server: tuple[FakeApi, str
     ]
 
 
-def test_the_key_is_sent_as_a_bearer_token(
-    api_server: tuple[FakeApi, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_key_is_sent_as_a_bearer_token(api_server, monkeypatch):
     fake, url = api_server
     fake.answers += [(200, "application/json", '{"id": "bf_1"}')] * 2
     monkeypatch.setenv("REFEED_API_URL", url)
@@ -295,9 +281,7 @@ def test_a_watch_asks_again_and_again_where_events_are_not_to_be_had(api_server:
     assert [asked[1] for asked in fake.asked[-2:]] == ["/backfills/bf_1"] * 2
 
 
-def test_a_watch_waits_for_an_api_that_is_restarted_and_not_for_ever(
-    api_server: tuple[FakeApi, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_watch_waits_for_an_api_that_is_restarted_and_not_for_ever(api_server, monkeypatch):
     fake, url = api_server
     fake.answers += [(200, "application/json", shown("RUNNING"))]
     with RefeedApi(url) as api:
@@ -343,9 +327,7 @@ def test_another_caller_s_calls_go_out_with_their_own_key(api_server: tuple[Fake
     assert sent == ["Bearer rs_bob", None, "Bearer rf_ann"]
 
 
-def test_an_action_is_bound_to_what_was_read_and_an_id_never_leaves_its_place(
-    api_server: tuple[FakeApi, str],
-) -> None:
+def test_an_action_is_bound_to_what_was_read_and_an_id_never_leaves_its_place(api_server):
     fake, url = api_server
     fake.answers += [(200, "application/json", '{"id": "bf_1"}')] * 2
     with RefeedApi(url) as api:
@@ -374,9 +356,7 @@ def test_a_name_of_dots_is_a_name_and_no_way_up(api_server: tuple[FakeApi, str],
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_a_number_that_json_does_not_have_is_refused_as_the_api_would(
-    api_server: tuple[FakeApi, str], number: float
-) -> None:
+def test_a_number_that_json_does_not_have_is_refused_as_the_api_would(api_server, number):
     fake, url = api_server
     with RefeedApi(url) as api, pytest.raises(RequestRefusedError) as raised:
         api.backfills.change("bf_1", {"rate_limit_messages_per_second": number})

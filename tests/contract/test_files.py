@@ -96,9 +96,7 @@ def test_a_list_names_files_logs_and_folders_once(files: Files) -> None:
     assert files.list() == ["b", "below", "log"]
 
 
-def test_a_file_s_version_changes_with_each_write_and_is_read_only_while_it_is_there(
-    files: Files, reopen: Callable[[], Files]
-) -> None:
+def test_a_file_s_version_changes_with_each_write_and_is_read_only_while_it_is_there(files, reopen):
     files.make()
     files.write("a", b"first")
     below = files.folder("below")
@@ -352,9 +350,7 @@ bucket_only = pytest.mark.parametrize("location", ["bucket"], indirect=True)
 
 
 @bucket_only
-def test_the_log_of_a_driver_that_ran_here_lies_here_and_goes_with_the_folder(
-    files: Files, tmp_path: Path
-) -> None:
+def test_the_log_of_a_driver_that_ran_here_lies_here_and_goes_with_the_folder(files, tmp_path):
     folders = JobFolders(files, logs=tmp_path)
     folder = folders.of("bf_1")
     folder.write_specification({})

@@ -79,9 +79,7 @@ def test_more_messages_than_a_32_bit_number_holds_are_summed(store: JobStore, in
     assert [count.sums for count in store.count_jobs(("published",))] == [{"published": 3_000_000_005}]
 
 
-def test_a_change_of_a_job_and_its_line_in_the_history_are_stored_together_or_not_at_all(
-    store: JobStore, insert: Insert
-) -> None:
+def test_a_change_of_a_job_and_its_line_in_the_history_are_stored_together_or_not_at_all(store, insert):
     job_id = insert()
 
     def fail(_connection: object, _cursor: object, statement: str, *_: object) -> None:
@@ -233,9 +231,7 @@ def test_a_source_that_is_held_for_years_is_nobody_s(store: JobStore, clock: Clo
     assert not store.hold_source("folder", "c", lease_seconds=30), "a lease of seconds is one"
 
 
-def test_neither_a_stream_nor_a_key_is_held_for_years_and_a_webhook_waits_for_none(
-    store: JobStore, clock: Clock
-) -> None:
+def test_neither_a_stream_nor_a_key_is_held_for_years_and_a_webhook_waits_for_none(store, clock):
     launch(store, "backup")
     clock.jump(AHEAD)
     assert store.take_streams("gone", limit=1, lease_seconds=20)[0].is_held

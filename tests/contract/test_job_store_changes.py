@@ -37,9 +37,7 @@ def pages(store: JobStore, size: int, since: datetime, **wanted: Any) -> list[St
     return found
 
 
-def test_every_history_is_in_the_list_and_keys_only_where_they_may_be_seen(
-    store: JobStore, insert: Callable[..., str]
-) -> None:
+def test_every_history_is_in_the_list_and_keys_only_where_they_may_be_seen(store, insert):
     since = datetime.now(UTC) - timedelta(minutes=1)
     job = fill(store, insert)
     found = store.list_changes(since, limit=100, with_keys=True)
@@ -60,9 +58,7 @@ def test_every_history_is_in_the_list_and_keys_only_where_they_may_be_seen(
     assert store.list_changes(datetime.now(UTC) + timedelta(hours=1), limit=100) == []
 
 
-def test_pages_of_any_size_have_each_change_once_also_where_all_are_of_one_moment(
-    store: JobStore, insert: Callable[..., str]
-) -> None:
+def test_pages_of_any_size_have_each_change_once_also_where_all_are_of_one_moment(store, insert):
     since = datetime.now(UTC) - timedelta(minutes=1)
     for _ in range(3):
         insert()

@@ -37,9 +37,7 @@ def test_the_record_names_who_launched_this_generation(store: JobStore) -> None:
     assert [each.launched_by for each in (store.get_stream("backup"), *store.list_streams())] == ["bob", "bob"]
 
 
-def test_of_a_stream_that_dies_for_years_the_newest_lines_and_its_launch_are_kept(
-    store: JobStore, launch: Launch, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_a_stream_that_dies_for_years_the_newest_lines_and_its_launch_are_kept(store, launch, monkeypatch):
     monkeypatch.setattr(stream_rows, "KEPT_LINES", 20)
     launch()
     store.end_stream("backup", Wanted.CANCELLED, actor="ann")

@@ -1,6 +1,5 @@
 """Rollouts as records in every job store: each step with what it does to the stream, once."""
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -73,9 +72,7 @@ def drained(store: JobStore) -> None:
         lambda store: store.remove_manifest("faster", source="api"),
     ],
 )
-def test_every_other_change_waits_for_the_end_of_a_rollout(
-    store: JobStore, change: Callable[[JobStore], object]
-) -> None:
+def test_every_other_change_waits_for_the_end_of_a_rollout(store, change):
     made = begin(store)
     with pytest.raises(RolloutInProgressError, match=made.id):
         change(store)
@@ -152,9 +149,7 @@ def test_a_reversal_does_not_count_as_the_content_that_was_tried(store: JobStore
     assert store.list_rollouts(stream="other") == []
 
 
-def test_a_slot_s_rollout_is_made_once_by_replicas_at_once_and_holds_its_schedule_in_nothing(
-    store: JobStore, url: str
-) -> None:
+def test_a_slot_s_rollout_is_made_once_by_replicas_at_once_and_holds_its_schedule_in_nothing(store, url):
     def put(cron: str) -> None:
         store.put_manifest("weekly", "Schedule", {"cron": cron}, cron, source="api", principal=ANN)
 

@@ -4,7 +4,6 @@ import json
 import socket
 import sqlite3
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -265,9 +264,7 @@ def test_a_file_that_is_no_database_is_named_as_such(tmp_path: Path) -> None:
         JobStore(tmp_path / "jobs.db")
 
 
-def test_a_database_that_goes_away_is_an_error_of_ours_and_comes_back(
-    make_postgresql_store: Callable[[], str], postgresql: Any
-) -> None:
+def test_a_database_that_goes_away_is_an_error_of_ours_and_comes_back(make_postgresql_store, postgresql):
     url = make_postgresql_store()
     store = open_store(url)
     name = url.rpartition("/")[2]

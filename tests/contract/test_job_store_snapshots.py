@@ -147,9 +147,7 @@ def test_nothing_is_launched_from_a_snapshot_that_is_not_whole_or_of_another_kin
         store.get_stream("second")
 
 
-def test_a_stream_that_ended_before_it_was_put_back_is_not_put_back_when_it_is_launched_again(
-    store: JobStore,
-) -> None:
+def test_a_stream_that_ended_before_it_was_put_back_is_not_put_back_when_it_is_launched_again(store):
     done = complete(store)
     store.create_restore("backup", done.id, actor="ann")
     store.end_stream("backup", Wanted.CANCELLED, actor="ann")
@@ -173,9 +171,7 @@ def test_a_stream_that_is_to_end_has_no_snapshot_made_of_it(store: JobStore) -> 
 
 @pytest.mark.parametrize("wanted", [Wanted.DRAINED, Wanted.CANCELLED])
 @pytest.mark.parametrize("is_held", [True, False])
-def test_a_stream_that_ends_leaves_no_rollback_that_goes_on_for_ever(
-    store: JobStore, wanted: Wanted, *, is_held: bool
-) -> None:
+def test_a_stream_that_ends_leaves_no_rollback_that_goes_on_for_ever(store, wanted, is_held):
     snapshot = complete(store)
     store.create_restore("backup", snapshot.id, actor="ann")
     if is_held:

@@ -107,9 +107,7 @@ def test_the_end_of_a_stream_is_reported_before_its_process_goes(store: JobStore
     assert pods.seen(store)["backup"].state == "DRAINED", "however long ago"
 
 
-def test_a_stream_that_was_killed_in_its_pod_does_not_report_after_fifteen_seconds(
-    store: JobStore, pods: Pods
-) -> None:
+def test_a_stream_that_was_killed_in_its_pod_does_not_report_after_fifteen_seconds(store, pods):
     store.put_stream_report(replace(REPORT, status={"totals": {"messages": 3}, "rates": {"messages": 1.0}}))
     assert pods.seen(store)["backup"].state == "RUNNING"
     age(store, "backup", 16)
@@ -138,9 +136,7 @@ def test_a_report_takes_the_place_of_the_last_one_and_old_pods_go(store: JobStor
     assert [each.report.instance for each in store.list_stream_reports()] == ["home-2", "home-1"]
 
 
-def test_the_age_of_a_report_is_told_by_the_store_s_clock(
-    make_postgresql_store: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_age_of_a_report_is_told_by_the_store_s_clock(make_postgresql_store, tmp_path, monkeypatch):
     """A pod whose clock is an hour slow is not silent; only PostgreSQL has hosts with clocks of their own."""
     pods = Pods(make_postgresql_store(), tmp_path, monkeypatch)
     with closing(open_store(pods.url)) as store, pods.stream("pod-1", "backup") as backup:
@@ -172,9 +168,7 @@ def test_a_group_that_left_the_registry_is_over_once_it_does_not_run(store: JobS
     assert (drained["pipeline-a"].is_over, drained["backup"].is_over) == (True, False)
 
 
-def test_a_store_that_is_away_holds_nothing_up_and_is_said_once(
-    url: str, store: JobStore, pods: Pods, monkeypatch: pytest.MonkeyPatch, log: Callable[[], list[str]]
-) -> None:
+def test_a_store_that_is_away_holds_nothing_up_and_is_said_once(url, store, pods, monkeypatch, log):
     """The status is written at once, whether the store hangs or fails, and reported when it is back."""
     hangs, is_away, failed = threading.Event(), True, []
     put = JobStore.put_stream_report

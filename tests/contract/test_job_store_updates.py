@@ -101,9 +101,7 @@ def test_a_step_from_a_state_that_has_passed_is_refused(store: JobStore) -> None
     assert store.get_update(seen.id).state is UpdateState.ROLLED_BACK
 
 
-def test_changes_and_rollbacks_wait_for_the_end_of_an_update_and_updates_for_that_of_a_rollback(
-    store: JobStore,
-) -> None:
+def test_changes_and_rollbacks_wait_for_the_end_of_an_update_and_updates_for_that_of_a_rollback(store):
     snapshot = complete(store)
     update = create(store)
     with pytest.raises(UpdateInProgressError, match=update.id):

@@ -23,9 +23,7 @@ def put(store: JobStore, holder: str, principal: Principal = UPLOADER) -> int:
     ).version
 
 
-def test_of_replicas_that_ask_at_once_one_holds_the_source_until_its_lease_is_over(
-    store: JobStore, url: str
-) -> None:
+def test_of_replicas_that_ask_at_once_one_holds_the_source_until_its_lease_is_over(store, url):
     other = open_store(url)
     with ThreadPoolExecutor(8) as pool:
         held = list(pool.map(lambda number: hold((store, other)[number % 2], f"replica {number}"), range(16)))

@@ -86,9 +86,7 @@ def bucket(dataproc: DataprocServer, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 
 @pytest.fixture(params=["connect", "spark-submit", "dataproc"])
-def launcher(
-    request: pytest.FixtureRequest, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Launcher]:
+def launcher(request, environment, monkeypatch) -> Iterator[Launcher]:
     monkeypatch.syspath_prepend(environment["PYTHONPATH"])
     if request.param == "connect":
         yield ConnectLauncher(request.getfixturevalue("server"), environment)
@@ -140,18 +138,14 @@ def ended(launcher: Launcher, driver: Driver) -> str:
     return launcher.exit_reason(driver) or ""
 
 
-def test_a_driver_runs_python_tasks_on_spark(
-    launcher: Launcher, tmp_path: Path, log_of: Callable[[Driver], str]
-) -> None:
+def test_a_driver_runs_python_tasks_on_spark(launcher, tmp_path, log_of):
     driver = launch(launcher, tmp_path, spark=True)
 
     assert ended(launcher, driver).endswith("code 0."), log_of(driver)
     assert json.loads((tmp_path / "result").read_text()) == list(range(10))
 
 
-def test_a_driver_of_spark_submit_runs_where_a_notebook_on_a_cluster_is_set_up(
-    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_driver_of_spark_submit_runs_where_a_notebook_on_a_cluster_is_set_up(environment, tmp_path, monkeypatch):
     for name, value in set_up_elsewhere(tmp_path).items():
         monkeypatch.setenv(name, value)
     monkeypatch.syspath_prepend(environment["PYTHONPATH"])
@@ -162,9 +156,7 @@ def test_a_driver_of_spark_submit_runs_where_a_notebook_on_a_cluster_is_set_up(
     assert ended(launcher, driver).endswith("code 0."), (tmp_path / "driver.log").read_text()
 
 
-def test_a_driver_gets_its_one_argument_and_writes_its_log(
-    launcher: Launcher, tmp_path: Path, log_of: Callable[[Driver], str]
-) -> None:
+def test_a_driver_gets_its_one_argument_and_writes_its_log(launcher, tmp_path, log_of):
     driver = launch(launcher, tmp_path, say="a 'quoted' \"word\" and é")
 
     ended(launcher, driver)
@@ -194,9 +186,7 @@ def test_a_driver_that_is_killed_is_gone_with_its_children(launcher: Launcher, t
     launcher.kill(driver)
 
 
-def test_a_driver_is_known_to_a_launcher_that_did_not_start_it(
-    launcher: Launcher, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_driver_is_known_to_a_launcher_that_did_not_start_it(launcher, environment, tmp_path):
     driver = launch(launcher, tmp_path, wait=True)
     known = reader(Driver)(json.loads(json.dumps(asdict(driver))))
     another = start_again(launcher, environment)
@@ -211,9 +201,7 @@ def test_a_driver_is_known_to_a_launcher_that_did_not_start_it(
     )
 
 
-def test_a_driver_of_another_kind_of_launcher_is_no_riddle(
-    launcher: Launcher, environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_driver_of_another_kind_of_launcher_is_no_riddle(launcher, environment, tmp_path):
     foreign = DataprocBatch("projects/p/locations/r/batches/b")
     if isinstance(launcher, DataprocLauncher):
         with subprocess.Popen(["sleep", "60"]) as process:
@@ -265,9 +253,7 @@ def test_a_server_that_can_not_start_says_why(environment: dict[str, str], tmp_p
         ConnectServer(tmp_path / "run", broken).start()
 
 
-def test_a_server_that_is_stopped_while_it_starts_gives_up_and_is_gone(
-    environment: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_server_that_is_stopped_while_it_starts_gives_up_and_is_gone(environment, tmp_path):
     server = ConnectServer(tmp_path / "run", environment, driver_memory="512m")
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(server.start)

@@ -173,9 +173,7 @@ def test_many_messages_are_published_and_pulled_once_each(pubsub: PubSub, publis
     assert sorted(row["message_id"] for row in rows) == sorted(ids)
 
 
-def test_a_replay_goes_past_the_backup_and_all_else_does_not(
-    pubsub: PubSub, publish: Publish, pull: Pull, is_official: bool
-) -> None:
+def test_a_replay_goes_past_the_backup_and_all_else_does_not(pubsub, publish, pull, is_official):
     token = replay_token("secret", "orders")
     pubsub.create_topic("orders")
     backup = pubsub.attach_backup("orders", token=token, ack_deadline_seconds=10)
@@ -197,9 +195,7 @@ def test_a_replay_goes_past_the_backup_and_all_else_does_not(
     assert kept == {b"plain", b"of another topic", b"a producer's own"}
 
 
-def test_what_is_not_acknowledged_comes_again_after_its_deadline(
-    pubsub: PubSub, publish: Publish, pull: Pull
-) -> None:
+def test_what_is_not_acknowledged_comes_again_after_its_deadline(pubsub, publish, pull):
     pubsub.create_topic("orders")
     pubsub.create_subscription("held", "orders", ack_deadline_seconds=10)
     (message_id,) = publish(Message(b"1", {}))
@@ -227,9 +223,7 @@ def test_messages_of_a_key_come_in_their_order(pubsub: PubSub, publish: Publish,
         assert list(dict.fromkeys(numbers)) == [n for n in range(300) if f"key{n % 3}" == key]
 
 
-def test_a_snapshot_brings_back_what_was_open_when_it_was_made(
-    pubsub: PubSub, publish: Publish, pull: Pull
-) -> None:
+def test_a_snapshot_brings_back_what_was_open_when_it_was_made(pubsub, publish, pull):
     pubsub.create_topic("orders")
     pubsub.create_subscription("all", "orders")
     publish(Message(b"before", {}))

@@ -18,7 +18,6 @@ from model.settings import Settings, read_settings
 from model.window import Window
 from sql.validate import Policy, ValidatedQuery, validate_query
 from tests.archive import messages, write_commits
-from tests.standin.fixture import StandIn
 from warehouse.open import open_warehouse, warehouse_from_json
 from warehouse.queries import Queries, QuerySpace, ReplayQuery, SelectionRun
 
@@ -65,9 +64,7 @@ def newest_first(count: int) -> pa.RecordBatch:
 
 
 @pytest.fixture(scope="module", params=["lake", "bigquery"])
-def world(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, session_standin: StandIn
-) -> Iterator[World]:
+def world(request, tmp_path_factory, session_standin) -> Iterator[World]:
     home: Path = tmp_path_factory.mktemp("home")
     environment = {
         **session_standin.environment,

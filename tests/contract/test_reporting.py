@@ -109,9 +109,7 @@ def test_a_replay_through_repaired_code_beats_the_row_that_it_repairs_and_nothin
     assert shop.reporting() == shop.oracle()
 
 
-def test_a_removed_key_stays_as_a_tombstone_that_the_view_hides_and_a_late_insert_does_not_raise(
-    shop: Shop,
-) -> None:
+def test_a_removed_key_stays_as_a_tombstone_that_the_view_hides_and_a_late_insert_does_not_raise(shop):
     shop.stage([order(1), order(1, minute=5, _operation="REMOVE"), order(2)], START)
     assert shop.view(START) == shop.visible()
     shop.merge(START + HOUR)
@@ -182,9 +180,7 @@ def test_the_parts_of_a_message_that_a_replay_splits_are_kept_without_a_key_too(
     assert shop.reporting() == shop.oracle()
 
 
-def test_rows_that_were_merged_as_one_entity_without_a_key_are_not_doubled(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_that_were_merged_as_one_entity_without_a_key_are_not_doubled(shop, monkeypatch):
     """As a Refeed did that took null for a key."""
     shop.stage([unkeyed(1), unkeyed(2, minute=5), order(8)], START)
     with monkeypatch.context() as earlier:
@@ -288,9 +284,7 @@ def test_an_entity_is_found_by_its_key_when_the_key_has_become_wider(shop: Shop)
     assert {key[1]: row["ordered_on"].day for key, row in shop.reporting().items()} == {"1": 9, "2": 1, "x": 1}
 
 
-def test_a_merge_under_way_while_reporting_becomes_wider_changes_nothing(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_merge_under_way_while_reporting_becomes_wider_changes_nothing(shop, monkeypatch):
     shop.schema = RowSchema((*SCHEMA.fields, *WIDENED), "orders")
     shop.stage([order(1, price=1)], START)
     shop.merge(START + HOUR)
@@ -326,9 +320,7 @@ def value(cell: Any) -> Any:
         (EntityRules(("number",), RULES.order, "shop"), "partition 'shop' is STRING"),
     ],
 )
-def test_rules_that_name_what_staging_has_not_are_a_fault_of_the_source(
-    shop: Shop, rules: EntityRules, says: str
-) -> None:
+def test_rules_that_name_what_staging_has_not_are_a_fault_of_the_source(shop, rules, says):
     shop.rules = rules
     shop.schema = RowSchema((*SCHEMA.fields, Field("price", "FLOAT64")), "orders")
     shop.stage([order(1, price=1.5)], START)
@@ -455,9 +447,7 @@ def test_a_merge_that_another_one_overtakes_changes_nothing(shop: Shop, monkeypa
     ids=["event time", "order", "key", "key and event time"],
 )
 @pytest.mark.parametrize("is_merged", [False, True], ids=["one merge", "two merges"])
-def test_a_replay_through_repaired_code_takes_the_place_of_the_row_that_it_repairs(
-    shop: Shop, repair: dict[str, Any], *, is_merged: bool
-) -> None:
+def test_a_replay_through_repaired_code_takes_the_place_of_the_row_that_it_repairs(shop, repair, is_merged):
     wrong = order(1, minute=5, message=11, revision=2, day=2)
     shop.stage([order(1, minute=1, message=10, revision=2), wrong, order(2, minute=3, message=12)], START)
     if is_merged:
@@ -493,9 +483,7 @@ def test_a_replay_that_splits_a_message_keeps_all_of_its_parts(shop: Shop) -> No
 
 
 @pytest.mark.parametrize("place", range(4))
-def test_a_merge_that_dies_anywhere_is_taken_up_by_the_next(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch, place: int
-) -> None:
+def test_a_merge_that_dies_anywhere_is_taken_up_by_the_next(shop, monkeypatch, place):
     shop.stage([order(n, day=1 + n % 3) for n in range(9)], START)
     shop.merge(START + HOUR)
     shop.stage([order(n, day=4, minute=1) for n in range(4)], START + 2 * DAY)

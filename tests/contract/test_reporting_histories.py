@@ -9,7 +9,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.reporting.shops import START, BigQueryShop, LakeShop, Row, Shop, order, repaired
-from tests.standin.fixture import StandIn
 from tests.worlds.tables import dataset_name
 
 # A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
@@ -83,18 +82,14 @@ def check_history(shop: Shop, history: History, seed: int) -> None:
 
 @settings(ANY, max_examples=15)
 @given(history=HISTORIES, seed=st.integers(0, 99))
-def test_any_history_merged_at_any_time_in_a_lake_is_what_the_oracle_says(
-    tmp_path_factory: pytest.TempPathFactory, history: History, seed: int
-) -> None:
+def test_any_history_merged_at_any_time_in_a_lake_is_what_the_oracle_says(tmp_path_factory, history, seed):
     check_history(LakeShop(lake=tmp_path_factory.mktemp("lake")), history, seed)
 
 
 @pytest.mark.cloud
 @settings(ANY, max_examples=4)
 @given(history=HISTORIES, seed=st.integers(0, 99))
-def test_any_history_merged_at_any_time_in_bigquery_is_what_the_oracle_says(
-    shared_standin: StandIn, history: History, seed: int
-) -> None:
+def test_any_history_merged_at_any_time_in_bigquery_is_what_the_oracle_says(shared_standin, history, seed):
     shop = BigQueryShop(dataset=dataset_name(), standin=shared_standin)
     try:
         check_history(shop, history, seed)

@@ -2,7 +2,7 @@
 
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -62,9 +62,7 @@ NUMBERS = (
 
 
 @pytest.mark.parametrize(("column", "lists"), [("changed_at", TIMES), ("revision", NUMBERS)])
-def test_the_later_time_and_the_greater_number_win_wherever_two_versions_meet(
-    shop: Shop, column: str, lists: Sequence[Sequence[str | None]]
-) -> None:
+def test_the_later_time_and_the_greater_number_win_wherever_two_versions_meet(shop, column, lists):
     pairs = [pair for texts in lists for pair in itertools.permutations(enumerate(texts), 2)]
     wanted = {number: max(one, other) for number, ((one, _), (other, _)) in enumerate(pairs)}
 
@@ -175,9 +173,7 @@ WIDENINGS: list[tuple[FieldType, FieldType, FieldType]] = [
 
 @pytest.mark.parametrize("merged_after", [(0, 1, 2), (0, 2), (1, 2), (2,)], ids=str)
 @pytest.mark.parametrize("kinds", WIDENINGS, ids="-".join)
-def test_reporting_that_was_right_stays_right_through_any_widening(
-    tmp_path: Path, kinds: Sequence[FieldType], merged_after: Sequence[int]
-) -> None:
+def test_reporting_that_was_right_stays_right_through_any_widening(tmp_path, kinds, merged_after):
     shop = LakeShop(lake=tmp_path / "lake")
     shop.rules = EntityRules(("number",), version_order(("revision",), None))
     chosen = random.Random(f"{kinds} {merged_after}")

@@ -84,9 +84,7 @@ def test_a_backfill_is_taken_out_and_nothing_else(shop: Shop, mine: str) -> None
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-def test_a_merge_that_has_read_what_is_taken_out_does_not_bring_it_back(
-    shop: Shop, mine: str, monkeypatch: pytest.MonkeyPatch, *, is_first: bool
-) -> None:
+def test_a_merge_that_has_read_what_is_taken_out_does_not_bring_it_back(shop, mine, monkeypatch, is_first):
     stage(shop, None, 7)
     if not is_first:
         merge(shop)
@@ -103,9 +101,7 @@ def test_a_merge_that_has_read_what_is_taken_out_does_not_bring_it_back(
     assert list(shop.reporting()) == [("se", 7)]
 
 
-def test_what_a_merge_takes_while_it_is_taken_out_is_said(
-    shop: Shop, mine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_merge_takes_while_it_is_taken_out_is_said(shop, mine, monkeypatch):
     stage(shop, None, 7)
     merge(shop)
     stage(shop, mine, 0)
@@ -121,9 +117,7 @@ def test_what_a_merge_takes_while_it_is_taken_out_is_said(
         staging.delete_rows(mine)
 
 
-def test_what_is_counted_as_merged_is_what_the_merge_took(
-    shop: Shop, mine: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_counted_as_merged_is_what_the_merge_took(shop, mine, monkeypatch):
     stage(shop, mine, 0)
 
     def stage_late() -> None:

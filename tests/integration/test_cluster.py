@@ -94,9 +94,7 @@ def test_the_wheel_alone_has_all_of_refeed(python: Path, tmp_path: Path) -> None
     assert child.exit_code == 0, child.log_tail()
 
 
-def test_a_worker_killed_during_a_backup_and_one_during_a_backfill_lose_nothing(
-    yard: ClusterYard, cluster: Cluster
-) -> None:
+def test_a_worker_killed_during_a_backup_and_one_during_a_backfill_lose_nothing(yard, cluster):
     yard.attach("orders", "members")
     yard.publish("orders", 2_000)
     backup = yard.start("backup", "backup")

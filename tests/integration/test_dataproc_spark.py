@@ -83,9 +83,7 @@ def test_every_module_of_a_batch_imports_under_spark_3_5(environment: dict[str, 
     assert int(done.stdout) > 50
 
 
-def test_a_backfill_of_bigquery_runs_with_the_spark_submit_of_spark_3_5(
-    house: BigQueryHouse, spark35: Path
-) -> None:
+def test_a_backfill_of_bigquery_runs_with_the_spark_submit_of_spark_3_5(house, spark35):
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     bounds = {"from": today - timedelta(days=1), "to": today + timedelta(days=2)}
     parameters = {name: {"type": "TIMESTAMP", "value": at.isoformat()} for name, at in bounds.items()}

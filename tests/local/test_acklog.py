@@ -96,9 +96,7 @@ def test_a_full_disk_leaves_the_state_as_it_was(tmp_path: Path, monkeypatch: pyt
     assert state(AckLog(tmp_path / "a", 0)) == (1, [(3, 4)])
 
 
-def test_with_fsync_the_names_of_new_files_are_durable_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_fsync_the_names_of_new_files_are_durable_too(tmp_path, monkeypatch):
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
     log = AckLog(tmp_path / "a", 0, fsync=True)

@@ -37,9 +37,7 @@ def refuse(channel: grpc.Channel, method: str, request: Any) -> str:
         ),
     ],
 )
-def test_a_time_that_cannot_be_is_named(
-    shop, channel: grpc.Channel, method: str, request_type: Any, fields: dict[str, Any]
-) -> None:
+def test_a_time_that_cannot_be_is_named(shop, channel, method, request_type, fields):
     shop.subscribe("all")
     shop.subscriber.create_snapshot(name=SNAPSHOT, subscription=SUBSCRIPTION)
     assert "is not valid" in refuse(channel, method, request_type.pb()(**fields))
@@ -52,9 +50,7 @@ def test_a_page_of_fewer_than_no_entries_is_refused(shop, channel: grpc.Channel,
     assert [topic.name for topic in shop.publisher.list_topics(project=PROJECT)] == [shop.topic]
 
 
-def test_a_snapshot_is_not_dropped_by_an_update_that_names_its_end_and_gives_none(
-    shop, channel: grpc.Channel
-) -> None:
+def test_a_snapshot_is_not_dropped_by_an_update_that_names_its_end_and_gives_none(shop, channel):
     shop.subscribe("all")
     shop.subscriber.create_snapshot(name=SNAPSHOT, subscription=SUBSCRIPTION)
     request = types.UpdateSnapshotRequest.pb()(snapshot={"name": SNAPSHOT}, update_mask={"paths": ["expire_time"]})

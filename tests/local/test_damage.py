@@ -71,9 +71,7 @@ def texts(start: int, end: int) -> list[str]:
     "settings", [{}, {"enable_message_ordering": True}, {"filter": "attributes:x OR NOT attributes:x"}]
 )
 @pytest.mark.parametrize("damage", ["cut", "removed", "emptied", "index removed", "both removed"])
-def test_a_damaged_segment_that_is_not_the_last_is_passed_over(
-    tmp_path: Path, damage: str, settings: dict[str, Any]
-) -> None:
+def test_a_damaged_segment_that_is_not_the_last_is_passed_over(tmp_path, damage, settings):
     resources = make(tmp_path, segment_bytes=500, **settings)
     for n in range(0, 40, 2):
         publish(resources, *texts(n, n + 2))
@@ -125,9 +123,7 @@ def test_a_flipped_byte_of_a_log_costs_its_message_alone(tmp_path: Path, segment
 
 
 @pytest.mark.parametrize("settings", [{}, {"enable_message_ordering": True}, {"filter": 'attributes.x != "1"'}])
-def test_damage_that_comes_while_the_server_runs_is_reported_once_and_passed_over(
-    tmp_path: Path, settings: dict[str, Any]
-) -> None:
+def test_damage_that_comes_while_the_server_runs_is_reported_once_and_passed_over(tmp_path, settings):
     resources = make(tmp_path, segment_bytes=1000, **settings)
     resources.create_subscription(configs.SubscriptionConfig(name=SUBSCRIPTION + "2", topic=TOPIC))
     for n in range(0, 60, 5):
@@ -302,9 +298,7 @@ FAULTS: list[Callable[[Path, random.Random], None]] = [cut, flip_some, append, r
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("REFEED_FUZZ_FOLDERS", "60"))))
-def test_any_damage_leaves_a_start_that_serves_what_is_whole_or_says_what_is_not(
-    tmp_path: Path, home: Home, seed: int
-) -> None:
+def test_any_damage_leaves_a_start_that_serves_what_is_whole_or_says_what_is_not(tmp_path, home, seed):
     chance = random.Random(seed)
     folder = tmp_path / "home"
     shutil.copytree(home.folder, folder)

@@ -1,9 +1,5 @@
-from pathlib import Path
-
 import pytest
 from google.api_core import exceptions
-
-from local.server import PubSubServer
 
 PROJECT = "projects/p"
 DEAD = f"{PROJECT}/topics/dead"
@@ -107,9 +103,7 @@ def test_the_policy_is_checked_and_can_be_changed(shop, dead: str) -> None:
     assert shop.pull_now(dead) == [b"a"]
 
 
-def test_a_detached_subscription_drops_what_it_has_and_pulls_nothing_more(
-    server: PubSubServer, shop, tmp_path: Path
-) -> None:
+def test_a_detached_subscription_drops_what_it_has_and_pulls_nothing_more(server, shop, tmp_path):
     subscription = shop.subscribe()
     shop.publish(b"a")
     shop.publisher.detach_subscription(request={"subscription": subscription})

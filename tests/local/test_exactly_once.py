@@ -9,8 +9,6 @@ from google.cloud.pubsub_v1.subscriber.exceptions import AcknowledgeError, Ackno
 from google.pubsub_v1 import types
 from google.rpc import error_details_pb2, status_pb2
 
-from local.server import PubSubServer
-
 
 def refused_ids(error: exceptions.GoogleAPICallError) -> dict[str, str]:
     """Return what the answer's ErrorInfo says of each ack id."""
@@ -110,9 +108,7 @@ def test_a_stream_confirms_each_acknowledgement(shop, subscription: str) -> None
     requests.put(None)
 
 
-def test_googles_high_level_client_learns_whether_its_ack_counted(
-    server: PubSubServer, shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_googles_high_level_client_learns_whether_its_ack_counted(server, shop, monkeypatch):
     subscription = shop.subscribe(enable_exactly_once_delivery=True)
     shop.publish(b"a")
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", server.emulator_host)

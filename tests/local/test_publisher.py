@@ -8,7 +8,6 @@ from google.pubsub_v1 import types
 
 from local import publisher as publisher_module
 from local import resources as resources_module
-from local.server import PubSubServer
 from local.wire import build_publish_response
 from tests.waiting import wait_until
 
@@ -120,9 +119,7 @@ def test_a_request_that_is_no_protobuf_is_an_invalid_argument(shop, channel: grp
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-def test_no_consumer_has_a_message_before_its_publisher_has_the_answer(
-    shop, server: PubSubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_consumer_has_a_message_before_its_publisher_has_the_answer(shop, server, monkeypatch):
     path = shop.subscribe()
     answer = threading.Event()
 
@@ -146,9 +143,7 @@ def test_no_consumer_has_a_message_before_its_publisher_has_the_answer(
     assert pulled == [b"a"]
 
 
-def test_a_publisher_that_takes_no_answer_keeps_nobody_waiting_for_long(
-    shop, server: PubSubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_publisher_that_takes_no_answer_keeps_nobody_waiting_for_long(shop, server, monkeypatch):
     monkeypatch.setattr(resources_module, "MAX_ANSWER_SECONDS", 0.2)
     path = shop.subscribe()
     body = PubsubMessage(data=b"a").SerializeToString()

@@ -1,6 +1,5 @@
 import errno
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -131,9 +130,7 @@ def test_retained_segments_stay_for_a_seek(tmp_path: Path) -> None:
     assert consume(resources) == [b"0", b"1", b"2"]
 
 
-def test_a_message_goes_when_neither_its_subscription_nor_its_topic_keeps_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_goes_when_neither_its_subscription_nor_its_topic_keeps_it(tmp_path, monkeypatch):
     resources = Resources(tmp_path)
     resources.create_topic(topic(message_retention_duration={"seconds": 10 * DAY}))
     resources.create_subscription(subscription())
@@ -153,9 +150,7 @@ def test_an_expired_snapshot_is_dropped(resources: Resources) -> None:
         resources.snapshot(SNAPSHOT)
 
 
-def test_a_snapshot_lives_seven_days_less_the_age_of_the_oldest_open_message(
-    resources: Resources, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_lives_seven_days_less_the_age_of_the_oldest_open_message(resources, monkeypatch):
     resources.create_subscription(subscription("projects/p/subscriptions/all"))
     publish(resources, b"old")
     published = time.time()
@@ -167,9 +162,7 @@ def test_a_snapshot_lives_seven_days_less_the_age_of_the_oldest_open_message(
     assert abs(fresh.expire_time.ToMicroseconds() / 1_000_000 - published - 10 * DAY) <= 1
 
 
-def test_a_snapshot_that_would_expire_within_an_hour_is_refused(
-    resources: Resources, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_that_would_expire_within_an_hour_is_refused(resources, monkeypatch):
     resources.create_subscription(subscription("projects/p/subscriptions/all"))
     publish(resources, b"old")
     published = time.time()
@@ -182,9 +175,7 @@ def test_a_snapshot_that_would_expire_within_an_hour_is_refused(
     resources.create_snapshot(SNAPSHOT, "projects/p/subscriptions/all", {})
 
 
-def test_a_project_has_no_more_snapshots_than_its_limit(
-    resources: Resources, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_project_has_no_more_snapshots_than_its_limit(resources, monkeypatch):
     monkeypatch.setattr("local.resources.MAX_SNAPSHOTS", 2)
     for number in range(2):
         resources.create_snapshot(f"{SNAPSHOT}-{number}", SUBSCRIPTION, {})
@@ -248,9 +239,7 @@ def test_a_full_disk_creates_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not resources.topic(TOPIC).config.labels
 
 
-def test_a_full_disk_does_not_keep_what_retention_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_does_not_keep_what_retention_has_ended(tmp_path, monkeypatch):
     resources = Resources(tmp_path, segment_bytes=1)
     resources.create_topic(topic())
     resources.create_subscription(subscription())
@@ -273,9 +262,7 @@ def test_a_full_disk_does_not_keep_what_retention_has_ended(
     assert consume(again)[-1:] == [b"next"]
 
 
-def test_creating_a_resource_writes_as_much_whatever_there_is_already(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_creating_a_resource_writes_as_much_whatever_there_is_already(tmp_path, monkeypatch):
     written: list[int] = []
     write_all, write_catalog = catalog.write_all, catalog.write_catalog
 
@@ -306,9 +293,7 @@ def test_creating_a_resource_writes_as_much_whatever_there_is_already(
     assert len(Resources(tmp_path).topics) == 600
 
 
-def test_changes_are_read_over_the_state_that_they_are_in_already(
-    resources: Resources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_changes_are_read_over_the_state_that_they_are_in_already(resources, tmp_path, monkeypatch):
     resources.create_subscription(subscription("projects/p/subscriptions/gone"))
     resources.delete_subscription("projects/p/subscriptions/gone")
     changes = (tmp_path / "resources.changes").read_bytes()
@@ -325,9 +310,7 @@ def test_changes_are_read_over_the_state_that_they_are_in_already(
     assert list(again.subscriptions) == [SUBSCRIPTION]
 
 
-def test_a_change_that_a_crash_cut_was_never_made_and_the_next_one_follows(
-    resources: Resources, tmp_path: Path
-) -> None:
+def test_a_change_that_a_crash_cut_was_never_made_and_the_next_one_follows(resources, tmp_path):
     resources.close()
     with (tmp_path / "resources.changes").open("ab") as file:
         file.write(b'0badf00d {"next_number": 9, "topics"')
@@ -349,9 +332,7 @@ def test_a_change_that_a_crash_cut_was_never_made_and_the_next_one_follows(
         ("resources.json", lambda _: b"{half", r"resources\.json can't be read"),
     ],
 )
-def test_a_damaged_catalogue_is_told_and_takes_no_messages_along(
-    resources: Resources, tmp_path: Path, name: str, damage: Callable[[bytes], bytes], says: str
-) -> None:
+def test_a_damaged_catalogue_is_told_and_takes_no_messages_along(resources, tmp_path, name, damage, says):
     publish(resources, b"a")
     resources.close()
     path = tmp_path / name
@@ -375,9 +356,7 @@ def test_a_missing_resources_file_beside_topics_removes_nothing(resources: Resou
     assert b"checksum" in kept
 
 
-def test_a_changed_letter_of_the_resources_file_is_no_other_topic(
-    resources: Resources, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_changed_letter_of_the_resources_file_is_no_other_topic(resources, tmp_path, monkeypatch):
     monkeypatch.setattr(catalog, "_MIN_REWRITE_BYTES", 0)
     resources._catalog._whole_bytes = 0
     resources.update_topic(topic(labels={"x": "y"}), ["labels"])

@@ -109,9 +109,7 @@ def test_a_request_of_the_version_before_that_does_not_fit_is_set_aside_whole(tm
 
 
 @pytest.mark.parametrize("index_bytes", [0, 20, 40])
-def test_records_of_the_version_before_without_an_index_are_served_and_said_to_be_unchecked(
-    tmp_path: Path, index_bytes: int
-) -> None:
+def test_records_of_the_version_before_without_an_index_are_served_and_said_to_be_unchecked(tmp_path, index_bytes):
     path, index = write_old(tmp_path, ["a"], ["b"], ["c"])
     index.write_bytes(index.read_bytes()[:index_bytes])
     with path.open("ab") as file:

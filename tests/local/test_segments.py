@@ -73,9 +73,7 @@ def log_of_four_requests(folder: Path) -> tuple[MessageLog, list[str]]:
 
 
 @pytest.mark.parametrize("check_bytes", [0, 16 * 1024])
-def test_any_part_of_any_request_is_read_whole_or_called_damaged(
-    tmp_path: Path, check_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_any_part_of_any_request_is_read_whole_or_called_damaged(tmp_path, check_bytes, monkeypatch):
     # With 0 no request is read beyond what was asked for.
     monkeypatch.setattr("local.segment._RECORD_CHECK_BYTES", check_bytes)
     # What is in memory is not affected by the disk.
@@ -119,9 +117,7 @@ def test_a_closed_segment_that_is_last_has_lost_the_next_one(tmp_path: Path) -> 
     assert read(again, 0, JUMP) == ["a", "new"]
 
 
-def test_a_full_disk_stores_nothing_and_the_next_publish_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_stores_nothing_and_the_next_publish_works(tmp_path, monkeypatch):
     log = MessageLog(tmp_path, FIRST_ID)
     log.append([body("before")])
     real = os.pwrite
@@ -184,9 +180,7 @@ def test_a_reader_of_a_deleted_segment_can_finish(tmp_path: Path) -> None:
     assert b"a" in os.pread(segment.fd, 1000, 0)
 
 
-def test_publish_times_never_run_back_and_lead_to_their_messages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_publish_times_never_run_back_and_lead_to_their_messages(tmp_path, monkeypatch):
     clock = iter([5_000, 9_000, 7_000, 12_000, 11_000])
     monkeypatch.setattr(segments.time, "time_ns", lambda: next(clock) * 1000)
     log = MessageLog(tmp_path, FIRST_ID, segment_bytes=80)
@@ -250,9 +244,7 @@ def test_publishes_that_wait_for_the_disk_share_one_flush(tmp_path: Path, monkey
     assert disk.flushes - flushes == 4
 
 
-def test_with_fsync_every_answer_follows_a_flush_of_its_bytes_over_segments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_fsync_every_answer_follows_a_flush_of_its_bytes_over_segments(tmp_path, monkeypatch):
     log, disk = MessageLog(tmp_path, FIRST_ID, fsync=True, segment_bytes=500), Disk(tmp_path, monkeypatch)
 
     def publish(name: int) -> None:
@@ -268,9 +260,7 @@ def test_with_fsync_every_answer_follows_a_flush_of_its_bytes_over_segments(
     assert len(set(read(again, *range(80)))) == 80
 
 
-def test_a_flush_that_fails_refuses_all_who_waited_and_leaves_nothing_of_theirs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_flush_that_fails_refuses_all_who_waited_and_leaves_nothing_of_theirs(tmp_path, monkeypatch):
     log, disk = MessageLog(tmp_path, FIRST_ID, fsync=True), Disk(tmp_path, monkeypatch)
     log.append([body("kept")])
     one = disk.size()
@@ -292,9 +282,7 @@ def test_a_flush_that_fails_refuses_all_who_waited_and_leaves_nothing_of_theirs(
         assert read(each, 0, 1) == ["kept", "next"]
 
 
-def test_with_fsync_the_names_of_new_files_are_durable_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_fsync_the_names_of_new_files_are_durable_too(tmp_path, monkeypatch):
     synced: list[int] = []
     monkeypatch.setattr(segments.os, "fsync", lambda fd: synced.append(os.fstat(fd).st_ino))
     log = MessageLog(tmp_path / "1", FIRST_ID, fsync=True, segment_bytes=1)

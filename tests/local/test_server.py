@@ -27,9 +27,7 @@ def test_a_second_server_on_the_same_folder_is_refused(server: PubSubServer) -> 
         PubSubServer(server.data_dir).start()
 
 
-def test_a_start_that_has_no_space_to_repair_what_is_damaged_says_so_and_leaves_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_that_has_no_space_to_repair_what_is_damaged_says_so_and_leaves_it(tmp_path, monkeypatch):
     resources = Resources(tmp_path)
     resources.create_topic(types.Topic.pb()(name="projects/p/topics/orders"))
     resources.create_subscription(
@@ -110,9 +108,7 @@ def test_an_address_of_ip_version_6_is_served(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_open", [False, True])
-def test_serving_for_others_than_this_machine_is_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_open: bool
-) -> None:
+def test_serving_for_others_than_this_machine_is_warned_of(tmp_path, monkeypatch, caplog, is_open):
     def end(_: PubSubServer) -> int:
         raise LeaseHeldError
 
@@ -131,9 +127,7 @@ def test_serving_for_others_than_this_machine_is_warned_of(
         assert ("no authentication" in caplog.text) == is_open
 
 
-def test_stats_are_the_same_in_the_process_and_over_the_wire(
-    server: PubSubServer, shop, channel: grpc.Channel
-) -> None:
+def test_stats_are_the_same_in_the_process_and_over_the_wire(server, shop, channel):
     path = shop.subscribe()
     shop.publish(b"a", b"b")
     shop.ack(path, shop.pull(path, 1))

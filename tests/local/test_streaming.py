@@ -8,7 +8,6 @@ import pytest
 from google.pubsub_v1 import types
 
 from local import streaming
-from local.server import PubSubServer
 from local.status import StatusError
 from local.streaming import StreamSlots, _Stream, run_streaming_pull
 
@@ -162,9 +161,7 @@ def test_slots_are_given_out_once() -> None:
     assert slots.may_wait()
 
 
-def test_streams_that_open_at_the_same_moment_share_the_slots(
-    server: PubSubServer, shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_streams_that_open_at_the_same_moment_share_the_slots(server, shop, monkeypatch):
     assert server._resources is not None
     resources, slots = server._resources, StreamSlots(1)
     first = types.StreamingPullRequest.pb()(subscription=shop.subscribe(), stream_ack_deadline_seconds=10)

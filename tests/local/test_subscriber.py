@@ -294,9 +294,7 @@ def test_an_empty_push_configuration_is_pulling_and_another_one_is_unimplemented
         shop.subscriber.modify_push_config(subscription=f"{PROJECT}/subscriptions/none", push_config={})
 
 
-def test_in_the_test_mode_a_pull_brings_few_or_none_at_random_and_in_the_end_all(
-    shop, server: PubSubServer
-) -> None:
+def test_in_the_test_mode_a_pull_brings_few_or_none_at_random_and_in_the_end_all(shop, server):
     path = shop.subscribe()
     shop.publish(*(b"%d" % n for n in range(200)))
     service = SubscriberService(server._resources, server._slots, partial_pulls=True)

@@ -33,9 +33,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
         (f"gcp-kms:{KEY}:env:WRAPPED", "env"),
     ],
 )
-def test_a_setting_may_be_a_reference_to_its_secret(
-    environment: dict[str, str], reference: str, secret: str
-) -> None:
+def test_a_setting_may_be_a_reference_to_its_secret(environment, reference, secret):
     reference = reference.replace("HOME", environment["HOME"])
     assert read_secret(reference, environment, reverse) == secret
     settings = read_settings({**environment, "REFEED_SECRET": reference}, decrypt=reverse)
@@ -56,9 +54,7 @@ def test_a_setting_may_be_a_reference_to_its_secret(
         "env:",
     ],
 )
-def test_a_reference_that_leads_to_nothing_is_a_fault_and_never_the_secret_itself(
-    environment: dict[str, str], reference: str
-) -> None:
+def test_a_reference_that_leads_to_nothing_is_a_fault_and_never_the_secret_itself(environment, reference):
     with pytest.raises(SettingsError) as caught:
         read_settings({**environment, "REFEED_SECRET": reference}, decrypt=reverse)
     assert caught.value.details["faults"][0].startswith("REFEED_SECRET=(hidden): ")

@@ -114,9 +114,7 @@ def test_groups_are_the_registry_s_and_unknown_while_it_has_a_fault(settings: Se
     assert topics.groups() == frozenset()
 
 
-def test_what_a_merge_has_taken_is_known_when_compaction_has_written_it_anew(
-    settings: Settings, stage: Callable[..., None], tmp_path: Path
-) -> None:
+def test_what_a_merge_has_taken_is_known_when_compaction_has_written_it_anew(settings, stage, tmp_path):
     merged, later = new_job_id("bf"), new_job_id("bf")
     stage(merged, 0, 1)
     merge_with(settings, tmp_path, LocalTasks())
@@ -130,9 +128,7 @@ def test_what_a_merge_has_taken_is_known_when_compaction_has_written_it_anew(
     assert landed(staged(settings), merged) == [0, 1]
 
 
-def test_what_nobody_knows_to_be_merged_is_not_counted_and_not_taken_out(
-    settings: Settings, stage: Callable[..., None], tmp_path: Path
-) -> None:
+def test_what_nobody_knows_to_be_merged_is_not_counted_and_not_taken_out(settings, stage, tmp_path):
     mine, other = new_job_id("bf"), new_job_id("bf")
     stage(mine, 0, 1)
     stage(mine, 2)
@@ -169,9 +165,7 @@ def merge_with(
     )
 
 
-def test_a_commit_that_comes_between_is_no_reason_for_a_revert_to_fail(
-    settings: Settings, stage: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_that_comes_between_is_no_reason_for_a_revert_to_fail(settings, stage, monkeypatch):
     mine, delete, failures = new_job_id("bf"), LakeRowTable.delete_where, [WarehouseError("another process")] * 2
     stage(mine, 0, 1)
 
@@ -259,9 +253,7 @@ def test_a_row_landed_when_every_source_of_its_topic_has_it(both: Settings, stag
     assert staged(both).merged_rows(mine) == 0
 
 
-def test_a_revert_takes_the_rows_of_every_source_out_or_none(
-    both: Settings, stage: Callable[..., None], tmp_path: Path
-) -> None:
+def test_a_revert_takes_the_rows_of_every_source_out_or_none(both, stage, tmp_path):
     mine, merged = new_job_id("bf"), new_job_id("bf")
     for backfill in (mine, merged):
         stage(backfill, 0, 1)
@@ -274,9 +266,7 @@ def test_a_revert_takes_the_rows_of_every_source_out_or_none(
     assert landed(staged(both), merged) == [0, 1]
 
 
-def test_a_revert_of_several_sources_says_what_is_left(
-    both: Settings, stage: Callable[..., None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_revert_of_several_sources_says_what_is_left(both, stage, monkeypatch):
     mine, delete = new_job_id("bf"), LakeRowTable.delete_where
     stage(mine, 0, 1)
     stage_rows(both, "staging.orders_too", mine, 0)

@@ -19,7 +19,7 @@ from reporting.job import main, run_merge
 from reporting.request import MergeRequest
 from reporting.specification import render_specification
 from tests.reporting.shops import BigQueryShop, order
-from tests.standin.fixture import PROJECT, StandIn
+from tests.standin.fixture import PROJECT
 from warehouse.merges import MergeReport, MergeSource
 from warehouse.open import open_warehouse
 
@@ -143,9 +143,7 @@ def test_what_was_asked_for_comes_to_the_warehouse(run: Any, warehouse: Warehous
     assert warehouse.calls[0] == ("orders", begin, True)
 
 
-def test_the_driver_merges_in_bigquery_without_spark(
-    shared_standin: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_driver_merges_in_bigquery_without_spark(shared_standin, tmp_path, monkeypatch):
     shop = BigQueryShop(dataset="merge_job", standin=shared_standin)
     now = datetime.now(UTC)
     shop.stage([order(1), order(2), order(1, minute=5, note="2")], now)

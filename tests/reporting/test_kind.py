@@ -1,17 +1,12 @@
 """What a merge has found out, as the store keeps it."""
 
-from pathlib import Path
-
 from jobs.folder import JobFolder
-from jobs.store import JobStore
 from model.job import JobState
 from reporting.kind import MERGE, MergeFigures
 from reporting.view import Merge, SourceProgress
 
 
-def test_a_retry_that_finds_what_the_attempt_before_found_is_shown_with_it(
-    store: JobStore, tmp_path: Path
-) -> None:
+def test_a_retry_that_finds_what_the_attempt_before_found_is_shown_with_it(store, tmp_path):
     """A retry begins without findings; one that ends within seconds finds the same again."""
     request = {"source": None, "since": None, "dry_run": False, "sources": ["orders"]}
     job = store.insert("mg_1", MERGE.name, request, actor="ann")

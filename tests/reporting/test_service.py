@@ -104,9 +104,7 @@ def reach(yard: Yard) -> Callable[[str, JobState], Merge]:
     return reach
 
 
-def test_a_merge_is_of_every_source_with_a_key_and_runs_with_what_its_driver_has_to_know(
-    yard: Yard, reach: Any
-) -> None:
+def test_a_merge_is_of_every_source_with_a_key_and_runs_with_what_its_driver_has_to_know(yard, reach):
     made = yard.create()
 
     assert (made.state, made.source, made.created_by) == (JobState.PENDING, None, "ann")

@@ -64,9 +64,7 @@ def reread(specification: dict[str, Any]) -> dict[str, Any]:
     return dict(json.loads(json.dumps(specification)))
 
 
-def test_a_driver_finds_sources_and_warehouse_as_the_service_had_them(
-    settings: Settings, elsewhere: Settings
-) -> None:
+def test_a_driver_finds_sources_and_warehouse_as_the_service_had_them(settings, elsewhere):
     warehouse = open_warehouse(settings)
     written = reread(render_specification("mg_1", MergeRequest(), SOURCES, warehouse))
     assert read_sources(written) == SOURCES
@@ -76,9 +74,7 @@ def test_a_driver_finds_sources_and_warehouse_as_the_service_had_them(
     assert "/service" not in json.dumps(written)
 
 
-def test_a_merge_that_an_older_refeed_began_goes_on_where_its_tables_are(
-    settings: Settings, elsewhere: Settings
-) -> None:
+def test_a_merge_that_an_older_refeed_began_goes_on_where_its_tables_are(settings, elsewhere):
     written = json.loads(OLDER % settings.warehouse)
     assert read_sources(written) == SOURCES
     found, warehouse = read_warehouse(written, elsewhere), open_warehouse(settings)

@@ -272,9 +272,7 @@ ROWS = "FROM (SELECT IF(x > 9, 'a', NULL) AS n, IF(x > 9, 9, NULL) AS i, -x AS a
         ("SUBSTR(n, 1, a)", "error", False),
     ],
 )
-def test_only_a_failure_beside_a_null_argument_may_be_null(
-    lake: Lake, expression: str, theirs: str, *, is_accepted: bool
-) -> None:
+def test_only_a_failure_beside_a_null_argument_may_be_null(lake, expression, theirs, is_accepted):
     question = f"SELECT {expression} {ROWS}"
     assert is_hidden(question, theirs, lake.query(question), lake.query) == is_accepted
 

@@ -133,9 +133,7 @@ COLUMNS = "data, attributes, message_id"
         ),
     ],
 )
-def test_the_times_that_a_query_lets_through_are_no_narrower_than_it_says(
-    query: str, column: str, start: str, end: str
-) -> None:
+def test_the_times_that_a_query_lets_through_are_no_narrower_than_it_says(query, column, start, end):
     found = judge_query(query, {}, POLICY).replayed_times
     if not column:
         assert found is None

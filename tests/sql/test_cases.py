@@ -1,7 +1,6 @@
 from datetime import datetime
 from typing import Any
 
-import duckdb
 import pytest
 
 from sql.dialect import render_lake_query
@@ -13,9 +12,7 @@ def test_there_are_enough_cases_of_both_kinds(all_cases: dict[str, list[Any]]) -
     assert len(all_cases["reject"]) >= 150
 
 
-def test_an_accepted_query_runs_on_the_lake_with_the_rows_it_should(
-    accepted: Any, lake: duckdb.DuckDBPyConnection, policy: Policy
-) -> None:
+def test_an_accepted_query_runs_on_the_lake_with_the_rows_it_should(accepted, lake, policy):
     case = accepted
     query = validate_query(case.text, parse_parameters(case.parameters), policy)
     if "window" in case.directives:

@@ -11,9 +11,7 @@ from sql.validate import Policy, QueryRefusedError, parse_parameters, validate_q
 WINDOW = "_PARTITIONTIME >= '2024-01-01'"
 
 
-def test_columns_that_a_replay_keeps_are_added_after_the_others(
-    lake: duckdb.DuckDBPyConnection, policy: Policy
-) -> None:
+def test_columns_that_a_replay_keeps_are_added_after_the_others(lake, policy):
     query = validate_query(f"SELECT message_id, data, attributes FROM backup.messages WHERE {WINDOW}", {}, policy)
     assert query.missing_columns == ("topic", "publish_time", "ordering_key")
     cursor = lake.execute(render_lake_query(query).sql)
@@ -24,9 +22,7 @@ def test_columns_that_a_replay_keeps_are_added_after_the_others(
     assert row[5] == "k1"
 
 
-def test_after_a_group_they_are_looked_up_by_message_id_and_the_order_stays(
-    lake: duckdb.DuckDBPyConnection, policy: Policy
-) -> None:
+def test_after_a_group_they_are_looked_up_by_message_id_and_the_order_stays(lake, policy):
     text = (
         "SELECT message_id, ANY_VALUE(data) AS data, ANY_VALUE(attributes) AS attributes FROM backup.messages "
         f"WHERE {WINDOW} GROUP BY message_id ORDER BY message_id DESC"
@@ -136,9 +132,7 @@ def test_what_the_lake_lacks_is_refused_with_every_place(policy: Policy) -> None
         ),
     ],
 )
-def test_a_scan_without_an_upper_end_ends_with_the_plan(
-    lake: duckdb.DuckDBPyConnection, policy: Policy, text: str, expected: list[str]
-) -> None:
+def test_a_scan_without_an_upper_end_ends_with_the_plan(lake, policy, text, expected):
     # m4 came in one second later, into a partition that had begun.
     planned = replace(policy, now=datetime(2024, 1, 2, 10, 3, tzinfo=UTC))
     query = validate_query(text, {}, planned)

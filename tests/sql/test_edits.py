@@ -99,9 +99,7 @@ def test_edits_at_one_place_stay_in_their_order_and_the_rest_of_the_text_as_it_w
     assert apply_edits(text, []) == text
 
 
-def test_the_longest_text_of_faults_is_read_again_a_bounded_number_of_times(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_longest_text_of_faults_is_read_again_a_bounded_number_of_times(monkeypatch):
     count = 0
     from sql import check
 

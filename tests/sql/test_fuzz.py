@@ -63,12 +63,7 @@ def judge(text: str, policy: Policy) -> tuple[ValidatedQuery | None, set[str]]:
 
 @settings(max_examples=MUTANTS, deadline=None, database=None)
 @given(seed=st.integers(0, 2**48))
-def test_no_mutant_gets_past_the_gate_that_should_not(
-    seed: int,
-    seeds: list[list[str]],
-    policy: Policy,
-    windowed: Callable[[ValidatedQuery], tuple[list[Any], list[Any]]],
-) -> None:
+def test_no_mutant_gets_past_the_gate_that_should_not(seed, seeds, policy, windowed):
     text = mutate(seeds, random.Random(seed))
     kills = GATE.kills
     query, codes = judge(text, policy)

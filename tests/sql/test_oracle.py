@@ -136,9 +136,7 @@ def test_the_recorded_values_are_the_oracles() -> None:
 
 
 @needs_oracle
-def test_every_accepted_query_is_one_for_the_oracle_too(
-    oracle: Callable[..., Any], all_cases: dict[str, list[Any]], policy: Policy
-) -> None:
+def test_every_accepted_query_is_one_for_the_oracle_too(oracle, all_cases, policy):
     for case in known_to_the_oracle(all_cases):
         statement = oracle(case.text, {name: body["type"] for name, body in case.parameters.items()})
         query = judge_query(case.text, parse_parameters(case.parameters), policy)
@@ -167,9 +165,7 @@ def test_every_recipe_is_one_for_the_oracle_too(oracle: Callable[..., Any]) -> N
 
 
 @needs_oracle
-def test_what_the_oracle_refuses_the_gate_refuses(
-    oracle: Callable[..., Any], all_cases: dict[str, list[Any]], policy: Policy
-) -> None:
+def test_what_the_oracle_refuses_the_gate_refuses(oracle, all_cases, policy):
     cases = known_to_the_oracle(all_cases)
     words = [word for case in cases for word in case.text.split()]
     refused = 0
@@ -189,9 +185,7 @@ def test_what_the_oracle_refuses_the_gate_refuses(
 
 
 @needs_oracle
-def test_no_mutant_is_accepted_that_the_oracle_refuses(
-    oracle: Callable[..., Any], all_cases: dict[str, list[Any]], policy: Policy
-) -> None:
+def test_no_mutant_is_accepted_that_the_oracle_refuses(oracle, all_cases, policy):
     seeds = [words for cases in all_cases.values() for case in cases if (words := pieces(case.text))]
     accepted, disagreed = 0, []
     for number in range(MUTANTS):

@@ -78,9 +78,7 @@ def test_parameters_are_typed_and_needed() -> None:
         ("vault.backup.messages", "shop", "vault.backup.messages", True),
     ],
 )
-def test_the_archive_is_known_by_its_full_names_only(
-    archive: str, project: str | None, table: str, *, is_allowed: bool
-) -> None:
+def test_the_archive_is_known_by_its_full_names_only(archive, project, table, is_allowed):
     policy = Policy(archive, project, POLICY.now)
     text = f"SELECT * FROM {table} AS m WHERE m.{BOUNDED.replace('AND ', 'AND m.')}"
     if is_allowed:
@@ -123,9 +121,7 @@ def test_a_text_that_reads_like_a_sign_is_a_text() -> None:
         assert codes(text) == ["syntax"]
 
 
-def test_a_sampled_scan_without_an_upper_end_stops_at_the_moment_of_the_plan(
-    lake: duckdb.DuckDBPyConnection,
-) -> None:
+def test_a_sampled_scan_without_an_upper_end_stops_at_the_moment_of_the_plan(lake):
     text = "SELECT * FROM backup.messages TABLESAMPLE SYSTEM (100 PERCENT) WHERE _PARTITIONTIME >= '2024-01-02'"
     policy = Policy("backup.messages", "shop", datetime(2024, 1, 3, 10, 6, tzinfo=UTC))
     query = validate_query(text, {}, policy)

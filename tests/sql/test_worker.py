@@ -48,9 +48,7 @@ def test_a_worker_that_died_is_replaced(gate: Gate, policy: Policy) -> None:
     assert gate.validate(GOOD, {}, policy).tables == ("backup.messages",)
 
 
-def test_a_worker_that_hangs_is_killed_and_the_query_refused(
-    gate: Gate, policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_that_hangs_is_killed_and_the_query_refused(gate, policy, monkeypatch):
     monkeypatch.setattr(worker, "PATIENCE_SECONDS", 0.3)
     hung = pid_of(gate)
     os.kill(hung, signal.SIGSTOP)
@@ -103,9 +101,7 @@ def test_a_huge_text_never_reaches_the_worker(policy: Policy) -> None:
     assert gate._idle == []
 
 
-def test_a_query_does_not_wait_for_a_worker_that_is_started_again(
-    policy: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_query_does_not_wait_for_a_worker_that_is_started_again(policy, monkeypatch):
     monkeypatch.setattr(worker, "PATIENCE_SECONDS", 0.3)
     gate = Gate(workers=2)
     try:

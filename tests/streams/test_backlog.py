@@ -38,9 +38,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     assert "lag" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_the_latest_sample_goes_with_the_next_status_and_is_no_sign_of_life(
-    tmp_path: Path, logged: list[str]
-) -> None:
+def test_the_latest_sample_goes_with_the_next_status_and_is_no_sign_of_life(tmp_path, logged):
     status = StatusFile(tmp_path / "status.json")
     status.write(state="running")
     written = status.fields()["at"]
@@ -53,9 +51,7 @@ def test_the_latest_sample_goes_with_the_next_status_and_is_no_sign_of_life(
     assert found["backlog"] == {"oldest_unacked_seconds": 12.0, "messages": 40, "sampled_at": 1_700_000_000.0}
 
 
-def test_what_can_t_be_measured_any_more_is_unknown_and_the_reason_is_said_once(
-    tmp_path: Path, logged: list[str]
-) -> None:
+def test_what_can_t_be_measured_any_more_is_unknown_and_the_reason_is_said_once(tmp_path, logged):
     status = StatusFile(tmp_path / "status.json")
     reads: list[int] = []
 
@@ -71,9 +67,7 @@ def test_what_can_t_be_measured_any_more_is_unknown_and_the_reason_is_said_once(
     assert logged == [PubSubError.code]
 
 
-def test_a_client_that_is_not_installed_leaves_the_lag_unknown(
-    tmp_path: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_client_that_is_not_installed_leaves_the_lag_unknown(tmp_path, logged, monkeypatch):
     tried: list[int] = []
 
     def fail(_project: str) -> MonitoredBacklogs:

@@ -145,9 +145,7 @@ def test_the_id_of_a_stream_stays_its_own(state: Path, place: Files, tmp_path: P
     assert known(other, "1") == [True]
 
 
-def test_times_of_the_files_come_back_so_that_what_was_recovered_is_kept_for_its_week(
-    state: Path, place: Files
-) -> None:
+def test_times_of_the_files_come_back_so_that_what_was_recovered_is_kept_for_its_week(state, place):
     journal = Journal(state / "journal", keep_seconds=600)
     journal.remember(9, ids("9"))
     path = journal.entries(EntryState.RECOVERED)[0].path
@@ -157,9 +155,7 @@ def test_times_of_the_files_come_back_so_that_what_was_recovered_is_kept_for_its
     assert path.stat().st_mtime == 1_700_000_000.25
 
 
-def test_no_snapshot_is_made_of_a_stream_that_never_ran_or_waits_for_an_outcome(
-    state: Path, tmp_path: Path
-) -> None:
+def test_no_snapshot_is_made_of_a_stream_that_never_ran_or_waits_for_an_outcome(state, tmp_path):
     with pytest.raises(SnapshotRefusedError, match="no state yet"):
         capture_state(tmp_path / "streams" / "none")
     Journal(state / "journal", keep_seconds=600).write(9, ids("9"))
@@ -180,9 +176,7 @@ def flip(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["snapshot.json", "state.tar"])
 @pytest.mark.parametrize("damage", [truncate, flip, Path.unlink])
-def test_a_damaged_snapshot_is_refused_and_changes_nothing(
-    state: Path, tmp_path: Path, damage: Any, name: str
-) -> None:
+def test_a_damaged_snapshot_is_refused_and_changes_nothing(state, tmp_path, damage, name):
     files = DiskFiles(tmp_path / "sn_1")
     take(state, files)
     add(state, 9, "4")
@@ -193,9 +187,7 @@ def test_a_damaged_snapshot_is_refused_and_changes_nothing(
     assert content(state) == before
 
 
-def test_a_snapshot_that_was_half_copied_is_none(
-    state: Path, place: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_that_was_half_copied_is_none(state, place, monkeypatch):
     def fail(*_: object) -> None:
         raise OSError("no more")
 
@@ -207,9 +199,7 @@ def test_a_snapshot_that_was_half_copied_is_none(
         read_manifest(place.folder("sn_1"))
 
 
-def test_a_newer_format_is_refused_by_its_number(
-    state: Path, place: Files, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_newer_format_is_refused_by_its_number(state, place, monkeypatch):
     monkeypatch.setattr(snapshot, "STATE_FORMAT", 2)
     take(state, place.folder("sn_1"))
     monkeypatch.undo()
@@ -232,9 +222,7 @@ def test_a_file_that_is_no_part_of_a_state_is_refused(state: Path, tmp_path: Pat
     assert content(state) == {name: text for name, text in before.items() if not name.startswith("captured")}
 
 
-def test_a_snapshot_without_room_is_refused_before_anything_changes(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_without_room_is_refused_before_anything_changes(state, tmp_path, monkeypatch):
     files = DiskFiles(tmp_path / "sn_1")
     take(state, files)
     before = content(state)
@@ -249,9 +237,7 @@ class PowerCutError(BaseException):
 
 
 @pytest.mark.parametrize("step", range(12))
-def test_a_state_is_the_old_or_the_new_one_wherever_a_restore_ends(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
-) -> None:
+def test_a_state_is_the_old_or_the_new_one_wherever_a_restore_ends(state, tmp_path, monkeypatch, step):
     files = DiskFiles(tmp_path / "sn_1")
     take(state, files)
     new = content(state)
@@ -282,9 +268,7 @@ def test_a_state_is_the_old_or_the_new_one_wherever_a_restore_ends(
     assert not any((state / name).exists() for name in ("restored", "restored.unfinished"))
 
 
-def test_a_snapshot_is_flushed_before_it_appears_and_a_state_before_it_counts(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_snapshot_is_flushed_before_it_appears_and_a_state_before_it_counts(state, tmp_path, monkeypatch):
     flushed: list[str] = []
     real = os.fsync
 
@@ -309,9 +293,7 @@ def test_a_snapshot_is_flushed_before_it_appears_and_a_state_before_it_counts(
 
 
 @pytest.mark.parametrize("since", [NOON, None])
-def test_a_restored_journal_asks_its_stream_to_learn_what_may_come_again(
-    state: Path, tmp_path: Path, since: datetime | None
-) -> None:
+def test_a_restored_journal_asks_its_stream_to_learn_what_may_come_again(state, tmp_path, since):
     files = DiskFiles(tmp_path / "sn_1")
     journal = Journal(state / "journal", keep_seconds=600)
     journal.begin(knows_all=True)
@@ -326,9 +308,7 @@ def test_a_restored_journal_asks_its_stream_to_learn_what_may_come_again(
     assert mark.learn_since == since if since is not None else began <= mark.learn_since <= datetime.now(UTC)
 
 
-def test_a_stream_that_starts_puts_a_state_in_its_place_that_a_crash_left_halfway(
-    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_that_starts_puts_a_state_in_its_place_that_a_crash_left_halfway(state, tmp_path, monkeypatch):
     files = DiskFiles(tmp_path / "sn_1")
     take(state, files)
     new = content(state)
@@ -344,9 +324,7 @@ def test_a_stream_that_starts_puts_a_state_in_its_place_that_a_crash_left_halfwa
     assert known(state, "4") == [False]
 
 
-def test_a_storage_that_does_not_answer_leaves_the_state_alone(
-    state: Path, place: Files, monkeypatch: Any
-) -> None:
+def test_a_storage_that_does_not_answer_leaves_the_state_alone(state, place, monkeypatch):
     take(state, place.folder("sn_1"))
 
     def fail(*_: object) -> None:

@@ -21,9 +21,7 @@ BIGQUERY = {
 
 
 @pytest.mark.parametrize("environment", [{}, BIGQUERY], ids=["lake", "bigquery"])
-def test_a_warehouse_is_the_same_in_a_driver_that_reads_its_specification(
-    tmp_path: Path, environment: dict[str, str]
-) -> None:
+def test_a_warehouse_is_the_same_in_a_driver_that_reads_its_specification(tmp_path, environment):
     warehouse = open_warehouse(read_settings(environment, home=tmp_path))
     written = json.dumps({"warehouse": warehouse.to_json()})
     assert warehouse_of_specification(json.loads(written)) == warehouse

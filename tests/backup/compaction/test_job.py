@@ -50,9 +50,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     return run
 
 
-def test_the_driver_runs_as_the_process_that_a_launcher_starts(
-    archive: LakeArchive, run: Run, tmp_path: Path
-) -> None:
+def test_the_driver_runs_as_the_process_that_a_launcher_starts(archive, run, tmp_path):
     run("staging.orders")
     folder = JobFolder(tmp_path / "cp_1")
     specification = folder.read_specification()
@@ -71,9 +69,7 @@ def test_small_files_of_the_archive_become_one_and_no_row_changes(archive: LakeA
     assert (len(after), sum(file.rows or 0 for file in after)) == (1, before)
 
 
-def test_an_attempt_after_a_death_leaves_alone_what_was_noted_and_does_the_rest(
-    archive: LakeArchive, run: Run, tmp_path: Path
-) -> None:
+def test_an_attempt_after_a_death_leaves_alone_what_was_noted_and_does_the_rest(archive, run, tmp_path):
     assert run()[0] is JobState.SUCCEEDED
     fill_archive(tmp_path, {"orders": 1})
     assert run() == (JobState.SUCCEEDED, {"error": None, "archive": 2}), "it is noted"
@@ -88,9 +84,7 @@ def test_a_table_that_is_not_there_fails_with_its_name_after_the_others(archive:
     assert "staging.returns" in found["error"]["message"]
 
 
-def test_a_stream_s_own_compaction_in_between_is_tried_again(
-    archive: LakeArchive, run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_stream_s_own_compaction_in_between_is_tried_again(archive, run, monkeypatch, tmp_path):
     real = LakeArchive.compact
     faults = [WarehouseError("Another took one of the files away.")] * 4
 

@@ -39,9 +39,7 @@ def read_all(stream: KinesisStream, start: ShardStart, *, limit: int = 10_000) -
     return found
 
 
-def test_records_come_in_order_with_their_facts_from_wherever_reading_begins(
-    kinesis: Kinesis, stream: KinesisStream
-) -> None:
+def test_records_come_in_order_with_their_facts_from_wherever_reading_begins(kinesis, stream):
     before = stream.read_clock()
     sent = [(f"key-{number}", b"\x00%d" % number) for number in range(25)]
     kinesis.put(stream.name, sent)
@@ -56,9 +54,7 @@ def test_records_come_in_order_with_their_facts_from_wherever_reading_begins(
     assert read_all(stream, ShardStart(numbers[-1])) == []
 
 
-def test_an_iterator_that_expires_is_replaced_and_no_record_is_lost_or_read_twice(
-    kinesis: Kinesis, stream: KinesisStream
-) -> None:
+def test_an_iterator_that_expires_is_replaced_and_no_record_is_lost_or_read_twice(kinesis, stream):
     sent = [("k", b"%d" % number) for number in range(30)]
     kinesis.put(stream.name, sent)
     reader = ShardReader(stream, FIRST, ShardStart())
@@ -83,9 +79,7 @@ def test_an_iterator_that_expires_is_replaced_and_no_record_is_lost_or_read_twic
         ("AccessDeniedException", KinesisError),
     ],
 )
-def test_a_failed_read_is_an_error_of_ours_and_the_next_one_goes_on(
-    kinesis: Kinesis, stream: KinesisStream, fault: str, error: type[KinesisError]
-) -> None:
+def test_a_failed_read_is_an_error_of_ours_and_the_next_one_goes_on(kinesis, stream, fault, error):
     kinesis.put(stream.name, [("k", b"1")])
     reader = ShardReader(stream, FIRST, ShardStart())
     for action in ("GetShardIterator", "GetRecords"):

@@ -78,9 +78,7 @@ def test_statistics_are_kept_of_keys_and_of_all_that_is_no_text(tmp_path: Path) 
     assert {column.path_in_schema for column in columns if column.is_stats_set} == {"id", "total", "at"}
 
 
-def test_a_crash_before_the_wider_schema_is_noted_converts_nothing_twice(
-    table: EntityTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_crash_before_the_wider_schema_is_noted_converts_nothing_twice(table, monkeypatch):
     def crash(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 

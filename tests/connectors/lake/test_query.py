@@ -3,7 +3,6 @@
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -34,9 +33,7 @@ def limits(tmp_path: Path) -> QueryLimits:
 
 
 @pytest.mark.parametrize(("partitioning", "hour"), [("day", 0), ("hour", None)])
-def test_the_view_has_the_archive_and_its_pseudo_columns(
-    tmp_path: Path, limits: QueryLimits, partitioning: Partitioning, hour: int | None
-) -> None:
+def test_the_view_has_the_archive_and_its_pseudo_columns(tmp_path, limits, partitioning, hour):
     snapshot = archive_of(tmp_path, partitioning, [2])
 
     (row, _) = run_query(snapshot, "SELECT * FROM refeed_archive ORDER BY message_id", {}, limits).to_pylist()
@@ -115,9 +112,7 @@ ENDLESS = "SELECT sum(a.range * b.range) FROM range(1000000) a, range(10000000) 
     ],
     ids=["memory", "time", "stopped", "no text", "of its own"],
 )
-def test_a_query_that_can_not_end_well_says_why_here_and_from_a_process_of_its_own(
-    limits: QueryLimits, sql: str, more: dict[str, Any], error: type[Exception], says: str
-) -> None:
+def test_a_query_that_can_not_end_well_says_why_here_and_from_a_process_of_its_own(limits, sql, more, error, says):
     is_stopped = more.pop("stop", False)
     limits = replace(limits, **more)
 

@@ -54,9 +54,7 @@ def still_answers(processes: QueryProcesses, limits: QueryLimits) -> bool:
     return run(processes, "SELECT 1 AS one", limits) == [{"one": 1}]
 
 
-def test_several_statements_share_a_process_and_keep_their_columns(
-    processes: QueryProcesses, limits: QueryLimits
-) -> None:
+def test_several_statements_share_a_process_and_keep_their_columns(processes, limits):
     first, second = processes.run(
         EMPTY,
         [Statement("SELECT 1 AS a", {}), Statement("SELECT message_id, data FROM refeed_archive", {})],
@@ -75,9 +73,7 @@ def test_a_parameter_arrives_as_it_is(processes: QueryProcesses, limits: QueryLi
     assert row["p"] == value
 
 
-def test_memory_that_the_engine_does_not_count_is_bounded_by_the_system(
-    processes: QueryProcesses, limits: QueryLimits
-) -> None:
+def test_memory_that_the_engine_does_not_count_is_bounded_by_the_system(processes, limits):
     with pytest.raises(QueryTooLargeError, match="REFEED_QUERY_MEMORY"):
         run(processes, UNCOUNTED, replace(limits, overhead_bytes=100_000_000))
     assert still_answers(processes, limits)
@@ -137,9 +133,7 @@ def test_a_result_that_is_too_large_is_refused(processes: QueryProcesses, limits
         processes.run(EMPTY, [endless], limits, max_bytes=1_000_000)
 
 
-def test_a_batch_that_is_too_large_is_refused_before_it_is_read(
-    processes: QueryProcesses, limits: QueryLimits
-) -> None:
+def test_a_batch_that_is_too_large_is_refused_before_it_is_read(processes, limits):
     one_value = Statement("SELECT repeat('x', 50000000) AS x", {})
     tracemalloc.start()
     try:
@@ -150,9 +144,7 @@ def test_a_batch_that_is_too_large_is_refused_before_it_is_read(
         tracemalloc.stop()
 
 
-def test_a_query_knows_no_secret_of_the_service(
-    processes: QueryProcesses, limits: QueryLimits, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_query_knows_no_secret_of_the_service(processes, limits, monkeypatch, tmp_path):
     monkeypatch.setenv("REFEED_SECRET", "s3cret")
     fresh = QueryProcesses()
     (tmp_path / "secret").write_text("s3cret")

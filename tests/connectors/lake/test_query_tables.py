@@ -82,9 +82,7 @@ def test_every_type_that_a_query_can_have_is_known_and_read(tmp_path: Path, limi
     assert (row["pairs"], row["nested"]) == ([{"key": "k", "value": "v"}], {"a": 1, "b": ["x"]})
 
 
-def test_a_table_partitioned_by_ingestion_has_pseudo_columns_and_leaves_files_out(
-    tmp_path: Path, limits: QueryLimits
-) -> None:
+def test_a_table_partitioned_by_ingestion_has_pseudo_columns_and_leaves_files_out(tmp_path, limits):
     days = [MOMENT - timedelta(days=n) for n in range(3)]
     rows = pa.table(
         {

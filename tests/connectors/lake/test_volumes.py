@@ -55,9 +55,7 @@ def totals(found: HourVolumes) -> dict[str, tuple[int, int]]:
     return sums
 
 
-def test_files_of_an_earlier_refeed_are_unknown_until_they_are_counted(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_an_earlier_refeed_are_unknown_until_they_are_counted(home, monkeypatch):
     home.add_as_before(monkeypatch, "orders", b"1234", b"5")
     home.add("members", b"xy")
     looker = home.open()
@@ -75,9 +73,7 @@ def test_files_of_an_earlier_refeed_are_unknown_until_they_are_counted(
     assert (home.open().uncounted(), home.open().count()) == ((0, 0), 0)
 
 
-def test_volumes_beside_a_file_are_durable_before_they_get_their_name(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_volumes_beside_a_file_are_durable_before_they_get_their_name(home, monkeypatch):
     home.add_as_before(monkeypatch, "orders", b"1234")
     synced: list[tuple[str, bytes]] = []
     fsync = os.fsync
@@ -94,9 +90,7 @@ def test_volumes_beside_a_file_are_durable_before_they_get_their_name(
     assert synced == [(f"{beside.name}.tmp", beside.read_bytes())]
 
 
-def test_compaction_counts_files_of_an_earlier_refeed_and_what_is_expired_has_no_volume(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compaction_counts_files_of_an_earlier_refeed_and_what_is_expired_has_no_volume(home, monkeypatch):
     home.add_as_before(monkeypatch, "orders", b"1234")
     home.add("orders", b"56")
     looker = home.open()

@@ -62,9 +62,7 @@ def test_made_up_ids_do_not_let_anybody_flood_the_issuer(issuer: Any, keys: Sign
     assert keys.find("new") is not None
 
 
-def test_a_new_key_is_found_half_a_minute_after_the_last_question_at_the_latest(
-    issuer: Any, keys: SigningKeys, clock: Clock
-) -> None:
+def test_a_new_key_is_found_half_a_minute_after_the_last_question_at_the_latest(issuer, keys, clock):
     keys.find("one")
     issuer.publish("two")
     assert keys.find("two") is None
@@ -111,9 +109,7 @@ def test_a_redirect_is_not_followed(issuer: Any, keys: SigningKeys) -> None:
     "changes",
     [{"issuer": "http://127.0.0.1:1"}, {"jwks_uri": None}, {"jwks_uri": 7}, {"jwks_uri": "file:///etc/passwd"}],
 )
-def test_a_discovery_document_that_is_not_the_issuers_does_not_count(
-    issuer: Any, keys: SigningKeys, changes: dict[str, Any]
-) -> None:
+def test_a_discovery_document_that_is_not_the_issuers_does_not_count(issuer, keys, changes):
     issuer.discovery |= changes
 
     with pytest.raises(IdentityUnavailableError):

@@ -73,9 +73,7 @@ def test_a_token_without_a_key_id_is_checked_with_the_only_key(issuer: Any, veri
         ({"sub": ""}, "empty subject"),
     ],
 )
-def test_a_claim_that_is_not_right_is_refused(
-    issuer: Any, verifier: TokenVerifier, changes: dict[str, Any], why: str
-) -> None:
+def test_a_claim_that_is_not_right_is_refused(issuer, verifier, changes, why):
     assert why in refusal_of(verifier, issuer.token(**changes))
 
 
@@ -113,9 +111,7 @@ def test_a_shared_secret_among_the_keys_does_not_count(issuer: Any, verifier: To
     assert refusal_of(verifier, token) == "the token's algorithm is not its key's"
 
 
-def test_a_key_is_used_for_its_own_algorithm_alone(
-    issuer: Any, verifier: TokenVerifier, generated_key: Any
-) -> None:
+def test_a_key_is_used_for_its_own_algorithm_alone(issuer, verifier, generated_key):
     issuer.publish("fixed", number=0, alg="RS512")
     assert refusal_of(verifier, issuer.token(kid="fixed")) == "the token's algorithm is not its key's"
     assert verifier.read_claims(issuer.token(kid="fixed", algorithm="RS512"))
@@ -130,9 +126,7 @@ def test_a_key_of_somebody_else_is_refused(issuer: Any, verifier: TokenVerifier,
     assert "Signature verification failed" in refusal_of(verifier, issuer.token(key=stolen))
 
 
-def test_keys_that_the_token_brings_along_are_not_looked_at(
-    issuer: Any, verifier: TokenVerifier, generated_key: Any
-) -> None:
+def test_keys_that_the_token_brings_along_are_not_looked_at(issuer, verifier, generated_key):
     own = generated_key("RS256", 1)
     header = {"jku": f"{issuer.url}/evil", "x5u": f"{issuer.url}/evil", "jwk": issuer.keys[0]}
 

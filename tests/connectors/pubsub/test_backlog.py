@@ -154,9 +154,7 @@ def backlogs(monitoring: Monitoring) -> Iterator[MonitoredBacklogs]:
     backlogs.close()
 
 
-def test_subscriptions_together_are_as_late_as_the_worst_by_its_latest_sample(
-    monitoring: Monitoring, backlogs: MonitoredBacklogs
-) -> None:
+def test_subscriptions_together_are_as_late_as_the_worst_by_its_latest_sample(monitoring, backlogs):
     monitoring.samples = {
         "oldest_unacked_message_age": {
             "refeed-backup.a": {9_880: 900, 9_940: 31},
@@ -173,9 +171,7 @@ def test_subscriptions_together_are_as_late_as_the_worst_by_its_latest_sample(
     }
 
 
-def test_an_id_s_dot_is_no_pattern_and_no_filter_is_too_long(
-    monitoring: Monitoring, backlogs: MonitoredBacklogs
-) -> None:
+def test_an_id_s_dot_is_no_pattern_and_no_filter_is_too_long(monitoring, backlogs):
     names = [f"refeed.pipeline+{number:03}-{'x' * 40}" for number in range(100)]
     ages = {name: {9_940: number} for number, name in enumerate(names)}
     others = {name.replace(".", "-"): {9_940: 9999} for name in names}
@@ -188,16 +184,12 @@ def test_an_id_s_dot_is_no_pattern_and_no_filter_is_too_long(
     assert len(monitoring.requests) == 8
 
 
-def test_each_subscription_has_the_age_that_its_oldest_message_has_by_now(
-    monitoring: Monitoring, backlogs: MonitoredBacklogs
-) -> None:
+def test_each_subscription_has_the_age_that_its_oldest_message_has_by_now(monitoring, backlogs):
     monitoring.samples = {"oldest_unacked_message_age": {"a": {9_880: 900, 9_940: 31}, "b": {9_900: 0}}}
     assert backlogs.read_ages(["a", "b", "silent"]) == {"a": 91.0, "b": 100.0}
 
 
-def test_subscriptions_that_nobody_has_sampled_have_no_backlog_rather_than_none_waiting(
-    monitoring: Monitoring, backlogs: MonitoredBacklogs
-) -> None:
+def test_subscriptions_that_nobody_has_sampled_have_no_backlog_rather_than_none_waiting(monitoring, backlogs):
     monitoring.samples = {"oldest_unacked_message_age": {}, "num_undelivered_messages": {}}
     assert backlogs.read_prefixed("refeed-backup.") is None
     assert backlogs.read_named([]) is None
@@ -211,9 +203,7 @@ def test_subscriptions_that_nobody_has_sampled_have_no_backlog_rather_than_none_
         (grpc.StatusCode.PERMISSION_DENIED, PubSubError),
     ],
 )
-def test_what_google_refuses_is_an_error_of_ours(
-    monitoring: Monitoring, monitored: MonitoredBacklog, status: grpc.StatusCode, error: type[Exception]
-) -> None:
+def test_what_google_refuses_is_an_error_of_ours(monitoring, monitored, status, error):
     monitoring.status = status
 
     with pytest.raises(error, match="as the test wrote"):

@@ -40,9 +40,7 @@ def targets(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ),
     ],
 )
-def test_a_channel_goes_to_the_endpoint_of_the_settings(
-    targets: list[str], given: dict[str, str], target: str
-) -> None:
+def test_a_channel_goes_to_the_endpoint_of_the_settings(targets, given, target):
     open_channel(read_settings({"HOME": "/somewhere", **given}).pubsub_address)
     assert targets == [target]
 

@@ -99,9 +99,7 @@ def rows_of(confirmations: list[Confirmation]) -> list[tuple[int, int]]:
     return [(c.start, c.rows) for c in confirmations]
 
 
-def test_a_request_holds_a_thousand_messages_and_ten_megabytes_at_most(
-    publisher: Publisher, scripted: Scripted
-) -> None:
+def test_a_request_holds_a_thousand_messages_and_ten_megabytes_at_most(publisher, scripted):
     small = numbered(2500)
     large = batch([Message(b"z" * 3_000_000) for _ in range(7)])
 
@@ -144,9 +142,7 @@ def test_a_message_over_the_limit_is_refused_without_being_sent(publisher: Publi
     assert confirmations[1].refused[0].reason.startswith("message_too_large: ")
 
 
-def test_once_told_to_stop_it_waits_for_what_is_under_way_and_sends_nothing_more(
-    publisher: Publisher, scripted: Scripted
-) -> None:
+def test_once_told_to_stop_it_waits_for_what_is_under_way_and_sends_nothing_more(publisher, scripted):
     asked: list[int] = []
 
     def room(_start: int) -> int | None:
@@ -175,9 +171,7 @@ def test_a_request_holds_no_more_than_there_is_room_for(publisher: Publisher, sc
     assert waited == [3, 3]
 
 
-def test_while_there_is_no_room_the_answers_under_way_are_handed_out(
-    publisher: Publisher, scripted: Scripted
-) -> None:
+def test_while_there_is_no_room_the_answers_under_way_are_handed_out(publisher, scripted):
     confirmed: list[int] = []
 
     def room(start: int) -> int | None:
@@ -190,9 +184,7 @@ def test_while_there_is_no_room_the_answers_under_way_are_handed_out(
     assert confirmed == [10, 10, 10]
 
 
-def test_once_told_to_stop_nothing_is_sent_again_and_what_is_unknown_is_counted(
-    publisher: Publisher, scripted: Scripted
-) -> None:
+def test_once_told_to_stop_nothing_is_sent_again_and_what_is_unknown_is_counted(publisher, scripted):
     scripted.always = lambda _: grpc.StatusCode.UNAVAILABLE
 
     def room(_start: int) -> int | None:
@@ -205,9 +197,7 @@ def test_once_told_to_stop_nothing_is_sent_again_and_what_is_unknown_is_counted(
     assert len(scripted.requests) <= 5, "the one whose retry was due when the order came"
 
 
-def test_a_message_that_fails_for_ever_while_others_are_taken_is_refused_alone(
-    publisher: Publisher, scripted: Scripted
-) -> None:
+def test_a_message_that_fails_for_ever_while_others_are_taken_is_refused_alone(publisher, scripted):
     publisher.give_up_seconds = 0.3
     scripted.always = lambda request: (
         grpc.StatusCode.INTERNAL if any(m.attributes["n"] == "1003" for m in request.messages) else None
@@ -224,9 +214,7 @@ def keyed(keys: str) -> pa.RecordBatch:
     return batch([Message(key.encode(), {"n": str(n)}, ordering_key=key) for n, key in enumerate(keys)])
 
 
-def test_by_key_a_request_has_one_key_and_a_key_has_one_request_under_way(
-    publisher: Publisher, scripted: Scripted
-) -> None:
+def test_by_key_a_request_has_one_key_and_a_key_has_one_request_under_way(publisher, scripted):
     rows = pa.Table.from_batches([keyed("aabbbc")] * 1 + [keyed("d" * 2500)]).combine_chunks().to_batches()[0]
 
     confirmations = list(publisher.publish_arrow(rows, by_key=True))
@@ -239,9 +227,7 @@ def test_by_key_a_request_has_one_key_and_a_key_has_one_request_under_way(
 
 
 @pytest.mark.parametrize("bad", ["4", "5"])
-def test_by_key_nothing_of_a_key_overtakes_its_message_that_was_refused(
-    publisher: Publisher, scripted: Scripted, bad: str
-) -> None:
+def test_by_key_nothing_of_a_key_overtakes_its_message_that_was_refused(publisher, scripted, bad):
     scripted.always = lambda request: (
         grpc.StatusCode.INVALID_ARGUMENT if any(m.attributes["n"] == bad for m in request.messages) else None
     )
@@ -286,9 +272,7 @@ def test_no_more_than_the_promised_requests_are_under_way(publisher: Publisher, 
         (grpc.StatusCode.UNAVAILABLE, PubSubUnavailableError),
     ],
 )
-def test_what_can_not_be_mended_is_an_error(
-    publisher: Publisher, scripted: Scripted, status: grpc.StatusCode, error: type[Exception]
-) -> None:
+def test_what_can_not_be_mended_is_an_error(publisher, scripted, status, error):
     scripted.always = lambda _: status
 
     with pytest.raises(error):

@@ -59,9 +59,7 @@ def test_a_java_home_that_spark_runs_on_wins(tmp_path: Path, own_java: Path, ver
 
 
 @pytest.mark.parametrize("version", ["1.8.0_392", "11.0.2", "25.0.2"])
-def test_a_java_home_of_another_version_gives_way_to_the_one_on_path(
-    tmp_path: Path, own_java: Path, version: str
-) -> None:
+def test_a_java_home_of_another_version_gives_way_to_the_one_on_path(tmp_path, own_java, version):
     wrong = make_java(tmp_path / "wrong", version)
     right = make_java(tmp_path / "right", "17.0.1")
     found = find_java({"JAVA_HOME": str(wrong), "PATH": str(right / "bin")})
@@ -157,9 +155,7 @@ def test_losing_the_race_to_make_the_wrapper_is_no_fault(own_java: Path, monkeyp
     assert [entry.name for entry in home.parent.iterdir()] == [home.name]
 
 
-def test_an_environment_that_cannot_be_written_uses_the_home(
-    tmp_path: Path, own_java: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_environment_that_cannot_be_written_uses_the_home(tmp_path, own_java, monkeypatch):
     blocker = tmp_path / "file"
     blocker.write_text("")
     monkeypatch.setattr(java_module.sys, "prefix", str(blocker))

@@ -116,9 +116,7 @@ class SubscriptionModel(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-def test_nothing_is_lost_and_nothing_acknowledged_comes_again_whatever_happens(
-    open_bench: OpenBench, tmp_path: Path, ordered: bool
-) -> None:
+def test_nothing_is_lost_and_nothing_acknowledged_comes_again_whatever_happens(open_bench, tmp_path, ordered):
     class Model(SubscriptionModel):
         pass
 

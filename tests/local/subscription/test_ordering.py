@@ -99,9 +99,7 @@ def test_a_key_keeps_its_order_however_its_messages_end(open_bench: OpenBench) -
     assert not bench.subscription._backlog._key_of
 
 
-def test_a_log_that_cannot_be_read_for_a_while_loses_no_ordered_message(
-    open_bench: OpenBench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_log_that_cannot_be_read_for_a_while_loses_no_ordered_message(open_bench, monkeypatch):
     bench = open_bench(ordered=True)
     bench.publish("a1", "a2", key="a")
 

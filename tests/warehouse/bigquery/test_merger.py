@@ -43,9 +43,7 @@ def merge_jobs(shop: BigQueryShop, step: str) -> list[Any]:
     return [job for job in listed if f"`{shop.dataset}`" in job.query]
 
 
-def test_a_merge_that_died_is_taken_up_with_the_jobs_that_it_had_begun(
-    shop: BigQueryShop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_merge_that_died_is_taken_up_with_the_jobs_that_it_had_begun(shop, monkeypatch):
     shop.stage([order(1), order(2, day=2)], START)
     for place in ("bigquery.merge.changes", "merge.compared", "bigquery.merge.started"):
         with at_failpoint(monkeypatch, place):
@@ -58,9 +56,7 @@ def test_a_merge_that_died_is_taken_up_with_the_jobs_that_it_had_begun(
     assert (report.changed, report.newer) == (2, 0)
 
 
-def test_a_merge_with_replays_takes_what_they_repair_away_wherever_it_dies(
-    shop: BigQueryShop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_merge_with_replays_takes_what_they_repair_away_wherever_it_dies(shop, monkeypatch):
     wrong = order(1, minute=5, message=11)
     shop.stage([order(1, day=2, message=10), wrong, order(2)], START)
     shop.merge(START)
@@ -87,9 +83,7 @@ def test_a_merge_with_replays_takes_what_they_repair_away_wherever_it_dies(
 TAG = "projects/shop/locations/us/taxonomies/1/policyTags/2"
 
 
-def test_what_a_merge_has_on_the_way_carries_the_policy_tags_of_its_columns(
-    shared_standin: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_merge_has_on_the_way_carries_the_policy_tags_of_its_columns(shared_standin, monkeypatch):
     tagged = {"shop", "note", "sku"}
 
     def tag(field: Field) -> Field:
@@ -125,9 +119,7 @@ def tagged_columns(fields: Any, prefix: str = "") -> Iterator[str]:
         yield from tagged_columns(field.fields, f"{prefix}{field.name}.")
 
 
-def test_a_merge_that_died_long_ago_is_begun_anew_with_what_has_come_since(
-    shop: BigQueryShop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_merge_that_died_long_ago_is_begun_anew_with_what_has_come_since(shop, monkeypatch):
     shop.stage([order(1)], START)
     with at_failpoint(monkeypatch, "merge.compared"):
         shop.merge(START + HOUR)
@@ -136,9 +128,7 @@ def test_a_merge_that_died_long_ago_is_begun_anew_with_what_has_come_since(
     assert shop.merge(START + 3 * HOUR).newer == 2
 
 
-def test_a_merge_takes_what_staging_had_at_one_moment_of_bigquerys_clock(
-    shop: BigQueryShop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_merge_takes_what_staging_had_at_one_moment_of_bigquerys_clock(shop, monkeypatch):
     shop.stage([order(1)], START)
     read = BigQueryEntityTable.read_state
 
@@ -157,9 +147,7 @@ def test_a_merge_takes_what_staging_had_at_one_moment_of_bigquerys_clock(
     assert shop.reporting() == shop.oracle()
 
 
-def test_what_came_in_long_before_the_last_merge_is_not_read_again_unless_it_is_asked_for(
-    shop: BigQueryShop,
-) -> None:
+def test_what_came_in_long_before_the_last_merge_is_not_read_again_unless_it_is_asked_for(shop):
     shop.stage([order(1)], START)
     shop.merge(START)
     shop.age()

@@ -20,9 +20,7 @@ def shop(shared_standin: StandIn) -> Iterator[BigQueryShop]:
     shop.warehouse.close()
 
 
-def test_a_merge_of_longer_ago_than_bigquery_remembers_is_not_counted_and_nothing_is_taken_out(
-    shop: BigQueryShop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_merge_of_longer_ago_than_bigquery_remembers_is_not_counted_and_nothing_is_taken_out(shop, monkeypatch):
     mine, late = new_job_id("bf"), new_job_id("bf")
     shop.stage([order(0, _backfill_id=mine, _backfill_row=0)], datetime.now(UTC))
     shop.merge(datetime.now(UTC))

@@ -141,9 +141,7 @@ def test_lists_of_what_was_taken_are_kept_for_a_day(shop: LakeShop) -> None:
     assert [path.stem for path in folder.iterdir()] == [str(shop.table().snapshot().taken_number)]
 
 
-def test_a_table_that_was_merged_without_lists_is_read_from_a_day_before_its_last_merge_once(
-    shop: LakeShop,
-) -> None:
+def test_a_table_that_was_merged_without_lists_is_read_from_a_day_before_its_last_merge_once(shop):
     shop.stage([order(1)], START)
     shop.stage([order(2)], START + 9 * DAY)
     # As a Refeed of old left it, on a machine whose clock was hours ahead.
@@ -195,9 +193,7 @@ def test_a_merge_that_does_not_add_up_says_so_and_leaves_reporting_as_it_was(sho
     assert shop.reporting() == shop.oracle()
 
 
-def test_partitions_keep_the_columns_and_the_order_of_rows_of_many_files(
-    shop: LakeShop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_partitions_keep_the_columns_and_the_order_of_rows_of_many_files(shop, monkeypatch):
     # Every batch a row group, every row group a file.
     monkeypatch.setattr(rewriting, "_BATCH_ROWS", 3)
     monkeypatch.setattr(entities, "_GROUP_ROWS", 3)

@@ -45,9 +45,7 @@ def summed(found: HourVolumes) -> dict[str, int]:
     return sums
 
 
-def test_nothing_is_billed_however_often_it_is_looked_at(
-    archive: BigQueryArchive, shared_standin: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_is_billed_however_often_it_is_looked_at(archive, shared_standin, monkeypatch):
     epoch = archive.take_lease("l")
     archive.commit([write(archive, "orders", 3)], Attempt("s", 1, "l", epoch))
     before = shared_standin.counts()
@@ -62,9 +60,7 @@ def test_nothing_is_billed_however_often_it_is_looked_at(
     assert bills == dict.fromkeys(BILLED, 0)
 
 
-def test_an_attempt_that_is_noted_counts_once_it_is_committed(
-    archive: BigQueryArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attempt_that_is_noted_counts_once_it_is_committed(archive, monkeypatch):
     monkeypatch.setattr(volumes, "REMEMBERED_SECONDS", -1.0)
     epoch = archive.take_lease("l")
     archive.commit([write(archive, "orders", 3)], Attempt("s", 1, "l", epoch))
@@ -85,9 +81,7 @@ def _never(*_: object, **__: object) -> bool:
     raise CommitOutcomeUnknownError("killed between note and commit")
 
 
-def test_an_attempt_whose_streams_were_dropped_never_counts(
-    archive: BigQueryArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attempt_whose_streams_were_dropped_never_counts(archive, monkeypatch):
     epoch = archive.take_lease("l")
     with monkeypatch.context() as patched:
         patched.setattr(WriteStreamCommitter, "drive", lambda *_, **__: None)
@@ -97,9 +91,7 @@ def test_an_attempt_whose_streams_were_dropped_never_counts(
     assert messages(archive) == {"orders": 1}
 
 
-def test_notes_that_came_before_a_read_broke_are_counted_by_the_next_one(
-    archive: BigQueryArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_notes_that_came_before_a_read_broke_are_counted_by_the_next_one(archive, monkeypatch):
     monkeypatch.setattr(volumes, "_OVERLAP", timedelta(0))
     epoch = archive.take_lease("l")
     for number in (1, 2):
@@ -117,9 +109,7 @@ def test_notes_that_came_before_a_read_broke_are_counted_by_the_next_one(
     assert summed(read(looker)) == {"orders": 3}
 
 
-def test_hours_that_an_earlier_refeed_noted_are_unknown(
-    archive: BigQueryArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hours_that_an_earlier_refeed_noted_are_unknown(archive, monkeypatch):
     epoch = archive.take_lease("l")
     with monkeypatch.context() as patched:
         patched.setattr(archives, "document_of", _document_without_volumes)
