@@ -8,6 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 import requests
+from google.api_core.exceptions import BadRequest
 
 from connectors.bigquery.client import Clients, Connection
 from connectors.bigquery.writes.large_rows import insert_large_rows, load_large_rows
@@ -116,6 +117,21 @@ def test_rows_whose_load_was_answered_to_nobody_and_can_not_be_looked_up_at_once
     assert shared_standin.open_faults() == []
     insert_large_rows(clients, table.id, staged, job="refeed-staged-once", seconds=30)
     assert table.read_rows() == [as_read(ROW)]
+    clients.close()
+
+
+def test_rows_whose_load_fails_in_passing_are_not_refused(table, settings):
+    clients = Clients(Connection.of("shop", settings.bigquery))
+    rest = clients.rest()
+    load = rest.load_table_from_file
+
+    def fail_once(*_, **__):
+        rest.load_table_from_file = load
+        raise BadRequest("Try again.", errors=[{"reason": "backendError"}])
+
+    rest.load_table_from_file = fail_once
+    staged, refused = load_large_rows(clients, table.id, [pa.RecordBatch.from_pylist([ROW], schema=ARROW)])
+    assert (staged.rows, list(refused)) == (1, [])
     clients.close()
 
 
