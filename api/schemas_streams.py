@@ -76,7 +76,8 @@ class StreamOut(BaseModel):
     )
     over_seconds: float | None = Field(description="The number of seconds over which the rates are measured.")
     batch_seconds: float | None = Field(
-        description="Seconds that the latest batch with messages took until it was committed and acknowledged."
+        description="How long the latest batch with messages took, up to its commit and acknowledgement, in "
+        "seconds."
     )
     backlog_messages: int | None = Field(description="Number of pending messages in the stream's subscriptions.")
     lag_seconds: float | None = Field(

@@ -64,7 +64,7 @@ FIGURES: Final = (
     ),
     _Figure(
         "refeed_stream_messages_per_second",
-        "Messages that the stream archives or stages each second.",
+        "Messages that the stream archives or stages per second.",
         lambda stream: (stream.rates or {}).get("messages"),
     ),
     _Figure(
@@ -91,7 +91,7 @@ FIGURES: Final = (
     ),
     _Figure(
         "refeed_stream_batch_seconds",
-        "Seconds that the stream's latest batch with messages took until it was committed and acknowledged.",
+        "How long the stream's latest batch with messages took, up to its commit and acknowledgement, in seconds.",
         lambda stream: stream.batch_seconds,
     ),
     _total("messages", "Messages that the stream has archived or staged, including dead letters."),

@@ -142,7 +142,7 @@ def _describe_rate(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         button="Change the rate",
         back=f"/backfills/{job['id']}",
         etag=job["etag"],
-        fields=(FormField("rate", "Messages a second at most", value=value),),
+        fields=(FormField("rate", "Maximum messages per second", value=value),),
     )
 
 

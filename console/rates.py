@@ -1,4 +1,4 @@
-"""Charts of messages a second over time."""
+"""Charts of messages per second over time."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

@@ -223,7 +223,7 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         fields=(
             *(FormField(key, key, kind="hidden", value=value) for key, value in hidden.items()),
             FormField("canary", "Canary: publish this many messages, then wait", value=given.get("canary", "")),
-            FormField("rate", "Messages a second at most", value=given.get("rate", "")),
+            FormField("rate", "Maximum messages per second", value=given.get("rate", "")),
         ),
         typed=request["topic"],
         is_possible=is_possible,

@@ -380,7 +380,7 @@ class BackfillOverlapsError(RefeedError, code="backfill_overlaps"):
 
 
 class ReplayArchivedError(RefeedError, code="replay_would_be_archived"):
-    """A backup subscription of the target has no replay filter, so the replay would be archived again."""
+    """A backup subscription of the target has no replay filter. The backup would archive the replay again."""
 
 
 class TargetSubscriptionError(RefeedError, code="target_subscription_invalid"):

@@ -235,7 +235,7 @@ def request_parameters(text: str) -> tuple[tuple[str, str], ...]:
     """Return further parameters of a sign-in's request, key=value with commas between them."""
     pairs = [word.partition("=") for word in words(text)]
     if any(not equals or not key or key in _OWN_PARAMETERS for key, equals, _ in pairs):
-        raise ValueError("takes key=value,key=value of parameters that Refeed does not set itself")
+        raise ValueError("takes key=value,key=value, without the parameters that Refeed sets itself")
     return tuple((key, value) for key, _, value in pairs)
 
 

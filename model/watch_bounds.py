@@ -30,11 +30,11 @@ class WatchBounds(Declared):
     fault_factor: Annotated[
         float,
         FieldSpec(
-            description="The factor for faults a second: failed Pulls and acknowledgements.", least=0, most=_MOST
+            description="The factor for faults per second: failed Pulls and acknowledgements.", least=0, most=_MOST
         ),
     ] = 2.0
     faults_per_second: Annotated[
-        float, FieldSpec(description="The addition for faults a second.", least=0, most=_MOST)
+        float, FieldSpec(description="The addition for faults per second.", least=0, most=_MOST)
     ] = 0.5
     lag_factor: Annotated[
         float,
@@ -51,7 +51,7 @@ class WatchBounds(Declared):
         float,
         FieldSpec(
             description="If the lag grows, the new release must process at least this share of the old release's "
-            "messages a second.",
+            "messages per second.",
             least=0,
             most=1,
         ),

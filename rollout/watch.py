@@ -156,7 +156,7 @@ def _found_early(before: WatchFigures, after: WatchFigures, bounds: WatchBounds)
     was, is_now = before.rate(before.faults), after.rate(after.faults)
     most = None if was is None else was * bounds.fault_factor + bounds.faults_per_second
     if most is not None and is_now is not None and is_now > most:
-        return f"{is_now:.2f} faults a second, {was:.2f} before."
+        return f"{is_now:.2f} faults per second, {was:.2f} before."
     return ""
 
 
@@ -168,5 +168,5 @@ def _found_late(before: WatchFigures, after: WatchFigures, bounds: WatchBounds) 
     was, is_now = before.rate(before.messages), after.rate(after.messages)
     is_slower = was is not None and is_now is not None and is_now < was * bounds.rate_factor
     if is_slower and after.lag_seconds > before.lag_seconds + _LAG_GROWS_SECONDS:
-        return f"{is_now:,.1f} messages a second, {was:,.1f} before, and the lag grows."
+        return f"{is_now:,.1f} messages per second, {was:,.1f} before, and the lag grows."
     return ""

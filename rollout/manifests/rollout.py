@@ -131,7 +131,8 @@ class RolloutWanted(ManifestPart):
         default=None,
         alias="from",
         description="The release and options with which the stream runs before the rollout. If the stream runs "
-        "with another release or other options, the rollout is refused. Null accepts every release and options.",
+        "with another release or other options, the rollout is refused. Null accepts every release with any "
+        "options.",
     )
     to: RolloutSideWanted = Field(
         description="The release and options with which the stream runs after the rollout."

@@ -128,8 +128,8 @@ class CatchUp(ManifestPart):
     max: int = Field(
         ge=1,
         le=100,
-        description="The maximum number of missed slots that run later. Refeed takes the newest missed slots "
-        "and runs them one after another.",
+        description="The maximum number of missed slots that Refeed runs later. Refeed takes the newest missed "
+        "slots and runs them one after another.",
     )
 
 
@@ -149,7 +149,7 @@ class ScheduleManifest(ManifestPart):
     time_zone: Annotated[str, AfterValidator(_zone)] = Field(
         default="UTC",
         max_length=100,
-        description="The time zone of the cron expression, as a name of the tz database.",
+        description="The time zone of the cron expression: a name from the tz database.",
         examples=["Europe/Berlin"],
     )
     start: AwareDatetime | None = Field(

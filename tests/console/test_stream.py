@@ -36,7 +36,7 @@ def test_a_step_that_nobody_recorded_is_unknown_in_chart_and_table(yard: Yard, b
     rates = part(browser.get("/console/streams/backup"), "Rate over the last hour")
     assert rates.count("<rect") == 60
     assert rates.count('class="count"') == 1
-    assert "0 to 1,234.5 messages a second; a pale bar means that the rate is unknown</p>" in rates
+    assert "0 to 1,234.5 messages per second; a pale bar means that the rate is unknown</p>" in rates
     assert '<td data-label="Rate" class="figure">1,234.5/s</td>' in rates
     assert rates.count('<td data-label="Rate" class="figure"><span class="unknown">unknown</span></td>') == 59
     assert part(browser.get("/console/streams/backup?over=day"), "Rate over the last day").count("<rect") == 144

@@ -24,7 +24,7 @@ def test_figures_as_before_pass_at_the_end_and_not_earlier() -> None:
     ("after", "why"),
     [
         ({"dead_letters": 160.0}, "1.3% of the messages became dead letters, 0.1% before."),
-        ({"faults": 72.0}, "0.60 faults a second, 0.00 before."),
+        ({"faults": 72.0}, "0.60 faults per second, 0.00 before."),
     ],
 )
 def test_dead_letters_and_faults_fail_as_soon_as_enough_has_come(after: dict[str, float], why: str) -> None:
@@ -46,7 +46,7 @@ def test_a_lag_that_grows_fails_at_the_end() -> None:
 def test_a_low_rate_fails_only_while_the_lag_grows() -> None:
     assert judged(messages=5000.0)[0] is WatchVerdict.PASSED, "the producers send less"
     verdict, why = judged(messages=5000.0, lag_seconds=13.0)
-    assert (verdict, why) == (WatchVerdict.FAILED, "41.7 messages a second, 100.0 before, and the lag grows.")
+    assert (verdict, why) == (WatchVerdict.FAILED, "41.7 messages per second, 100.0 before, and the lag grows.")
 
 
 @pytest.mark.parametrize("name", ["messages", "dead_letters", "faults", "lag_seconds"])
