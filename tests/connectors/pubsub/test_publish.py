@@ -244,7 +244,10 @@ def test_by_key_nothing_of_a_key_overtakes_its_message_that_was_refused(publishe
     assert {int(m.attributes["n"]) for m in scripted.published} == set(range(first)) | {10, 11}
 
 
-def test_no_more_than_the_promised_requests_are_under_way(publisher: Publisher, scripted: Scripted) -> None:
+@pytest.mark.parametrize(("messages", "a_request"), [(9000, 1000), (30, 2)], ids=["full ones", "small ones"])
+def test_no_more_than_the_promised_requests_are_under_way(
+    publisher: Publisher, scripted: Scripted, messages: int, a_request: int
+) -> None:
     gate = scripted.gate = threading.Event()
 
     def open_when_full() -> None:
@@ -257,7 +260,7 @@ def test_no_more_than_the_promised_requests_are_under_way(publisher: Publisher, 
 
     opener = threading.Thread(target=open_when_full, daemon=True)
     opener.start()
-    list(publisher.publish_arrow(numbered(9000)))
+    list(publisher.publish_arrow(numbered(messages), room=lambda _: a_request))
     opener.join()
 
     assert scripted.most_at_once == publisher.in_flight
