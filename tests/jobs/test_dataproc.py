@@ -1,5 +1,6 @@
 """A driver as a batch: made once, seen as it is, ended, and refusals that say what is missing."""
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from jobs.dataproc import DataprocLauncher
 from jobs.files import open_files
 from jobs.launcher import Launch
 from model.errors import LaunchError
-from model.process import DataprocBatch
+from model.process import DataprocBatch, Process
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
 from tests.standin.gcs_server import GcsServer, running_gcs
 
@@ -104,6 +105,12 @@ def test_an_attempt_whose_batch_is_there_already_is_that_batch(launcher, datapro
 
     assert launch(launcher) == driver
     assert len(dataproc._batches) == 1
+
+
+def test_a_driver_of_before_is_looked_for_among_the_processes(launcher):
+    driver = Process.of(os.getpid())
+    assert launcher.exit_reason(driver) is None
+    assert "is gone" in launcher.exit_reason(replace(driver, start_ticks=driver.start_ticks + 1))
 
 
 def test_a_batch_that_waits_lives_and_one_that_was_deleted_is_gone(launcher, dataproc, monkeypatch):

@@ -82,6 +82,14 @@ def results(number: int) -> SimpleNamespace:
     return SimpleNamespace(toArrow=lambda: pa.Table.from_pylist([row._asdict()]))
 
 
+def test_a_worker_that_is_abandoned_between_commits_ends_no_process(committer, monkeypatch):
+    ended: list[bool] = []
+    monkeypatch.setattr(commit_worker, "end_process", lambda: ended.append(True))
+    with CommitWorker(committer) as worker:
+        worker.abandon()
+    assert ended == []
+
+
 def test_the_next_batch_is_pulled_while_the_last_is_committed_and_then_waits_for_it(worker, committer):
     worker.take_batch(results(1), 0)
     assert committer.committed == []

@@ -15,6 +15,7 @@ from google.pubsub_v1.types import pubsub as messages_pb
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.encoding import MESSAGE_SCHEMA
 from connectors.pubsub.publish import Confirmation, Publisher
+from connectors.pubsub.requests import key_ends
 from model.errors import MessageRefusedError, PubSubError, PubSubUnavailableError, TopicNotFoundError
 from model.message import MAX_PUBLISH_REQUEST_BYTES, Message
 
@@ -212,6 +213,10 @@ def test_a_message_that_fails_for_ever_while_others_are_taken_is_refused_alone(p
 
 def keyed(keys: str) -> pa.RecordBatch:
     return batch([Message(key.encode(), {"n": str(n)}, ordering_key=key) for n, key in enumerate(keys)])
+
+
+def test_no_keys_have_no_end() -> None:
+    assert key_ends(pa.array([], pa.string())).tolist() == []
 
 
 def test_by_key_a_request_has_one_key_and_a_key_has_one_request_under_way(publisher, scripted):
