@@ -46,7 +46,7 @@ class JobListParameters(BaseModel):
     page_token: str | None = Field(
         None,
         max_length=2000,
-        description="The `next_page_token` of the previous page. The other parameters must be the same.",
+        description="The `next_page_token` of the previous page. The other parameters must be the same as before.",
     )
     state: list[JobState] = Field(
         [], description="Only jobs in this state. Repeat the parameter for several states."

@@ -260,7 +260,8 @@ def list_messages(
         str | None,
         Query(
             max_length=4000,
-            description="The `next_page_token` of the previous page. The other parameters must be the same.",
+            description="The `next_page_token` of the previous page. The other parameters must be the same as "
+            "before.",
         ),
     ] = None,
     max_bytes_billed: MaxBytesBilled = DEFAULT_MAX_BYTES_BILLED,
