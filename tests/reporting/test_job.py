@@ -15,10 +15,11 @@ from model.entity import EntityRules
 from model.errors import AuditFailedError, MergeOvertakenError, WarehouseError
 from model.job import JobState
 from model.settings import read_settings
+from reporting import job
 from reporting.job import main, run_merge
 from reporting.request import MergeRequest
 from reporting.specification import render_specification
-from tests.reporting.shops import BigQueryShop, order
+from tests.reporting.shops import BigQueryShop, LakeShop, order
 from tests.standin.fixture import PROJECT
 from warehouse.merges import MergeReport, MergeSource
 from warehouse.open import open_warehouse
@@ -167,4 +168,23 @@ def test_the_driver_merges_in_bigquery_without_spark(shared_standin, tmp_path, m
         "counts_reconciled": True,
         "freshness": True,
     }
+    shop.warehouse.close()
+
+
+def test_the_driver_merges_a_lake_without_spark_where_executors_do_not_see_its_folder(tmp_path, monkeypatch):
+    settings = read_settings({"REFEED_HOME": str(tmp_path), "REFEED_PROJECT": PROJECT})
+    shop = LakeShop(lake=Path(settings.lake))
+    shop.stage([order(1), order(2)], datetime.now(UTC))
+    folder = JobFolder(tmp_path / "job")
+    folder.write_specification(
+        render_specification("mg_1", MergeRequest(), [shop.source], open_warehouse(settings))
+    )
+    folder.write_control(Control(1, Order.RUN))
+    # As that of a bucket.
+    monkeypatch.setattr(JobFolder, "path", None)
+    monkeypatch.setattr(job, "starting_spark", lambda _: pytest.fail("it starts Spark"))
+
+    assert main(json.dumps({"folder": folder.location, "epoch": 1})) == 0
+
+    assert shop.reporting() == shop.oracle()
     shop.warehouse.close()
