@@ -17,30 +17,22 @@ def folder(tmp_path: Path) -> JobFolder:
     return folder
 
 
-def test_only_the_attempt_that_counts_may_go_on(folder: JobFolder) -> None:
-    folder.write_control(Control(2, Order.RUN))
-
-    assert folder.may_go_on(2)
+@pytest.mark.parametrize(
+    ("orders", "goes_on", "publishes"),
+    [
+        ([Order.RUN], True, True),
+        ([Order.RUN, Order.STOP], False, False),
+        ([Order.PAUSE], True, False),
+        ([Order.PAUSE, Order.RUN], True, True),
+    ],
+)
+def test_only_the_attempt_that_counts_goes_on_and_publishes_as_the_last_order_says(
+    folder, orders, goes_on, publishes
+):
+    for order in orders:
+        folder.write_control(Control(2, order))
+    assert (folder.may_go_on(2), folder.may_publish(2)) == (goes_on, publishes)
     assert not folder.may_go_on(1)
-
-
-def test_nobody_goes_on_once_the_order_is_to_stop(folder: JobFolder) -> None:
-    folder.write_control(Control(2, Order.RUN))
-    folder.write_control(Control(2, Order.STOP))
-
-    assert not folder.may_go_on(2)
-
-
-def test_a_paused_attempt_lives_on_and_publishes_nothing(folder: JobFolder) -> None:
-    folder.write_control(Control(2, Order.PAUSE))
-
-    assert folder.may_go_on(2)
-    assert not folder.may_publish(2)
-    assert not folder.may_go_on(1)
-
-    folder.write_control(Control(2, Order.RUN))
-
-    assert folder.may_publish(2)
     assert not folder.may_publish(1)
 
 

@@ -37,31 +37,26 @@ def limits(throttle: BacklogThrottle, *ages: float) -> list[float | None]:
     return found
 
 
-def test_a_young_backlog_is_no_limit() -> None:
-    assert limits(BacklogThrottle(60, lambda: 1000.0), 0, 10, 29.9) == [None, None, None]
+@pytest.mark.parametrize(
+    ("rate", "ages", "expected"),
+    [
+        # A young backlog is no limit.
+        (1000.0, [0, 10, 29.9], [None, None, None]),
+        # Above half of the limit the rate is halved, above the limit it stops.
+        (1000.0, [31, 40, 61, 1e9], [500.0, 250.0, 0.0, 0.0]),
+        # What stands still goes on only below half of the limit, and then step by step.
+        (1000.0, [100, 59, 31, 5, 5, 5, 35], [0.0, 0.0, 0.0, 50.0, 150.0, 250.0, 125.0]),
+        # One message a second is the slowest.
+        (0.0, [40, 40, 40, 70, 1], [1.0, 1.0, 1.0, 0.0, None]),
+    ],
+)
+def test_the_rate_follows_the_age_of_the_backlog(rate, ages, expected):
+    assert limits(BacklogThrottle(60, lambda: rate), *ages) == expected
 
 
-def test_it_halves_the_rate_above_half_of_the_limit_and_stops_above_the_limit() -> None:
+def test_once_it_holds_what_it_held_before_there_is_no_limit_any_more() -> None:
     throttle = BacklogThrottle(60, lambda: 1000.0)
-
-    assert limits(throttle, 31, 40, 61, 1e9) == [500.0, 250.0, 0.0, 0.0]
-
-
-def test_what_stands_still_goes_on_only_below_half_of_the_limit_and_then_step_by_step() -> None:
-    throttle = BacklogThrottle(60, lambda: 1000.0)
-    limits(throttle, 100)
-
-    assert limits(throttle, 59, 31) == [0.0, 0.0]
-    assert limits(throttle, 5, 5, 5) == [50.0, 150.0, 250.0]
-    assert limits(throttle, 35) == [125.0]
-    # Once it holds what it held before there is no limit any more.
-    assert limits(throttle, *[5] * 10)[-3:] == [925.0, None, None]
-
-
-def test_the_slowest_rate_is_one_message_a_second() -> None:
-    throttle = BacklogThrottle(60, lambda: 0.0)
-
-    assert limits(throttle, 40, 40, 40, 70, 1) == [1.0, 1.0, 1.0, 0.0, None]
+    assert limits(throttle, 100, 59, 31, 5, 5, 5, 35, *[5] * 10)[-3:] == [925.0, None, None]
 
 
 def test_the_rate_is_what_was_published_since_the_last_look(tmp_path: Path) -> None:

@@ -33,6 +33,17 @@ class FolderYard(Yard):
         path.write_text(text.format(name, minute))
         return path
 
+    def apply(self, *names: str, text: str = SNAPSHOT, minute: int = 0) -> None:
+        """Put files and let them be applied."""
+        for name in names:
+            self.put(name, text, minute)
+        self.go()
+
+    def remove(self, name: str, seconds: float) -> None:
+        """Remove a file, and let so many seconds pass after it counts as gone."""
+        (self.folder / f"{name}.yaml").unlink()
+        self.go(GONE_SECONDS + seconds)
+
 
 @pytest.fixture
 def yard(tmp_path: Path) -> Iterator[FolderYard]:
@@ -76,8 +87,7 @@ def test_a_file_that_is_being_written_is_left_alone_until_it_is_still(yard: Fold
 
 
 def test_a_version_with_a_fault_keeps_what_was_applied_and_shows_the_fault_until_it_is_mended(yard):
-    yard.put("one")
-    yard.go()
+    yard.apply("one")
     (yard.folder / "one.yaml").write_text("kind: Schedule\nname: one\ncron: 0 0 1")
     yard.go(10)
     assert yard.store.get_manifest("one").document["cron"] == "0 * * * *"
@@ -91,8 +101,7 @@ def test_a_version_with_a_fault_keeps_what_was_applied_and_shows_the_fault_until
     assert yard.audit()[1:] == [("applyManifest", "/manifests/one", "refused")], (
         "said once, however often it is tried"
     )
-    yard.put("one", minute=7)
-    yard.go()
+    yard.apply("one", minute=7)
     assert (yard.fault("one.yaml"), yard.status.list_inbox(principal=ANN)) == (None, [])
     assert yard.store.get_manifest("one").document["cron"] == "7 * * * *"
 
@@ -118,15 +127,12 @@ def test_what_can_t_be_applied_is_a_fault_with_its_reason(yard, file, content, w
 
 def test_a_name_that_somebody_else_applied_stays_theirs_and_is_taken_once_it_is_free(yard: FolderYard) -> None:
     yard.service.apply("one", SNAPSHOT.format("one", 9).encode(), principal=ANN)
-    yard.put("one")
-    yard.go()
+    yard.apply("one")
     assert "belongs to api" in (yard.fault("one.yaml") or "")
-    (yard.folder / "one.yaml").unlink()
-    yard.go(GONE_SECONDS + 5)
+    yard.remove("one", 5)
     assert yard.store.get_manifest("one").source == "api", "the file that has gone was not its"
     assert yard.status.list_uploads(principal=ANN) == []
-    yard.put("one")
-    yard.go()
+    yard.apply("one")
     yard.service.remove("one", principal=ANN)
     yard.go(FULL_SECONDS + 10)
     assert (yard.store.get_manifest("one").source, yard.fault("one.yaml")) == (yard.principal.name, None)
@@ -147,15 +153,13 @@ def test_a_file_that_was_removed_takes_its_manifest_along_and_its_run_ends_by_it
     assert yard.audit()[-1] == ("removeManifest", "/manifests/one", "done")
     (run,) = yard.store.list_living_runs()
     assert run.state is RunState.RUNNING
-    yard.put("one")
-    yard.go()
+    yard.apply("one")
     assert (yard.names(), yard.status.list_uploads(principal=ANN)[0].gone_at) == (["one"], None)
 
 
 def test_a_file_that_is_written_by_a_removal_and_a_rename_stays(yard: FolderYard) -> None:
     path = yard.put("one")
-    yard.put("two")
-    yard.go()
+    yard.apply("two")
     for _ in range(4):
         path.rename(yard.folder / "one.yaml~")
         yard.go(4)
@@ -165,9 +169,7 @@ def test_a_file_that_is_written_by_a_removal_and_a_rename_stays(yard: FolderYard
 
 
 def test_a_folder_that_is_empty_or_away_removes_nothing_and_says_so(yard: FolderYard) -> None:
-    for name in ("one", "two"):
-        yard.put(name)
-    yard.go()
+    yard.apply("one", "two")
     mounted = yard.folder.rename(yard.folder.with_name("mounted"))
     yard.go(GONE_SECONDS * 3)
     assert "can't be read, and nothing is changed" in (yard.problem() or "")
@@ -183,11 +185,8 @@ def test_a_folder_that_is_empty_or_away_removes_nothing_and_says_so(yard: Folder
 
 
 def test_several_files_that_go_within_minutes_wait_for_a_person_one_by_one(yard: FolderYard) -> None:
-    for name in ("one", "two", "three", "four"):
-        yard.put(name)
-    yard.go()
-    (yard.folder / "one.yaml").unlink()
-    yard.go(GONE_SECONDS + 5)
+    yard.apply("one", "two", "three", "four")
+    yard.remove("one", 5)
     assert yard.names() == ["four", "three", "two"], "one by itself is an everyday removal"
     for name in ("two", "three"):
         (yard.folder / f"{name}.yaml").unlink()
@@ -218,10 +217,8 @@ def test_several_files_that_go_within_minutes_wait_for_a_person_one_by_one(yard:
 
 def test_the_schedule_of_a_merge_is_not_removed_without_a_person_who_is_asked_until_he_decides(yard):
     yard.put("keep")
-    yard.put("nights", MERGE)
-    yard.go()
-    (yard.folder / "nights.yaml").unlink()
-    yard.go(GONE_SECONDS + 20)
+    yard.apply("nights", text=MERGE)
+    yard.remove("nights", 20)
     assert yard.names() == ["keep", "nights"]
     asked = yard.waiting()["nights"]
     with pytest.raises(ForbiddenError):
@@ -233,10 +230,8 @@ def test_the_schedule_of_a_merge_is_not_removed_without_a_person_who_is_asked_un
     yard.approvals.reject(again, principal=ANN)
     yard.go(FULL_SECONDS + 10)
     assert (yard.names(), yard.waiting()) == (["keep", "nights"], {}), "no is an answer"
-    yard.put("nights", MERGE)
-    yard.go()
-    (yard.folder / "nights.yaml").unlink()
-    yard.go(GONE_SECONDS + 20)
+    yard.apply("nights", text=MERGE)
+    yard.remove("nights", 20)
     yard.approvals.approve(yard.waiting()["nights"], principal=ANN)
     yard.go(10)
     assert yard.names() == ["keep"]
@@ -328,16 +323,14 @@ def test_a_removal_that_a_replica_died_in_is_noted_once_by_the_next_one(yard, mo
 
 
 def test_scopes_that_the_setting_no_longer_names_are_taken_from_what_was_applied(yard: FolderYard) -> None:
-    yard.put("one")
-    yard.go()
+    yard.apply("one")
     yard.watchers[0].stop()
     less = Principal(yard.principal.name, frozenset({"schedules.apply"}))
     yard.watchers = [yard.open(less)]
     yard.go()
     assert yard.store.get_manifest("one").scopes == less.scopes
     assert yard.store.get_manifest("one").version == 1
-    yard.put("one", minute=4)
-    yard.go()
+    yard.apply("one", minute=4)
     assert "streams.operate" in (yard.fault("one.yaml") or "")
 
 
@@ -364,9 +357,7 @@ def test_a_file_of_the_same_size_and_time_of_another_inode_is_another_version(tm
 
 
 def test_a_file_that_can_t_be_looked_at_is_no_file_that_has_gone(yard, monkeypatch):
-    for name in ("one", "two"):
-        yard.put(name)
-    yard.go()
+    yard.apply("one", "two")
     with monkeypatch.context() as patched:
         patched.setattr("os.scandir", _Ill)
         yard.go(GONE_SECONDS * 3)
@@ -404,8 +395,7 @@ def _die(*_: object, **__: object) -> None:
 
 def test_a_file_whose_name_is_no_utf_8_keeps_no_other_from_being_applied(yard: FolderYard) -> None:
     Path(os.fsdecode(os.fsencode(yard.folder) + b"/caf\xe9.yaml")).write_text(SNAPSHOT.format("one", 0))
-    yard.put("one")
-    yard.go()
+    yard.apply("one")
     assert yard.names() == ["one"]
     (upload,) = [each for each in yard.status.list_uploads(principal=ANN) if each.fault]
     assert (upload.file, "is not called NAME.yaml" in str(upload.fault)) == ("caf\\xe9.yaml", True)
@@ -432,14 +422,11 @@ def test_a_file_that_can_t_be_read_is_a_fault_of_its_own_until_it_can(yard, monk
 def test_a_removal_that_somebody_rejected_has_no_later_one_wait(yard: FolderYard) -> None:
     for name in ("one", "two", "three"):
         yard.put(name)
-    yard.put("nights", MERGE)
-    yard.go()
-    (yard.folder / "nights.yaml").unlink()
-    yard.go(GONE_SECONDS + 5)
+    yard.apply("nights", text=MERGE)
+    yard.remove("nights", 5)
     yard.approvals.reject(yard.waiting()["nights"], principal=ANN)
     yard.go(TOGETHER_SECONDS + 20)
-    (yard.folder / "one.yaml").unlink()
-    yard.go(GONE_SECONDS + 5)
+    yard.remove("one", 5)
     assert (yard.names(), yard.waiting()) == (["nights", "three", "two"], {})
 
 
@@ -447,8 +434,7 @@ def test_a_file_of_another_name_that_is_removed_takes_no_manifest_along(yard: Fo
     (yard.folder / "one.yml").write_text(SNAPSHOT.format("one", 0))
     yard.go()
     assert "is not called NAME.yaml" in (yard.fault("one.yml") or "")
-    yard.put("one")
-    yard.go()
+    yard.apply("one")
     (yard.folder / "one.yml").unlink()
     yard.go(GONE_SECONDS + 5)
     assert yard.names() == ["one"]
