@@ -135,6 +135,14 @@ def test_a_job_that_another_supervisor_has_taken_leaves_nothing_behind(store, su
     assert job_id not in supervisor._watches
 
 
+def test_a_launch_that_ends_at_once_is_not_taken_for_one_that_goes_on(supervise, create, monkeypatch):
+    job_id = create()
+    supervisor = supervise()
+    monkeypatch.setattr(supervisor._pool, "submit", lambda work, *given: work(*given))
+    supervisor.tick()
+    assert job_id not in supervisor._launching
+
+
 def test_an_ended_job_whose_files_can_t_be_read_keeps_no_other_from_its_launch(store, drivers, supervise, create):
     broken = create()
     ended = False
