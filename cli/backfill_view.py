@@ -12,7 +12,7 @@ from model.job import JobState
 _FINAL_CODES: Final = frozenset({"nothing_selected", "query_failed", "query_too_large", "selection_too_large"})
 _CANARIES: Final = {"ahead": "then it pauses", "reached": "reached: look at what arrived", "over": "over"}
 _EXCLUDED_BY: Final = {
-    "backup": "it is the backup's, which archives no replay",
+    "backup": "it is a backup subscription, and its filter drops replays",
     "filter": "no replayed message passes its filter",
     "detached": "it is detached",
 }
@@ -156,7 +156,7 @@ def _lines(backfill: Mapping[str, Any]) -> Iterator[str]:
     if progress.get("repeated_at_most"):
         yield _render_repeated(backfill)
     if backfill.get("in_flight_at_most"):
-        yield f"{backfill['in_flight_at_most']:,} may still go out at most"
+        yield f"at most {backfill['in_flight_at_most']:,} more may be published"
     if backfill["state"] == JobState.RUNNING and render_pace(backfill):
         yield render_pace(backfill)
     if limits := _render_limits(backfill):
@@ -171,9 +171,9 @@ def _lines(backfill: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _render_repeated(backfill: Mapping[str, Any]) -> str:
-    most = f"{backfill['progress']['repeated_at_most']:,} repeated at most"
+    most = f"at most {backfill['progress']['repeated_at_most']:,} repeated"
     # What was sent without an answer before the end goes out again with a retry.
-    return f"{most}, a retry's included" if backfill["state"] in {JobState.FAILED, JobState.CANCELLED} else most
+    return f"{most}, including a retry's" if backfill["state"] in {JobState.FAILED, JobState.CANCELLED} else most
 
 
 def _what_to_do(backfill: Mapping[str, Any]) -> Iterator[str]:
@@ -309,7 +309,7 @@ def _plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     for sample in plan["samples"][:_MAX_SAMPLES]:
         data = sample["data"] if sample["encoding"] != "json" else json.dumps(sample["data"], ensure_ascii=False)
         if sample["encoding"] is None:
-            data = "hidden, it needs the scope messages.read"
+            data = "hidden, because you need the scope messages.read"
         yield f"sample     {sample['message_id']}: {data[:_SAMPLE_CHARACTERS]}"
     for warning in plan["warnings"]:
         yield f"warning    {warning['message']} ({warning['code']})"

@@ -140,14 +140,14 @@ def _examine_home(home: Path) -> Finding:
     except OSError as exc:
         found = f"{home} can't be written ({exc.strerror})"
         return Finding("home", "missing", found, "export REFEED_HOME=$HOME/.refeed")
-    return Finding("home", "ok", f"{home}{'' if home.exists() else ' (made at first use)'}")
+    return Finding("home", "ok", f"{home}{('' if home.exists() else ' (created at first use)')}")
 
 
 def _examine_disk(home: Path) -> Finding:
     free = shutil.disk_usage(_nearest_folder(home)).free
     if free < _MIN_FREE_BYTES:
         fix = "refeed lake vacuum --keep-hours 2"
-        return Finding("disk", "missing", f"{free / 1e9:.1f} GB are free for {home}, 1 GB is little", fix)
+        return Finding("disk", "missing", f"only {free / 1000000000.0:.1f} GB are free for {home}", fix)
     return Finding("disk", "ok", f"{free / 1e9:.0f} GB are free for {home}")
 
 
@@ -156,7 +156,7 @@ def _examine_pubsub(settings: Settings) -> Finding:
     host = settings.pubsub_emulator_host
     if host and not is_listening(host, seconds=_PUBSUB_SECONDS):
         fix = f"refeed pubsub --port {host.rpartition(':')[2]}"
-        return Finding("Pub/Sub", "missing", f"nobody answers at {host} (PUBSUB_EMULATOR_HOST)", fix)
+        return Finding("Pub/Sub", "missing", f"no server answers at {host} (PUBSUB_EMULATOR_HOST)", fix)
     at = f" at {settings.pubsub_endpoint}" if settings.pubsub_endpoint else ""
     name = f"local Pub/Sub at {host}" if host else f"Google Cloud Pub/Sub{at}, project {settings.project}"
     try:
@@ -222,7 +222,7 @@ def _examine_warehouse(settings: Settings) -> Iterator[Finding]:
     except RefeedError as exc:
         yield Finding("BigQuery", "missing", exc.message)
     else:
-        yield Finding("BigQuery", "ok", f"{archive.uri} and what belongs to it")
+        yield Finding("BigQuery", "ok", f"{archive.uri} and its other tables")
 
 
 def _examine_jobs_folder(location: str) -> Finding:
@@ -250,7 +250,7 @@ def _examine_api() -> Finding:
 def _examine_port(port: int, option: str) -> Finding:
     if is_listening(f"127.0.0.1:{port}"):
         return Finding(
-            f"port {port}", "warning", "taken; by 'refeed up' if it runs", f"refeed up {option} {port + 1}"
+            f"port {port}", "warning", "in use, perhaps by a running 'refeed up'", f"refeed up {option} {port + 1}"
         )
     return Finding(f"port {port}", "ok", "free")
 

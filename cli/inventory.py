@@ -55,7 +55,7 @@ def streams(as_json: JsonOption = False) -> None:
     """List streams, with state, last report, rate, lag and backlog."""
     print_answer(
         lambda api: api.list_streams(),
-        lambda found: (*render_streams(found["streams"]), "\nEverything that runs: refeed status"),
+        lambda found: (*render_streams(found["streams"]), "\nTo see all streams and jobs: refeed status"),
         as_json=as_json,
     )
 
@@ -78,18 +78,20 @@ def _topics_lines(found: Mapping[str, Any]) -> Iterator[str]:
     yield from render_figures(["topic", "backed up", "lag", "backlog", "newest", "in 7 days"], rows)
     loose = [each["topic"] for each in found["topics"] if not each["is_attached"]]
     if loose:
-        yield f"\nNot backed up: refeed attach {' '.join(loose)}"
+        yield f"\nTo back up the other topics: refeed attach {' '.join(loose)}"
     for each in found["topics"]:
         if each["excludes_replays"] is False:
             said = "its backup subscription does not exclude replays, so a backfill to this topic is refused"
             yield f"\n{each['topic']}: {said}; run 'refeed detach', then 'refeed attach'"
-    yield f"\nWhen they came in: refeed topic {found['topics'][0]['topic']}"
+    yield f"\nTo see when messages arrived: refeed topic {found['topics'][0]['topic']}"
 
 
 def render_streams(found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a table of streams, and below it what is wrong with each."""
     if not found:
-        yield "No stream has reported yet. 'refeed up' starts all, 'refeed backup' the backup stream."
+        yield (
+            "No stream has reported yet. 'refeed up' starts all streams, 'refeed backup' starts the backup stream."
+        )
         return
     rows = [
         [
@@ -124,7 +126,7 @@ def render_histogram(found: Mapping[str, Any]) -> Iterator[str]:
         f"{found['messages']:,} archived messages"
     )
     if not found["messages"]:
-        yield "no messages; --from looks further back"
+        yield "There are no messages in this time. To look further back, use --from."
         return
     most = max(bucket["messages"] for bucket in buckets)
     width = len(f"{most:,}")
@@ -142,7 +144,7 @@ def render_histogram(found: Mapping[str, Any]) -> Iterator[str]:
         if place == 0:
             said = f"nothing for {many}"
         elif place == len(runs) - 1:
-            said = f"nothing since, {many}"
+            said = f"nothing since then, for {many}"
         elif step == "minute":
             # Most topics have minutes without a message: that is no sign of a loss.
             said = f"nothing for {many}"
@@ -167,7 +169,10 @@ def _next_lines(found: Mapping[str, Any], gaps: Sequence[tuple[str, str]]) -> It
     # The steps beside a gap show where it begins and ends.
     start = _moment(first) - (_WIDTHS[step] if gaps else timedelta())
     end = min(_moment(last) + _WIDTHS[step], start + _WIDTHS[closer] * _MOST_STEPS)
-    yield f"Closer: refeed topic {name} --step {closer} --from {render_moment(start)} --to {render_moment(end)}"
+    yield (
+        f"To look closer: refeed topic {name} --step {closer} --from {render_moment(start)} "
+        f"--to {render_moment(end)}"
+    )
 
 
 def _topic_lines(name: str, known: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -176,7 +181,7 @@ def _topic_lines(name: str, known: Sequence[Mapping[str, Any]]) -> Iterator[str]
         return
     (found,) = known
     if not found["is_attached"]:
-        yield f"{name}: not backed up; begin with 'refeed attach {name}'"
+        yield f"{name}: not backed up. To back it up, run 'refeed attach {name}'."
     else:
         yield f"{name}: backed up through {found['subscription']}"
         yield (
@@ -184,7 +189,7 @@ def _topic_lines(name: str, known: Sequence[Mapping[str, Any]]) -> Iterator[str]
             f"newest {_render_age(found['freshness_seconds'], has_some=found['messages'] != 0)}"
         )
     reached = [each["name"] for each in found["subscriptions"] if each["receives_replay"]]
-    yield f"a replay reaches {', '.join(reached) or 'no subscription'}"
+    yield f"a replay to this topic reaches {', '.join(reached) or 'no subscription'}"
 
 
 def _render_backup(found: Mapping[str, Any]) -> str:

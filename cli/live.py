@@ -51,10 +51,12 @@ def examine_live(
     if probes is None:
         raise SettingsError(f"--live works only with BigQuery, but REFEED_WAREHOUSE is {settings.warehouse}.")
     err.print(
-        f"In project {settings.project}, location {settings.bigquery.location}, this makes the dataset {name} and "
-        f"the topic {name} with a subscription, and deletes them at the end. It writes 12 MB to BigQuery, runs a "
-        f"query a second while it waits, each billed as 10 MB at least, and publishes 5 MB: less than 0.10 USD at "
-        f"list prices. {_batch_text(settings)} It takes up to {patience_seconds / 60:.0f} minutes a question."
+        f"In the project {settings.project}, location {settings.bigquery.location}, this "
+        f"command creates the dataset {name}, and the topic {name} with a subscription. It "
+        "deletes them at the end. It writes 12 MB to BigQuery and publishes 5 MB. While it "
+        "waits, it runs a query each second, and BigQuery bills at least 10 MB for each "
+        f"query. All this costs less than 0.10 USD at list prices. {_batch_text(settings)} "
+        f"Each measurement takes at most {patience_seconds / 60:.0f} minutes."
     )
     if not is_confirmed:
         confirm("Continue?")
@@ -136,5 +138,5 @@ def _run_batch(settings: Settings, name: str) -> str:
 
 def _batch_text(settings: Settings) -> str:
     if settings.launcher != "dataproc":
-        return "No batch is run: REFEED_LAUNCHER is not dataproc."
-    return "One Dataproc batch with your settings runs for some minutes, at its own price."
+        return "It runs no batch, because REFEED_LAUNCHER is not dataproc."
+    return "It also runs a Dataproc batch with your settings for some minutes, which costs extra."

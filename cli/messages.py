@@ -85,18 +85,20 @@ def _read(
 def _lines(topic: str, page: Mapping[str, Any], *, is_full: bool) -> Iterator[str]:
     window = f"{render_minute(page['window']['from'])} to {render_minute(page['window']['to'])} UTC"
     if not page["messages"]:
-        yield f"No such message of {topic} came in from {window}."
-        yield f"When any did: refeed topic {topic} --step day"
+        yield f"No such message of {topic} arrived from {window}."
+        yield f"To see when messages arrived: refeed topic {topic} --step day"
         return
     for message in page["messages"]:
         yield from _whole_lines(message) if is_full else _short_lines(message)
     yield ""
-    yield f"{len(page['messages'])} messages of {topic} that came in from {window}"
+    yield f"{len(page['messages'])} messages of {topic} that arrived from {window}"
     if page["next_page_token"]:
         yield f"more: --page-token {page['next_page_token']}"
     if not is_full:
-        yield f"one whole: refeed messages {topic} --full --id {page['messages'][0]['message_id']} --from ..."
-    yield f"replay them: refeed backfill plan --topic {topic} \"SELECT ...\"; see 'refeed backfill create --help'"
+        yield (
+            f"a whole message: refeed messages {topic} --full --id {page['messages'][0]['message_id']} --from ..."
+        )
+    yield (f"replay: refeed backfill plan --topic {topic} \"SELECT ...\"; see 'refeed backfill create --help'")
 
 
 def _short_lines(message: Mapping[str, Any]) -> Iterator[str]:

@@ -84,7 +84,7 @@ def rollback(
         # One that nobody can go back to is refused without a question.
         if not yes and found["taken_at"] is not None and found["stream"] == name:
             subscriptions = len(found["subscriptions"])
-            err.print(f"{name} goes back to {found['taken_at']}, with {subscriptions} subscriptions.")
+            err.print(f"The stream {name} and its {subscriptions} subscriptions return to {found['taken_at']}.")
             confirm("The stream is drained first, and started again afterwards. Continue?")
         asked = api.roll_back_stream(name, snapshot, discard_staged=discard_staged, idempotency_key=str(uuid4()))
         end_if_held(asked, waits=wait, as_json=as_json)
@@ -126,7 +126,7 @@ def delete(
         if not yes:
             # A mistyped id is refused without a question.
             found = api.read_snapshot(snapshot)
-            what = f"{found['stream']} can't return to {snapshot} of {found['created_at']} after this."
+            what = f"After this, {found['stream']} can't return to {snapshot} of {found['created_at']}."
             confirm(f"{what} Continue?")
         print_found(api.delete_snapshot(snapshot), _lines, as_json=as_json)
 
@@ -143,7 +143,7 @@ def _exit_failed(found: dict[str, Any]) -> None:
 
 
 def _rollback_lines(asked: Mapping[str, Any]) -> Iterator[str]:
-    yield f"{asked['id']}: {asked['stream']} goes back to {asked['snapshot']}, {asked['state']}"
+    yield f"{asked['id']}: {asked['stream']} returns to {asked['snapshot']}, {asked['state']}"
     for sentence in asked["not_reverted"]:
         yield f"stays: {sentence}"
 

@@ -84,7 +84,9 @@ class Stack:
         deadline = time.monotonic() + _BACKUP_SECONDS
         while not is_backing_up():
             if time.monotonic() > deadline:
-                message = f"The backup has not begun to pull in {_BACKUP_SECONDS:.0f} s; see {self.backup.log}."
+                message = (
+                    f"The backup did not begin to pull within {_BACKUP_SECONDS:.0f} s. See {self.backup.log}."
+                )
                 raise ProcessEndedError(message, name=BACKUP_STREAM)
             time.sleep(_POLL_SECONDS)
         say(f"waiting for the API to be ready at {self.api_url} ...")

@@ -19,11 +19,11 @@ EXIT_CODES: Final = (
 # What a person does about a problem; jobs are in the inbox with their own.
 _MENDS: Final = {
     "backup_not_running": "refeed up, or refeed backup",
-    "background_failing": "refeed doctor, where the service runs",
-    "stream_not_reporting": "refeed doctor, where it runs",
+    "background_failing": "refeed doctor, on the service's machine",
+    "stream_not_reporting": "refeed doctor, on the stream's machine",
     "stream_without_agent": "refeed up, or refeed agent",
     "messages_expire": "refeed streams",
-    "stream_failing": "refeed doctor, where it runs",
+    "stream_failing": "refeed doctor, on the stream's machine",
     "stream_behind": "refeed topics",
     "source_alert": "refeed registry check",
     "topic_unread": "refeed attach",
@@ -92,7 +92,7 @@ def _change_lines(found: Mapping[str, Any]) -> list[str]:
 
 def _status_lines(found: Mapping[str, Any]) -> Iterator[str]:
     problems = found["problems"]
-    yield "OK: nothing is wrong" if found["is_ok"] else f"WRONG: {len(problems)}"
+    yield "OK: there are no problems" if found["is_ok"] else f"WRONG: {len(problems)}"
     waiting = {item["id"] for item in found["inbox"] if item["resource"] not in {"topic", "update"}}
     for problem in problems:
         yield f"  {problem['name']}: {problem['message']} ({problem['code']})"

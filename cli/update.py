@@ -249,7 +249,7 @@ def _wanted(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for old, new in found["mapping"].items():
         yield "source", f"{old} ends" if new is None else f"{old} becomes {new}"
     if before == after and not found["options"] and not found["mapping"]:
-        yield "release", f"{after}, with the registry of now"
+        yield "release", f"{after}, with the current registry"
 
 
 def shadow_details(report: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:

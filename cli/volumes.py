@@ -45,7 +45,7 @@ def render_volumes(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each topic and one for each gap, the oldest first."""
     window = f"{render_minute(found['window']['from'])} to {render_minute(found['window']['to'])} UTC"
     if not found["topics"]:
-        yield f"Nothing came in from {window}; --from looks further back."
+        yield f"No messages arrived from {window}. To look further back, use --from."
         return
     rows = [
         [

@@ -87,7 +87,7 @@ class DirectDelivery(Delivery):
 def _give_up(futures: Sequence[asyncio.Future[None]], topic: str) -> None:
     for future in futures:
         if not future.done():
-            future.set_exception(PubSubUnavailableError(f"No publish to {topic} was answered in time."))
+            future.set_exception(PubSubUnavailableError(f"Pub/Sub did not answer a publish to {topic} in time."))
 
 
 class TopicState(Enum):
@@ -183,5 +183,5 @@ class TopicDirectory:
 
 def _state_of(topic: str, state: TopicState | None) -> TopicState:
     if state is None:
-        raise PubSubUnavailableError(f"Pub/Sub does not say whether anything subscribes to {topic}.")
+        raise PubSubUnavailableError(f"Pub/Sub does not answer whether {topic} has a subscription.")
     return state

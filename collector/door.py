@@ -80,7 +80,7 @@ class Door:
         key = self._keys.get(_digest(secret)) if secret else None
         if key is None:
             raise UnauthenticatedError(
-                "The topic takes events with a key: send it as 'Authorization: Bearer KEY'."
+                "The topic accepts only events with a key. Send the key as 'Authorization: Bearer KEY'."
             )
         return key
 
@@ -127,9 +127,7 @@ def check_basic(request: CollectorRequest, username: str, password: str) -> None
 def _take(buckets: TokenBuckets, caller: str) -> None:
     wait = buckets.take(caller)
     if wait > 0:
-        raise RateLimitedError(
-            f"Too many requests; the next one may come in {wait:.0f} s.", retry_after_seconds=wait
-        )
+        raise RateLimitedError(f"Too many requests. Try again in {wait:.0f} s.", retry_after_seconds=wait)
 
 
 def _network(address: str) -> str:
@@ -154,7 +152,7 @@ def _refuse_stranger(request: CollectorRequest, *, is_known: bool) -> None:
         ForbiddenError: one of them does.
     """
     if (sign := find_proxy(request.scope)) is not None:
-        raise ProxyWithoutKeyError(f"A proxy passed this call on ({sign}), and the collector has no keys.")
+        raise ProxyWithoutKeyError(f"This call came through a proxy ({sign}), and the collector has no keys.")
     # A GET of a topic sends an event.
     if (found := find_foreign(request.scope, is_known_origin=is_known, changes_by_get=True)) is not None:
         raise ForbiddenError(found)

@@ -87,7 +87,7 @@ def caller_attributes(parameters: Iterable[tuple[str, str]]) -> dict[str, str]:
         is_ours = name in _OWN_NAMES or name.startswith(_OWN_PREFIXES)
         key = f"{_CALLER_PREFIX}{name}" if is_ours else name
         if key in found:
-            faults.append(_fault("parameter_repeated", name, "The parameter comes twice."))
+            faults.append(_fault("parameter_repeated", name, "The parameter occurs twice."))
         elif not name:
             faults.append(_fault("parameter_unnamed", name, "A parameter needs a name."))
         elif len(key.encode()) > MAX_ATTRIBUTE_KEY_BYTES:
@@ -116,7 +116,7 @@ def parameter_payload(parameters: Iterable[tuple[str, str]]) -> bytes:
     faults: list[dict[str, str]] = []
     for name, value in parameters:
         if name in found:
-            faults.append(_fault("parameter_repeated", name, "The parameter comes twice."))
+            faults.append(_fault("parameter_repeated", name, "The parameter occurs twice."))
         found[name] = value
     if faults:
         raise _refusal(faults)

@@ -27,7 +27,9 @@ class HeldBytes:
             QueueFullError: they would be too many; none is counted.
         """
         if size > 0 and self._held + size > self._most:
-            raise QueueFullError("The collector holds as many bytes as it may; nothing of this request was taken.")
+            raise QueueFullError(
+                "The collector's memory for events is full. No event of this request was accepted."
+            )
         self._held += size
 
 

@@ -303,7 +303,7 @@ class Collector:
     async def _take_query(self, request: CollectorRequest, topic: str, section: TopicSection) -> Answer:
         """Take the query itself as an event: for pages and mails that can show an image and nothing else."""
         if section.signature is not None:
-            raise UnauthenticatedError("The topic takes signed bodies, and a GET has none.")
+            raise UnauthenticatedError("The topic accepts only signed bodies, and a GET has no body.")
         is_raw = section.format == "raw"
         payload = (
             request.query.encode() if is_raw else parameter_payload(request.parameters(_MAX_QUERY_PARAMETERS))
@@ -445,7 +445,9 @@ def make_event(data: bytes, shared: bytes, event_uuid: str | None = None) -> Eve
     own = b"".join((_UUID_HEAD, identity.uuid.encode(), _TIMESTAMP_HEAD, identity.timestamp.encode()))
     message = encode_message(data, shared + own)
     if len(message) > MAX_MESSAGE_BYTES - _REQUEST_HEAD_BYTES:
-        raise BodyTooLargeError(f"With its attributes the event has {len(message)} bytes; Pub/Sub takes 10 MB.")
+        raise BodyTooLargeError(
+            f"With its attributes, the event has {len(message)} bytes. Pub/Sub accepts at most 10 MB."
+        )
     return Event(identity.uuid, identity.timestamp, message)
 
 
@@ -456,11 +458,11 @@ def _encode(attributes: tuple[tuple[str, str], ...]) -> bytes:
 
 
 def _unknown(topic: str) -> TopicUnknownError:
-    return TopicUnknownError(f"The collector takes no events for {topic[:80]!r}.")
+    return TopicUnknownError(f"The collector does not accept events for {topic[:80]!r}.")
 
 
 def _unread(topic: str) -> TopicUnreadError:
-    return TopicUnreadError(f"Nothing subscribes to {topic}, so its events would be gone.")
+    return TopicUnreadError(f"The topic {topic} has no subscription, so Pub/Sub would not keep its events.")
 
 
 def _check_type(request: CollectorRequest) -> None:

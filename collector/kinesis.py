@@ -139,9 +139,12 @@ def _check_chosen(chosen: KinesisSettings) -> tuple[str, str, str]:
     }
     missing = [name for name, value in wanted.items() if not value]
     if missing:
-        raise SettingsError(f"A stream of Kinesis needs {', '.join(missing)}.", faults=missing)
+        raise SettingsError(f"A stream of the kind kinesis needs {', '.join(missing)}.", faults=missing)
     if bool(chosen.access_key_id) != bool(chosen.secret_access_key):
-        raise SettingsError("REFEED_KINESIS_ACCESS_KEY_ID and REFEED_KINESIS_SECRET_ACCESS_KEY go together.")
+        raise SettingsError(
+            "REFEED_KINESIS_ACCESS_KEY_ID and REFEED_KINESIS_SECRET_ACCESS_KEY belong together. "
+            "Set both or neither."
+        )
     return chosen.stream or "", chosen.region or "", chosen.topic or ""
 
 

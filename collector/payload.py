@@ -158,7 +158,7 @@ def split_lines(data: bytes, check: Callable[[bytes], None]) -> Iterator[BatchIt
         BodyTooLargeError: there are too many.
     """
     if data.count(b"\n") > _MAX_BATCH_LINES:
-        raise BodyTooLargeError(f"A batch has {_MAX_BATCH_LINES} lines at most.")
+        raise BodyTooLargeError(f"A batch can have at most {_MAX_BATCH_LINES} lines.")
     count = 0
     for line in data.split(b"\n"):
         stripped = line.removesuffix(b"\r")
@@ -175,7 +175,7 @@ def split_lines(data: bytes, check: Callable[[bytes], None]) -> Iterator[BatchIt
 
 def _check_count(before: int) -> None:
     if before >= MAX_BATCH_EVENTS:
-        raise BodyTooLargeError(f"A batch has {MAX_BATCH_EVENTS} events at most.")
+        raise BodyTooLargeError(f"A batch can have at most {MAX_BATCH_EVENTS} events.")
 
 
 def is_array(data: bytes) -> bool:
@@ -279,4 +279,6 @@ def _invalid_at(text: str, at: int, message: str) -> RequestInvalidError:
     line = text.count("\n", 0, at) + 1
     column = at - text.rfind("\n", 0, at)
     error = {"code": "json_invalid", "message": message, "line": line, "column": column}
-    return RequestInvalidError(f"The body is no JSON: {message} (line {line}, column {column})", errors=[error])
+    return RequestInvalidError(
+        f"The body is not valid JSON: {message} (line {line}, column {column})", errors=[error]
+    )

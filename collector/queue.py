@@ -128,7 +128,7 @@ class QueueDelivery(Delivery):
         held = size + (queue.held_bytes if queue is not None else 0)
         if free < 0 or (self._is_shared and held > free):
             what = "The collector's queue" if free < 0 else f"What the collector's queue may hold of {topic}"
-            return [QueueFullError(f"{what} is full; nothing of this request was taken.")] * len(messages)
+            return [QueueFullError(f"{what} is full. No event of this request was accepted.")] * len(messages)
         if queue is None:
             try:
                 queue = self._begin(self._open(topic))
@@ -338,7 +338,7 @@ class _TopicQueue:
             with suppress(PubSubError):
                 state = await self._directory.find(self.topic)
         if state is TopicState.UNREAD:
-            raise TopicUnreadError(f"Nothing subscribes to {self.topic}: its events wait.")
+            raise TopicUnreadError(f"The topic {self.topic} has no subscription, so its events stay in the queue.")
 
     async def _publish_batch(self) -> None:
         await self._check_read()
@@ -473,6 +473,6 @@ def _lock(folder: Path) -> int:
     except OSError as exc:
         os.close(descriptor)
         raise LeaseHeldError(
-            f"Another collector has the queue in {folder}; give each one a home of its own."
+            f"Another collector uses the queue in {folder}. Give each collector its own home."
         ) from exc
     return descriptor

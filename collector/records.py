@@ -120,7 +120,9 @@ class ReadTopic:
                 # The publish says so.
                 return
             if not is_read:
-                raise TopicUnreadError(f"Nothing subscribes to {self._topic}: what is published would be gone.")
+                raise TopicUnreadError(
+                    f"The topic {self._topic} has no subscription, so Pub/Sub would not keep its messages."
+                )
             self._until = self._clock() + _READ_SECONDS
 
 
@@ -162,7 +164,7 @@ class ChunkPublisher:
                     if each.reason == KEY_STOPPED:
                         held.append(left[each.row])
                     elif each.reason.startswith(GAVE_UP):
-                        raise PubSubUnavailableError(f"Pub/Sub does not take a message: {each.reason}")
+                        raise PubSubUnavailableError(f"Pub/Sub did not accept a message: {each.reason}")
                     else:
                         self._keep(left[each.row], each.reason)
                         refused += 1

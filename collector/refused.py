@@ -44,7 +44,9 @@ class RefusedFile:
             try:
                 size = os.fstat(descriptor).st_size
                 if size + len(text) > self._max_bytes:
-                    raise QueueFullError(f"{self.path} is full: move it away, so that refused events have room.")
+                    raise QueueFullError(
+                        f"{self.path} is full. Move the file away, so that there is room for refused events."
+                    )
                 try:
                     write_all(descriptor, text, size)
                     os.fsync(descriptor)

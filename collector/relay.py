@@ -119,8 +119,9 @@ class Relay:
         if not self.positions.is_of(created_at, beginnings):
             if not (self.begins_again and is_first):
                 raise KinesisStreamRecreatedError(
-                    f"{self.kinesis.name} was deleted and created again, and the positions are those of the old "
-                    f"one. Launch it again with recreated={BEGIN} to read the new one from its oldest record."
+                    f"The Kinesis stream {self.kinesis.name} was deleted and created again, so the saved "
+                    "positions are not valid. To read the new Kinesis stream from its oldest record, "
+                    f"launch the stream again with recreated={BEGIN}."
                 )
             _log.warning("kinesis_stream_recreated", stream=self.kinesis.name)
             self.positions.begin(None)
@@ -142,7 +143,7 @@ class Relay:
         """
         # Two threads on one shard would publish its records twice and out of order.
         if self._query is not None and not self._query.wait(_PAUSE_SECONDS):
-            raise PubSubUnavailableError("Messages are still on their way to Pub/Sub.")
+            raise PubSubUnavailableError("Pub/Sub has not confirmed all published messages yet.")
         self.failure = None
         self._query = RelayQuery(self, idle_seconds=idle_seconds, chunk_bytes=chunk_bytes)
         return self._query

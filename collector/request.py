@@ -136,7 +136,7 @@ class CollectorRequest:
             async with asyncio.timeout(seconds):
                 return await self._read(max_bytes, held)
         except TimeoutError as exc:
-            raise RequestTimeoutError(f"The body was not there within {seconds:g} s.") from exc
+            raise RequestTimeoutError(f"The body did not arrive within {seconds:g} s.") from exc
 
     async def _read(self, max_bytes: int, held: Hold) -> bytes:
         pieces: list[bytes] = []
@@ -156,7 +156,7 @@ class CollectorRequest:
 
 
 def _too_large(max_bytes: int) -> BodyTooLargeError:
-    return BodyTooLargeError(f"A request body has {max_bytes} bytes at most.")
+    return BodyTooLargeError(f"A request's body can have at most {max_bytes} bytes.")
 
 
 def _is_address(text: str) -> bool:

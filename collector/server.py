@@ -160,7 +160,7 @@ class _BoundedProtocol(HeadTimeout, HttpToolsProtocol):
         """Begin, on a transport that sends an answer as one write."""
         super().connection_made(_WholeAnswers(transport))
         if len(self.connections) > self.max_connections:
-            self._refuse(answer_error(QueueFullError("The collector has as many connections as it may."), ""))
+            self._refuse(answer_error(QueueFullError("The collector has reached its limit of connections."), ""))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End."""

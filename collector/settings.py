@@ -316,8 +316,9 @@ class CollectorSettings(CollectorFile):
         closed = [name for name in self.allowed if not self._is_public(name)]
         if closed:
             raise SettingsError(
-                f"--host {host} would let anybody who reaches this machine send events to {', '.join(closed)}: "
-                "give the collector keys in its settings file, or these topics 'public: true' or a signature."
+                f"With --host {host}, everybody who can reach this machine could send events to "
+                f"{', '.join(closed)}. Give the collector keys in its settings file, or give each of "
+                "these topics 'public: true' or a signature."
             )
 
     def _is_public(self, name: str) -> bool:

@@ -108,7 +108,7 @@ class SnsRoute:
             raise RequestInvalidError.of("parameters_invalid", message, "query:topic")
         topic = parameters[0][1]
         if topic not in self._settings.pubsub_topics:
-            raise TopicUnknownError(f"The collector takes nothing of SNS for {topic[:80]!r}.")
+            raise TopicUnknownError(f"The collector does not accept SNS messages for {topic[:80]!r}.")
         return topic
 
     async def read(self, request: CollectorRequest, body: bytes, topic: str) -> Notice | None:
@@ -138,7 +138,7 @@ class SnsRoute:
             check_basic(request, section.username, section.password)
         key = await self._client.signing_key(arn, message["SigningCertURL"])
         if not is_signed(message, key):
-            raise ForbiddenError("The message has no valid signature of SNS.")
+            raise ForbiddenError("The message does not have a valid signature of SNS.")
         self._check_age(message["Timestamp"])
         if message["Type"] == "Notification":
             return Notice(arn, message["MessageId"], message["Message"].encode(), _attributes(message))
@@ -151,8 +151,9 @@ class SnsRoute:
         section = self._find(arn, topic)
         if not section.password:
             raise ForbiddenError(
-                "Raw delivery carries no signature: give the SNS topic a username and a password in the "
-                "collector's settings and in the subscription's URL, or turn raw delivery off."
+                "Messages with raw delivery have no signature. Give the SNS topic a username and a "
+                "password in the collector's settings, and in the subscription's URL. Or turn raw "
+                "delivery off."
             )
         check_basic(request, section.username, section.password)
         if not _SHAPES["MessageId"].fullmatch(message_id):
@@ -177,9 +178,9 @@ class SnsRoute:
         now = self._clock()
         if at > now + _AHEAD:
             # SNS signed it, so it is this machine's clock that is wrong: the message has to come again.
-            raise SnsUncheckedError("The message is dated in the future: is the clock of this machine right?")
+            raise SnsUncheckedError("The message's time is in the future. Check the clock of this machine.")
         if at < now - timedelta(seconds=self._settings.max_age_seconds):
-            raise ForbiddenError(f"The message is of {timestamp}, which is too long ago.")
+            raise ForbiddenError(f"The message's time, {timestamp}, is too long ago.")
 
     async def _take_confirmation(self, message: Mapping[str, str]) -> None:
         arn = message["TopicArn"]

@@ -130,8 +130,9 @@ class TopicBackups:
         )
         if wanted.filter != replay_filter(token) or wanted.topic != topic or wanted.ordering or wanted.detached:
             raise SubscriptionMismatchError(
-                f"Subscription {wanted.id} exists, but with another topic, filter or ordering, or detached. "
-                "That can't be changed: detach the topic once the subscription is drained, then attach it again.",
+                f"The subscription {wanted.id} exists, but it is detached, or it has another topic, "
+                "filter or ordering. This can't be changed. When the subscription has no pending "
+                "messages, detach the topic and attach it again.",
                 subscription=wanted.id,
             )
         seen = _hash_of("attach", exists, found)
@@ -228,14 +229,14 @@ class TopicBackups:
     def _check(self, plan: str | None, seen: str, topic: str) -> None:
         if plan not in (None, seen):
             raise TopicBackupChangedError(
-                f"The backup of {topic} has changed since it was looked at; nothing was done.", topic=topic
+                f"The backup of {topic} has changed since you read it. Nothing was done.", topic=topic
             )
 
 
 def _require(principal: Principal, topic: str) -> None:
     principal.require(STREAMS_OPERATE)
     if not principal.may_publish_to(topic):
-        raise ForbiddenError(f"{principal.name} is limited to other topics than {topic}.", topic=topic)
+        raise ForbiddenError(f"{principal.name} may not use the topic {topic}.", topic=topic)
 
 
 def _hash_of(action: str, has_topic: bool, found: SubscriptionInfo | None) -> str:

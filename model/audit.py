@@ -126,7 +126,7 @@ def check_audits(source: str, audits: Sequence[Audit]) -> None:
             for audit in failed
         )
         raise AuditFailedError(
-            f"The merge of {source} does not add up: {faults}. Nothing was committed.",
+            f"The audits of the merge of {source} failed: {faults}. Nothing was committed.",
             source=source,
             audits=[audit.to_json() for audit in audits],
         )

@@ -19,8 +19,8 @@ def check_room(disk: Path, min_free_bytes: int) -> int:
     free = shutil.disk_usage(disk).free
     if free <= min_free_bytes:
         raise StorageFullError(
-            f"The disk of {disk} has {free} bytes left, and {min_free_bytes} have to stay free "
-            "(REFEED_MIN_FREE_DISK_BYTES)."
+            f"The disk of {disk} has only {free} bytes left, but {min_free_bytes} bytes must stay "
+            "free (REFEED_MIN_FREE_DISK_BYTES)."
         )
     return free - min_free_bytes
 

@@ -71,8 +71,8 @@ def unordered_error(source: str, columns: Iterable[str], keys: int) -> RulesUnfi
     which, count = " or ".join(map(repr, columns)), f"{keys} {'key' if keys == 1 else 'keys'}"
     kinds = "a time with an offset, one without, a number, another text"
     return RulesUnfitError(
-        f"{source}: of {count} it can't be told which version is newest: their texts in {which} are "
-        f"of several kinds ({kinds}).",
+        f"{source}: for {count}, the newest version is unknown, because the texts in {which} "
+        f"have several kinds ({kinds}).",
         source=source,
         keys=keys,
     )

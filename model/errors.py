@@ -68,7 +68,7 @@ class PubSubUnavailableError(PubSubError, code="pubsub_unavailable"):
 
 
 class PubSubCredentialsError(CredentialsMissingError, PubSubError):
-    """No Google credentials were found to call Pub/Sub with; run 'gcloud auth application-default login'."""
+    """No Google credentials for Pub/Sub were found. Run 'gcloud auth application-default login'."""
 
 
 class TopicNotFoundError(PubSubError, code="topic_not_found"):
@@ -176,7 +176,7 @@ class WarehousePermissionError(WarehouseError, code="warehouse_permission_denied
 
 
 class WarehouseCredentialsError(CredentialsMissingError, WarehouseError):
-    """No Google credentials were found to call BigQuery with; run 'gcloud auth application-default login'."""
+    """No Google credentials for BigQuery were found. Run 'gcloud auth application-default login'."""
 
 
 class TableNotFoundError(WarehouseError, code="table_not_found"):
@@ -220,7 +220,7 @@ class FolderUnavailableError(RefeedError, OSError, code="folder_unavailable"):
 
 
 class FolderCredentialsError(CredentialsMissingError, FolderUnavailableError):
-    """No Google credentials were found to reach the bucket with; run 'gcloud auth application-default login'."""
+    """No Google credentials for the bucket were found. Run 'gcloud auth application-default login'."""
 
 
 class QueryError(RefeedError, code="query_failed"):
@@ -497,7 +497,7 @@ class LaunchError(RefeedError, code="launch_failed"):
 
 
 class LaunchCredentialsError(CredentialsMissingError, LaunchError):
-    """No Google credentials were found to start a batch with; run 'gcloud auth application-default login'."""
+    """No Google credentials for Dataproc were found. Run 'gcloud auth application-default login'."""
 
 
 class JavaNotFoundError(RefeedError, code="java_not_found"):

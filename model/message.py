@@ -82,8 +82,8 @@ def parse_resource_id(text: str, kind: str = "topic") -> str:
     """
     if not is_resource_id(text):
         raise InvalidNameError(
-            f"{text[:80]!r} is no {kind} id: Pub/Sub wants a letter, then 2 to 254 letters, digits or -_.~+%, "
-            "and no 'goog' in front.",
+            f"{text[:80]!r} is not a valid {kind} id. An id is a letter and then 2 to 254 "
+            "letters, digits or -_.~+%, and does not begin with goog.",
             name=text[:300],
         )
     return text

@@ -112,8 +112,8 @@ class BigQuerySettings:
         """
         if (self.host is None) != (self.storage_host is None):
             raise SettingsError(
-                "BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST belong together: set both for a "
-                "stand-in, neither for Google BigQuery."
+                "BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST belong together. Set both "
+                "for an emulator, or neither for Google BigQuery."
             )
 
 
@@ -316,7 +316,9 @@ class Settings:
         """
         if self.secret:
             if is_wrapped(self.secret):
-                raise SettingsError("REFEED_SECRET is encrypted, and these settings were read without its key.")
+                raise SettingsError(
+                    "REFEED_SECRET is encrypted, but its key was not available when the settings were read."
+                )
             return self.secret
         path = self.home / "secret"
         if not path.exists():
@@ -339,8 +341,10 @@ class Settings:
         secret = path.read_text().strip()
         if not secret:
             raise SettingsError(
-                f"{path} is empty: put it back from a copy, or set REFEED_SECRET to what it was. If that is lost, "
-                "delete the file, then detach and attach every topic: their subscriptions know the lost one."
+                f"The file of the secret, {path}, is empty. Restore the file from a copy, or "
+                "set REFEED_SECRET to the old secret. If the secret is lost, delete the file, and "
+                "then detach and attach every topic, because their subscriptions have tokens of the "
+                "lost secret."
             )
         return secret
 

@@ -67,9 +67,13 @@ class DescriptorSet:
         try:
             files = FileDescriptorSet.FromString(part).file
         except DecodeError as exc:
-            raise DescriptorError("It is no descriptor set: make one with protoc --descriptor_set_out.") from exc
+            raise DescriptorError(
+                "The file is not a descriptor set. Make it with protoc --descriptor_set_out."
+            ) from exc
         if not files:
-            raise DescriptorError("It holds no file: make one with protoc --include_imports --descriptor_set_out.")
+            raise DescriptorError(
+                "The descriptor set contains no file. Make it with protoc --include_imports --descriptor_set_out."
+            )
         for file in files:
             known = self._files.setdefault(file.name, file)
             if known.SerializeToString(deterministic=True) != file.SerializeToString(deterministic=True):
@@ -85,7 +89,9 @@ class DescriptorSet:
         file = self._files.get(name)
         if file is None:
             raise DescriptorError(
-                f"{importers[-1]} imports {name}, which is missing: use protoc --include_imports.", file=name
+                f"{importers[-1]} imports {name}, but the descriptor set does not contain it. Use "
+                "protoc --include_imports.",
+                file=name,
             )
         for dependency in file.dependency:
             self._add(dependency, (*importers, name))

@@ -211,12 +211,13 @@ class Group:
         about = f"{source.name} schemas"
         closed = [found.table for found in types if found.shape.is_closed]
         if len(types) >= MAX_TYPES:
-            self._alert(
-                about, SchemaFullError(f"{source.name} has {MAX_TYPES} types of event, which is all it may.")
-            )
+            self._alert(about, SchemaFullError(f"{source.name} has reached the limit of {MAX_TYPES} event types."))
         elif closed:
             self._alert(
-                about, SchemaFullError(f"{', '.join(closed[:10])}: no field is added any more.", tables=closed)
+                about,
+                SchemaFullError(
+                    f"{', '.join(closed[:10])}: the table is full, so no field is added any more.", tables=closed
+                ),
             )
         else:
             self._mend(about)
@@ -429,7 +430,9 @@ def _check_apart(source: Source, accepted: Mapping[str, SourcePlan]) -> None:
     """Raise when another source, which goes on with what it had, has the source's subscription or table still."""
     other = _neighbour(source, accepted)
     if other is not None:
-        raise RegistryError(f"{source.name} waits: {other}, which has a fault, uses its subscription or table.")
+        raise RegistryError(
+            f"{source.name} waits, because {other} uses the same subscription or table, and {other} has a fault."
+        )
 
 
 def _check_types_apart(source: Source, plans: Mapping[str, SourcePlan]) -> None:
@@ -439,7 +442,8 @@ def _check_types_apart(source: Source, plans: Mapping[str, SourcePlan]) -> None:
         shared = [kind.table for kind in plan.types if kind.table.lower() in own]
         if shared and plan.source.name != source.name:
             raise RegistryError(
-                f"{source.name} waits: {shared[0]} has the events of {plan.source.name}. Name another table."
+                f"{source.name} waits, because the table {shared[0]} already has the rows of "
+                f"{plan.source.name}. Give the source another table."
             )
 
 

@@ -122,12 +122,12 @@ class LocalToUtc:
         try:
             self._zone = time_zone(zone)
         except ValueError as exc:
-            raise DescriptorError(f"{zone!r} is no time zone.") from exc
+            raise DescriptorError(f"{zone!r} is not a time zone.") from exc
         self._patterns = (time_pattern(patterns[0]), time_pattern(patterns[1])) if patterns else None
         if self._patterns is not None and not self._patterns[0].has_year:
-            raise DescriptorError(f"The time pattern {patterns[0]!r} has no year: a local time needs its date.")
+            raise DescriptorError(f"The time pattern {patterns[0]!r} has no year. A local time needs its date.")
         if self._patterns is not None and self._patterns[0].lacks_half_day:
-            raise DescriptorError(f"The time pattern {patterns[0]!r} has h without a: write H, or add a.")
+            raise DescriptorError(f"The time pattern {patterns[0]!r} has h without a. Write H, or add a.")
 
     def convert(self, text: str) -> str:
         """Return the instant of the local time ``text``, in UTC.
@@ -207,7 +207,7 @@ def _regex_of(token: _Token, pattern: str) -> str:  # noqa: PLR0911  as many as 
 
 
 def _unsupported(token: _Token, pattern: str) -> DescriptorError:
-    return DescriptorError(f"The time pattern {pattern!r} has {token.text!r}, which is not supported.")
+    return DescriptorError(f"The time pattern {pattern!r} contains {token.text!r}, which is not supported.")
 
 
 def _writer_of(token: _Token) -> Callable[[datetime], str]:  # noqa: PLR0911  the same

@@ -148,8 +148,9 @@ class PlanFile:
             return GroupPlan.from_text(self.path.read_text(), self._warehouse)
         except (ValueError, KeyError, TypeError, OSError) as exc:
             raise CheckpointCorruptError(
-                f"The plan {self.path} can't be read ({exc}). Delete it and start again: no message is lost by "
-                "that; a source whose new schema is refused then waits until it fits its table.",
+                f"The plan {self.path} can't be read ({exc}). Delete the file and start the stream "
+                "again. No message is lost. If a source has a new schema that is refused, the source "
+                "then waits until the schema fits its table.",
                 file=str(self.path),
             ) from exc
 

@@ -75,7 +75,8 @@ def check_agreement(query: ValidatedQuery, answer: DryRun, *, project: str, behi
     differences += _column_differences([(c.name, c.type) for c in query.output], answer.columns)
     if differences:
         raise QueryDisagreesError(
-            f"BigQuery reads the query differently from the gate: {differences[0]}", differences=differences
+            f"BigQuery understands the query differently from the SQL gate: {differences[0]}",
+            differences=differences,
         )
 
 

@@ -42,7 +42,7 @@ def parse_table_schema(text: str) -> TableSchema:
     """
     match = _DECLARATION.fullmatch(text)
     if match is None:
-        raise InputError(f"{text[:100]!r} declares no table; write dataset.table(column TYPE, ...).")
+        raise InputError(f"{text[:100]!r} does not declare a table. Write dataset.table(column TYPE, ...).")
     partitioning: Partitioning | None = None
     columns: list[tuple[str, str]] = []
     for part in _split(match["columns"]):
@@ -51,7 +51,9 @@ def parse_table_schema(text: str) -> TableSchema:
             partitioning = "day"
             continue
         if not re.fullmatch(r"\w+", name) or not read_type(kind.upper()).is_known:
-            raise InputError(f"{part.strip()[:100]!r} is no column of {match['table']}; write column TYPE.")
+            raise InputError(
+                f"{part.strip()[:100]!r} is not a valid column of {match['table']}. Write column TYPE."
+            )
         columns.append((name, str(read_type(_with_types_upper(kind)))))
     if not columns or len(columns) > MAX_COLUMNS:
         raise InputError(f"{match['table']} needs between 1 and {MAX_COLUMNS} columns.")

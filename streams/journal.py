@@ -182,7 +182,9 @@ class Journal:
                 ]
             self._adopt([entry for entry, _ in learned], next_attempt)
         except OSError as exc:
-            raise StorageFullError(f"The journal {self.folder} has no room for ids to be learned: {exc}") from exc
+            raise StorageFullError(
+                f"The disk has no room for the ids that the stream reads into its journal {self.folder}: {exc}"
+            ) from exc
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         return sum(rows for _, rows in learned)
@@ -392,8 +394,9 @@ def _read(path: Path, schema: pa.Schema) -> tuple[pa.Table, float]:
         return table, path.stat().st_mtime
     except (OSError, pa.ArrowException) as exc:
         raise CheckpointCorruptError(
-            f"The journal file {path} can't be read ({exc}). Move the folder {path.parent} away and start again: "
-            "nothing is lost by that, and the stream learns from its tables which messages may come again.",
+            f"The journal file {path} can't be read ({exc}). Move the folder {path.parent} away "
+            "and start the stream again. Nothing is lost: the stream reads from its tables which "
+            "messages may come again.",
             file=str(path),
         ) from exc
 

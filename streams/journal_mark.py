@@ -138,8 +138,8 @@ def _read(path: Path) -> _Fields:
         return _Fields()
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise CheckpointCorruptError(
-            f"{path} can't be read ({exc}). Delete it and start again: the stream learns from its tables which "
-            "messages may come again.",
+            f"{path} can't be read ({exc}). Delete the file and start the stream again. The "
+            "stream then reads from its tables which messages may come again.",
             file=str(path),
         ) from exc
 

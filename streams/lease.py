@@ -165,8 +165,8 @@ def lock_home(folder: Path) -> Iterator[str]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as exc:
             raise LeaseHeldError(
-                f"Another stream runs on {folder} (process {_read_pid(file)}): stop it first, or start "
-                "this one with another --home.",
+                f"Another stream uses {folder} (process {_read_pid(file)}). Stop it first, or start "
+                "this stream with another --home.",
                 folder=str(folder),
             ) from exc
         file.seek(0)
@@ -191,8 +191,8 @@ def refuse_held(store: LeaseStore, name: str, stream: str) -> Holder | None:
         left_seconds = holder.expires_at - time.time()
         if holder.stream != stream and left_seconds > 0:
             raise LeaseHeldError(
-                f"A stream on {holder.host} (process {holder.pid}) holds {name}: stop it, or wait "
-                f"{left_seconds:.0f} s for its lease to run out if it is dead.",
+                f"A stream on {holder.host} (process {holder.pid}) holds the lease {name}. Stop this "
+                f"stream. If it has died, its lease expires in {left_seconds:.0f} s.",
                 lease=name,
             )
     return holder
@@ -261,8 +261,8 @@ def _stream_id(path: Path) -> str:
     text = path.read_text()
     if len(text) != len(uuid.uuid4().hex):
         raise CheckpointCorruptError(
-            f"{path} is damaged. Delete the folder {path.parent}: nothing is lost by that, and the stream learns "
-            "from its tables which messages may come again.",
+            f"{path} is damaged. Delete the folder {path.parent}. Nothing is lost: the stream "
+            "reads from its tables which messages may come again.",
             file=str(path),
         )
     return text

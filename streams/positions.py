@@ -77,9 +77,10 @@ class Positions:
         if not self.is_new or not is_latest or holder is None or holder.stream == stream:
             return
         raise SettingsError(
-            f"{self._stream} was read on {holder.host} before, and its positions are not here: copy "
-            f"{self._path.name} from the stream's folder there to {self._path.parent}. If it is lost, begin at a "
-            "moment before the last record that was published, or at TRIM_HORIZON: repeats have the same uuids."
+            f"The Kinesis stream {self._stream} was read on {holder.host} before, and its "
+            f"positions are not in this home. Copy {self._path.name} from the stream's folder on "
+            f"{holder.host} to {self._path.parent}. If the file is lost, start at a time before "
+            "the last published record, or at TRIM_HORIZON. Repeats have the same uuids."
         )
 
     def begin(self, origin: datetime | None) -> None:
@@ -178,13 +179,15 @@ class Positions:
             self._beginnings = {str(name): str(first) for name, first in found.get("beginnings", {}).items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as exc:
             raise CheckpointCorruptError(
-                f"The positions in {self._path} can't be read: {exc}. Without the file the stream begins "
-                "where its settings say, and what it has published since comes again.",
+                f"The positions in {self._path} can't be read: {exc}. If you delete the file, the "
+                "stream begins at the position in its settings, and publishes all records since then "
+                "again.",
                 file=str(self._path),
             ) from exc
         if stream != self._stream:
             raise SettingsError(
-                f"{self._path} has the positions of {stream}: start {self._stream} under another name."
+                f"{self._path} has the positions of the Kinesis stream {stream}. Use another name for "
+                f"the stream that reads {self._stream}."
             )
 
 

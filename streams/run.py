@@ -150,7 +150,9 @@ def _describe_left(left: int | None, orders: Orders) -> dict[str, str] | None:
         return None
     many = "Messages" if left is None else f"{left:,} messages"
     bound = orders.newest.timeout_seconds
-    message = f"{many} were not committed within the {bound} s of the drain. They come again."
+    message = (
+        f"{many} were not committed within the timeout of the drain ({bound} s). Pub/Sub delivers them again."
+    )
     return {"code": "drain_timed_out", "message": message}
 
 
@@ -193,7 +195,7 @@ def _watch_query(
         raise sink.failure
     reason = str(query.exception())
     if "No space left on device" in reason:
-        raise StorageFullError(f"The disk is full under {running.stop_file.parent}.")
+        raise StorageFullError(f"The disk of {running.stop_file.parent} is full.")
     if _WORKER_IS_LATE in reason and not orders.is_ending:
         _log.warning("spark_worker_late", retry_seconds=_RETRY_SECONDS)
         orders.wait(_RETRY_SECONDS)

@@ -164,13 +164,14 @@ def capture_state(folder: Path) -> CapturedState:
         attempt, state, _ = path.name.split(".")
         if state == EntryState.PENDING:
             raise SnapshotRefusedError(
-                f"The outcome of attempt {int(attempt)} is not known yet: its next start finds it out.",
+                f"The outcome of the commit {int(attempt)} is not known yet. The next start of the "
+                "stream finds it out.",
                 file=str(path),
             )
     try:
         stream_id = (folder / _STREAM_ID).read_text()
     except FileNotFoundError as exc:
-        raise SnapshotRefusedError(f"No stream has run in {folder}: there is no state yet.") from exc
+        raise SnapshotRefusedError(f"No stream has run in {folder}, so there is no state yet.") from exc
     try:
         (captured / _JOURNAL).mkdir(parents=True)
         for path in entries:
@@ -235,7 +236,7 @@ def read_manifest(files: SnapshotFolder) -> StateManifest:
         content = files.read(_MANIFEST)
     except FileNotFoundError as exc:
         raise SnapshotCorruptError(
-            f"{files} has no {_MANIFEST}: the snapshot is not whole.", path=str(files)
+            f"{files} has no {_MANIFEST}, so the snapshot is not complete.", path=str(files)
         ) from exc
     return StateManifest.parse(content, f"{files}/{_MANIFEST}")
 
@@ -406,7 +407,9 @@ def _fetch_archive(files: SnapshotFolder, manifest: StateManifest, target: Path)
     try:
         source = files.reader(manifest.archive)
     except FileNotFoundError as exc:
-        raise SnapshotCorruptError(f"{files}/{manifest.archive} is not there.", path=str(files)) from exc
+        raise SnapshotCorruptError(
+            f"The file {files}/{manifest.archive} does not exist.", path=str(files)
+        ) from exc
     with source, target.open("wb") as file:
         while chunk := source.read(_CHUNK_BYTES):
             digest.update(chunk)
@@ -414,8 +417,8 @@ def _fetch_archive(files: SnapshotFolder, manifest: StateManifest, target: Path)
             file.write(chunk)
     if size != manifest.size_bytes or digest.hexdigest() != manifest.sha256:
         raise SnapshotCorruptError(
-            f"{files}/{manifest.archive} is damaged: its checksum differs, or it has {size} bytes in the place of "
-            f"{manifest.size_bytes}.",
+            f"{files}/{manifest.archive} is damaged: its checksum differs, or it has {size} bytes "
+            f"instead of {manifest.size_bytes}.",
             path=str(files),
         )
 
@@ -441,8 +444,8 @@ def _unpack(archive: Path, folder: Path, where: str) -> None:
 def _check_format(version: int, where: str) -> None:
     if version > STATE_FORMAT:
         raise SnapshotFormatError(
-            f"{where} has the state format {version}; this release reads formats up to {STATE_FORMAT}. Restore it "
-            "with the release that made it.",
+            f"{where} has the state format {version}, but this release reads only formats up to "
+            f"{STATE_FORMAT}. Restore the snapshot with the release that made it.",
             format_version=version,
             newest_read=STATE_FORMAT,
         )

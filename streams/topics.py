@@ -155,7 +155,7 @@ class TopicTargets:
         _log.warning("messages_refused", topic=topic, table=table_of(name), count=len(refused))
         self._on_refused(table_of(name), for_good)
         example = next(iter((for_good or refused).values()))
-        return PubSubUnavailableError(f"{topic} does not take {len(refused)} rows of {table_of(name)}: {example}")
+        return PubSubUnavailableError(f"{topic} refuses {len(refused)} rows of {table_of(name)}: {example}")
 
     def _send(self, topic: str, messages: pa.Table, *, by_key: bool) -> dict[str, str]:
         """Publish ``messages`` and return the ids of those that are refused, with the reason of each."""

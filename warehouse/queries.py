@@ -96,7 +96,7 @@ def check_size(size_bytes: int, max_bytes: int | None) -> None:
         QueryTooLargeError: it would.
     """
     if max_bytes is not None and size_bytes > max_bytes:
-        raise QueryTooLargeError(f"The query would read {size_bytes:,} bytes, it may read {max_bytes:,}.")
+        raise QueryTooLargeError(f"The query would read {size_bytes:,} bytes, but it may read only {max_bytes:,}.")
 
 
 @contextmanager

@@ -71,8 +71,9 @@ def error_from(exc: Exception, what: str, role: str = DATA_ROLE) -> WarehouseErr
     text = f"{what}: {getattr(exc, 'message', None) or str(exc) or type(exc).__name__}"
     if isinstance(exc, google.auth.exceptions.DefaultCredentialsError | google.auth.exceptions.RefreshError):
         return WarehouseCredentialsError(
-            "No valid Google credentials were found: run 'gcloud auth application-default login', or set "
-            f"BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST to use a stand-in ({text})."
+            "No valid Google credentials were found. Run 'gcloud auth application-default "
+            "login', or set BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST to use an "
+            f"emulator ({text})."
         )
     reason = _reason(exc)
     if isinstance(exc, api.TooManyRequests) or reason in _QUOTA_REASONS:

@@ -162,7 +162,7 @@ class Batches:
                 )
             except ImportError as exc:
                 raise SettingsError(
-                    "REFEED_LAUNCHER=dataproc takes google-cloud-dataproc: pip install 'refeed[dataproc]'."
+                    "REFEED_LAUNCHER=dataproc needs google-cloud-dataproc. Run pip install 'refeed[dataproc]'."
                 ) from exc
             if self._place.host is not None:
                 import grpc
@@ -199,7 +199,7 @@ def _our_errors(what: str, place: BatchPlace) -> Iterator[None]:
         yield
     except google.auth.exceptions.GoogleAuthError as exc:
         raise LaunchCredentialsError(
-            f"No valid Google credentials were found: run 'gcloud auth application-default login' ({what}: {exc})."
+            f"No valid Google credentials were found. Run 'gcloud auth application-default login' ({what}: {exc})."
         ) from exc
     except api.GoogleAPIError as exc:
         text = f"{what}: {getattr(exc, 'message', None) or exc}"

@@ -25,12 +25,12 @@ def error_from(exc: Exception, what: str) -> OSError:
     text = f"{what}: {getattr(exc, 'message', None) or exc}"
     if isinstance(exc, google.auth.exceptions.DefaultCredentialsError | google.auth.exceptions.RefreshError):
         return FolderCredentialsError(
-            f"No valid Google credentials were found: run 'gcloud auth application-default login' ({text})."
+            f"No valid Google credentials were found. Run 'gcloud auth application-default login' ({text})."
         )
     if isinstance(exc, api.NotFound):
         # The address is in the text too, and with it the bucket's name.
         if "bucket does not exist" in str(exc):
-            return FolderUnavailableError(f"{text} Create the bucket, or mend REFEED_JOBS_FOLDER.")
+            return FolderUnavailableError(f"{text} Create the bucket, or correct REFEED_JOBS_FOLDER.")
         return FileNotFoundError(text)
     if isinstance(exc, api.Forbidden | api.Unauthorized):
         return FolderUnavailableError(

@@ -58,7 +58,7 @@ def client() -> Any:
         from google.cloud.storage import Client
     except ImportError as exc:
         raise SettingsError(
-            "A folder in gs:// takes google-cloud-storage: pip install 'refeed[gcs]', or use the image."
+            "A folder in gs:// needs google-cloud-storage. Run pip install 'refeed[gcs]', or use the image."
         ) from exc
     with our_errors("Cloud Storage"):
         # It would ask for the bucket's metadata, in threads of its own and with a role more, for traces only.
@@ -187,7 +187,7 @@ class BucketFiles:
                 return False
             if self._upload(name, content, generation):
                 return True
-        raise FolderUnavailableError(f"{self._where(name)} is changed by others again and again.")
+        raise FolderUnavailableError(f"Other processes change {self._where(name)} again and again.")
 
     def remove(self, name: str) -> None:
         """Remove an object; one that is gone is no error."""
@@ -301,7 +301,7 @@ class BucketFiles:
                 return number
             # Somebody else's, or our own of a request whose answer was lost: said twice is as good as once.
             number = None
-        raise FolderUnavailableError(f"{self._where(name)} is written to by others again and again.")
+        raise FolderUnavailableError(f"Other processes write to {self._where(name)} again and again.")
 
     def _pieces(self, log: str) -> Sequence[str]:
         names = (blob.name[len(self._prefix) :] for blob in self._list(f"{self._prefix}{log}."))

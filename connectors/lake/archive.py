@@ -36,8 +36,8 @@ class LakeArchive(LakeTable):
         found = self._table().metadata().partition_columns
         if found != [self._partition.name]:
             raise WarehouseError(
-                f"The archive {self.uri} is partitioned by {found}, not by {self._partition.name}: "
-                "set REFEED_ARCHIVE_PARTITIONING to what it is."
+                f"The archive {self.uri} is partitioned by {found}, not by {self._partition.name}. "
+                "Correct REFEED_ARCHIVE_PARTITIONING."
             )
 
     def differences(self) -> list[Change]:

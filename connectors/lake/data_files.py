@@ -136,7 +136,7 @@ def _partitioned_actions(table: DeltaTable, partitioning: Partitioning) -> tuple
     actions, name = _actions_of(table), PARTITION_COLUMNS[partitioning].name
     if f"partition.{name}" not in actions.column_names:
         raise WarehouseError(
-            f"{table.table_uri} is not partitioned by {name}. "
-            "Where it is the archive, set REFEED_ARCHIVE_PARTITIONING to what it is."
+            f"{table.table_uri} is not partitioned by {name}. If this is the archive, correct "
+            "REFEED_ARCHIVE_PARTITIONING."
         )
     return actions, f"partition.{name}"

@@ -66,7 +66,7 @@ class DurableTable:
         with our_errors(f"reading the schema of {self.name}"):
             found = self._table().metadata().configuration.get(SCHEMA_PROPERTY)
         if found is None:
-            raise WarehouseError(f"{self.uri} is a table that something else made: name another one.")
+            raise WarehouseError(f"Another program created the table {self.uri}. Choose another table.")
         return RowSchema.from_json(json.loads(found))
 
     def plan(self, wanted: RowSchema) -> Evolution:
@@ -145,7 +145,7 @@ class DurableTable:
                 change()
             except CommitFailedError as exc:
                 if not left:
-                    raise WarehouseError(f"{self.name} is changed by others all the time: {exc}") from exc
+                    raise WarehouseError(f"Other processes change {self.name} all the time: {exc}") from exc
                 self._delta = None
             else:
                 break

@@ -26,9 +26,11 @@ def our_errors(what: str, *, but: type[Exception] | tuple[type[Exception], ...] 
         raise
     except TableNotFoundError as exc:
         raise WarehouseError(
-            f"There is no table yet ({what}); for the archive, attach a topic and start a backup."
+            f"There is no table yet ({what}). To create the archive, attach a topic and start a backup."
         ) from exc
     except (DeltaError, OSError, pa.ArrowException) as exc:
         if is_disk_full(exc):
-            raise StorageFullError(f"The disk is full while {what}; nothing un-acked is lost.") from exc
+            raise StorageFullError(
+                f"The disk is full while {what}. Unacknowledged messages are not lost."
+            ) from exc
         raise WarehouseError(f"The lake failed while {what}: {exc}") from exc

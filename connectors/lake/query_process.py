@@ -139,7 +139,10 @@ class QueryProcesses:
             if should_stop():
                 raise QueryStoppedError
             if time.monotonic() > deadline:
-                raise QueryTooLargeError(f"Other queries left this one no time within {limits.seconds:.0f} s.")
+                raise QueryTooLargeError(
+                    f"The query could not run within {limits.seconds:.0f} s, because other queries ran. "
+                    "Try again later."
+                )
         # A process that is killed leaves what it spilled.
         spill = limits.temp_folder / f"query-{uuid.uuid4().hex}"
         own = replace(limits, temp_folder=spill, seconds=max(0.1, deadline - time.monotonic()))
@@ -226,12 +229,14 @@ class _Process:
         except subprocess.TimeoutExpired:
             return QueryError("The query's process does not answer any more.")
         if code == -signal.SIGKILL:
-            return QueryTooLargeError("The system ended the query's process; the machine ran out of memory.")
+            return QueryTooLargeError(
+                "The operating system ended the query's process, because the machine had no more memory."
+            )
         if code == -signal.SIGXCPU:
             return QueryTooLargeError("The query used up its processor time.")
         how = f"signal {signal_name(-code)}" if code < 0 else f"exit code {code}"
         return QueryError(
-            f"The query's process ended with {how}. Nothing else was harmed; write the query simpler."
+            f"The query's process ended with {how}. No other process is affected. Make the query simpler."
         )
 
 

@@ -75,8 +75,8 @@ class LocalBacklog:
         stats = read_stats_by_path(self._channel)
         if stats is None:
             raise PubSubError(
-                "PUBSUB_EMULATOR_HOST is a server that does not tell the age of a backlog; yield_to takes "
-                "Refeed's own or Google's."
+                "The Pub/Sub server at PUBSUB_EMULATOR_HOST does not report the age of a backlog. "
+                "yield_to works only with Refeed's own server, or with Google's Pub/Sub."
             )
         if self._path not in stats:
             raise SubscriptionNotFoundError(f"There is no subscription {self._path}.", subscription=self._path)
@@ -250,8 +250,7 @@ def _open_monitoring() -> Any:
         return MetricServiceClient()
     except google.auth.exceptions.DefaultCredentialsError as exc:
         raise PubSubCredentialsError(
-            "No Google credentials were found to read the age of a backlog with: run "
-            "'gcloud auth application-default login'."
+            "No Google credentials for Cloud Monitoring were found. Run 'gcloud auth application-default login'."
         ) from exc
 
 

@@ -58,8 +58,8 @@ def open_channel(address: str | None) -> grpc.Channel:
         credentials, _ = google.auth.default(scopes=_SCOPES)
     except google.auth.exceptions.DefaultCredentialsError as exc:
         raise PubSubCredentialsError(
-            "No Google credentials were found: run 'gcloud auth application-default login', or set "
-            "PUBSUB_EMULATOR_HOST to use a local Pub/Sub server."
+            "No Google credentials were found. Run 'gcloud auth application-default login', or "
+            "set PUBSUB_EMULATOR_HOST to use a local Pub/Sub server."
         ) from exc
     endpoint = _ENDPOINT if address is None else address.removeprefix(_SECURE)
     channel: grpc.Channel = google.auth.transport.grpc.secure_authorized_channel(  # type: ignore[no-untyped-call]

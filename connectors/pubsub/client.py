@@ -229,8 +229,9 @@ class PubSub:
         fixed = [d for d in _differences(existing, _info(wanted)) if not d.can_change]
         if fixed:
             raise SubscriptionMismatchError(
-                f"Subscription {subscription} exists, but its {'; its '.join(map(str, fixed))}. That can't be "
-                "changed: delete it once it is drained ('refeed detach'), then attach again.",
+                f"The subscription {subscription} exists, but its {'; its '.join(map(str, fixed))}. "
+                "This can't be changed. When the subscription has no pending messages, delete it "
+                "with 'refeed detach', and attach the topic again.",
                 subscription=subscription,
             )
         return existing

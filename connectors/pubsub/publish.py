@@ -132,7 +132,7 @@ class Publisher:
         for confirmed in _Sending(self, cutter, _no_limit, with_ids=True).confirmations():
             for refusal in confirmed.refused:
                 raise MessageRefusedError(
-                    f"Pub/Sub does not take message {refusal.row}: {refusal.reason}", row=refusal.row
+                    f"Pub/Sub refuses message {refusal.row}: {refusal.reason}", row=refusal.row
                 )
             ids.extend(confirmed.message_ids)
         return ids
@@ -341,7 +341,7 @@ class _Sending:
             if code is not grpc.StatusCode.RESOURCE_EXHAUSTED and self._took_others(flight.since):
                 return True
             raise PubSubUnavailableError(
-                f"Pub/Sub did not take messages for {topic} in {waited:.0f} s "
+                f"Pub/Sub did not accept messages for {topic} within {waited:.0f} s "
                 f"({flight.attempts} attempts): {code.name}: {exc.details()}"
             ) from exc
         # Full jitter: many tasks that fail together must not come back together.

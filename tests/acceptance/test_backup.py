@@ -70,7 +70,7 @@ def test_topics_attached_meanwhile_rivals_a_broker_killed_and_a_drain_change_not
 
     same_home = backyard.start_backup()
     other_home = backyard.start_backup(REFEED_HOME=str(tmp_path / "other"), REFEED_LAKE=backyard.settings.lake)
-    for rival, why in ((same_home, f"process {backup.pid}"), (other_home, "holds backup-refeed-local")):
+    for rival, why in ((same_home, f"process {backup.pid}"), (other_home, "holds the lease backup-refeed-local")):
         wait_until(lambda: not rival.is_running, seconds=180, why="a second stream ended")  # noqa: B023
         assert rival.exit_code not in (0, None)
         assert why in rival.log_tail()

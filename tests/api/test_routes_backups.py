@@ -51,7 +51,7 @@ def test_a_topic_is_attached_as_planned_and_twice_is_once(api: Any, client: http
     refused = assert_problem(
         client.post("/topics/orders:attach", json={"plan": plan}), 409, "topic_backup_changed"
     )
-    assert "nothing was done" in refused["detail"]
+    assert "Nothing was done" in refused["detail"]
     lines = [(line.actor, line.action, line.target, line.outcome) for line in api.audit()]
     assert ("key:operator", "attachTopic", "/topics/orders:attach", "done") in lines
 

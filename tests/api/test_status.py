@@ -97,7 +97,7 @@ def get(api: Any, path: str) -> Any:
 
 def test_a_quiet_home_is_ok_and_nothing_waits(api: Any, refeed: Any) -> None:
     code, text, _ = refeed("status")
-    assert (code, text.splitlines()[0]) == (0, "OK: nothing is wrong")
+    assert (code, text.splitlines()[0]) == (0, "OK: there are no problems")
     assert "No stream has reported yet" in text
     assert "No backfill, merge or compaction runs." in text
     assert refeed("inbox")[:2] == (0, "Nothing waits for a person.\n")
@@ -196,7 +196,7 @@ def test_a_stream_that_is_silent_or_failing_is_wrong_and_exits_one(api: Any, ref
     ]
     code, text, _ = refeed("status")
     assert (code, text.splitlines()[0]) == (1, "WRONG: 1")
-    assert "    refeed doctor, where it runs" in text
+    assert "    refeed doctor, on the stream's machine" in text
     error = {"code": "storage_full", "message": "The disk is full."}
     report(api.home, "backup", state="stopped", error=error)
     assert get(api, "/status")["problems"][0]["message"] == "storage_full: The disk is full."

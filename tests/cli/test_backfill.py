@@ -206,7 +206,7 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         "s: receives it",
         'sample     7: {"a": [1, null]}',
         "sample     8: plain",
-        "sample     9: hidden, it needs the scope messages.read",
+        "sample     9: hidden, because you need the scope messages.read",
         "Data is computed. (data_rewritten)",
         "--plan pl_1",
     ):
@@ -228,7 +228,7 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("excluded_by", "reason"),
     [
-        ("backup", ": it is the backup's, which archives no replay"),
+        ("backup", ": it is a backup subscription, and its filter drops replays"),
         ("filter", ": no replayed message passes its filter"),
         ("detached", ": it is detached"),
         # An API of an earlier release gives no reason.
@@ -340,7 +340,7 @@ def test_every_verb_is_done_and_says_what_may_still_go_out(
 ) -> None:
     result = refeed("backfill", verb, "bf_1")
     assert acted == [(verb, None)]
-    assert "4,000 may still go out at most" in result.out
+    assert "at most 4,000 more may be published" in result.out
     assert json.loads(refeed("backfill", verb, "bf_1", "--json").out)["state"] == "PAUSED"
 
 

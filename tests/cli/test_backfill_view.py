@@ -30,7 +30,7 @@ ASKED: dict[str, Any] = {
 SHOWN = """\
 bf_01M7Z1H20HKNZ6PGKRYCX6J210  FAILED  -> orders
   120,000 selected, 30,000 published, 1 failed
-  1,030 repeated at most, a retry's included
+  at most 1,030 repeated, including a retry's
   verification incomplete, 29,000 landed, 91,000 missing
   published messages stay published
   messages_failed: 1 message could not be published.
@@ -155,7 +155,7 @@ def test_show_of_a_running_backfill_has_its_pace(refeed: Refeed, monkeypatch: py
     assert refeed("backfill", "show", "bf_1").out.splitlines()[:4] == [
         "bf_1  RUNNING  -> orders",
         "  9 selected, 3 published, 0 failed",
-        "  4 repeated at most",
+        "  at most 4 repeated",
         "  2/s, 1:01:40 left",
     ]
 

@@ -91,9 +91,9 @@ def test_topics_show_what_is_known_and_name_what_is_not_backed_up(
         "members        yes  unknown  unknown         unknown    unknown",
         "quiet           NO        -        -            none          0",
         "",
-        "Not backed up: refeed attach quiet",
+        "To back up the other topics: refeed attach quiet",
         "",
-        "When they came in: refeed topic orders",
+        "To see when messages arrived: refeed topic orders",
     ]
     assert json.loads(refeed("topics", "--json").out) == found
 
@@ -122,7 +122,7 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkey
         "pipeline-a: no report for 35 s; run 'refeed doctor' on its machine",
         "pipeline-default: storage_full: The disk is full.",
         "",
-        "Everything that runs: refeed status",
+        "To see all streams and jobs: refeed status",
     ]
     assert "backup\n  RUNNING        1.3 s ago     1,234.6    2.0 s    4,096  123,456,789\n" in result.out
     assert max(map(len, lines[:8])) <= COLUMNS
@@ -151,7 +151,7 @@ def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(
     assert result.out.splitlines() == [
         "orders: backed up through refeed-backup.orders",
         "lag 0.8 s, backlog 12, newest 1 min 35 s ago",
-        "a replay reaches pipeline-orders",
+        "a replay to this topic reaches pipeline-orders",
         "2026-01-02 00:00 to 2026-01-02 09:00 UTC by hour: 121 archived messages",
         "",
         "2026-01-02 00:00   0  nothing for 2 hours",
@@ -159,10 +159,10 @@ def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(
         "2026-01-02 03:00   1  #",
         "2026-01-02 04:00   0  GAP of 3 hours",
         "2026-01-02 07:00  40  ####################",
-        "2026-01-02 08:00   0  nothing since, 1 hour",
+        "2026-01-02 08:00   0  nothing since then, for 1 hour",
         "",
         "1 gap: times without an archived message of orders.",
-        "Closer: refeed topic orders --step minute --from 2026-01-02T03:00:00Z --to 2026-01-02T08:00:00Z",
+        "To look closer: refeed topic orders --step minute --from 2026-01-02T03:00:00Z --to 2026-01-02T08:00:00Z",
     ]
     window = {"step": "hour", "start": "2026-01-02T00:00:00Z", "end": "2026-01-02T09:00:00Z"}
     assert asked == [("orders", window)]
@@ -182,7 +182,7 @@ def test_minutes_are_the_closest_look_and_one_message_is_seen_beside_many() -> N
     whole = list(render_histogram(histogram("day", timedelta(days=1), 3, 4)))
     assert whole[-1].endswith("--step hour --from 2026-01-03T00:00:00Z --to 2026-01-04T00:00:00Z")
     assert list(render_histogram(histogram("day", timedelta(days=1), 0)))[1] == (
-        "no messages; --from looks further back"
+        "There are no messages in this time. To look further back, use --from."
     )
 
 
@@ -224,5 +224,7 @@ def test_a_terminal_of_80_columns_gets_what_a_pipe_gets_without_colour(
     assert [refeed(*command).code for command in commands] == [0, 0, 0]
     assert screen.getvalue() == piped
     # A command to copy and a sentence are as long as they are; every table fits.
-    tables = [line for line in piped.splitlines() if not line.startswith(("Closer: ", "pipeline-default: "))]
+    tables = [
+        line for line in piped.splitlines() if not line.startswith(("To look closer: ", "pipeline-default: "))
+    ]
     assert max(map(len, tables)) <= COLUMNS

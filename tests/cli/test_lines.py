@@ -67,7 +67,7 @@ def test_half_of_a_surrogate_pair_stays_the_json_it_was(tmp_path: Path) -> None:
         ('{"topic": "orders", "data": NaN}', "not JSON"),
         ("[1]", "not a JSON object"),
         ({"data": 1}, "no topic"),
-        ({"topic": "goog.x", "data": 1}, "is no topic id"),
+        ({"topic": "goog.x", "data": 1}, "is not a valid topic id"),
         ({"topic": "orders"}, "data or an attribute"),
         ({"topic": "orders", "data_base64": ""}, "data or an attribute"),
         ({"topic": "orders", "payload": 1}, "unknown fields payload"),

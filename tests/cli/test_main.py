@@ -288,7 +288,7 @@ def test_a_closed_stdin_is_an_empty_one(home: Path) -> None:
 @pytest.mark.parametrize("name", ["projects/shop/topics/orders", "a/b", ""])
 def test_a_topic_s_whole_path_is_no_topic_id(refeed: Callable[..., Any], name: str) -> None:
     result = refeed("topic", name)
-    assert (result.code, f"'{name}' is no topic id" in result.err) == (2, True), result.err
+    assert (result.code, f"'{name}' is not a valid topic id" in result.err) == (2, True), result.err
 
 
 @pytest.mark.parametrize("arguments", ["backfill cancel", "backfill watch", "stream show", "schedule pause"])

@@ -49,7 +49,7 @@ job:
     for said in (
         "gone.yaml can't be read",
         "a.yaml:8:7: The result has no column message_id",
-        "a.yaml:10:5: '-none' is no topic id",
+        "a.yaml:10:5: '-none' is not a valid topic id",
         "b.yaml:3:1: There is no field corn.",
     ):
         assert said in checked.stderr

@@ -48,10 +48,10 @@ def test_messages_fit_the_terminal_and_can_not_steer_it(
         "3  published 2026-01-02T03:30:00.000000Z",
         "  base64 //4=",
         "",
-        "3 messages of orders that came in from 2026-01-02 03:00 to 2026-01-02 04:00 UTC",
+        "3 messages of orders that arrived from 2026-01-02 03:00 to 2026-01-02 04:00 UTC",
         "more: --page-token abc",
-        "one whole: refeed messages orders --full --id 1 --from ...",
-        "replay them: refeed backfill plan --topic orders \"SELECT ...\"; see 'refeed backfill create --help'",
+        "a whole message: refeed messages orders --full --id 1 --from ...",
+        "replay: refeed backfill plan --topic orders \"SELECT ...\"; see 'refeed backfill create --help'",
     ]
     assert max(len(line) for line in text.splitlines()[:8]) <= COLUMNS
 

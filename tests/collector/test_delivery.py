@@ -82,7 +82,7 @@ def test_a_topic_that_was_never_seen_is_not_known_while_pubsub_hangs(
         hung.is_hung = True
         monkeypatch.setattr(delivery, "_WAIT_SECONDS", 0.01)
         for _ in range(3):
-            with pytest.raises(PubSubUnavailableError, match="whether anything subscribes to orders"):
+            with pytest.raises(PubSubUnavailableError, match="whether orders has a subscription"):
                 await directory.find("orders")
         assert (hung.looks, directory.knows("orders")) == (1, False)
         hung.ended.set()

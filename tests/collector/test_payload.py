@@ -93,7 +93,7 @@ def test_what_is_huge_or_deep_is_judged_in_a_moment(data: bytes) -> None:
 def test_an_array_of_millions_is_read_no_further_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     parse = Mock(wraps=payload._parse)
     monkeypatch.setattr(payload, "_parse", parse)
-    with pytest.raises(BodyTooLargeError, match="10000 events at most"):
+    with pytest.raises(BodyTooLargeError, match="at most 10000 events"):
         split_array(b"[" + b"1," * 1_000_000 + b"1]")
     assert parse.call_count == MAX_BATCH_EVENTS
 
@@ -101,7 +101,7 @@ def test_an_array_of_millions_is_read_no_further_than_its_bound(monkeypatch: pyt
 def test_lines_end_at_the_bound_of_a_batch() -> None:
     lines = split_lines(b"1\n\n" * (MAX_BATCH_EVENTS + 1), check_json)
     assert len([next(lines) for _ in range(MAX_BATCH_EVENTS)]) == MAX_BATCH_EVENTS
-    with pytest.raises(BodyTooLargeError, match="10000 events at most"):
+    with pytest.raises(BodyTooLargeError, match="at most 10000 events"):
         next(lines)
 
 
@@ -109,7 +109,7 @@ def test_a_body_of_empty_lines_ends_at_a_bound() -> None:
     spaced = b"1\r\n\r\n" * MAX_BATCH_EVENTS
     assert sum(1 for _ in split_lines(spaced, check_json)) == MAX_BATCH_EVENTS
     began = time.process_time()
-    with pytest.raises(BodyTooLargeError, match="40000 lines at most"):
+    with pytest.raises(BodyTooLargeError, match="at most 40000 lines"):
         list(split_lines(b"\n" * 10_000_000, check_json))
     assert time.process_time() - began < 0.2
 

@@ -195,7 +195,7 @@ def test_what_pubsub_refuses_is_set_aside_and_blocks_nobody(yard: Yard, tmp_path
     run(yard.pubsub, tmp_path / "queue", work)
     assert numbers(yard.pull(2)) == [1, 2]
     line = json.loads((tmp_path / "queue" / "refused.ndjson").read_text())
-    assert line.pop("reason").startswith("Pub/Sub does not take the message")
+    assert line.pop("reason").startswith("Pub/Sub refuses the message")
     assert line == {"topic": yard.topic, "attributes": {"goog": "not allowed"}, "data_base64": "/2JhZA=="}
 
 

@@ -48,7 +48,7 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     ):
         assert any(fault.startswith(part) for fault in found), part
     assert any("metrics is a path of the collector itself" in fault for fault in found)
-    assert any("'1' is no topic id" in fault for fault in found)
+    assert any("'1' is not a valid topic id" in fault for fault in found)
     assert not any("in-the-open" in fault for fault in found)
 
 

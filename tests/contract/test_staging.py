@@ -63,7 +63,7 @@ def test_the_rows_of_one_backfill_are_counted_and_known_when_they_are_merged(sho
     stage(shop, mine, 3)
     assert landed(shop, mine) == {0, 1, 2, 3}
     assert shop.backfills().merged_rows(mine) == 3
-    with pytest.raises(AlreadyMergedError, match="are in the reporting table"):
+    with pytest.raises(AlreadyMergedError, match="are already in the reporting table"):
         shop.backfills().delete_rows(mine)
     # By the clock of their worker they are of the merge; they were committed after it had looked.
     stage(shop, late, 8, hours=-5)
@@ -138,7 +138,7 @@ def test_rows_that_may_be_merged_are_not_counted_and_not_deleted(tmp_path: Path,
     merge(shop)
     shutil.rmtree(f"{shop.table().uri}/{merged_files.FOLDER}")
     assert shop.backfills().merged_rows(mine) == 0
-    with pytest.raises(AlreadyMergedError, match="may be in the reporting table"):
+    with pytest.raises(AlreadyMergedError, match="may already be in the reporting table"):
         shop.backfills().delete_rows(mine)
     assert landed(shop, mine) == {0}
     shop.warehouse.close()
@@ -169,7 +169,7 @@ def test_of_several_tables_it_is_said_what_is_left_and_nothing_where_none_was_de
         raise WarehouseError("The disk is full.")
 
     with pytest.raises(
-        RevertIncompleteError, match=r"2 rows of bf .* b, c may have more, .* disk is full"
+        RevertIncompleteError, match=r"2 rows of bf .* b, c may have more of its rows, .* disk is full"
     ) as said:
         delete_in_turn("bf", {"a": lambda: 2, "b": fail, "c": lambda: 1}, overtake=lambda: False, place="the lake")
     assert (said.value.details["deleted"], said.value.details["left"]) == (2, ["b", "c"])

@@ -131,7 +131,7 @@ def test_the_secret_is_on_the_disk_before_anybody_uses_it(tmp_path, monkeypatch)
 
 def test_a_file_of_the_secret_that_lost_it_is_no_secret(tmp_path):
     (tmp_path / "secret").touch()
-    with pytest.raises(SettingsError, match=r"secret is empty.*from a copy"):
+    with pytest.raises(SettingsError, match=r"secret, is empty.*from a copy"):
         read_settings({}, home=tmp_path).replay_secret()
 
 

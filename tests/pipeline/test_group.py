@@ -278,7 +278,7 @@ def test_a_damaged_plan_says_what_to_do(deployment):
     deployment.publish("int64 id = 1;")
     deployment.start()
     deployment.plan_file.path.write_text("{")
-    with pytest.raises(CheckpointCorruptError, match="Delete it"):
+    with pytest.raises(CheckpointCorruptError, match="Delete the file"):
         deployment.start()
 
 

@@ -244,7 +244,7 @@ def test_a_row_that_pubsub_refuses_for_good_is_a_dead_letter_beside_its_row_and_
     with monkeypatch.context() as patched:
         # Pub/Sub refuses a message that a topic's schema does not fit, here one that its request has no room for.
         patched.setattr(publish, "MAX_PUBLISH_REQUEST_BYTES", 1000)
-        with pytest.raises(PubSubUnavailableError, match="does not take 1 rows"):
+        with pytest.raises(PubSubUnavailableError, match="refuses 1 rows"):
             lake.batch([pulled("orders", b'{"id": 1}', b'{"id": 2, "new": "%s"}' % (b"x" * 900))])
         assert list(lake.reasons["staging.orders"]) == ["2"]
         lake.start()

@@ -94,9 +94,9 @@ def test_the_version_follows_the_message_and_what_it_reaches_and_nothing_else(de
 
 
 def test_what_is_no_descriptor_set_says_so(describe):
-    with pytest.raises(DescriptorError, match="no descriptor set"):
+    with pytest.raises(DescriptorError, match="not a descriptor set"):
         DescriptorSet([b"\xff\xff"])
-    with pytest.raises(DescriptorError, match="holds no file"):
+    with pytest.raises(DescriptorError, match="contains no file"):
         DescriptorSet([b""])
     with pytest.raises(DescriptorError, match="has a message Nope"):
         describe("message M { int64 a = 1; }").message("Nope")

@@ -122,7 +122,7 @@ def test_what_a_merge_has_taken_is_known_when_compaction_has_written_it_anew(set
     table = LakeRowTable(settings.lake, "staging.orders")
     assert table.compact() == 1
     assert (staged(settings).merged_rows(merged), staged(settings).merged_rows(later)) == (2, 0)
-    with pytest.raises(AlreadyMergedError, match="are in the reporting table"):
+    with pytest.raises(AlreadyMergedError, match="are already in the reporting table"):
         staged(settings).delete_rows(merged)
     assert staged(settings).delete_rows(later) == 1
     assert landed(staged(settings), merged) == [0, 1]
@@ -140,7 +140,7 @@ def test_what_nobody_knows_to_be_merged_is_not_counted_and_not_taken_out(setting
         if path != Path(left) and "_delta_log" not in path.parts:
             path.unlink()
     assert staged(settings).merged_rows(mine) == 0
-    with pytest.raises(AlreadyMergedError, match="may be in the reporting table"):
+    with pytest.raises(AlreadyMergedError, match="may already be in the reporting table"):
         staged(settings).delete_rows(mine)
     assert staged(settings).delete_rows(other) == 0
     merge_with(settings, tmp_path, LocalTasks())

@@ -60,7 +60,7 @@ def test_what_was_asked_is_done_once_and_its_time_stays_for_tables_that_come_lat
 
 def test_a_damaged_file_is_named_and_the_way_out_works(tmp_path):
     (tmp_path / "mark.json").write_text('{"marks"')
-    with pytest.raises(CheckpointCorruptError, match=r"mark\.json.*Delete it"):
+    with pytest.raises(CheckpointCorruptError, match=r"mark\.json.*Delete the file"):
         JournalMark(tmp_path)
     (tmp_path / "mark.json").unlink()
     assert JournalMark(tmp_path).name == ""

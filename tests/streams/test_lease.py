@@ -63,7 +63,7 @@ def test_another_homes_stream_is_refused_while_the_lease_runs():
     leases = MemoryLeases()
     with (
         hold_lease(leases, "backup-p", "home-1"),
-        pytest.raises(LeaseHeldError, match="holds backup-p"),
+        pytest.raises(LeaseHeldError, match="holds the lease backup-p"),
         hold_lease(leases, "backup-p", "home-2"),
     ):
         pass

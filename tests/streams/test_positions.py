@@ -47,7 +47,7 @@ def test_only_ended_shards_that_are_no_longer_listed_are_forgotten(tmp_path: Pat
 )
 def test_a_damaged_file_is_an_error_that_says_what_to_do(tmp_path: Path, text: str) -> None:
     (tmp_path / "positions.json").write_text(text)
-    with pytest.raises(CheckpointCorruptError, match="comes again"):
+    with pytest.raises(CheckpointCorruptError, match="publishes all records since then again"):
         opened(tmp_path)
 
 

@@ -292,7 +292,8 @@ def test_a_drain_that_takes_too_long_ends_with_what_it_left(steered):
     assert (status["state"], status["not_committed"]) == ("stopped", 1_234)
     assert status["error"] == {
         "code": "drain_timed_out",
-        "message": "1,234 messages were not committed within the 0.05 s of the drain. They come again.",
+        "message": "1,234 messages were not committed within the timeout of the drain (0.05 s). "
+        "Pub/Sub delivers them again.",
     }
 
 

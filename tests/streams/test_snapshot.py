@@ -159,7 +159,7 @@ def test_no_snapshot_is_made_of_a_stream_that_never_ran_or_waits_for_an_outcome(
     with pytest.raises(SnapshotRefusedError, match="no state yet"):
         capture_state(tmp_path / "streams" / "none")
     Journal(state / "journal", keep_seconds=600).write(9, ids("9"))
-    with pytest.raises(SnapshotRefusedError, match="attempt 9"):
+    with pytest.raises(SnapshotRefusedError, match="commit 9"):
         capture_state(state)
     assert not (state / "captured").exists()
 
@@ -195,7 +195,7 @@ def test_a_snapshot_that_was_half_copied_is_none(state, place, monkeypatch):
     captured = capture_state(state)
     with pytest.raises(OSError, match="no more"):
         store_state(captured, place.folder("sn_1"), {})
-    with pytest.raises(SnapshotCorruptError, match="not whole"):
+    with pytest.raises(SnapshotCorruptError, match="not complete"):
         read_manifest(place.folder("sn_1"))
 
 
@@ -204,7 +204,9 @@ def test_a_newer_format_is_refused_by_its_number(state, place, monkeypatch):
     take(state, place.folder("sn_1"))
     monkeypatch.undo()
     before = content(state)
-    with pytest.raises(SnapshotFormatError, match="format 2; this release reads formats up to 1") as raised:
+    with pytest.raises(
+        SnapshotFormatError, match="format 2, but this release reads only formats up to 1"
+    ) as raised:
         restore_state(place.folder("sn_1"), state)
     assert raised.value.details == {"format_version": 2, "newest_read": 1}
     assert content(state) == before

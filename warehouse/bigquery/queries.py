@@ -207,7 +207,7 @@ class BigQueryQueries:
             return self._runs.wait(name, lambda: time.monotonic() > ends_at)
         except QueryStoppedError as exc:
             raise QueryTooLargeError(
-                f"The query took longer than {_EXACT_SECONDS:.0f} s; plan it without exact."
+                f"The query took longer than {_EXACT_SECONDS:.0f} s. Plan it without exact."
             ) from exc
 
 

@@ -141,6 +141,7 @@ def typed_as_given(parameters: Mapping[str, Parameter]) -> dict[str, NamedParame
 
 def _gone(name: str) -> SelectionGoneError:
     return SelectionGoneError(
-        f"What the query of {name} selected has expired: it is kept for {_KEEP.days} days. Create a new backfill.",
+        f"The selection of {name} has expired, because it is kept for only {_KEEP.days} days. "
+        "Create a new backfill.",
         id=name,
     )

@@ -81,10 +81,8 @@ class BigQueryStaging:
         before = self._reporting.peek_state()
         merged, is_exact = self._merged(before, backfill_id)
         if merged:
-            are = "are" if is_exact else "may be"
-            raise AlreadyMergedError(
-                f"Rows of {backfill_id} {are} in the reporting table already.", id=backfill_id
-            )
+            are = "are already" if is_exact else "may already be"
+            raise AlreadyMergedError(f"Rows of {backfill_id} {are} in the reporting table.", id=backfill_id)
         deletes = {str(table): partial(self._delete_from, table, backfill_id) for table, _ in self._existing()}
         return delete_in_turn(backfill_id, deletes, overtake=partial(self._overtake, before), place="BigQuery")
 

@@ -39,8 +39,8 @@ class BigQueryViews:
                 view = read_table(clients, TableId.parse(name, self._connection.project))
                 if view is None:
                     raise TableNotFoundError(
-                        f"BigQuery has no view {name} yet: the first merge makes it. "
-                        f"Run 'refeed merge --source {source.name}'.",
+                        f"BigQuery has no view {name} yet. The first merge creates it: run 'refeed merge "
+                        f"--source {source.name}'.",
                         table=name,
                     )
                 self._check_age(clients, name, source, view)
@@ -57,8 +57,9 @@ class BigQueryViews:
         unread = [path for path, column in paths if not re.search(rf"\b{column}\b", view.view_query)]
         if unread:
             raise TableMismatchError(
-                f"{', '.join(unread)} of {source.staging} became wider since the view {name} was made, which the "
-                f"next merge makes again. Run 'refeed merge --source {source.name}'.",
+                f"{', '.join(unread)} of {source.staging} have become wider since the view {name} was "
+                "created. The next merge creates the view again: run 'refeed merge --source "
+                f"{source.name}'.",
                 table=name,
             )
 

@@ -62,11 +62,11 @@ class LakeStaging:
         before = reporting.snapshot().taken_number
         merged, left_over = self._merged(backfill_id)
         if merged:
-            raise AlreadyMergedError(f"Rows of {backfill_id} are in the reporting table already.", id=backfill_id)
+            raise AlreadyMergedError(f"Rows of {backfill_id} are already in the reporting table.", id=backfill_id)
         if left_over:
             raise AlreadyMergedError(
-                f"Rows of {backfill_id} may be in the reporting table already: files that the last merge took are "
-                "gone. Merge, and look again.",
+                f"Rows of {backfill_id} may already be in the reporting table, because files that the "
+                "last merge read do not exist any more. Run a merge, and try again.",
                 id=backfill_id,
             )
         deletes = {name: partial(self._delete_from, name, backfill_id) for name in self._tables}

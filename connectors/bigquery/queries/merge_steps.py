@@ -143,9 +143,9 @@ class MergeJobs:
         if failed := _AUDITS.search(message):
             # BigQuery may write more after it, such as the place in the script.
             rows, _ = json.JSONDecoder().raw_decode(failed[1])
-            return AuditFailedError(f"The merge of {self.source} does not add up.", audits=rows)
+            return AuditFailedError(f"The audits of the merge of {self.source} failed.", audits=rows)
         if _OVERTAKEN.search(message):
-            return MergeOvertakenError(f"Another merge of {self.source} was first.")
+            return MergeOvertakenError(f"Another merge of {self.source} ended first.")
         return job_error(job, f"The merge of {self.source} failed ({step.name})")
 
     def _get(self, job_id: str) -> Any | None:

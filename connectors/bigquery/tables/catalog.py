@@ -47,7 +47,7 @@ def apply(clients: Clients, specs: Sequence[TableSpec]) -> list[Change]:
     if wrong := [change for change in changes if not change.is_compatible]:
         texts = [f"{c.resource} {c.field}: is {c.found}, wanted is {c.wanted}" for c in wrong]
         raise TableMismatchError(
-            f"Nothing was changed, because this can't be: {'; '.join(texts)}.",
+            f"Nothing was changed, because these differences can't be removed: {'; '.join(texts)}.",
             changes=[asdict(change) for change in wrong],
         )
     touched = {change.resource: change for change in changes}
@@ -84,7 +84,7 @@ def check_tables(clients: Clients, specs: Sequence[TableSpec]) -> None:
     for spec in specs:
         table = read_table(clients, spec.id)
         if table is None:
-            raise TableNotFoundError(f"There is no table {spec.id}: run 'refeed init' to create it.")
+            raise TableNotFoundError(f"There is no table {spec.id}. Run 'refeed init' to create it.")
         if wrong := [change for change in _compare(spec, table) if _is_in_the_way(change)]:
             texts = [f"{c.field} is {c.found}, wanted is {c.wanted}" for c in wrong]
             raise TableMismatchError(f"Table {spec.id}: {'; '.join(texts)}. Run 'refeed init'.")

@@ -75,7 +75,7 @@ def evolve_table(
     for _ in range(_TRIES):
         if (done := call_bigquery(call, f"changing {table}", seconds=_CHANGE_SECONDS)) is not None:
             return done
-    raise WarehouseError(f"{table} is changed by others all the time.")
+    raise WarehouseError(f"Other processes change {table} all the time. Try again.")
 
 
 def _change(clients: Clients, found: Any, schema: RowSchema) -> bool:

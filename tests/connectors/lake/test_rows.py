@@ -162,7 +162,7 @@ def test_deleting_rows_of_files_that_a_compaction_took_meanwhile_deletes_nothing
 
 def test_a_table_of_somebody_else_is_not_touched(table):
     DeltaTable.create(table.uri, schema=pa.schema([("id", pa.int64())]))
-    with pytest.raises(WarehouseError, match="something else made"):
+    with pytest.raises(WarehouseError, match="Another program created"):
         table.evolve(FIRST)
 
 
@@ -196,7 +196,7 @@ def test_upkeep_that_comes_between_a_change_is_waited_out_three_times_at_most(ta
     assert table.schema() == MORE
     tries.clear()
     monkeypatch.setattr(LakeRowTable, "_note", fail(9))
-    with pytest.raises(WarehouseError, match="changed by others"):
+    with pytest.raises(WarehouseError, match="Other processes change"):
         table.evolve(RowSchema((*MORE.fields, Field("last", "BOOL")), "x"))
     assert len(tries) == 3
 

@@ -13,7 +13,7 @@ from model.errors import (
 
 
 def test_a_name_that_is_none_is_refused_before_anybody_is_asked(pubsub):
-    with pytest.raises(InvalidNameError, match="no topic id"):
+    with pytest.raises(InvalidNameError, match="not a valid topic id"):
         pubsub.create_topic("1")
 
 

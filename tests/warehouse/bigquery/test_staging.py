@@ -26,7 +26,7 @@ def test_a_merge_of_longer_ago_than_bigquery_remembers_is_not_counted_and_nothin
     shop.merge(datetime.now(UTC))
     monkeypatch.setattr("warehouse.bigquery.staging._PAST", timedelta(0))
     assert shop.backfills().merged_rows(mine) == 0
-    with pytest.raises(AlreadyMergedError, match="may be in the reporting table"):
+    with pytest.raises(AlreadyMergedError, match="may already be in the reporting table"):
         shop.backfills().delete_rows(mine)
     shop.drop_staging()
     shop.stage([order(1, _backfill_id=late, _backfill_row=1)], datetime.now(UTC))

@@ -175,7 +175,7 @@ def test_a_dataset_in_another_location_cannot_be_mended(shared_standin, settings
 def test_a_stream_is_told_to_run_init_when_a_table_is_missing(shared_standin, archive, settings):
     archive.check()
     shared_standin.client().delete_table(f"{settings.archive_table}_dead_letters")
-    with pytest.raises(TableNotFoundError, match="_dead_letters: run 'refeed init'"):
+    with pytest.raises(TableNotFoundError, match=r"_dead_letters\. Run 'refeed init'"):
         archive.check()
 
 
