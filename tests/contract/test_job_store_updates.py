@@ -110,7 +110,7 @@ def test_changes_and_rollbacks_wait_for_the_end_of_an_update_and_updates_for_tha
         store.create_restore("backup", snapshot.id, actor="ann")
     store.advance_update(update, UpdateState.REFUSED)
     restore = store.create_restore("backup", snapshot.id, actor="ann")
-    with pytest.raises(StreamStateError, match="put back"):
+    with pytest.raises(StreamStateError, match="being rolled back"):
         create(store)
     store.end_restore(restore.id)
     create(store)
