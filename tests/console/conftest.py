@@ -6,6 +6,7 @@ from typing import Any
 import httpx
 import pytest
 
+from console import app
 from tests.api.conftest import plain_log, start_api
 from tests.console.tab import WIDE, Tab, start_chromium
 from tests.console.works import Works, make_works
@@ -37,6 +38,17 @@ def ann(works: Works) -> Iterator[httpx.Client]:
     with open_client(works) as client:
         sign_in(client, works.key)
         yield client
+
+
+@pytest.fixture
+def refreshed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let open pages ask ten times as often whether their session goes on; what they show may be a copy then."""
+    stream = app.stream_page
+
+    def often(read: Any, *, every_seconds: float, **others: Any) -> Any:
+        return stream(read, every_seconds=every_seconds / 10, **others)
+
+    monkeypatch.setattr(app, "stream_page", often)
 
 
 @pytest.fixture(scope="module")

@@ -134,6 +134,7 @@ def test_a_revoked_key_ends_the_session_with_the_next_page(yard: Yard, browser: 
     )
 
 
+@pytest.mark.usefixtures("refreshed_often")
 def test_an_open_page_ends_with_its_own_key_while_another_with_the_same_rights_goes_on(
     yard: Yard, signed_in: httpx.Client
 ) -> None:

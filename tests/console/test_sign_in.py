@@ -177,11 +177,12 @@ def test_a_scope_that_the_token_lacks_is_named(browser: httpx.Client, provider: 
     assert "This needs the scope messages.read. user:ann@shop.example does not have it." in page
 
 
+@pytest.mark.usefixtures("refreshed_often")
 def test_a_token_that_has_ended_leads_to_the_sign_in_and_ends_live_pages(
     browser: httpx.Client, provider: StrictProvider
 ) -> None:
     provider.gives_refresh_token = False
-    provider.token_seconds = 3
+    provider.token_seconds = 2
     sign_in(browser, provider)
     with browser.stream("GET", "/console/live/streams") as live:
         events = "".join(live.iter_text())
