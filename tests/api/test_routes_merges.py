@@ -49,21 +49,6 @@ def test_a_merge_s_log_is_shown_from_its_end_in_whole_lines(client: httpx.Client
     assert client.get(path, params={"tail": -1}).json()["code"] == "request_invalid"
 
 
-def test_a_merge_s_log_is_followed_until_the_merge_ends(client: httpx.Client, api: Any, merge: str) -> None:
-    log = folder_of(api, merge).driver_log
-    log.write_text("one\n")
-
-    with client.stream("GET", f"/merges/{merge}/logs", params={"follow": "true"}) as response:
-        lines = response.iter_lines()
-        assert next(lines) == "one"
-        with log.open("a") as file:
-            file.write("two\n")
-        assert next(lines) == "two"
-        api.store.move(merge, JobState.CANCELLING, actor="ann")
-        api.store.move(merge, JobState.CANCELLED, actor="refeed")
-        assert list(lines) == []
-
-
 def test_the_log_of_no_merge_is_a_problem(client: httpx.Client) -> None:
     answer = client.get("/merges/mg_00000000000000000000000000/logs", params={"follow": "true"})
     assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")

@@ -55,21 +55,6 @@ def acted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     return verbs
 
 
-def test_create_sends_the_query_with_typed_parameters(refeed: Refeed, created: list[Mapping[str, Any]]) -> None:
-    arguments = ("SELECT 1", "--topic", "orders", "-p", "day:DATE:2026-01-31", "--description", "why", "--json")
-    result = refeed("backfill", "create", *arguments)
-    assert result.code == 0
-    assert json.loads(result.out)["state"] == "PENDING"
-    assert created == [
-        {
-            "query": "SELECT 1",
-            "topic": "orders",
-            "parameters": {"day": {"type": "DATE", "value": "2026-01-31"}},
-            "description": "why",
-        }
-    ]
-
-
 def test_create_sends_every_option_by_the_api_s_name(refeed: Refeed, created: list[Mapping[str, Any]]) -> None:
     options = (
         "--label team=shop --label why= --plan pl_1 --rate-limit 100 --max-rows 5 --max-bytes-billed 6 --canary 7 "
@@ -143,12 +128,6 @@ def test_an_option_that_is_none_is_said_before_anything_is_sent(
     assert result.code == 2
     assert "input_invalid" in result.err
     assert created == []
-
-
-def test_create_with_watch_stays_until_the_end(refeed: Refeed, created: list[Mapping[str, Any]]) -> None:
-    result = refeed("backfill", "create", "SELECT 1", "--topic", "orders", "--watch")
-    assert result.code == 0
-    assert result.out == "bf_1  SUCCEEDED  -> orders\n  2 selected, 2 published, 0 failed\n"
 
 
 def test_the_query_may_come_from_a_file_or_stdin(
@@ -306,32 +285,6 @@ def test_create_and_watch_warn_that_nothing_arrives(
     monkeypatch.setattr(JobCalls, "create", lambda self, request, **_: backfill("PENDING", warnings=[nobody]))
     made = refeed("backfill", "create", "SELECT 1", "--topic", "orders")
     assert "warning: No subscription takes it. (nobody_receives)" in made.out
-
-
-def test_list_shows_the_page_and_how_to_get_the_next(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict[str, Any]] = []
-
-    def list_backfills(self: JobCalls, **arguments: Any) -> dict[str, Any]:
-        asked.append(arguments)
-        return {"backfills": [backfill("SUCCEEDED", 2)], "next_page_token": "abc"}
-
-    monkeypatch.setattr(JobCalls, "list", list_backfills)
-    options = "--page-size 1 --page-token t --state FAILED --topic orders --label team=shop --order-by id"
-    result = refeed("backfill", "list", *options.split())
-    assert asked == [
-        {
-            "page_size": 1,
-            "page_token": "t",
-            "order_by": "id",
-            "state": ["FAILED"],
-            "topic": "orders",
-            "label": ["team:shop"],
-            "since": None,
-        }
-    ]
-    line = " ".join(result.out.splitlines()[1].split())
-    assert line == "bf_1 SUCCEEDED orders 2 / 2 2026-01-01T00:00:00Z"
-    assert result.err == "more: --page-token abc\n"
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "approve", "revert"])

@@ -36,9 +36,3 @@ def test_the_settings_file_s_faults_end_the_command(
     assert result.code == 2
     for part in ("settings_invalid", "topics.orders.format", "topics.members"):
         assert part in result.err
-
-
-def test_another_host_needs_keys(refeed: Callable[..., Any], pubsub_server: PubSubServer) -> None:
-    result = refeed("collector", "--port", "0", "--host", "0.0.0.0", "--topics", "orders")
-    assert result.code == 2
-    assert "public: true" in result.err

@@ -206,7 +206,8 @@ def test_merges_are_listed_and_shown(refeed: Callable[..., Any], calls: list[Any
     wanted = {"page_size": "50", "order_by": "created_at", "state": ["FAILED"], "since": "2026-01-02T00:00:00Z"}
     assert calls == [("GET", "/merges", wanted)]
     assert "1 / 2" in listed.out
-    assert "--since 2026-01-02T00:00:00Z --page-token next" in listed.err
+    assert listed.err == "more: --since 2026-01-02T00:00:00Z --page-token next\n"
+    assert refeed("merge", "list").err == "more: --page-token next\n"
     assert json.loads(refeed("merge", "show", MERGE["id"], "--json").out) == MERGE
 
 

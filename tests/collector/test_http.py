@@ -221,22 +221,6 @@ def test_a_body_that_does_not_come_is_not_waited_for(yard: Yard) -> None:
     yard.pull(0)
 
 
-def test_half_a_body_of_a_caller_who_left_is_no_event(yard: Yard) -> None:
-    piece = {"type": "http.request", "body": b"1", "more_body": True}
-    gone = {"type": "http.disconnect"}
-    assert yard.loop.run(ask(yard.collector(), piece, gone, path=f"/{yard.topic}")) == []
-    yard.pull(0)
-
-
-def test_more_than_all_requests_may_hold_is_refused_until_there_is_room(yard: Yard) -> None:
-    settings = yard.settings()
-    object.__setattr__(settings, "held_bytes", 10)
-    app = yard.collector(settings)
-    assert problem_of(yard.post(b'"12345678901"', app=app))[:2] == (503, "queue_full")
-    assert [yard.post(b'"12345678"', app=app).status_code for _ in range(3)] == [200] * 3
-    yard.pull(3)
-
-
 @pytest.mark.parametrize("method", ["HEAD", "PUT", "DELETE", "PATCH", "BREW"])
 def test_other_methods_are_not_allowed(yard: Yard, method: str) -> None:
     async def work(client: httpx.AsyncClient) -> httpx.Response:

@@ -10,7 +10,6 @@ import httpx
 import pytest
 
 from tests.standin.oidc_provider import StrictProvider, served_provider
-from tests.waiting import wait_until
 
 SECONDS = 20.0
 ASKED = "/console/streams?zone=Asia%2FTokyo"
@@ -212,15 +211,3 @@ def test_a_provider_that_is_away_is_said_and_keys_still_sign_in(
         answer = browser.get("/console/sign-in/provider")
         assert (answer.status_code, "identity_unavailable" in answer.text) == (503, True)
         assert 'name="key"' in browser.get("/console/sign-in").text
-
-
-def test_a_session_goes_on_over_many_tokens(browser: httpx.Client, provider: StrictProvider) -> None:
-    provider.token_seconds = 2
-    sign_in(browser, provider)
-
-    def is_renewed_twice() -> bool:
-        assert browser.get("/console/streams").status_code == 200
-        return [each["grant_type"] for each in provider.token_requests].count("refresh_token") >= 2
-
-    wait_until(is_renewed_twice, "its token is renewed twice")
-    assert provider.refused == []

@@ -49,12 +49,13 @@ def test_a_start_that_has_no_space_to_repair_what_is_damaged_says_so_and_leaves_
         assert list(server.read_stats()) == ["projects/p/subscriptions/all"]
 
 
-def test_a_taken_port_is_refused_and_the_folder_is_free_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("port", ["port", "health_port"])
+def test_a_taken_port_is_refused_and_the_folder_is_free_again(tmp_path: Path, port: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(PortTakenError, match="--port"):
-            PubSubServer(tmp_path, port=taken.getsockname()[1]).start()
+        with pytest.raises(PortTakenError, match=f"--{port.replace('_', '-')}"):
+            PubSubServer(tmp_path, **{port: taken.getsockname()[1]}).start()
     with PubSubServer(tmp_path) as running:
         assert running.port
 
@@ -82,16 +83,6 @@ def test_get_on_the_health_port_answers_while_the_server_serves(tmp_path: Path) 
         server.stop()
     with pytest.raises(urllib.error.URLError):
         get(url)
-
-
-def test_a_taken_health_port_is_refused_and_the_folder_is_free_again(tmp_path: Path) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        with pytest.raises(PortTakenError, match="--health-port"):
-            PubSubServer(tmp_path, health_port=taken.getsockname()[1]).start()
-    with PubSubServer(tmp_path) as running:
-        assert running.port
 
 
 def test_an_address_of_ip_version_6_is_served(tmp_path: Path) -> None:
