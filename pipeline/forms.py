@@ -17,6 +17,7 @@ from typing import Annotated, Any, Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+import structlog
 from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import astuple
 
@@ -25,6 +26,8 @@ from pipeline.convert import FAULTS, cell_type, default_cell, exclusive_fields, 
 from pipeline.mapping import FieldPlan
 from pipeline.shapes import Shape
 from pipeline.values import Convert, UnknownValueError
+
+_log = structlog.get_logger(__name__)
 
 # The fixed cost of a column is more than it saves for fewer messages.
 FEWEST: Final = 16
@@ -185,13 +188,18 @@ class Form:
         self._is_noting = is_noting
         self._structures: set[Hashable] = set()
         self._resting = 0
+        self.is_off = False
 
     def read(self, payloads: Sequence[bytes]) -> NativeRows:
         """Return the rows of the messages that fit; none while most messages do not fit, which would cost more."""
         if self._resting > 0:
             self._resting -= len(payloads)
-        elif len(payloads) >= FEWEST:
-            return self._read(payloads)
+        elif len(payloads) >= FEWEST and not self.is_off:
+            try:
+                return self._read(payloads)
+            except Exception:  # noqa: BLE001  a fault here must not end the stream, and the decoder reads all of them
+                self.is_off = True
+                _log.exception("form_failed")
         return NativeRows([], [])
 
     def learn(self, structure: Hashable) -> None:
@@ -370,8 +378,8 @@ def _part_of_shape(name: str, shape: Shape) -> Part:
 
 
 def _is_plain(name: str) -> bool:
-    """Whether :func:`_count_names` counts the name rightly: it needs no backslash."""
-    return '"' not in name and "\\" not in name
+    """Whether msgspec takes the name, and :func:`_count_names` counts it: it needs no backslash."""
+    return name.isprintable() and '"' not in name and "\\" not in name
 
 
 def _count_names(payloads: Sequence[bytes]) -> int:

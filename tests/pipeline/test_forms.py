@@ -144,6 +144,7 @@ class Pair:
             found = real(form, payloads)
             self.read += len(found.indices)
             self.held += len(found.held)
+            assert not form.is_off
             return found
 
         monkeypatch.setattr(forms.Form, "read", read)
@@ -307,3 +308,17 @@ def test_where_most_messages_do_not_fit_the_next_ones_are_not_tried(tmp_path, de
         assert decoder.decode(fit).rows.num_rows == forms.FEWEST
 
     assert len(tried) == 3
+
+
+@pytest.mark.parametrize("name", [r"a\n", r"a\u0001", r"a\"", r"a\\", r"\ud800", "", "é", "a.b"])
+def test_any_name_of_a_field_is_read(pair, name):
+    for values in (("1", "2", "3"), ("null", "null", "null"), ("null", "[]", "1")):
+        batches = [messages(*[f'{{"{name}":{value},"id":1}}'.encode()] * 20) for value in values * 2]
+        infer(pair, SOURCE, batches, learning=2)
+
+
+def test_a_fault_in_the_form_leaves_the_messages_to_the_decoder(tmp_path, describe, monkeypatch):
+    decoder = open_decoder(ORDER, tmp_path, describe)
+    monkeypatch.setattr(forms.Layout, "columns", None)
+    for _ in range(2):
+        assert decoder.decode(messages(*bodies(*range(20)))).rows.num_rows == 20
