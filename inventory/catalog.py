@@ -226,6 +226,6 @@ def _starts(window: Window, step: Step) -> list[datetime]:
     start = floor(window.start, step)
     count = -(-(window.end - start) // width)
     if count > MAX_BUCKETS:
-        message = f"The window has {count:,} buckets of a {step}; {MAX_BUCKETS:,} are allowed."
+        message = f"The window has {count:,} steps of one {step}, but at most {MAX_BUCKETS:,} are allowed."
         raise RequestInvalidError.of("too_many_buckets", message, "/step")
     return [start + width * number for number in range(count)]

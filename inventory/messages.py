@@ -98,7 +98,7 @@ class MessageBrowser:
         parse_resource_id(request.topic)
         if len(request.attributes) > MAX_ATTRIBUTES:
             raise RequestInvalidError.of(
-                "attributes_too_many", f"{MAX_ATTRIBUTES} attributes are allowed.", "query:attribute"
+                "attributes_too_many", f"At most {MAX_ATTRIBUTES} attributes are allowed.", "query:attribute"
             )
         window, last = _place_of(request)
         size = min(request.page_size, MAX_FULL_PAGE_SIZE if request.is_full else MAX_PAGE_SIZE)
@@ -215,7 +215,7 @@ def _place_of(request: MessageRequest) -> tuple[Window, tuple[datetime, datetime
         end + _LATEST
     except OverflowError:
         raise RequestInvalidError.of(
-            "window_invalid", "from or to lies outside of the calendar.", "query:from"
+            "window_invalid", "from or to is not a possible time.", "query:from"
         ) from None
     if end <= start:
         raise RequestInvalidError.of("window_invalid", "from is not before to.", "query:from")
@@ -238,11 +238,11 @@ def _parse_token(request: MessageRequest) -> tuple[Window, tuple[datetime, datet
         end + _LATEST
     except (binascii.Error, ValueError, TypeError, OverflowError, RecursionError):
         raise RequestInvalidError.of(
-            "page_token_invalid", "The page_token is not one that a page gave.", "query:page_token"
+            "page_token_invalid", "The page_token does not come from this list.", "query:page_token"
         ) from None
     if fingerprint != request.fingerprint() or not isinstance(message_id, str):
         raise RequestInvalidError.of(
-            "page_token_invalid", "The page_token is one of other messages.", "query:page_token"
+            "page_token_invalid", "The page_token belongs to another list of messages.", "query:page_token"
         )
     return window, (ingested, published, message_id)
 

@@ -114,7 +114,7 @@ class Inventory:
         last = datetime.now(UTC) if end is None else _utc(end, "to")
         first = max(_EARLIEST, last - STEPS[step] * _USUAL_BUCKETS[step]) if start is None else _utc(start, "from")
         if last < first:
-            raise RequestInvalidError.of("window_invalid", "from is after to.", "query:from")
+            raise RequestInvalidError.of("window_invalid", "from must not be after to.", "query:from")
         found = self._catalog.histogram(topic, Window(first, last), step)
         if not found.messages:
             self._check_known(topic)
@@ -272,6 +272,6 @@ def _utc(moment: datetime, name: str) -> datetime:
     except OverflowError:
         found = _EARLIEST - timedelta(days=1)
     if found < _EARLIEST:
-        message = f"{name} lies before {_EARLIEST:%Y}, or outside of the calendar."
+        message = f"{name} is before {_EARLIEST:%Y}, or is not a possible time."
         raise RequestInvalidError.of("window_invalid", message, f"query:{name}")
     return found

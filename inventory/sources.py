@@ -110,7 +110,7 @@ class SourceCatalog:
         versions = [each for each in every if event_type in {None, each.event_type}]
         if event_type is not None and not versions:
             raise RequestInvalidError.of(
-                "type_unknown", f"{name} has no type of event {event_type[:80]!r}.", "query:event_type"
+                "type_unknown", f"{name} has no event type {event_type[:80]!r}.", "query:event_type"
             )
         return {
             "source": name,
@@ -256,7 +256,7 @@ def _diff(versions: Sequence[TypeVersion], before: int | None, after: int | None
     types = {each.event_type for each in versions}
     if len(types) > 1 and (before is not None or after is not None):
         raise RequestInvalidError.of(
-            "type_missing", "There are several types of event: choose one.", "query:event_type"
+            "type_missing", "The source has several event types. Choose one.", "query:event_type"
         )
     by_number = {each.number: each for each in versions}
     if len(types) != 1:

@@ -283,12 +283,12 @@ def _whole_steps(start: datetime | None, end: datetime | None, step: VolumeStep,
         first - USUAL_DAYS * _DAY
     except OverflowError:
         raise RequestInvalidError.of(
-            "window_invalid", "from or to lies outside of the calendar.", "query:from"
+            "window_invalid", "from or to is not a possible time.", "query:from"
         ) from None
     except ValueError:
-        raise RequestInvalidError.of("window_invalid", "from lies after to, or at it.", "query:from") from None
+        raise RequestInvalidError.of("window_invalid", "from must be before to.", "query:from") from None
     if (steps := (last - first) // width) > MAX_STEPS:
-        message = f"The window has {steps:,} steps of one {step}; {MAX_STEPS:,} are allowed."
+        message = f"The window has {steps:,} steps of one {step}, but at most {MAX_STEPS:,} are allowed."
         raise RequestInvalidError.of("too_many_buckets", message, "query:step")
     return window
 

@@ -262,7 +262,7 @@ def _source(
 
 def _check_names(name: str, entry: SourceEntry, faults: FaultList) -> None:
     if not re.fullmatch(r"[A-Za-z]\w{0,99}", name):
-        faults.add("", f"{name!r} is no name of a source: a letter, then letters, digits and _")
+        faults.add("", f"{name!r} is not a valid name for a source. Use a letter, and then letters, digits and _")
     for what, text in (("topic", entry.topic), ("subscription", entry.subscription), ("publish", entry.publish)):
         try:
             parse_resource_id(text or "ok-", what)
@@ -270,24 +270,30 @@ def _check_names(name: str, entry: SourceEntry, faults: FaultList) -> None:
             faults.add(what, exc.message)
     for what, text in (("staging", entry.staging), ("reporting", entry.reporting)):
         if text is not None and not _TABLE.fullmatch(text):
-            faults.add(what, f"{text!r} is no dataset.table")
+            faults.add(what, f"{text!r} does not have the form dataset.table")
     if entry.publish_ordering == "key" and entry.publish is None:
-        faults.add("publish_ordering", "is of what is published: name a topic in publish")
+        faults.add("publish_ordering", "needs publish: name a topic there")
     elif entry.publish_ordering == "key" and not entry.key:
-        faults.add("publish_ordering", "is by the source's key, and it has none")
+        faults.add("publish_ordering", "needs the source's key, and the source has no key")
     if not is_group(entry.group):
-        faults.add("group", f"{entry.group!r} is no group: small letters, digits and -")
+        faults.add(
+            "group", f"{entry.group!r} is not a valid name for a group. Use lower-case letters, digits and -"
+        )
 
 
 def _inferred(name: str, entry: SourceEntry, faults: FaultList) -> Source:
     if entry.message is not None:
-        faults.add("message", "an inferred schema has no message: leave out one of the two")
+        faults.add("message", "a source with 'schema: inferred' can't have a message. Leave out one of the two")
     if entry.variant != "plain":
-        faults.add("variant", "changes need a schema: name a message")
+        faults.add("variant", "change_data needs a schema. Name a message")
     if entry.scalars_as_text:
-        faults.add("scalars_as_text", "is for fields of a schema: name a message")
+        faults.add("scalars_as_text", "needs a schema. Name a message")
     if entry.event_type_attribute is not None and entry.key:
-        faults.add("key", "is for one table, and event_type_attribute makes one a type: choose one")
+        faults.add(
+            "key",
+            "can't be used with event_type_attribute, because each event type has its own table. "
+            "Choose one of the two",
+        )
     return _build(name, entry, staging=entry.staging or f"staging.{name}")
 
 
@@ -299,10 +305,10 @@ def _described(
     faults: FaultList,
 ) -> Source | None:
     if entry.message is None:
-        faults.add("message", "is missing: name the message, or write 'schema: inferred'")
+        faults.add("message", "is missing. Name the message, or write 'schema: inferred'")
         return None
     if entry.event_type_attribute is not None:
-        faults.add("event_type_attribute", "is for 'schema: inferred' only")
+        faults.add("event_type_attribute", "works only with 'schema: inferred'")
     try:
         owner, message = _find_message(descriptors, entry.message)
         reference = read_message_options(message).table_reference
@@ -313,7 +319,7 @@ def _described(
         return None
     _check_columns(entry, schema, faults)
     if entry.staging is None and reference and not _TABLE.fullmatch(reference):
-        faults.add("message", f"its table_reference {reference!r} is no dataset.table")
+        faults.add("message", f"its table_reference {reference!r} does not have the form dataset.table")
     return _build(
         name,
         entry,
@@ -362,9 +368,9 @@ def _check_columns(entry: SourceEntry, schema: RowSchema, faults: FaultList) -> 
     for what, name in named:
         field = columns.get(name)
         if field is None or field.mode == "REPEATED" or field.type in ("RECORD", "JSON"):
-            faults.add(what, f"{name!r} is no column with one value")
+            faults.add(what, f"{name!r} is not a column with a single value")
         elif what == "key" and field.type not in KEY_TYPES:
-            faults.add("key", f"{name!r} is {field.type}, which tells no entities apart")
+            faults.add("key", f"{name!r} is {field.type}, and a key can't have this type")
         elif what == "partition" and field.type not in MOMENT_TYPES:
             faults.add(what, f"{name!r} is {field.type}, not {', '.join(MOMENT_TYPES)}")
         elif what == "event_time" and field.type not in _EVENT_TIME_TYPES:
@@ -372,7 +378,7 @@ def _check_columns(entry: SourceEntry, schema: RowSchema, faults: FaultList) -> 
     for name in {name for _, name in named if named.count(("key", name)) > 1}:
         faults.add("key", f"{name!r} is named twice")
     if entry.variant == "change_data" and not keys:
-        faults.add("key", "is missing: an image without a key is none")
+        faults.add("key", "is missing, and change_data needs a key")
 
 
 def _unshared(sources: Sequence[Source], faults: Faults) -> list[Source]:

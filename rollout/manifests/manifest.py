@@ -104,11 +104,11 @@ def read_document(content: bytes) -> YamlDocument:
         ManifestInvalidError: it is too large, or no YAML of plain values.
     """
     if len(content) > MAX_BYTES:
-        raise refuse([_fault("", f"It is larger than {MAX_BYTES} bytes.", 1, 1)])
+        raise refuse([_fault("", f"The manifest is larger than {MAX_BYTES} bytes.", 1, 1)])
     try:
         return read_yaml(content, _ManifestLoader)
     except YamlFaultsError as exc:
-        words = "It is no YAML of plain values:"
+        words = "The file is not YAML with plain values:"
         raise refuse(
             [_fault("", f"{words} {each.message}.", each.line, each.column) for each in exc.faults]
         ) from exc
@@ -131,7 +131,9 @@ class _ManifestLoader(PlainLoader):
         """Return the node of a name or a value."""
         node = super().compose_scalar_node(anchor)
         if (found := _UNKEPT.search(node.value)) is not None:
-            self.add(f"a text holds the character U+{ord(found[0]):04X} that can't be kept", node.start_mark)
+            self.add(
+                f"a text contains the character U+{ord(found[0]):04X}, which can't be stored", node.start_mark
+            )
         return node
 
 
@@ -164,12 +166,12 @@ def _find_faults(value: Any, name: str | None) -> Iterator[Found]:
     except (ValueError, TypeError, RecursionError):
         yield (), "It takes names and plain values."
     for path, kind in find_secrets(value):
-        yield path, f"Here stands {kind}, in clear text: a manifest holds no secret."
+        yield path, f"The value is {kind} in clear text. A manifest must not contain secrets."
     if not isinstance(value, Mapping):
         return
     written = value.get("name")
     if name is not None and isinstance(written, str) and written != name:
-        yield ("name",), f"name is {written[:80]!r}, and the manifest is {name}."
+        yield ("name",), f"name is {written[:80]!r}, but the manifest is {name}."
     finder = _FINDERS.get(str(value.get("kind")))
     if finder is not None:
         yield from finder(value)
@@ -197,7 +199,7 @@ def _name_faults(value: Any, path: tuple[str | int, ...]) -> Iterator[Found]:
     if isinstance(value, Mapping):
         for name, inner in value.items():
             if not isinstance(name, str):
-                yield (*path, str(name)), f"{name!r} is no name: write it in quotes."
+                yield (*path, str(name)), f"{name!r} is not a name. Write it in quotes."
             yield from _name_faults(inner, (*path, str(name)))
     elif isinstance(value, list):
         for number, inner in enumerate(value):
@@ -207,7 +209,7 @@ def _name_faults(value: Any, path: tuple[str | int, ...]) -> Iterator[Found]:
 def _sentence(error: Any) -> Found:
     loc = error["loc"]
     if not loc and error["type"] in {"union_tag_invalid", "union_tag_not_found"}:
-        return ("kind",), f"kind is one of {', '.join(_FINDERS)}."
+        return ("kind",), f"kind must be one of {', '.join(_FINDERS)}."
     # A tagged union puts its tag behind the field, and that of the whole manifest in front.
     path = tuple(part for number, part in enumerate(loc) if number and loc[number - 1] != "job")
     named = ".".join(map(str, path)) or "It"

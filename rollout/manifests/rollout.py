@@ -27,8 +27,8 @@ _REFUSED: Final = (
     (r"_?JAVA.*|JDK_.*|CLASSPATH", "decides which Java and which code it runs"),
     (r"LD_.*|DYLD_.*", "decides which libraries every program loads"),
     (r"REFEED_SECRET", "is the deployment's secret, which marks every replay"),
-    (r"REFEED_HOME", "is where the streams' state lies, and belongs to the agent"),
-    (r"REFEED_JOB_STORE", "is where all records lie, and belongs to the agent"),
+    (r"REFEED_HOME", "is the place of the streams' state, and belongs to the agent"),
+    (r"REFEED_JOB_STORE", "is the place of all records, and belongs to the agent"),
     (r".*extraJavaOptions", "decides which code Spark's JVMs run"),
     (r".*(?:extraClassPath|class[_.\-]?path|extraLibraryPath)", "decides which code Spark's JVMs load"),
     (r"spark[._].*|REFEED_SPARK_.*", "configures Spark, which can load other code"),
@@ -207,7 +207,10 @@ def find_faults(value: Mapping[str, Any]) -> Iterator[Found]:
             if (why := refuse_variable(str(name))) is not None:
                 yield (side, "environment", str(name)), why
             elif isinstance(options, Mapping) and (option := _option_of(str(name))) in options:
-                yield (side, "environment", str(name)), f"{name} is the option {option}, which is given too."
+                yield (
+                    (side, "environment", str(name)),
+                    f"{name} sets the option {option}, but options also sets it. Leave out one of the two.",
+                )
 
 
 def refuse_code(name: str) -> str | None:
@@ -219,7 +222,9 @@ def refuse_code(name: str) -> str | None:
         >>> refuse_code("batch_seconds")
     """
     shown = name[:80]
-    return next((f"{shown} {why}: no manifest sets it." for rule, why in _RULES if rule.fullmatch(name)), None)
+    return next(
+        (f"{shown} {why}, so a manifest can't set it." for rule, why in _RULES if rule.fullmatch(name)), None
+    )
 
 
 def refuse_variable(name: str) -> str | None:
@@ -233,7 +238,7 @@ def refuse_variable(name: str) -> str | None:
     allowed = overridable()
     if name in allowed:
         return None
-    return refuse_code(name) or f"{name[:80]} is no setting of a stream.{did_you_mean(name, allowed)}"
+    return refuse_code(name) or f"{name[:80]} is not a setting of a stream.{did_you_mean(name, allowed)}"
 
 
 def _option_of(variable: str) -> str:

@@ -24,8 +24,8 @@ _SLOT_TYPES: Final = ("TIMESTAMP", "DATE")
 _REQUEST: Final = ("job", "request")
 _SOME_SLOT: Final = Slot(datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 2, tzinfo=UTC), parse_zone("UTC"))
 _NO_SLOT: Final = (
-    "Only a whole value can be {{ slot.start }} or {{ slot.end }}: of a parameter that is a TIMESTAMP or a DATE, "
-    "of a template's parameter, or of a merge's since."
+    "{ slot.start } and { slot.end } must be the whole value of a TIMESTAMP or DATE "
+    "parameter, of a template's parameter, or of a merge's since."
 )
 
 
@@ -203,7 +203,10 @@ def _job_faults(kind: str, request: Mapping[str, Any]) -> Iterator[Found]:
         if "{{" in text and not _may_be_slot(kind, path, request):
             yield (*_REQUEST, *path), _NO_SLOT
     if kind == "backfill" and request.get("plan_id") is not None:
-        yield (*_REQUEST, "plan_id"), "plan_id: a plan expires, and is of one backfill only."
+        yield (
+            (*_REQUEST, "plan_id"),
+            ("plan_id can't be used in a schedule, because a plan expires and belongs to one backfill."),
+        )
     if kind == "rollout":
         yield from (((*_REQUEST, *path), message) for path, message in find_rollout_faults(request))
     try:

@@ -135,7 +135,7 @@ class ScheduledJobs:
         try:
             job = self._store.get(run.job_id)
         except JobNotFoundError:
-            return RunState.CANCELLED, "Its job is gone."
+            return RunState.CANCELLED, "Its job no longer exists."
         return _ENDS.get(job.state, RunState.RUNNING), None if job.error is None else job.error.message
 
     def cancel(self, run: ScheduleRun, principal: Principal) -> None:
@@ -171,7 +171,7 @@ class ScheduledJobs:
         try:
             found = self._store.get_snapshot(snapshot_id)
         except StreamSnapshotNotFoundError:
-            return RunState.SUCCEEDED, "The snapshot is deleted."
+            return RunState.SUCCEEDED, "The snapshot was deleted."
         if found.state is SnapshotState.FAILED:
             return RunState.FAILED, None if found.error is None else found.error.message
         return RunState.RUNNING if found.state is SnapshotState.PENDING else RunState.SUCCEEDED, None

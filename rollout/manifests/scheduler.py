@@ -231,7 +231,7 @@ def _beside(
 ) -> list[tuple[RunState, str | None]]:
     """Return how runs begin beside living ones: all but the newest are left out."""
     before = living[-1]
-    skipped = (RunState.SKIPPED, f"The run of {before.slot:%Y-%m-%dT%H:%MZ} goes on.")
+    skipped = (RunState.SKIPPED, f"The run of {before.slot:%Y-%m-%dT%H:%MZ} has not ended.")
     queue_is_full = spec.overlap == "queue" and any(run.state is RunState.QUEUED for run in living)
     is_left_out = spec.overlap == "skip" or queue_is_full
     return [*[skipped] * (count - 1), skipped if is_left_out else (RunState.QUEUED, None)]

@@ -331,7 +331,7 @@ class ManifestService:
         said = f"{last.id} was {last.state}{at}{why}"
         if last.state is RolloutState.STABLE and last.reverses is None:
             return f"{said.rstrip('.')}."
-        return f"{said.rstrip('.')}. It is tried again when its content changes."
+        return f"{said.rstrip('.')}. Refeed tries the file again when its content changes."
 
     def _show(self, record: ManifestRecord) -> Schedule:
         spec = read_schedule(record.document)

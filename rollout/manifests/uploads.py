@@ -140,7 +140,10 @@ class UploadWatcher:
             if self._hints.wait(self._tick_seconds):
                 self._look_at = 0.0
         except RefeedError as exc:
-            self._note_deaf(f"Its events can't be read, and it is listed every five minutes: {exc.message}")
+            self._note_deaf(
+                "The bucket's notifications can't be read, so the bucket is listed only every five "
+                f"minutes: {exc.message}"
+            )
             self.loop.wait(_RETRY_TICKS * self._tick_seconds)
         else:
             self._note_deaf(None)
@@ -190,7 +193,9 @@ class UploadWatcher:
                 for file, version in self._files.versions().items()
             }
         except OSError as exc:
-            self._note_problem(f"It can't be read, and nothing is changed: {exc}", again_seconds=_WAITING_SECONDS)
+            self._note_problem(
+                f"The folder or bucket can't be read, so nothing is changed: {exc}", again_seconds=_WAITING_SECONDS
+            )
             return
         settled = self._settle(versions, now)
         # A folder is listed each second; a bucket when it may have changed.
@@ -201,8 +206,8 @@ class UploadWatcher:
         records = {each.name: each for each in self._store.list_manifests() if each.source == self.source}
         if not versions and records:
             self._note_problem(
-                f"It is empty, and nothing is removed: {len(records)} manifests of it stay. Another file in it, "
-                "such as README, lets the last ones be removed.",
+                f"The folder or bucket is empty, so nothing is removed: its {len(records)} manifests "
+                "stay. To remove the last manifests, put another file into it, such as README.",
                 again_seconds=_WAITING_SECONDS,
             )
             return
@@ -232,9 +237,12 @@ class UploadWatcher:
         """Apply a version of a file and note what became of it; return False when it has to be looked at again."""
         fault: str | None = None
         if not _FILE.fullmatch(file):
-            fault = "It is not called NAME.yaml, of small letters, digits and -, so it is not read."
+            fault = (
+                "The file is not read, because its name does not have the form NAME.yaml with "
+                "lower-case letters, digits and -."
+            )
         elif version.size_bytes > MAX_BYTES:
-            fault = f"It is larger than {MAX_BYTES} bytes."
+            fault = f"The file is larger than {MAX_BYTES} bytes."
         else:
             try:
                 content = self._files.read_version(file, version)
@@ -257,7 +265,7 @@ class UploadWatcher:
             except RefeedError as exc:
                 fault = exc.message
             except OSError as exc:
-                fault = f"It can't be read: {exc.strerror}."
+                fault = f"The file can't be read: {exc.strerror}."
             failpoint.hit("upload.applied")
         self._store.note_upload(self.source, file, version.generation, fault, holder=self._holder)
         failpoint.hit("upload.noted")
@@ -367,9 +375,9 @@ def _why_wait(record: ManifestRecord, together: int) -> str | None:
     """Return why a removal needs a person, None where it does not."""
     job = record.document.get("job") or {}
     if record.name == NIGHTLY_MERGE or job.get("kind") == "merge":
-        return f"The file of {record.name} has gone, and removing a merge's schedule waits for approval."
+        return f"The file of {record.name} was deleted. Somebody has to approve the removal of a merge's schedule."
     if together > 1:
-        return f"{together} files have gone at once, and removing their manifests waits for approval."
+        return f"{together} files were deleted at once. Somebody has to approve the removal of their manifests."
     return None
 
 

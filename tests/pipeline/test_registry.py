@@ -310,7 +310,7 @@ def test_a_table_reference_that_is_no_table_is_a_fault(tmp_path, registry):
     registry.publish({"odd.desc": odd, "sources.yaml": b"sources:\n  a: {topic: aaa, message: Odd}"})
     with pytest.raises(RegistryError) as caught:
         registry.read()
-    assert "is no dataset.table" in caught.value.details["errors"][0]["message"]
+    assert "does not have the form dataset.table" in caught.value.details["errors"][0]["message"]
     registry.publish({"sources.yaml": b"sources:\n  a: {topic: aaa, message: Odd, staging: s.t}"})
     assert registry.read().sources[0].staging == "s.t"
 

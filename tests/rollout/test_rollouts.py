@@ -102,7 +102,7 @@ def test_the_same_content_again_says_what_became_of_it(yard: Yard) -> None:
     assert yard.go_back() is RolloutState.ROLLED_BACK
     said = note("# again\n" + TEXT) or ""
     assert said.startswith(f"{made.id} was ROLLED_BACK at 2026-03-02T12:00:00Z: The new release of backup did not")
-    assert said.endswith("It ended. It is tried again when its content changes.")
+    assert said.endswith("It ended. Refeed tries the file again when its content changes.")
     assert yard.apply() == yard.store.get_rollout(made.id)
     assert yard.tick() is RolloutState.ROLLED_BACK
     changed = yard.apply(TEXT + "description: again\n")

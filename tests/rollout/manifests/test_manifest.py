@@ -145,7 +145,7 @@ def test_words_of_yaml_stay_texts_and_names_that_are_none_are_refused() -> None:
         "c": "1:30",
     }
     found = faults(MERGE + "1: x\n")
-    assert (5, 1, "/1", "1 is no name: write it in quotes.") in found
+    assert (5, 1, "/1", "1 is not a name. Write it in quotes.") in found
 
 
 @pytest.mark.parametrize(
@@ -259,5 +259,5 @@ def test_a_character_that_no_store_keeps_is_refused_and_not_repeated(line: str) 
     with pytest.raises(ManifestInvalidError) as raised:
         parse_manifest(f"{MERGE}{line}\n".encode())
     (fault,) = raised.value.details["errors"]
-    assert (fault["line"], "that can't be kept" in fault["message"]) == (5, True)
+    assert (fault["line"], "which can't be stored" in fault["message"]) == (5, True)
     assert "\0" not in raised.value.message.encode().decode()

@@ -69,8 +69,8 @@ def test_what_is_not_said_is_an_update_with_the_usual_watch_that_is_taken_back()
         ("LD_LIBRARY_PATH", "decides which"),
         ("LD_AUDIT", "decides which libraries every program loads"),
         ("REFEED_SECRET", "is the deployment's secret"),
-        ("REFEED_HOME", "is where the streams' state lies"),
-        ("REFEED_JOB_STORE", "is where all records lie"),
+        ("REFEED_HOME", "is the place of the streams' state"),
+        ("REFEED_JOB_STORE", "is the place of all records"),
         ("spark.driver.extraJavaOptions", "decides which code Spark's JVMs run"),
         ("spark.executor.extraJavaOptions", "decides which code Spark's JVMs run"),
         ("spark.driver.extraClassPath", "decides which code Spark's JVMs load"),
@@ -86,7 +86,7 @@ def test_an_override_that_could_run_other_code_is_refused_with_its_reason(field,
     (found,) = (each for each in faults(text) if "in clear text" not in each[3])
     assert found[:3] == (4, 18 if field == "options" else 22, f"/from/{field}/{name}")
     assert words in found[3]
-    assert found[3].endswith("no manifest sets it.")
+    assert found[3].endswith("so a manifest can't set it.")
 
 
 @pytest.mark.parametrize("name", ["REFEED_LAKE", "REFEED_WAREHOUSE", "HOME", "REFEED_API_KEYS", "pythonpath", ""])
@@ -134,7 +134,7 @@ def test_every_declared_setting_of_a_stream_is_taken_and_nothing_else_is_in_the_
             "from: {}",
             "from: {options: {slots: 4}, environment: {REFEED_BACKUP_SLOTS: 4}}",
             "/from/environment/REFEED_BACKUP_SLOTS",
-            "is the option slots, which is given too",
+            "sets the option slots, but options also sets it",
         ),
     ],
 )
@@ -150,7 +150,7 @@ def test_a_manifest_of_no_kind_names_the_kinds(kind: dict[str, Any]) -> None:
     text = SHORT.replace("kind: Rollout\n", "".join(f"{name}: {value}\n" for name, value in kind.items()))
     ((line, column, pointer, message),) = faults(text)
     assert (line, column, pointer) == (1, 1, "/kind")
-    assert "kind is one of Schedule, Rollout." in message
+    assert "kind must be one of Schedule, Rollout." in message
 
 
 def test_options_of_another_kind_of_stream_are_refused_when_its_kind_is_known() -> None:

@@ -205,7 +205,7 @@ def test_a_slot_beside_a_run_that_goes_on_is_left_out_by_default(yard: Yard) -> 
     yard.apply(HOURLY)
     assert yard.go(hours(3)) == ["02 01:00"]
     assert yard.runs() == [("02 01:00", "RUNNING"), ("02 02:00", "SKIPPED"), ("02 03:00", "SKIPPED")]
-    assert yard.store.list_runs("hourly", limit=1)[0].why == "The run of 2026-03-02T01:00Z goes on."
+    assert yard.store.list_runs("hourly", limit=1)[0].why == "The run of 2026-03-02T01:00Z has not ended."
 
 
 def test_a_queue_holds_one_slot_and_it_starts_when_the_run_ends(yard: Yard) -> None:

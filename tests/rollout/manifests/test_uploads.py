@@ -109,12 +109,12 @@ def test_a_version_with_a_fault_keeps_what_was_applied_and_shows_the_fault_until
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
-        ("one.yml", SNAPSHOT.format("one", 0), "is not called NAME.yaml"),
-        ("One.yaml", SNAPSHOT.format("One", 0), "is not called NAME.yaml"),
+        ("one.yml", SNAPSHOT.format("one", 0), "does not have the form NAME.yaml"),
+        ("One.yaml", SNAPSHOT.format("One", 0), "does not have the form NAME.yaml"),
         ("one.yaml", SNAPSHOT.format("two", 0), "the manifest is one"),
         ("one.yaml", "#" * 300_000, "larger than 262144 bytes"),
         ("one.yaml", "", "an object"),
-        ("one.yaml", SNAPSHOT.format("one", 0) + "password: x\n", "no secret"),
+        ("one.yaml", SNAPSHOT.format("one", 0) + "password: x\n", "must not contain secrets"),
     ],
 )
 def test_what_can_t_be_applied_is_a_fault_with_its_reason(yard, file, content, words):
@@ -172,10 +172,10 @@ def test_a_folder_that_is_empty_or_away_removes_nothing_and_says_so(yard: Folder
     yard.apply("one", "two")
     mounted = yard.folder.rename(yard.folder.with_name("mounted"))
     yard.go(GONE_SECONDS * 3)
-    assert "can't be read, and nothing is changed" in (yard.problem() or "")
+    assert "can't be read, so nothing is changed" in (yard.problem() or "")
     yard.folder.mkdir()
     yard.go(GONE_SECONDS * 3)
-    assert "It is empty, and nothing is removed: 2 manifests" in (yard.problem() or "")
+    assert "is empty, so nothing is removed: its 2 manifests" in (yard.problem() or "")
     (item,) = yard.status.list_inbox(principal=ANN)
     assert (item.resource, item.id) == ("manifest", yard.principal.name)
     yard.folder.rmdir()
@@ -195,7 +195,9 @@ def test_several_files_that_go_within_minutes_wait_for_a_person_one_by_one(yard:
     asked = yard.waiting()
     assert set(asked) == {"two", "three"}
     what = yard.store.get_approval(asked["two"]).asked.what
-    assert what == "Remove two. 2 files have gone at once, and removing their manifests waits for approval."
+    assert (
+        what == "Remove two. 2 files were deleted at once. Somebody has to approve the removal of their manifests."
+    )
     yard.go(TOGETHER_SECONDS + 20)
     assert (yard.names(), yard.waiting()) == (["four", "three", "two"], asked), "waiting is no approval"
     yard.put("three", minute=3)
@@ -398,7 +400,7 @@ def test_a_file_whose_name_is_no_utf_8_keeps_no_other_from_being_applied(yard: F
     yard.apply("one")
     assert yard.names() == ["one"]
     (upload,) = [each for each in yard.status.list_uploads(principal=ANN) if each.fault]
-    assert (upload.file, "is not called NAME.yaml" in str(upload.fault)) == ("caf\\xe9.yaml", True)
+    assert (upload.file, "does not have the form NAME.yaml" in str(upload.fault)) == ("caf\\xe9.yaml", True)
 
 
 def test_a_file_that_can_t_be_read_is_a_fault_of_its_own_until_it_can(yard, monkeypatch):
@@ -433,7 +435,7 @@ def test_a_removal_that_somebody_rejected_has_no_later_one_wait(yard: FolderYard
 def test_a_file_of_another_name_that_is_removed_takes_no_manifest_along(yard: FolderYard) -> None:
     (yard.folder / "one.yml").write_text(SNAPSHOT.format("one", 0))
     yard.go()
-    assert "is not called NAME.yaml" in (yard.fault("one.yml") or "")
+    assert "does not have the form NAME.yaml" in (yard.fault("one.yml") or "")
     yard.apply("one")
     (yard.folder / "one.yml").unlink()
     yard.go(GONE_SECONDS + 5)

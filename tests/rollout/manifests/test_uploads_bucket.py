@@ -140,10 +140,10 @@ def test_a_bucket_that_is_emptied_or_away_or_loses_several_objects_removes_nothi
     yard.go(3)
     objects = yard.gcs.buckets.pop("ours")
     yard.go(FULL_SECONDS + 30)
-    assert "can't be read, and nothing is changed" in (yard.problem() or "")
+    assert "can't be read, so nothing is changed" in (yard.problem() or "")
     yard.gcs.buckets["ours"] = {"manifests/": objects["manifests/one.yaml"]}
     yard.go(FULL_SECONDS + 30)
-    assert "It is empty, and nothing is removed: 3 manifests" in (yard.problem() or "")
+    assert "is empty, so nothing is removed: its 3 manifests" in (yard.problem() or "")
     yard.gcs.buckets["ours"] = objects
     yard.go(10)
     assert (yard.problem(), len(yard.names())) == (None, 3)
@@ -164,7 +164,7 @@ def test_without_its_subscription_it_is_listed_all_the_same_and_that_is_shown(st
     yard.go(2)
     yard.hear()
     assert yard.names() == ["one"]
-    assert "Its events can't be read, and it is listed every five minutes" in (yard.problem() or "")
+    assert "notifications can't be read, so the bucket is listed only every five minutes" in (yard.problem() or "")
     yard.pubsub.create_subscription("nobody-made-it", TOPIC)
     yard.hear()
     assert yard.problem() is None
