@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from model.widening import to_json
 from pipeline.convert import Findings, Record, WrongTypeError, compile_record, visible
-from pipeline.forms import Form, Layout, NativeRows, layout_of_plans
+from pipeline.forms import Form, NativeRows, layout_of_plans
 from pipeline.mapping import ATTRIBUTES_FIELD, FieldPlan, taking_scalars
 from pipeline.originals import read_originals
 from pipeline.paths import counted_path
@@ -73,9 +73,8 @@ class Decoder:
     ``columns`` has the Arrow type of each column of the table, ``keys`` names the fields that an image of a
     change must have to count as one. A replay of ``topic`` is recognised by ``token`` alone, so that a
     producer's own ``refeed_*`` attributes are attributes. With ``scalars_as_text`` a field of type string takes a
-    number and a boolean too. ``record`` makes values of an object in another way than ``plans`` say. ``layout`` is
-    that of the messages whose rows it makes; while it ``is_noting`` what they look like, it sees the first of each
-    look.
+    number and a boolean too. ``record`` makes values of an object in another way than ``plans`` say, and ``form``
+    opens the form of the columns that it makes.
     """
 
     def __init__(
@@ -91,8 +90,7 @@ class Decoder:
         max_bytes: int = 10_000_000,
         scalars_as_text: bool = False,
         record: Record | None = None,
-        layout: Callable[[], Layout] | None = None,
-        is_noting: Callable[[], bool] = lambda: False,
+        form: Callable[[Sequence[pa.Field]], Form] | None = None,
     ) -> None:
         if scalars_as_text:
             plans = taking_scalars(plans)
@@ -111,9 +109,8 @@ class Decoder:
         # A coalesce looks at all fields, and a number that is kept as it is written may be -0.
         is_odd = scalars_as_text or any(plan.options.coalesce for plan in plans)
         if record is None and variant == "plain" and not is_odd:
-            layout = partial(layout_of_plans, plans)
-        own = [columns.field(plan.column) for plan in self._plans]
-        self._form = None if layout is None else Form(layout, own, max_bytes=max_bytes, is_noting=is_noting)
+            form = partial(Form, lambda _: layout_of_plans(plans), max_bytes=max_bytes)
+        self._form = None if form is None else form([columns.field(plan.column) for plan in self._plans])
 
     def decode(self, messages: pa.RecordBatch) -> DecodedBatch:
         """Return the rows of ``messages`` (in the columns that a Pull brings) and the messages that are none."""
@@ -129,17 +126,16 @@ class Decoder:
         except _ARROW_FAULTS:
             rows = self._without_unfit(rows, refused)
             columns = self._own_columns(rows)
-        for row in rows:
-            if self._form is not None and row.index in native.held:
-                self._form.learn(native.held[row.index])
+        if self._form is not None:
+            for row in rows:
+                self._form.learn(native.held.get(row.index), payloads[row.index], row.findings.unknown)
         columns, indices = _in_order(native, columns, [row.index for row in rows])
         changes = [row.change for row in rows]
         decoded = DecodedBatch(columns, indices, sorted(refused, key=lambda r: r.index))
-        for row in rows:
-            for path in row.findings.unknown:
-                decoded.unknown[counted_path(path)] += 1
-            for path in row.findings.missing:
-                decoded.missing[counted_path(path)] += 1
+        unknown = [(row.index, tuple(map(counted_path, row.findings.unknown))) for row in rows]
+        unknown += [(index, look.paths) for index, look in zip(native.indices, native.looks, strict=False)]
+        decoded.unknown.update(path for _, paths in sorted(unknown) for path in paths)
+        decoded.missing.update(counted_path(path) for row in rows for path in row.findings.missing)
         decoded.rows = self._with_meta(columns, indices, changes, messages)
         return decoded
 
@@ -261,7 +257,8 @@ def _in_order(native: NativeRows, columns: pa.RecordBatch, indices: list[int]) -
     """Return the rows that were read natively and those of ``columns``, in the order of their messages."""
     if not native.indices:
         return columns, indices
-    unknown = pa.nulls(len(native.indices), pa.string())
+    texts = [look.unknown for look in native.looks] or [None] * len(native.indices)
+    unknown = pa.array(texts, pa.string())
     found = pa.RecordBatch.from_arrays([*native.columns, unknown], schema=columns.schema)
     if not indices:
         return found, native.indices

@@ -7,10 +7,11 @@ or a value without a cell does not fit. The decoder reads it alone, and only the
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, chain
+from itertools import accumulate, chain, compress
 from types import GenericAlias
 from typing import Annotated, Any, Final
 
@@ -23,6 +24,7 @@ from msgspec.structs import astuple
 
 from model.widening import EXACT_FLOAT
 from pipeline.convert import FAULTS, cell_type, default_cell, exclusive_fields, value_reader
+from pipeline.looks import Look, Looks, Path
 from pipeline.mapping import FieldPlan
 from pipeline.shapes import Shape
 from pipeline.values import Convert, UnknownValueError
@@ -33,7 +35,6 @@ _log = structlog.get_logger(__name__)
 FEWEST: Final = 16
 # Where fewer than half of the messages fit, so many times as many are not tried.
 REST: Final = 20
-_MAX_STRUCTURES: Final = 10_000
 _COUNTED_AT_ONCE: Final = 500
 _INT64: Final = 1 << 63
 _Int64 = Annotated[int, Meta(ge=-_INT64, le=_INT64 - 1)]
@@ -56,6 +57,8 @@ _PLAN_KINDS: Final[Mapping[str, Any]] = {
 }
 # Beside those whose every value is a cell: the integers among their values are.
 _NATIVE: Final = (("int", "INT64"), ("enum", "INT64"))
+_Empty = msgspec.defstruct("Empty", [], forbid_unknown_fields=True, gc=False)
+_NOTHING_KIND: Final = Annotated[list, Meta(max_length=0)] | _Empty
 _SHAPE_KINDS: Final[Mapping[str, Any]] = {
     "INT": _ExactInt,
     "BIGINT": _Int64,
@@ -159,34 +162,34 @@ class Layout:
 class NativeRows:
     """The own columns of the messages that fit, in order; ``indices`` are their places in the batch.
 
-    ``held`` has the structures of messages that fit and that the decoder has to see, because they look new.
+    ``looks`` are those of the messages, where they matter. ``held`` has the structures of messages that fit and
+    that the decoder has to see, because they look new.
     """
 
     columns: list[pa.Array]
     indices: list[int]
+    looks: list[Look] = field(default_factory=list)
     held: dict[int, Hashable] = field(default_factory=dict)
 
 
 class Form:
     """Reads the messages of one schema that have its form; ``columns`` are the message's own.
 
-    While ``is_noting`` says so, a message is only read once :meth:`learn` knows its structure: its decoder notes
-    what messages look like.
+    With ``looks`` a message is only read when the decoder has seen one that looks like it (:meth:`learn`).
     """
 
     def __init__(
         self,
-        make_layout: Callable[[], Layout],
+        make_layout: Callable[[AbstractSet[Path]], Layout],
         columns: Sequence[pa.Field],
         *,
         max_bytes: int,
-        is_noting: Callable[[], bool] = lambda: False,
+        looks: Looks | None = None,
     ) -> None:
         self._make_layout = make_layout
         self._columns = columns
         self._max_bytes = max_bytes
-        self._is_noting = is_noting
-        self._structures: set[Hashable] = set()
+        self._looks = looks
         self._resting = 0
         self.is_off = False
 
@@ -202,24 +205,29 @@ class Form:
                 _log.exception("form_failed")
         return NativeRows([], [])
 
-    def learn(self, structure: Hashable) -> None:
-        """Take messages of this ``structure`` from now on."""
-        if len(self._structures) >= _MAX_STRUCTURES:
-            self._structures.clear()
-        self._structures.add(structure)
+    def learn(self, structure: Hashable | None, data: bytes, unknown: Mapping[str, Any]) -> None:
+        """Learn of a message that the decoder made a row of; it fits when it has a ``structure``."""
+        if self._looks is None:
+            return
+        if structure is not None:
+            self._looks.learn(structure, data, unknown)
+        elif unknown and self._looks.meet(unknown):
+            vars(self).pop("_layout", None)
+            vars(self).pop("_parse", None)
+            self._resting = 0
 
     @cached_property
     def _layout(self) -> Layout:
-        return self._make_layout()
+        return self._make_layout(frozenset() if self._looks is None else self._looks.beside)
 
     @cached_property
     def _parse(self) -> Callable[[bytes], Any]:
         return msgspec.json.Decoder(self._layout.struct).decode
 
     def _read(self, payloads: Sequence[bytes]) -> NativeRows:
-        parsed, indices, held = [], [], {}
-        parse, most = self._parse, self._max_bytes
-        structures = self._structures if self._is_noting() else None
+        parsed, found = [], NativeRows([], [])
+        parse, most, layout = self._parse, self._max_bytes, self._layout
+        looks = self._looks if self._looks is not None and self._looks.matter else None
         for index, data in enumerate(payloads):
             try:
                 message = parse(data)
@@ -227,29 +235,38 @@ class Form:
                 continue
             if len(data) > most:
                 continue
-            if structures is not None and (structure := self._layout.structure(message)) not in structures:
-                held[index] = structure
-                continue
+            if looks is not None:
+                look = looks.get(structure := layout.structure(message))
+                if look is None:
+                    found.held[index] = structure
+                    continue
+                if not look.fits(data):
+                    continue
+                found.looks.append(look)
             parsed.append(message)
-            indices.append(index)
-        if len(indices) + len(held) - len(set(held.values())) < len(payloads) / 2:
+            found.indices.append(index)
+        if len(parsed) + (len(found.held) if looks and looks.are_few else 0) < len(payloads) / 2:
             self._resting = REST * len(payloads)
-        if not indices:
-            return NativeRows([], [], held)
+        if parsed:
+            self._fill(found, parsed, payloads)
+        return found
+
+    def _fill(self, found: NativeRows, parsed: Sequence[Any], payloads: Sequence[bytes]) -> None:
+        """Make the columns of ``parsed``, and leave out the messages that do not fit after all."""
         unfit: set[int] = set()
         reading = _Reading()
-        columns = self._layout.columns(parsed, self._columns, reading, unfit.update)
-        texts = [payloads[index] for index in indices]
+        found.columns = self._layout.columns(parsed, self._columns, reading, unfit.update)
+        texts = [payloads[index] for index in found.indices]
         # By parts, because each is copied.
         parts = (texts[at : at + _COUNTED_AT_ONCE] for at in range(0, len(texts), _COUNTED_AT_ONCE))
         if sum(map(_count_names, parts)) != reading.names:
             pairs = enumerate(zip(texts, parsed, strict=True))
             unfit.update(place for place, (text, message) in pairs if _count_names([text]) != _names_in(message))
         if unfit:
-            is_fit = pa.array([place not in unfit for place in range(len(indices))])
-            columns = [column.filter(is_fit) for column in columns]
-            indices = [index for place, index in enumerate(indices) if place not in unfit]
-        return NativeRows(columns, indices, held)
+            fit = [place not in unfit for place in range(len(parsed))]
+            found.columns = [column.filter(pa.array(fit)) for column in found.columns]
+            found.indices = list(compress(found.indices, fit))
+            found.looks = list(compress(found.looks, fit))
 
 
 class _Reading:
@@ -269,15 +286,18 @@ class _Reading:
         self.count(part, values, blame)
         if part.layout is not None:
             return (self._lists if part.is_repeated else self._objects)(part.layout, values, kind, blame)
-        cells, unfit = [], []
+        cells = [part.default if value is None or value is UNSET else value for value in values]
+        if part.is_native:
+            with suppress(*_ARROW_FAULTS):
+                return pa.array(cells, kind)
+        unfit = []
         for place, value in enumerate(values):
-            cell = part.default
-            if value is not None and value is not UNSET:
+            if part.read is not None and value is not None and value is not UNSET:
                 try:
-                    cell = value if part.read is None else part.read(value)
+                    cells[place] = part.read(value)
                 except (UnknownValueError, *FAULTS):
+                    cells[place] = part.default
                     unfit.append(place)
-            cells.append(cell)
         blame(unfit)
         try:
             return pa.array(cells, kind)
@@ -338,12 +358,17 @@ def layout_of_plans(plans: Sequence[FieldPlan]) -> Layout:
     return Layout(list(parts.values()), [[part for part in group if part.names] for group in groups])
 
 
-def layout_of_shape(shape: Shape) -> Layout:
-    """Return the layout of an inferred record.
+def layout_of_shape(shape: Shape, beside: AbstractSet[Path]) -> Layout:
+    """Return the layout of an inferred record; fields ``beside`` its columns may be null, [] or {}.
 
     The decoder reads messages with a JSON column, a list of large integers, or another value in a column of texts.
     """
-    return Layout([_part_of_shape(name, child) for name, child in shape.fields.items()])
+    parts = [
+        _part_of_shape(name, child, {path[1:] for path in beside if path[0] == name and len(path) > 1})
+        for name, child in shape.fields.items()
+    ]
+    more = sorted(path[0] for path in beside if len(path) == 1 and path[0] not in shape.fields)
+    return Layout(parts + [Part(None, (name,), _NOTHING_KIND) for name in more if _is_plain(name)])
 
 
 def _part_of_plan(plan: FieldPlan) -> Part:
@@ -367,13 +392,13 @@ def _part_of_plan(plan: FieldPlan) -> Part:
     return replace(found, is_native=is_native, read=value_reader(plan))
 
 
-def _part_of_shape(name: str, shape: Shape) -> Part:
+def _part_of_shape(name: str, shape: Shape, beside: AbstractSet[Path]) -> Part:
     absent = Part(shape.column, default=[] if shape.is_repeated else None)
     if not _is_plain(name) or shape.kind == "JSON" or (shape.kind == "BIGINT" and shape.is_repeated):
         return absent
     found = replace(absent, names=(name,), is_repeated=shape.is_repeated)
     if shape.kind == "RECORD":
-        return replace(found, layout=layout_of_shape(shape))
+        return replace(found, layout=layout_of_shape(shape, beside))
     return replace(found, kind=_SHAPE_KINDS[shape.kind], is_native=True, knows_big=shape.kind == "BIGINT")
 
 

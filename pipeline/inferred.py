@@ -15,7 +15,8 @@ from model.message import replay_token
 from model.schema import Field, RowSchema
 from pipeline.convert import Findings
 from pipeline.decode import DecodedBatch, Decoder, Refusal, UnfitMessageError
-from pipeline.forms import layout_of_shape
+from pipeline.forms import Form, layout_of_shape
+from pipeline.looks import Looks
 from pipeline.mapping import FieldPlan
 from pipeline.options import FieldOptions
 from pipeline.registry import Source
@@ -262,6 +263,7 @@ def _open_decoder(found: EventType, topic: str, token: str, max_bytes: int, met:
         met.note(source)
         return [cells[name] for name in names]
 
+    layout = partial(layout_of_shape, found.shape)
     return Decoder(
         [_plan(column) for column in columns(found.shape)],
         arrow_schema(found.schema),
@@ -270,8 +272,7 @@ def _open_decoder(found: EventType, topic: str, token: str, max_bytes: int, met:
         token=token,
         max_bytes=max_bytes,
         record=record,
-        layout=None if met is None else partial(layout_of_shape, found.shape),
-        is_noting=(lambda: False) if met is None else met.is_noting,
+        form=None if met is None else partial(Form, layout, max_bytes=max_bytes, looks=Looks(met.is_noting)),
     )
 
 
