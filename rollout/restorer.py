@@ -227,10 +227,9 @@ class StreamRestorer:
             has_discarded = other.discard_staged and other.step is RestoreStep.SOUGHT
             if has_discarded and other.created_at > snapshot.created_at and self._is_before(other, snapshot):
                 raise SnapshotRefusedError(
-                    f"The earlier rollback {other.id} to {other.snapshot_id} deleted rows. After a "
-                    f"rollback to {snapshot.id}, Pub/Sub would not deliver the messages of these rows "
-                    f"again. Choose {other.snapshot_id}, an earlier snapshot, or a snapshot that was made "
-                    "after that rollback.",
+                    f"The earlier rollback {other.id} to {other.snapshot_id} deleted rows. After a rollback to "
+                    f"{snapshot.id}, Pub/Sub would not deliver the messages of these rows again. Choose "
+                    f"{other.snapshot_id}, an earlier snapshot, or a snapshot that was made after that rollback.",
                     id=snapshot.id,
                     rollback=other.id,
                 )
