@@ -174,7 +174,7 @@ def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(service, reach, s
         service.retry(made.id, principal=ANN)
 
 
-@pytest.mark.parametrize(("asked", "shown"), [(-1, 1), (0, 1), (1, 1), (2, 2), (9, 3)])
+@pytest.mark.parametrize(("asked", "shown"), [(-1, 1), (0, 1), (1, 1), (2, 2), (3, 3), (9, 3)])
 def test_a_page_has_as_many_jobs_as_are_asked_for_and_one_at_least(service, asked, shown):
     made = [service.create([number], principal=ANN).id for number in range(3)]
     page = service.list_jobs(ListRequest(page_size=asked), principal=READER)

@@ -175,6 +175,17 @@ def test_a_batch_that_fails_while_its_stream_is_abandoned_is_left(worker, commit
     assert (worker.count_left(), worker.failure) == (5, None)
 
 
+def test_a_batch_that_waits_while_the_stream_lets_go_is_given_back(committer):
+    with CommitWorker(committer) as worker:
+        worker.take_batch(results(5), 0)
+        second = threading.Thread(target=worker.take_batch, args=(results(7), 1), daemon=True)
+        second.start()
+        second.join(0.1)
+        threading.Timer(0.2, committer.go_on.release).start()
+    second.join(30)
+    assert (committer.committed, committer.given_back) == ([5], [7])
+
+
 def test_nothing_is_committed_after_the_stream_has_let_go(committer):
     with CommitWorker(committer) as worker:
         worker.take_batch(results(5), 0)

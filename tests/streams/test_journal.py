@@ -291,14 +291,15 @@ def test_what_a_start_left_behind_while_it_learned_goes_with_the_next(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_newest_attempt_is_noted_when_its_ids_are_dropped(tmp_path, clock):
+@pytest.mark.parametrize("newest", [1, 2])
+def test_the_newest_attempt_is_noted_when_its_ids_are_dropped(tmp_path, clock, newest):
     journal = Journal(tmp_path, keep_seconds=100)
-    done(journal, 1, "1")
-    done(journal, 2, "2")
+    for attempt in range(1, newest + 1):
+        done(journal, attempt, str(attempt))
     assert journal.mark.attempt == 0
     flow(journal, clock, 200)
     assert journal.last_attempt() == 0
-    assert Journal(tmp_path, keep_seconds=100).mark.attempt == 2
+    assert Journal(tmp_path, keep_seconds=100).mark.attempt == newest
 
 
 @pytest.mark.parametrize("is_restored", [False, True])

@@ -203,6 +203,17 @@ def test_a_commit_syncs_the_entries_of_others_that_it_builds_on(tmp_path, monkey
     assert {str(entry(archive, version)) for version in (3, 4, 5)} <= set(synced)
 
 
+def test_a_commit_syncs_the_checkpoint_of_another_that_it_builds_on(tmp_path, monkeypatch):
+    archive = archive_of(tmp_path, 1)
+    DeltaTable(archive.uri).create_checkpoint()
+    synced = synced_paths(monkeypatch)
+    # The process that wrote it was killed before it synced.
+    found = archive.another()
+    append(found, 2, found.take_lease("l"))
+    log = Path(archive.uri, "_delta_log")
+    assert {str(log / "_last_checkpoint"), *map(str, log.glob("*.checkpoint*"))} <= set(synced)
+
+
 @pytest.fixture(params=["day", "hour"])
 def followed(request, tmp_path) -> LakeArchive:
     """An archive that knows its newest version, after one commit; its entries are 0 to 2."""
