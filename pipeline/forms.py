@@ -70,7 +70,7 @@ _Blame = Callable[[Iterable[int]], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Part:
+class KnownField:
     """One field: its column, None without one, its names in JSON, and how its values become cells.
 
     A field without ``names`` is in no message that fits. ``kind`` is what msgspec takes for one value, and
@@ -102,7 +102,7 @@ class Layout:
     An object may have one field of each group in ``exclusive``.
     """
 
-    def __init__(self, parts: Sequence[Part], exclusive: Sequence[Sequence[Part]] = ()) -> None:
+    def __init__(self, parts: Sequence[KnownField], exclusive: Sequence[Sequence[KnownField]] = ()) -> None:
         self._parts = parts
         self._exclusive = exclusive
         named = [(name, part) for part in parts for name in part.names]
@@ -133,7 +133,7 @@ class Layout:
         return tuple(found)
 
     def columns(
-        self, messages: Sequence[Any], kinds: Iterable[pa.Field], read: "_Reading", blame: _Blame
+        self, messages: Sequence[Any], kinds: Iterable[pa.Field], read: "_ColumnReader", blame: _Blame
     ) -> list[pa.Array]:
         """Return the columns ``kinds`` of ``messages``; ``blame`` gets the places of those that do not fit."""
         by_name = list(zip(*map(astuple, messages), strict=True))
@@ -254,7 +254,7 @@ class Form:
     def _fill(self, found: NativeRows, parsed: Sequence[Any], payloads: Sequence[bytes]) -> None:
         """Make the columns of ``parsed``, and leave out the messages that do not fit after all."""
         unfit: set[int] = set()
-        reading = _Reading()
+        reading = _ColumnReader()
         found.columns = self._layout.columns(parsed, self._columns, reading, unfit.update)
         texts = [payloads[index] for index in found.indices]
         # By parts, because each is copied.
@@ -269,13 +269,13 @@ class Form:
             found.looks = list(compress(found.looks, fit))
 
 
-class _Reading:
+class _ColumnReader:
     """Makes columns of values, and counts the names that have one."""
 
     def __init__(self) -> None:
         self.names = 0
 
-    def cells(self, part: Part, values: Sequence[Any], kind: pa.DataType, blame: _Blame) -> pa.Array:
+    def cells(self, part: KnownField, values: Sequence[Any], kind: pa.DataType, blame: _Blame) -> pa.Array:
         """Return the column of a field; ``blame`` gets the places of values that have no cell."""
         if part.is_native:
             with suppress(*_ARROW_FAULTS):
@@ -305,7 +305,7 @@ class _Reading:
             blame(range(len(cells)))
             return pa.nulls(len(cells), kind)
 
-    def count(self, part: Part, values: Sequence[Any], blame: _Blame) -> None:
+    def count(self, part: KnownField, values: Sequence[Any], blame: _Blame) -> None:
         """Count the names that ``values`` have, and blame messages that lack a required one."""
         self.names += len(values) - values.count(UNSET)
         if part.is_required:
@@ -368,12 +368,12 @@ def layout_of_shape(shape: Shape, beside: AbstractSet[Path]) -> Layout:
         for name, child in shape.fields.items()
     ]
     more = sorted(path[0] for path in beside if len(path) == 1 and path[0] not in shape.fields)
-    return Layout(parts + [Part(None, (name,), _NOTHING_KIND) for name in more if _is_plain(name)])
+    return Layout(parts + [KnownField(None, (name,), _NOTHING_KIND) for name in more if _is_plain(name)])
 
 
-def _part_of_plan(plan: FieldPlan) -> Part:
+def _part_of_plan(plan: FieldPlan) -> KnownField:
     column = None if plan.options.is_hidden else plan.column
-    absent = Part(column, default=default_cell(plan), is_required=plan.options.is_required)
+    absent = KnownField(column, default=default_cell(plan), is_required=plan.options.is_required)
     # A field with a coalesce reads others, and null may be a value.
     if plan.options.coalesce or plan.holds_null or not all(map(_is_plain, plan.names)):
         return absent
@@ -392,8 +392,8 @@ def _part_of_plan(plan: FieldPlan) -> Part:
     return replace(found, is_native=is_native, read=value_reader(plan))
 
 
-def _part_of_shape(name: str, shape: Shape, beside: AbstractSet[Path]) -> Part:
-    absent = Part(shape.column, default=[] if shape.is_repeated else None)
+def _part_of_shape(name: str, shape: Shape, beside: AbstractSet[Path]) -> KnownField:
+    absent = KnownField(shape.column, default=[] if shape.is_repeated else None)
     if not _is_plain(name) or shape.kind == "JSON" or (shape.kind == "BIGINT" and shape.is_repeated):
         return absent
     found = replace(absent, names=(name,), is_repeated=shape.is_repeated)
