@@ -218,7 +218,7 @@ def refuse_code(name: str) -> str | None:
 
     Example:
         >>> refuse_code("LD_PRELOAD")
-        'LD_PRELOAD decides which libraries every program loads: no manifest sets it.'
+        "LD_PRELOAD decides which libraries every program loads, so a manifest can't set it."
         >>> refuse_code("batch_seconds")
     """
     shown = name[:80]
@@ -233,7 +233,7 @@ def refuse_variable(name: str) -> str | None:
     Example:
         >>> refuse_variable("REFEED_BACKUP_SLOTS")
         >>> refuse_variable("EDITOR")
-        'EDITOR is no setting of a stream.'
+        'EDITOR is not a setting of a stream.'
     """
     allowed = overridable()
     if name in allowed:

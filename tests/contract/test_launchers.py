@@ -21,10 +21,10 @@ from jobs.launcher import ConnectLauncher, Launch, Launcher, SparkSubmitLauncher
 from model.errors import LaunchError
 from model.process import DataprocBatch, Driver, Process
 from model.typed import reader
-from tests.connectors.spark.test_session import set_up_elsewhere
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
 from tests.standin.gcs_server import pointing_at, running_gcs
 from tests.waiting import wait_until
+from tests.worlds.elsewhere import set_up_elsewhere
 
 pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(600)]
 

@@ -91,7 +91,7 @@ def test_an_answer_has_as_many_rows_as_are_wanted_and_says_whether_there_are_mor
 
 def test_an_answer_reads_no_more_than_it_may(world: World) -> None:
     query = world.validate("topic", replay=False)
-    with pytest.raises(QueryTooLargeError, match="it may read 1"):
+    with pytest.raises(QueryTooLargeError, match="it may read only 1"):
         world.queries.answer(query, max_rows=100, max_bytes=1)
     assert world.queries.answer(query, max_rows=100, max_bytes=10**9).rows.num_rows == ROWS + 3
 

@@ -10,6 +10,7 @@ from pyspark import SparkContext
 
 from connectors.spark.session import open_session
 from tests.reporting.shops import START, LakeShop, order
+from tests.worlds.elsewhere import set_up_elsewhere
 from warehouse.lake.tasks import SparkTasks
 
 pytestmark = pytest.mark.java
@@ -24,30 +25,6 @@ def close_session(spark: Any) -> None:
     gateway.proc.stdin.close()
     gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = None  # else the next session asks the dead one
-
-
-def set_up_elsewhere(folder: Path) -> dict[str, str]:
-    """Return the environment of somebody who works with notebooks on a cluster."""
-    (folder / "conf").mkdir()
-    (folder / "conf" / "spark-defaults.conf").write_text("spark.jars.packages none:such:1.0\nspark.master yarn\n")
-    (folder / "conf" / "core-site.xml").write_text(
-        "<configuration><property><name>fs.defaultFS</name><value>hdfs://127.0.0.1:9</value></property>"
-        "</configuration>"
-    )
-    conf = str(folder / "conf")
-    return {
-        "PYSPARK_SUBMIT_ARGS": "--master yarn --packages none:such:1.0 pyspark-shell",
-        "PYSPARK_DRIVER_PYTHON": "jupyter",
-        "PYSPARK_PYTHON": "/nowhere/python",
-        "SPARK_CONF_DIR": conf,
-        "HADOOP_CONF_DIR": conf,
-        "YARN_CONF_DIR": conf,
-        "SPARK_HOME": "/nowhere/spark",
-        "SPARK_REMOTE": "sc://127.0.0.1:9",
-        "SPARK_API_MODE": "connect",
-        "PYSPARK_GATEWAY_PORT": "9",
-        "PYSPARK_GATEWAY_SECRET": "secret",
-    }
 
 
 @pytest.fixture(scope="module")
