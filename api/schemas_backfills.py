@@ -98,8 +98,8 @@ class ReplayedTimes(TimeWindow):
 
     column: Literal["ingest_time", "publish_time", "_PARTITIONTIME"] = Field(
         description="The column that `from` and `to` refer to. If the query has a lower and an upper bound for "
-        "ingest_time or publish_time, it is that column. Otherwise it is _PARTITIONTIME. If both columns have "
-        "such bounds, it is the column with the shorter window."
+        "ingest_time or publish_time, it is that column. If the query has such bounds for both, "
+        "it is the column with the shorter window. Otherwise it is _PARTITIONTIME."
     )
 
 
