@@ -47,7 +47,8 @@ def vacuum(
         int,
         typer.Option(
             min=2,
-            help="Keep all files that a table used in the last N hours. For reporting tables, N is at least 24.",
+            help="Keep all files that a table used in the last N hours. Files of reporting tables are kept for "
+            "at least 24 hours.",
         ),
     ] = 24,
     dry_run: Annotated[
@@ -86,8 +87,8 @@ def expire(
 ) -> None:
     """Delete the archive's messages that were ingested before a day. 'refeed lake vacuum' then frees the disk.
 
-    With --table, the command deletes the rows of that table instead. In a staging table, delete only rows that
-    are already merged.
+    With --table, the command deletes the rows of that table instead. The command does not check whether the rows
+    of a staging table are merged: choose a day before which all rows are merged.
     """
     found = _open(table)
     if not yes:
