@@ -1,6 +1,7 @@
 """The API over real sockets, as it is served, without Spark."""
 
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -123,9 +124,10 @@ def serve_api(home: Path, environment: dict[str, str], *, port: int = 0) -> Iter
 
 @pytest.fixture(scope="session", autouse=True)
 def plain_log() -> Iterator[None]:
-    """Tracebacks without the values of all variables, which take seconds to draw."""
+    """Tracebacks without the values of all variables, which take seconds to draw; not among a command's output."""
     structlog.configure(
-        processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        processors=[structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)],
+        logger_factory=structlog.PrintLoggerFactory(sys.__stderr__),
     )
     yield
     structlog.reset_defaults()

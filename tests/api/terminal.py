@@ -22,8 +22,6 @@ def refeed(api: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
         with pytest.raises(SystemExit) as ended:
             main()
         captured = capsys.readouterr()
-        # The service is in this process, and logs in colour.
-        own = [line for line in captured.out.splitlines(keepends=True) if not line.startswith("\x1b[")]
-        return int(ended.value.code or 0), "".join(own), captured.err
+        return int(ended.value.code or 0), captured.out, captured.err
 
     return run
