@@ -487,13 +487,10 @@ def _dataproc_faults(settings: Settings) -> list[str]:
         wanted = " or ".join(sorted(CLOUD_WAREHOUSES))
         faults.append(f"REFEED_WAREHOUSE is not {wanted}: a batch reads no table on this machine's disk")
     # Runtimes with Spark 4 take no persistent history server.
-    if (
-        settings.dataproc.history_server
-        and int(settings.dataproc.runtime_version.split(".")[0]) >= _SPARK_4_RUNTIME
-    ):
+    runtime = settings.dataproc.runtime_version
+    if settings.dataproc.history_server and int(runtime.split(".")[0]) >= _SPARK_4_RUNTIME:
         faults.append(
-            f"REFEED_DATAPROC_HISTORY_SERVER goes with runtime 2.3 and older; REFEED_DATAPROC_RUNTIME is "
-            f"{settings.dataproc.runtime_version}"
+            f"REFEED_DATAPROC_HISTORY_SERVER goes with runtime 2.3 and older; REFEED_DATAPROC_RUNTIME is {runtime}"
         )
     return faults
 

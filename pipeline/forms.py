@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 
 # The fixed cost of a column is more than it saves for fewer messages.
 FEWEST: Final = 16
-# Where fewer than half of the messages fit, so many times as many are not tried.
+# When fewer than half of a batch fit, the decoder alone reads the next REST times as many messages.
 REST: Final = 20
 _COUNTED_AT_ONCE: Final = 500
 _INT64: Final = 1 << 63

@@ -9,7 +9,7 @@ from pipeline.paths import counted_path
 from pipeline.values import parse_json
 
 _MAX_STRUCTURES: Final = 10_000
-# Of names that are data there is no end, and each makes a form anew.
+# A bound, because a producer may use values as names: each new name replaces the form.
 _MAX_BESIDE: Final = 200
 _FEW: Final = 1000
 _SAYING_NOTHING: Final[tuple[Any, ...]] = (None, [], {})

@@ -184,8 +184,8 @@ def test_a_stream_that_was_created_again_under_its_name_is_refused_or_read_from_
         site.is_done(relay, 20)
         wait_until(lambda: relay.positions.find(f"{SHARD}0").is_ended, "the first shard has ended")
     site.check()
-    # Kinesis tells the creation time to the second. Its own streams take longer to go and to come, kinesalite's
-    # do not: two that were created within a second are one for whoever asks. It sets the time back by two seconds.
+    # The creation time has no fractions of a second. AWS needs longer than a second to delete and create a stream,
+    # kinesalite does not: two streams of one second look equal. kinesalite also sets the time two seconds back.
     wait_until(lambda: time.time() > created_at + 3.1, "the second of the creation is over")
     site.kinesis.delete(site.stream)
     site.kinesis.create(site.stream)

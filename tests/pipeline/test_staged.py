@@ -114,7 +114,7 @@ def test_groups_are_the_registry_s_and_unknown_while_it_has_a_fault(settings: Se
     assert topics.groups() == frozenset()
 
 
-def test_what_a_merge_has_taken_is_known_when_compaction_has_written_it_anew(settings, stage, tmp_path):
+def test_rows_that_a_merge_has_taken_stay_known_after_a_compaction(settings, stage, tmp_path):
     merged, later = new_job_id("bf"), new_job_id("bf")
     stage(merged, 0, 1)
     merge_with(settings, tmp_path, LocalTasks())

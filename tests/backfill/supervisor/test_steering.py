@@ -56,7 +56,7 @@ def test_a_pause_by_the_driver_pauses_the_job_until_a_resume(store, supervisor, 
     assert folder.may_publish(1)
 
 
-def test_whoever_sees_a_pause_by_the_driver_sees_the_rows_that_it_paused_for(create, reach, rows, monkeypatch):
+def test_a_pause_by_the_driver_is_shown_with_the_rows_that_it_paused_for(create, reach, rows, monkeypatch):
     job_id = create()
     reach(job_id, JobState.RUNNING)
     read_pause = JobFolder.read_pause

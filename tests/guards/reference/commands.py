@@ -107,7 +107,7 @@ def _value(parameter: Any) -> str:
 def _facts(parameter: Any) -> str:
     """Return the parameter's help, and what it must or may be."""
     text = prose(sentence(parameter.help or ""))
-    # The range comes before "May be repeated", because behind it the range reads as a number of repetitions.
+    # The range comes before "May be repeated". After it, a reader takes the range for a number of repetitions.
     ends = [text.index(mark) for mark in (" May be repeated.", " Default: ") if mark in text]
     text, more = (text[: min(ends)], text[min(ends) :]) if ends else (text, "")
     if parameter.min is not None:

@@ -40,7 +40,7 @@ class FolderYard(Yard):
         self.go()
 
     def remove(self, name: str, seconds: float) -> None:
-        """Remove a file, and let so many seconds pass after it counts as gone."""
+        """Remove a file, and move the clock by ``seconds`` once the file counts as gone."""
         (self.folder / f"{name}.yaml").unlink()
         self.go(GONE_SECONDS + seconds)
 
