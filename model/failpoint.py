@@ -10,6 +10,7 @@ from typing import Final
 # one; a name that is not here is refused, so that no test waits for a place that was renamed.
 FAILPOINTS: Final = (
     "pull.received",
+    "decode.begun",
     "file.before_write",
     "bigquery.appended",
     "bigquery.staged",

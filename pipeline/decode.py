@@ -139,6 +139,11 @@ class Decoder:
         decoded.rows = self._with_meta(columns, indices, changes, messages)
         return decoded
 
+    def read_one_by_one(self) -> bool:
+        """Read no message by native code any more; return whether some were until now."""
+        had_form, self._form = self._form is not None, None
+        return had_form
+
     def _decode_one(self, index: int, data: bytes) -> _Row | Refusal:  # noqa: PLR0911  one for each reason
         if len(data) > self._max_bytes:
             return Refusal(index, "too_large", f"{len(data)} bytes are more than {self._max_bytes}.")

@@ -1,8 +1,9 @@
 """The task of a pipeline: from pulled messages to a part for each table, and one small result for the driver."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, Self
@@ -13,6 +14,7 @@ import structlog
 from connectors.pubsub.pull import PulledBatch
 from connectors.pubsub.replays import count_forged
 from connectors.pubsub.source import PullSource
+from connectors.worker import WorkerMarks, process_marks
 from model import failpoint
 from model.errors import TableNotReadyError, WarehouseError
 from model.message import replay_token
@@ -103,7 +105,7 @@ class StagingTask:
 
     def with_plan(self, plan: str) -> "PlannedStaging":
         """Return the task of one batch."""
-        return PlannedStaging(_open_plan(plan, self.secret))
+        return PlannedStaging(_open_plan(plan, self.secret), process_marks())
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,13 @@ class OpenPlan:
     sources: dict[str, SourcePlan]
     decoders: dict[str, Decoder]
     inferred: dict[str, InferredDecoder]
+
+    def read_one_by_one(self, subscriptions: Iterable[str]) -> None:
+        """Have the messages of these subscriptions read one by one from now on."""
+        for name in subscriptions:
+            decoder = self.decoders.get(name) or self.inferred.get(name)
+            if decoder is not None and decoder.read_one_by_one():
+                _log.error("fast_reading_off", source=self.sources[name].source.name)
 
 
 @dataclass(slots=True)
@@ -136,10 +145,17 @@ class _Rows:
 
 
 class PlannedStaging:
-    """One batch's work: decode as messages arrive, then write a part for each table that has rows."""
+    """One batch's work: decode as messages arrive, then write a part for each table that has rows.
 
-    def __init__(self, opened: OpenPlan) -> None:
+    The worker ``marks`` each subscription while it decodes its messages. If it dies there, the other workers read
+    the messages of this subscription one by one, until the stream starts again.
+    """
+
+    def __init__(self, opened: OpenPlan, marks: WorkerMarks | None = None) -> None:
         self._opened = opened
+        self._marks = marks
+        if marks is not None:
+            opened.read_one_by_one(marks.lethal())
         self._tables: dict[str, _Rows] = {}
         self._counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
         self._unfit: list[pa.Table] = []
@@ -261,7 +277,8 @@ class PlannedStaging:
             if sum(part.rows.num_rows for part in waiting) >= _DECODED_AT_ONCE:
                 self._take_waiting(batch.target.subscription)
             return
-        decoded = opened.decoders[found.source.subscription].decode(batch.rows)
+        with self._mark(found):
+            decoded = opened.decoders[found.source.subscription].decode(batch.rows)
         if decoded.rows.num_rows:
             self._add(
                 found.source.staging, found.writer, decoded.rows, batch, decoded.indices, source=found.source
@@ -276,7 +293,8 @@ class PlannedStaging:
             self._take_inferred(self._opened.sources[subscription], PulledBatch(waiting[0].target, part))
 
     def _take_inferred(self, found: SourcePlan, batch: PulledBatch) -> None:
-        decoded = self._opened.inferred[found.source.subscription].decode(batch.rows)
+        with self._mark(found):
+            decoded = self._opened.inferred[found.source.subscription].decode(batch.rows)
         writers = {kind.name: writer for kind, writer in zip(found.types, found.type_writers, strict=True)}
         for kind, part in decoded.tables:
             self._add(kind.table, writers[kind.name], part.rows, batch, part.indices, source=found.source)
@@ -287,6 +305,13 @@ class PlannedStaging:
             self._unfit.append(_make_ids(found.source.staging, found.source, batch, decoded.unfit, none))
         for (name, digest), variation in decoded.variations.items():
             self._variations.setdefault((found.source.name, name, digest), variation)
+
+    @contextmanager
+    def _mark(self, found: SourcePlan) -> Iterator[None]:
+        """Mark the source while its messages are decoded."""
+        with nullcontext() if self._marks is None else self._marks.mark(found.source.subscription):
+            failpoint.hit("decode.begun")
+            yield
 
     def _refuse(self, source: Source, refused: Sequence[Refusal], batch: PulledBatch) -> None:
         if not refused:

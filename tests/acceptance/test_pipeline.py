@@ -167,6 +167,21 @@ def test_a_kill_at_any_failpoint_loses_nothing_and_writes_nothing_twice(plant, t
     assert plant.status()["state"] == "stopped"
 
 
+def test_a_stream_goes_on_without_native_code_where_a_worker_died_in_it(plant, tmp_path):
+    plant.publish_schema()
+    attach(plant, "orders", "members")
+    plant.send_some(60, 0)
+    marker = tmp_path / "decode.begun"
+    pipeline = plant.start_pipeline(REFEED_FAILPOINTS=f"decode.begun=0:{marker}")
+    plant.wait_until_archived(pipeline, seconds=180)
+    assert marker.exists()
+    plant.send_some(60, 1)
+    plant.wait_until_archived(pipeline, seconds=180)
+    plant.check()
+    assert "fast_reading_off" in pipeline.log_tail(1 << 20)
+    assert pipeline.stop() == 0
+
+
 def test_the_registry_is_followed_and_a_replay_s_row_says_where_it_came_from(plant):
     plant.publish_schema()
     attach(plant, "orders", "members")

@@ -80,8 +80,8 @@ def places_of(part: str, warehouse: str) -> tuple[str, ...]:
     if part == "agents":
         return tuple(name for name in FAILPOINTS if name.startswith(AGENT_PLACES))
     if part == "backup":
-        # Its rows are in PENDING streams, and no topic gets them.
-        others = {"bigquery.flushed", "publish.before", "publish.after"}
+        # It decodes nothing, its rows are in PENDING streams, and no topic gets them.
+        others = {"decode.begun", "bigquery.flushed", "publish.before", "publish.after"}
         return tuple(name for name in places_of("pipeline", warehouse) if name not in others)
     places = [name for name in FAILPOINTS if name.startswith("bigquery.") <= (warehouse == "bigquery")]
     if part == "tables":
