@@ -38,7 +38,7 @@ class CompactionOut(BaseModel):
     state: JobState = Field(description="The compaction's state.")
     tables: list[str] = Field(description="The tables to compact: `archive`, or a table as dataset.table.")
     files_removed: dict[str, int] = Field(
-        description="For each table: by how many files the compaction reduced it."
+        description="For each table: the number of files before the compaction minus the number after it."
     )
     created_by: str
     created_at: datetime

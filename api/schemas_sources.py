@@ -70,7 +70,8 @@ class SourceOut(BaseModel):
     name: str = Field(description="The source's name.")
     group: str | None = Field(description="The pipeline's group.")
     topic: str | None = Field(
-        description="The topic of the source. If the source's entry has a fault, all fields of the entry are null."
+        description="The topic of the source. If the source's entry in the registry has a fault, this field and "
+        "the other fields from the entry are null."
     )
     subscription: str | None = Field(description="The pipeline's subscription.")
     publish: str | None = Field(description="The topic to which the pipeline publishes the source's rows.")

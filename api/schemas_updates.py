@@ -19,7 +19,8 @@ class UpdateShadow(BaseModel):
         Field(
             ge=0,
             le=MAX_SHADOW_HOURS,
-            description="The comparison begins with the archived messages of this number of hours before now.",
+            description="The comparison includes the messages that were archived in the last N hours. N is "
+            "this number.",
         ),
     ] = 1.0
     may_differ: list[str] = Field(

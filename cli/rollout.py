@@ -46,7 +46,7 @@ def show(rollout: IdArgument, as_json: JsonOption = False) -> None:
 
 @app.command("reverse", epilog=EXIT_CODES)
 def reverse(rollout: IdArgument, as_json: JsonOption = False) -> None:
-    """Undo a rollout with a new rollout that has 'from' and 'to' exchanged. The manifest does not change.
+    """Undo a rollout: begin a new rollout with 'from' and 'to' exchanged. The manifest does not change.
 
     If the release to which the stream returns was STABLE before, Refeed does not validate it again.
     """

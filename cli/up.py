@@ -299,10 +299,7 @@ def _print_addresses(stack: Stack) -> None:
         out.print(f"events   http://{stack.collector_address}/TOPIC, topics {topics}")
     out.print(f"Pub/Sub  {stack.emulator_host}, project {stack.settings.project}")
     out.print(f"logs     {stack.home / 'logs'}\n")
-    out.print(
-        "'refeed' commands with this home find the API and Pub/Sub by themselves. Publishers "
-        "and other homes need these lines:"
-    )
-    out.print("Ctrl-C here stops and drains.\n")
+    out.print("Ctrl-C here drains the streams and stops everything.\n")
+    out.print("Commands with this home find the API and Pub/Sub. Publishers and other homes need these two lines:")
     out.print(f"export PUBSUB_EMULATOR_HOST={stack.emulator_host}")
     out.print(f"export REFEED_HOME={stack.home} REFEED_API_URL={stack.api_url}\n")

@@ -27,8 +27,8 @@ SCOPES: Final[dict[str, str]] = {
         "a key is limited to topics, this limit does not apply to merges"
     ),
     APPROVE: "approve a large backfill that somebody else created",
-    MESSAGES: "read archived messages, and the payloads of samples and dead letters. A key that is limited to "
-    "topics allows only messages of these topics",
+    MESSAGES: "read archived messages, and the payloads of samples and dead letters. If a key is limited to "
+    "topics, it can read only messages of these topics",
     STREAMS_READ: "see streams, their options and their histories",
     STREAMS_OPERATE: "launch, change, drain, cancel, snapshot and roll back streams; attach and detach topics. "
     "If a key is limited to topics, it can attach and detach only these topics",

@@ -219,7 +219,7 @@ def console_address(text: str) -> str:
 def openid_scopes(text: str) -> str:
     """Return scopes with spaces between them, of which one is openid."""
     if "openid" not in text.split():
-        raise ValueError("takes scopes with spaces between them, and openid among them")
+        raise ValueError("takes scopes with spaces between them. One of them must be openid")
     return " ".join(text.split())
 
 

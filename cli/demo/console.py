@@ -64,8 +64,8 @@ class DemoConsole:
                         pass
                     self._replay(api)
                 hole = f"{find_hole(self._end):%Y-%m-%d %H:%M}"
-                say(f"{ORDERS} has a hole in the hour {hole} UTC: find it, and replay it from {STRAYED}.")
-                say("Ctrl-C here stops and drains.")
+                say(f"{ORDERS} has no messages in the hour {hole} UTC: find it, and replay it from {STRAYED}.")
+                say("Ctrl-C here drains the streams and stops everything.")
                 say(f"console  {self._stack.api_url}/console")
                 self._publish_until_stopped()
             except KeyboardInterrupt:

@@ -114,7 +114,9 @@ def test_a_table_of_a_source_is_refused_with_the_way_to_its_view(
     result = refeed("query", f"SELECT id\nFROM {name}")
     assert result.code == 4
     assert "line 2, column 6" in result.err
-    assert "--view orders" in result.err
+    assert "the view of the source orders" in " ".join(result.err.split())
+    assert "orders_view" in result.err
+    assert "--view" not in result.err
     assert "backup.messages" not in result.err
 
 
