@@ -23,6 +23,7 @@ from msgspec import UNSET, Meta, UnsetType
 from msgspec.structs import astuple
 
 from model.widening import EXACT_FLOAT
+from pipeline.arrays import Arrays, Make
 from pipeline.convert import FAULTS, cell_type, default_cell, exclusive_fields, value_reader
 from pipeline.looks import Look, Looks, Path
 from pipeline.mapping import FieldPlan
@@ -75,7 +76,8 @@ class KnownField:
 
     A field without ``names`` is in no message that fits. ``kind`` is what msgspec takes for one value, and
     ``layout`` for one object. A field ``is_native`` when Arrow's own conversion is right for all values that Arrow
-    takes; ``read`` converts the others. With ``knows_big`` integers beyond 2^53 are a kind of their own.
+    takes, and ``is_sure`` when Arrow takes all of them; ``read`` converts the others. With ``knows_big`` integers
+    beyond 2^53 are a kind of their own.
     """
 
     column: str | None
@@ -84,6 +86,7 @@ class KnownField:
     layout: "Layout | None" = None
     is_repeated: bool = False
     is_native: bool = False
+    is_sure: bool = False
     read: Convert | None = None
     default: Any = None
     is_required: bool = False
@@ -108,6 +111,8 @@ class Layout:
         named = [(name, part) for part in parts for name in part.names]
         names = {f"f{number}": name for number, (name, _) in enumerate(named)}
         fields = [(f"f{number}", part.annotation, UNSET) for number, (_, part) in enumerate(named)]
+        self._blank = (UNSET,) * len(named)
+        self._wanted: dict[str, pa.DataType] = {}
         self.struct = msgspec.defstruct("Message", fields, rename=names, forbid_unknown_fields=True, gc=False)
         self._deep = [
             (at, part)
@@ -134,24 +139,33 @@ class Layout:
 
     def columns(
         self, messages: Sequence[Any], kinds: Iterable[pa.Field], read: "_ColumnReader", blame: _Blame
-    ) -> list[pa.Array]:
-        """Return the columns ``kinds`` of ``messages``; ``blame`` gets the places of those that do not fit."""
-        by_name = list(zip(*map(astuple, messages), strict=True))
-        wanted = {kind.name: kind.type for kind in kinds}
+    ) -> list[Make]:
+        """Return the columns ``kinds`` of ``messages``, in which None is no message.
+
+        ``blame`` gets the places of messages that do not fit.
+        """
+        rows = [self._blank if message is None else astuple(message) for message in messages]
+        by_name = list(zip(*rows, strict=True))
+        if not self._wanted:
+            self._wanted = {kind.name: kind.type for kind in kinds}
+        wanted = self._wanted
         found, given, at = {}, {}, 0
         for part in self._parts:
             if not part.names:
                 if part.column is not None:
-                    found[part.column] = pa.repeat(pa.scalar(part.default, wanted[part.column]), len(messages))
+                    found[part.column] = read.constant(part.default, len(messages), wanted[part.column])
                 if part.is_required:
-                    blame(range(len(messages)))
+                    blame(place for place, message in enumerate(messages) if message is not None)
                 continue
             values, at = by_name[at : at + len(part.names)], at + len(part.names)
             one = given[part] = values[0] if len(values) == 1 else read.merge(values[0], values[1], blame)
             if part.column is not None:
                 found[part.column] = read.cells(part, one, wanted[part.column], blame)
             else:
-                read.count(part, one, blame)
+                read.count(one)
+            if part.is_required:
+                pairs = enumerate(zip(one, messages, strict=True))
+                blame(place for place, (value, message) in pairs if value in _NOTHING and message is not None)
         for members in self._exclusive:
             several = enumerate(zip(*(given[part] for part in members), strict=True))
             blame(place for place, values in several if sum(value not in _NOTHING for value in values) > 1)
@@ -255,7 +269,8 @@ class Form:
         """Make the columns of ``parsed``, and leave out the messages that do not fit after all."""
         unfit: set[int] = set()
         reading = _ColumnReader()
-        found.columns = self._layout.columns(parsed, self._columns, reading, unfit.update)
+        makers = self._layout.columns(parsed, self._columns, reading, unfit.update)
+        found.columns = [make() for make in makers]
         texts = [payloads[index] for index in found.indices]
         # By parts, because each is copied.
         parts = (texts[at : at + _COUNTED_AT_ONCE] for at in range(0, len(texts), _COUNTED_AT_ONCE))
@@ -274,18 +289,45 @@ class _ColumnReader:
 
     def __init__(self) -> None:
         self.names = 0
+        self._arrays = Arrays()
 
-    def cells(self, part: KnownField, values: Sequence[Any], kind: pa.DataType, blame: _Blame) -> pa.Array:
+    def cells(self, part: KnownField, values: Sequence[Any], kind: pa.DataType, blame: _Blame) -> Make:
         """Return the column of a field; ``blame`` gets the places of values that have no cell."""
-        if part.is_native:
-            with suppress(*_ARROW_FAULTS):
-                array = pa.array(values, kind)
-                if not array.null_count or (part.default is None and not part.is_required):
-                    self.names += len(values)
-                    return array
-        self.count(part, values, blame)
+        unset = self.count(values)
         if part.layout is not None:
             return (self._lists if part.is_repeated else self._objects)(part.layout, values, kind, blame)
+        if part.is_sure and part.is_repeated:
+            return self._arrays.lists([value if type(value) is list else () for value in values], kind)
+        if unset == len(values):
+            return self.constant(part.default, len(values), kind)
+        if not part.is_sure or part.default is not None:
+            array = self._convert(part, values, kind, blame)
+            return lambda: array
+        cells = [None if value is UNSET else value for value in values] if unset else values
+        return self._arrays.scalars(cells, kind)
+
+    def constant(self, cell: Any, length: int, kind: pa.DataType) -> Make:
+        """Return the column that has one cell everywhere."""
+        if cell is None:
+            return self._arrays.nulls(length, kind)
+        return lambda: pa.repeat(pa.scalar(cell, kind), length)
+
+    def count(self, values: Sequence[Any]) -> int:
+        """Count the names that ``values`` have, and return how many values have none."""
+        unset = values.count(UNSET)
+        self.names += len(values) - unset
+        return unset
+
+    def merge(self, one: Sequence[Any], other: Sequence[Any], blame: _Blame) -> list[Any]:
+        """Return the values of a field with two names, of which a message has one."""
+        pairs = list(zip(one, other, strict=True))
+        blame(place for place, (first, second) in enumerate(pairs) if first is not UNSET and second is not UNSET)
+        return [second if first is UNSET else first for first, second in pairs]
+
+    def _convert(self, part: KnownField, values: Sequence[Any], kind: pa.DataType, blame: _Blame) -> pa.Array:
+        if part.is_native and part.default is None:
+            with suppress(*_ARROW_FAULTS):
+                return pa.array(values, kind)
         cells = [part.default if value is None or value is UNSET else value for value in values]
         if part.is_native:
             with suppress(*_ARROW_FAULTS):
@@ -305,46 +347,28 @@ class _ColumnReader:
             blame(range(len(cells)))
             return pa.nulls(len(cells), kind)
 
-    def count(self, part: KnownField, values: Sequence[Any], blame: _Blame) -> None:
-        """Count the names that ``values`` have, and blame messages that lack a required one."""
-        self.names += len(values) - values.count(UNSET)
-        if part.is_required:
-            blame(place for place, value in enumerate(values) if value is None or value is UNSET)
+    def _objects(self, layout: Layout, values: Sequence[Any], kind: pa.StructType, blame: _Blame) -> Make:
+        objects = [value if type(value) is layout.struct else None for value in values]
+        absent = objects.count(None)
+        if absent == len(objects):
+            return self._arrays.nulls(len(objects), kind)
+        found = layout.columns(objects, kind, self, blame)
+        is_absent = [value is None for value in objects] if absent else None
+        return self._arrays.records(found, list(kind), is_absent)
 
-    def merge(self, one: Sequence[Any], other: Sequence[Any], blame: _Blame) -> list[Any]:
-        """Return the values of a field with two names, of which a message has one."""
-        pairs = list(zip(one, other, strict=True))
-        blame(place for place, (first, second) in enumerate(pairs) if first is not UNSET and second is not UNSET)
-        return [second if first is UNSET else first for first, second in pairs]
-
-    def _objects(self, layout: Layout, values: Sequence[Any], kind: pa.DataType, blame: _Blame) -> pa.Array:
-        places = [place for place, value in enumerate(values) if type(value) is layout.struct]
-        if not places:
-            return pa.nulls(len(values), kind)
-        found = layout.columns(
-            [values[place] for place in places], kind, self, lambda unfit: blame([places[at] for at in unfit])
-        )
-        if len(places) == len(values):
-            return pa.StructArray.from_arrays(found, fields=list(kind))
-        sources: list[int | None] = [None] * len(values)
-        for at, place in enumerate(places):
-            sources[place] = at
-        rows = pa.array(sources, pa.int32())
-        columns = [column.take(rows) for column in found]
-        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=rows.is_null())
-
-    def _lists(self, layout: Layout, values: Sequence[Any], kind: pa.DataType, blame: _Blame) -> pa.Array:
+    def _lists(self, layout: Layout, values: Sequence[Any], kind: pa.ListType, blame: _Blame) -> Make:
         lists = [value if type(value) is list else () for value in values]
-        ends = list(accumulate(map(len, lists), initial=0))
         objects = list(chain.from_iterable(lists))
         wanted = kind.value_type
         if not objects:
-            return pa.array([[]] * len(values), kind)
-        found = layout.columns(
-            objects, wanted, self, lambda unfit: blame([bisect_right(ends, at) - 1 for at in unfit])
-        )
-        elements = pa.StructArray.from_arrays(found, fields=list(wanted))
-        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), elements, type=kind)
+            elements = self._arrays.nulls(0, wanted)
+        else:
+            ends = list(accumulate(map(len, lists), initial=0))
+            found = layout.columns(
+                objects, wanted, self, lambda unfit: blame([bisect_right(ends, at) - 1 for at in unfit])
+            )
+            elements = self._arrays.records(found, list(wanted), None)
+        return self._arrays.nested_lists(lists, kind, elements)
 
 
 def layout_of_plans(plans: Sequence[FieldPlan]) -> Layout:
@@ -389,7 +413,7 @@ def _part_of_plan(plan: FieldPlan) -> KnownField:
         return absent
     is_native = cell_type(replace(plan, is_repeated=False)) is not None or (plan.kind, plan.type) in _NATIVE
     found = replace(absent, names=plan.names, kind=kind, is_repeated=plan.is_repeated)
-    return replace(found, is_native=is_native, read=value_reader(plan))
+    return replace(found, is_native=is_native, is_sure=is_native and kind is str, read=value_reader(plan))
 
 
 def _part_of_shape(name: str, shape: Shape, beside: AbstractSet[Path]) -> KnownField:
@@ -399,7 +423,7 @@ def _part_of_shape(name: str, shape: Shape, beside: AbstractSet[Path]) -> KnownF
     found = replace(absent, names=(name,), is_repeated=shape.is_repeated)
     if shape.kind == "RECORD":
         return replace(found, layout=layout_of_shape(shape, beside))
-    return replace(found, kind=_SHAPE_KINDS[shape.kind], is_native=True, knows_big=shape.kind == "BIGINT")
+    return replace(found, kind=_SHAPE_KINDS[shape.kind], is_sure=True, knows_big=shape.kind == "BIGINT")
 
 
 def _is_plain(name: str) -> bool:
