@@ -1,7 +1,11 @@
 """What native code reads is what the decoder that reads message by message makes of the same messages."""
 
 import json
+import os
 import random
+import re
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -344,3 +348,16 @@ def test_a_fault_in_the_form_leaves_the_messages_to_the_decoder(tmp_path, descri
     monkeypatch.setattr(forms.Layout, "columns", None)
     for _ in range(2):
         assert decoder.decode(messages(*bodies(*range(20)))).rows.num_rows == 20
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_no_mutated_message_ends_the_process_or_is_another_row():
+    """As many as REFEED_MUTATED_MESSAGES says; native code may end its process, which is a child for that."""
+    count = int(os.environ.get("REFEED_MUTATED_MESSAGES", "200000"))
+    command = [sys.executable, "-m", "tests.pipeline.mass", "--messages", str(count)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
+    total, read = (int(number) for number in re.findall(r"\d+", done.stdout)[:2])
+    assert total >= count
+    assert read > total / 10
