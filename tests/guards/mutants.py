@@ -174,8 +174,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         mutants = [mutant for mutant in mutants if mutant.id in wanted]
     else:
         excused = [mutant for mutant in mutants if mutant.id in listed.excused]
-        if len(excused) > _MAX_EXCUSED * len(mutants):
-            sys.stderr.write(f"{len(excused)} of {len(mutants)} mutants are excused: more than a tenth.\n")
+        if len(excused) > _MAX_EXCUSED * len(generated):
+            sys.stderr.write(f"{len(excused)} of {len(generated)} mutants are excused: more than a tenth.\n")
             return 2
         mutants = [mutant for mutant in mutants if mutant not in excused]
     record = None

@@ -31,8 +31,15 @@ _EDGES: Final[dict[type[ast.cmpop], tuple[str, str]]] = {
 _SYNC: Final = re.compile(r"_?f?sync(_|$)")
 # What they say is no promise, and neither is the order of checks and of what tests look at.
 _TALK: Final = re.compile(r"log|_log|logger|debug|info|warning|exception|say|write|print|sleep")
-_CLOCK: Final = re.compile(r"monotonic\(|datetime\.now\(")
-_UNORDERED: Final = re.compile(r"_?check|hit$|clear$")
+# No promise says on which side of a bound a moment, a time that passed or a number of bytes is to its last digit.
+_MEASURED: Final = re.compile(
+    r"(monotonic|time|clock|now)\(|\bnow\b|_at\b|silence|mtime|(_|\b)(seconds|n?bytes)\b", re.IGNORECASE
+)
+# What others see of the engine, so that its order is a promise.
+_EFFECT: Final = re.compile(
+    r"_?(ack|begin|close|commit|drop|expect|fence|finish|flush|forget|f?sync|give|join|move|name_|notify|"
+    r"publish|rename|replace|restart|rmtree|send|set$|shutdown|stop|abandon|unlink|write)"
+)
 _SILENT: Final = (ast.Raise, ast.Assert, ast.Import, ast.ImportFrom)
 _EXITS: Final = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 # One more of a larger number is another tuning, not a fault.
@@ -135,7 +142,7 @@ class _Finder:
         for place, statement in enumerate(body):
             yield from self._statement(statement, owner, inside=inside)
             pair = body[place - 1 : place + 1]
-            if inside and place and all(_is_call(each) and not _is_call(each, _UNORDERED) for each in pair):
+            if inside and place and _is_ordered(*pair):
                 one, other = map(self._at, pair)
                 between = self._cut(one[1], other[0])
                 swapped = self._cut(*other) + between + self._cut(*one)
@@ -186,11 +193,12 @@ class _Finder:
             case ast.Compare(left=left, ops=[op], comparators=[right]):
                 begin, end = self._at(left)[1], self._at(right)[0]
                 between = self._cut(begin, end)
-                # No two looks at a clock are the same moment.
-                is_clock = _CLOCK.search(self._cut(*self._at(node))) is not None
+                is_measured = _MEASURED.search(self._cut(*self._at(node))) or any(
+                    map(_is_allowance, (left, right))
+                )
                 for kind, table in (
                     ("comparison-flipped", _OPPOSITES),
-                    ("edge-moved", {} if is_clock else _EDGES),
+                    ("edge-moved", {} if is_measured else _EDGES),
                 ):
                     if type(op) in table:
                         yield kind, begin, end, between.replace(*table[type(op)], 1)
@@ -237,6 +245,31 @@ def _is_call(node: ast.stmt, pattern: re.Pattern[str] | None = None) -> bool:
     """Return whether a statement is a call that does something, or one whose name the pattern matches."""
     name = _called(node)
     return bool(name) and (pattern.match(name) is not None if pattern else _TALK.match(name) is None)
+
+
+def _is_ordered(one: ast.stmt, other: ast.stmt) -> bool:
+    """Return whether two statements have effects on two things, each another effect, that others see in order."""
+    if not _is_call(one, _EFFECT) or not _is_call(other, _EFFECT) or _called(one) == _called(other):
+        return False
+    return _thing(one) != _thing(other) or _thing(one) == "self"
+
+
+def _thing(node: ast.stmt) -> str:
+    """Return the text of what a statement's call is about: its object, or a function's first argument."""
+    assert isinstance(node, ast.Expr)
+    assert isinstance(node.value, ast.Call)
+    call = node.value
+    about = call.func.value if isinstance(call.func, ast.Attribute) else call.args[0] if call.args else call.func
+    return ast.unparse(about)
+
+
+def _is_allowance(node: ast.expr) -> bool:
+    """Return whether an expression is something more or less a constant: how much is a tuning."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add | ast.Sub):
+        return False
+    if isinstance(node.left, ast.Constant) or isinstance(node.right, ast.Constant):
+        return False
+    return any(isinstance(each, ast.Name) and each.id.isupper() for each in ast.walk(node))
 
 
 def _names(node: ast.expr) -> bool:

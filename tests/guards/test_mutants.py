@@ -173,10 +173,42 @@ def test_every_kind_of_fault_has_a_name_that_outlives_moved_lines() -> None:
     assert "if  is_open and journal:" in broken["book:not-dropped:1"]
     assert "if not is_open and True:" in broken["book:condition-dropped:1"]
     assert "        pass\n        journal.acknowledge()" in broken["book:sync-left-out:1"]
-    assert "journal.acknowledge()\n        disk.sync()" in broken["book:swapped-calls:1"]
-    assert "journal.close()\n        journal.acknowledge()" in broken["book:swapped-calls:2"]
+    assert "disk.sync()\n        journal.write()" in broken["book:swapped-calls:1"]
+    assert "journal.acknowledge()\n        disk.sync()" in broken["book:swapped-calls:2"]
     assert len(found) == 10
     assert {each.id for each in find("till.py", f"# Café\n\n{TILL}")} == {each.id for each in found.values()}
+
+
+@pytest.mark.parametrize(
+    ("code", "is_made"),
+    [
+        ("while count < most: pass", True),
+        ("while attempt < _ATTEMPTS - 1: pass", True),
+        ("while time.monotonic() < ends: pass", False),
+        ("while now - begun > every: pass", False),
+        ("while later.created_at < failed.created_at: pass", False),
+        ("while len(body) > _MAX_BYTES: pass", False),
+        ("while noted >= newest - _OVERLAP: pass", False),
+    ],
+)
+def test_an_edge_is_moved_where_a_value_can_be_at_it(code: str, *, is_made: bool) -> None:
+    assert any(mutant.fault == "edge-moved" for mutant in find("f.py", f"def f():\n    {code}\n")) is is_made
+
+
+@pytest.mark.parametrize(
+    ("calls", "is_made"),
+    [
+        ("file.rename(place); sync(folder)", True),
+        ("self._expect_again(ids); self._acknowledge(ids)", True),
+        ("file.write(text); file.flush()", False),
+        ("sync(file); sync(folder)", False),
+        ("waiting.extend(left); changed.notify_all()", False),
+        ("flying.add(call); call.then(answer)", False),
+    ],
+)
+def test_calls_are_swapped_where_others_see_their_order(calls: str, *, is_made: bool) -> None:
+    text = "def f():\n    {}\n    {}\n".format(*calls.split("; "))
+    assert any(mutant.fault == "swapped-calls" for mutant in find("f.py", text)) is is_made
 
 
 def test_the_choice_is_one_by_seed_and_little_of_it_changes_with_the_code(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import uuid
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -310,7 +310,7 @@ def test_a_new_table_that_is_not_known_yet_keeps_only_its_own_messages_back(stre
     assert stream.staged() == Counter([("members", "1"), ("orders", "1")])
 
 
-def test_new_columns_that_are_not_known_yet_keep_only_their_table_s_messages_back(stream):
+def test_new_columns_that_are_not_known_yet_keep_only_their_table_s_messages_back(stream, monkeypatch):
     stream.batch([pulled("orders", b'{"id": 1}')])
     # The writers have a column that the table has just got.
     stream.standin.delay_storage(columns=3600)
@@ -320,6 +320,12 @@ def test_new_columns_that_are_not_known_yet_keep_only_their_table_s_messages_bac
     rows = pa.RecordBatch.from_pylist([{"id": 2, "_message_id": "2", "more": "x", "ingest_time": None}], ROWS)
     with pytest.raises(TableNotReadyError, match="its new columns"):
         table.writer(wider).write_rows([rows])
+    # Columns that are unknown for long are a fault that does not pass.
+    with monkeypatch.context() as patched:
+        patched.setattr("connectors.bigquery.writes.write_streams._PASSES_AFTER", timedelta(0))
+        with pytest.raises(WarehouseError, match="extra fields") as caught:
+            table.writer(wider).write_rows([rows])
+        assert not isinstance(caught.value, TableNotReadyError)
     stream.standin.delay_storage()
     assert table.writer(wider).write_rows([rows]).rows == 1
 

@@ -277,6 +277,15 @@ def test_a_full_disk_has_a_message_known_where_its_table_has_it_and_nowhere_else
     assert (stream.table.rows, stream.leases.acked) == (["1", "2"], ["a1", "a1", "a2"])
 
 
+def test_known_messages_are_acknowledged_though_another_table_of_their_batch_has_no_room(stream):
+    stream.table.newest["other"] = 0
+    stream.commit("1")
+    stream.table.full = "other"
+    with pytest.raises(StorageFullError):
+        stream.commit_parts({ONLY_TABLE: ["1"], "other": ["2"]})
+    assert (stream.table.rows, stream.leases.acked) == (["1"], ["a1", "a1"])
+
+
 def test_a_commit_whose_outcome_is_unknown_is_left_to_the_next_start(stream):
     stream.table.fault = CommitOutcomeUnknownError()
     with pytest.raises(CommitOutcomeUnknownError):

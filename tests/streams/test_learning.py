@@ -20,18 +20,18 @@ NEAR = timedelta(minutes=1)
 class World:
     """A journal that does not know all, and what its learner asks for."""
 
-    def __init__(self, folder, oldest: datetime) -> None:
+    def __init__(self, folder, oldest: datetime, *, knows_all: bool = False) -> None:
         self.asked = 0
         self.oldest = oldest
         self.spans = {}
-        self.lease = SimpleNamespace(again_since=None)
+        self.lease = SimpleNamespace(again_since=None, name_journal=lambda _: None)
         self.slow = threading.Event()
         self.slow.set()
-        journal = Journal(folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA)
-        journal.begin(knows_all=False)
+        self.journal = Journal(folder / "journal", keep_seconds=600, schema=TABLE_IDS_SCHEMA)
+        self.journal.begin(knows_all=knows_all)
         self.status = StatusFile(folder / "status.json")
         self.learner = Learner(
-            journal,
+            self.journal,
             self.lease,
             read_ids=self.read,
             find_oldest=self.find_oldest,
@@ -73,6 +73,14 @@ def test_many_tables_of_one_start_are_learned_once_each_and_pubsub_is_asked_once
     world.take("a", "b", "c")
     world.take("a", "b", "c")
     assert (list(world.spans), world.asked) == (["a", "b", "c"], 1)
+
+
+def test_a_journal_that_has_no_entry_of_a_table_s_newest_attempt_any_more_is_no_copy_from_before(tmp_path):
+    world = World(tmp_path, now() - timedelta(hours=5))
+    world.learner.take("a", 7, lambda: 1)
+    later = World(tmp_path, now(), knows_all=True)
+    later.learner.take("a", 7, lambda: 8)
+    assert (later.spans, later.journal.last_attempt()) == ({}, 1)
 
 
 def test_ids_are_read_since_the_oldest_message_and_since_the_window_began_clocks_allowed_for(tmp_path):

@@ -67,7 +67,7 @@ class AttemptNotes:
         common = self._row(note)
         if ids is not None and ids.num_rows:
             kept = ids.select(self.ids_schema.names).cast(self.ids_schema).combine_chunks()
-            step = max(1, int(kept.num_rows * _IDS_BYTES / max(kept.nbytes, 1)))
+            step = kept.num_rows * _IDS_BYTES // kept.nbytes
             rows += [
                 {**common, "kind": "ids", "ids": encode_rows(kept.slice(start, step), compression="zstd")}
                 for start in range(0, kept.num_rows, step)
