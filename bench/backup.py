@@ -8,7 +8,6 @@ Timed is from the first commit on (Beam: from the first message that it took), s
 Then latency: seconds from publish to commit at three steady rates.
 """
 
-import json
 import os
 import tempfile
 import time
@@ -17,17 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from bench.beam import BeamMissingError, find_python
 from bench.comparison import Goal, Run, alternate, ratio, steady_run, summarise, watch
 from bench.yard import (
     SUBSCRIPTION,
+    TOPIC,
     attach,
     count_rows,
     make_messages,
     publish,
+    publish_steadily,
+    read_commit_times,
     start_backup,
     start_program,
     start_server,
@@ -37,7 +37,6 @@ from connectors.lake.archive import LakeArchive
 from connectors.pubsub.channel import open_channel
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.stats import read_stats
-from model.settings import Settings
 from rollout.child import Child, Children
 
 ROUNDS = 5
@@ -166,38 +165,25 @@ def run_latency(seconds: int = LATENCY_SECONDS) -> list[dict[str, Any]]:
         backup = start_backup(folder, children, environment)
         archive = LakeArchive(settings.lake, settings.archive_table)
         # What a JVM is slow with at first is no one's latency.
-        sent = publish_steadily(settings, LATENCY_RATES[-1], 5)
-        wait_for_rows(backup, archive, sent)
-        spans: dict[int, tuple[float, float, float]] = {}
-        for rate in LATENCY_RATES:
-            time.sleep(_GAP_SECONDS)
-            began = time.time()
-            count = publish_steadily(settings, rate, seconds)
-            ended = time.time()
-            spans[rate] = began, ended, count / (ended - began)
-            sent += count
+        with open_channel(settings.pubsub_emulator_host) as channel:
+            publisher = Publisher(channel, f"projects/{settings.project}/topics/{TOPIC}")
+            sent = publish_steadily(publisher, make_messages(), LATENCY_RATES[-1], 5)
             wait_for_rows(backup, archive, sent)
-        published, committed = _times(archive)
+            spans: dict[int, tuple[float, float, float]] = {}
+            for rate in LATENCY_RATES:
+                time.sleep(_GAP_SECONDS)
+                began = time.time()
+                count = publish_steadily(publisher, make_messages(), rate, seconds)
+                ended = time.time()
+                spans[rate] = began, ended, count / (ended - began)
+                sent += count
+                wait_for_rows(backup, archive, sent)
+        published, committed = read_commit_times([Path(archive.uri)], "publish_time")
     return [
         _latency_result(rate, reached, committed[within] - published[within])
         for rate, (began, ended, reached) in spans.items()
         for within in [(began <= published) & (published <= ended)]
     ]
-
-
-def publish_steadily(settings: Settings, rate: int, seconds: float) -> int:
-    """Publish ``rate`` messages a second for so long, a few at a time, and return how many they were."""
-    messages = make_messages()
-    sent = 0
-    with open_channel(settings.pubsub_emulator_host) as channel:
-        publisher = Publisher(channel, f"projects/{settings.project}/topics/orders")
-        began = time.monotonic()
-        while (passed := time.monotonic() - began) < seconds:
-            if due := min(int(passed * rate) - sent, len(messages)):
-                publisher.publish(messages[:due])
-                sent += due
-            time.sleep(0.01)
-    return sent
 
 
 def _latency_result(rate: int, reached: float, latencies: np.ndarray[Any, np.dtype[np.float64]]) -> dict[str, Any]:
@@ -211,20 +197,3 @@ def _latency_result(rate: int, reached: float, latencies: np.ndarray[Any, np.dty
         "messages_per_second": reached,
         "goals": [Goal("s, p50", LATENCY_GOAL_SECONDS, is_most=True).judge(p50)],
     }
-
-
-def _times(archive: LakeArchive) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return publish time and commit time of every row, in seconds."""
-    committed = {}
-    for log in (Path(archive.uri) / "_delta_log").glob("*.json"):
-        for line in log.read_text().splitlines():
-            added = json.loads(line).get("add", {})
-            # What compaction wrote anew has been durable before.
-            if added.get("dataChange"):
-                committed[added["path"]] = log.stat().st_mtime
-    published, at = [], []
-    for path, commit in committed.items():
-        times = pq.ParquetFile(Path(archive.uri) / path).read(columns=["publish_time"]).column(0)
-        published.append(times.cast(pa.int64()).to_numpy() / 1e6)
-        at.append(np.full(len(times), commit))
-    return np.concatenate(published), np.concatenate(at)

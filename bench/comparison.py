@@ -112,7 +112,11 @@ def ratio(runs: Mapping[str, Sequence[Run]], other: str) -> float | None:
 
 
 def summarise(
-    name: str, runs: Mapping[str, Sequence[Run]], *, ratios: Mapping[str, float], cpu_us: float | None = None
+    name: str,
+    runs: Mapping[str, Sequence[Run]],
+    *,
+    ratios: Mapping[str, float | None],
+    cpu_us: float | None = None,
 ) -> dict[str, Any]:
     """Return one result: medians, ratios to the others with their goals (at least), and CPU time (at most)."""
     found = {other: ratio(runs, other) for other in ratios}
@@ -123,7 +127,11 @@ def summarise(
     cpu = {
         other: statistics.median(run.cpu_us_per_message for run in taken) for other, taken in runs.items() if taken
     }
-    goals = [Goal(f"refeed / {other}", bound).judge(found[other]) for other, bound in ratios.items()]
+    goals = [
+        Goal(f"refeed / {other}", bound).judge(found[other])
+        for other, bound in ratios.items()
+        if bound is not None
+    ]
     if cpu_us is not None:
         goals.append(Goal("CPU us a message", cpu_us, is_most=True).judge(cpu["refeed"]))
     return {

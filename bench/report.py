@@ -11,7 +11,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-COLUMNS = ("what", "unit", "Refeed", "limit", "script", "Beam", "/limit", "/script", "/Beam", "CPU us", "goals")
+OTHERS = {"limit": "limit", "one_by_one": "one by one", "script": "script", "beam": "Beam"}
+COLUMNS = (
+    *("what", "unit", "Refeed", *OTHERS.values()),
+    *(f"/{other}" for other in OTHERS.values()),
+    *("p99", "CPU us", "goals"),
+)
 # Where there is no terminal, as in a file, nothing says how wide a line may be.
 _FILE_WIDTH = 200
 _MARKS = {True: "met", False: "NOT met", None: "not judged"}
@@ -60,8 +65,9 @@ def render_row(result: Mapping[str, Any]) -> list[str]:
     return [
         str(result["name"]),
         str(result["unit"]),
-        *(_number(result.get(name)) for name in ("refeed", "limit", "script", "beam")),
-        *(_number(ratios.get(name)) for name in ("limit", "script", "beam")),
+        *(_number(result.get(name)) for name in ("refeed", *OTHERS)),
+        *(_number(ratios.get(name)) for name in OTHERS),
+        _number(result.get("p99")),
         _number(cpu.get("refeed")),
         _render_goals(find_goals(result)),
     ]

@@ -4,10 +4,16 @@ import json
 import os
 import random
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from cli.processes import free_port, is_listening
@@ -32,6 +38,17 @@ _BACKUP = (
 )
 # A line of an order has this many bytes at least.
 _LINE_BYTES = 64
+
+
+def is_quick() -> bool:
+    """Whether ``QUICK`` asks for a run that shows that all works, and whose figures say nothing."""
+    return bool(os.environ.get("QUICK"))
+
+
+def is_wanted(case: str) -> bool:
+    """Whether ``CASES`` names the case; without ``CASES`` all are wanted."""
+    wanted = [name.strip() for name in os.environ.get("CASES", "").split(";") if name.strip()]
+    return not wanted or case in wanted
 
 
 def start_server(folder: Path, children: Children, *options: str) -> tuple[Settings, dict[str, str], Child]:
@@ -143,3 +160,36 @@ def count_rows(archive: LakeArchive) -> int:
 def wait_for_rows(backup: Child, archive: LakeArchive, rows: int) -> None:
     """Return once the archive has ``rows``."""
     backup.wait_until(lambda: count_rows(archive) == rows, seconds=300, what=f"archived {rows} messages")
+
+
+def publish_steadily(publisher: Publisher, messages: Sequence[Message], rate: int, seconds: float) -> int:
+    """Publish ``rate`` messages a second for so long, a few at a time, and return how many they were."""
+    coming, sent = cycle(messages), 0
+    began = time.monotonic()
+    while (passed := time.monotonic() - began) < seconds:
+        if due := min(int(passed * rate) - sent, len(messages)):
+            publisher.publish(list(islice(coming, due)))
+            sent += due
+        time.sleep(0.01)
+    return sent
+
+
+def read_commit_times(
+    tables: Iterable[Path], column: str, *, since: float = 0.0
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return the publish time, in ``column``, and the commit time of every row committed since, in seconds."""
+    committed: dict[Path, float] = {}
+    for table in tables:
+        for log in (table / "_delta_log").glob("*.json"):
+            at = log.stat().st_mtime
+            for line in log.read_text().splitlines() if at >= since else ():
+                added = json.loads(line).get("add", {})
+                # What compaction wrote anew has been durable before.
+                if added.get("dataChange"):
+                    committed[table / added["path"]] = at
+    published = [np.empty(0)]
+    for path in committed:
+        times = pq.ParquetFile(path).read(columns=[column]).column(0)
+        published.append(times.cast(pa.timestamp("us", "UTC")).cast(pa.int64()).to_numpy() / 1e6)
+    counts = [len(times) for times in published[1:]]
+    return np.concatenate(published), np.repeat(np.array(list(committed.values())), counts)

@@ -28,10 +28,13 @@ def test_a_row_has_a_cell_a_column_and_nothing_where_there_is_no_figure():
         "messages/s",
         "120,000",
         "150,000",
+        "",
         "15,000",
         "",
         "0.80",
+        "",
         "8.00",
+        "",
         "",
         "7.25",
         "1 of 2 met",
@@ -40,7 +43,7 @@ def test_a_row_has_a_cell_a_column_and_nothing_where_there_is_no_figure():
 
 def test_a_result_with_a_limit_alone_is_judged_by_its_ratio():
     result = {"name": "x", "unit": "s", "refeed": 1.0, "limit": 2.0, "ratio": 0.5, "goal_ratio": 0.7}
-    assert render_row(result)[6:] == ["0.50", "", "", "", "NOT met"]
+    assert render_row(result)[7:] == ["0.50", "", "", "", "", "", "NOT met"]
     assert find_goals({"name": "x", "ratio": 0.5, "goal_ratio": None}) == []
 
 
