@@ -42,10 +42,15 @@ class KeyDays:
 
     def sorted(self) -> "KeyDays":
         """Return the pairs by hash then day, each once."""
-        order = np.lexsort((self.days, self.hashes))
+        order = np.argsort(self.hashes)
         hashes, days = self.hashes[order], self.days[order]
-        if not len(hashes):
-            return self
+        again = np.flatnonzero(hashes[1:] == hashes[:-1])
+        if not len(again):
+            return KeyDays(hashes, days)
+        # Few keys come twice: these alone are sorted by day.
+        twice = np.zeros(len(hashes), dtype=np.bool_)
+        twice[again] = twice[again + 1] = True
+        days[twice] = days[twice][np.lexsort((days[twice], hashes[twice]))]
         fresh = np.ones(len(hashes), dtype=np.bool_)
         fresh[1:] = (hashes[1:] != hashes[:-1]) | (days[1:] != days[:-1])
         return KeyDays(hashes[fresh], days[fresh])

@@ -27,7 +27,7 @@ RowNumbers = npt.NDArray[np.int64]
 _EPOCH: Final = date(1970, 1, 1)
 _BATCH_ROWS: Final = 8192
 # Bytes of rows that are split by partition at a time; more bytes give fewer and larger pieces.
-_DEAL_BYTES: Final = 64 * 1024 * 1024
+_DEAL_BYTES: Final = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
