@@ -21,6 +21,7 @@ from model.format import Format
 from streams.ids import IDS_SCHEMA
 from streams.journal_mark import LONGEST_RETENTION, JournalMark
 from streams.spool import IdSpool
+from streams.topic_spans import TopicSpans
 
 # Of its files: the columns below, and in a file's name the number and the state of an attempt.
 JOURNAL_FORMAT: Final = Format(1)
@@ -52,7 +53,7 @@ class EntryState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One attempt's ids on disk, and the span of their publish times, which tells most lookups 'not here'.
+    """One attempt's ids on disk, and the spans of their publish times, which tell most lookups 'not here'.
 
     ``since`` is when its window began: by the journal's own clock when it is done, in Unix seconds when recovered.
     """
@@ -62,6 +63,7 @@ class Entry:
     path: Path
     first_publish_time: datetime
     last_publish_time: datetime
+    spans: TopicSpans
     since: float
     schema: pa.Schema
 
@@ -77,8 +79,8 @@ class Entry:
 class Journal:
     """The ids of attempts in ``folder``: a file each, and one more for those that were not acknowledged.
 
-    Files are the whole memory: a lookup opens only those whose publish times overlap the batch's, which in
-    steady flow is none, so that neither a long window nor a restart costs memory or time.
+    Files are the whole memory. A lookup opens only those whose publish times overlap the batch's in a topic. In
+    steady flow that is none, so that neither a long window nor a restart costs memory or time.
 
     A message is known by its topic, its id and its table. Several subscriptions of one topic may write to
     ``shared_table``, where a message is known for each of them. A replay that was learned is known by its
@@ -282,22 +284,23 @@ class Journal:
     def find_known(self, ids: pa.Table) -> pa.BooleanArray:
         """Return for each row whether its (topic, message_id) is in the journal, or stands in an earlier row.
 
-        A message that comes again has the publish_time it had, so only rows within the span that a batch and an
-        entry have in common are compared.
+        A message that comes again has the topic and the publish_time it had. So an entry is opened only where it
+        and the batch have times of one topic in common, and only messages of exactly equal times are compared.
         """
         known = self._is_repeated(ids)
+        spans = TopicSpans.of(ids)
         times = ids.column("publish_time")
-        ends = pc.min_max(times)
-        first, last = ends["min"].as_py(), ends["max"].as_py()
+        different = times.unique()
         # Another thread may learn a table's ids meanwhile.
         for entry in list(self._entries.values()):
-            if entry.last_publish_time < first or last < entry.first_publish_time:
+            if not entry.spans.overlap(spans):
                 continue
-            is_near = _is_between(times, entry.first_publish_time, entry.last_publish_time)
             theirs = entry.read_ids()
-            theirs = theirs.filter(_is_between(theirs.column("publish_time"), first, last))
-            places = np.flatnonzero(is_near.to_numpy())
-            known[places] |= self.is_among(ids.filter(is_near), theirs).to_numpy(zero_copy_only=False)
+            theirs = theirs.filter(pc.is_in(theirs.column("publish_time"), value_set=different))
+            if theirs.num_rows:
+                is_near = pc.is_in(times, value_set=theirs.column("publish_time"))
+                places = np.flatnonzero(is_near.to_numpy())
+                known[places] |= self.is_among(ids.filter(is_near), theirs).to_numpy(zero_copy_only=False)
         if "replay" in ids.column_names:
             is_replay = pc.not_equal(ids.column("replay"), "")
             known[np.flatnonzero(is_replay.to_numpy())] |= self._find_learned(_as_replays(ids.filter(is_replay)))
@@ -375,10 +378,6 @@ def _without_subscription(ids: pa.Table) -> pa.Table:
     return ids.set_column(at, "subscription", pa.repeat(pa.scalar(""), ids.num_rows))
 
 
-def _is_between(times: pa.ChunkedArray, first: datetime, last: datetime) -> pa.ChunkedArray:
-    return pc.and_(pc.greater_equal(times, first), pc.less_equal(times, last))
-
-
 def _open_entry(path: Path, schema: pa.Schema) -> Entry:
     ids, written_at = _read(path, schema)
     entry = _entry(path, ids, written_at)
@@ -405,4 +404,4 @@ def _entry(path: Path, ids: pa.Table, since: float) -> Entry:
     attempt, state, _ = path.name.split(".")
     ends = pc.min_max(ids.column("publish_time"))
     first, last = ends["min"].as_py(), ends["max"].as_py()
-    return Entry(int(attempt), EntryState(state), path, first, last, since, ids.schema)
+    return Entry(int(attempt), EntryState(state), path, first, last, TopicSpans.of(ids), since, ids.schema)

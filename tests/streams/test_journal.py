@@ -64,6 +64,48 @@ def test_ids_are_found_where_only_a_part_of_the_batch_is_as_old_as_the_attempt(t
     assert journal.find_known(batch).to_pylist() == [False, True, False, False]
 
 
+def test_only_messages_of_equal_times_are_compared_however_many_attempts_overlap(tmp_path, monkeypatch):
+    """A drain has each attempt overlap all others: what a lookup compares is bound by what can repeat."""
+    journal = Journal(tmp_path, keep_seconds=600)
+
+    def attempt(number: int) -> pa.Table:
+        """Return one of 40 attempts whose messages lie between those of all others."""
+        moments = [NOON + timedelta(microseconds=40 * place + number) for place in range(50)]
+        return concat_ids([ids(f"{number}.{place}", at=at) for place, at in enumerate(moments)])
+
+    for number in range(40):
+        journal.write(number + 1, attempt(number))
+    compared = []
+    is_among = Journal.is_among
+
+    def noted(self, asked, others):
+        compared.append(others.num_rows)
+        return is_among(self, asked, others)
+
+    monkeypatch.setattr(Journal, "is_among", noted)
+    fresh = concat_ids([ids(f"new.{n}", at=NOON + timedelta(microseconds=n)) for n in range(40)])
+    repeated = attempt(7).slice(3, 5)
+    other = attempt(2_050)
+    assert journal.find_known(other).true_count == 0
+    assert compared == []
+    assert journal.find_known(concat_ids([other, repeated])).to_pylist() == [False] * 50 + [True] * 5
+    assert compared == [5]
+    # Messages that were published at one moment with others are compared with these, and are new.
+    assert journal.find_known(fresh).true_count == 0
+    assert sum(compared) == 5 + 40
+
+
+def test_an_attempt_of_other_topics_is_not_opened_however_its_time_overlaps(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600)
+    later = NOON + timedelta(seconds=9)
+    entry = journal.write(1, concat_ids([ids("1", topic="orders"), ids("2", topic="members", at=later)]))
+    entry.path.write_bytes(b"unreadable")
+    asked = concat_ids([ids("3", topic="orders", at=later), ids("4", topic="members"), ids("5", topic="prices")])
+    assert journal.find_known(asked).to_pylist() == [False] * 3
+    with pytest.raises(CheckpointCorruptError):
+        journal.find_known(concat_ids([asked, ids("6", topic="members", at=later)]))
+
+
 class Clock:
     """Stands in for the journal's ``time``: a test moves it on."""
 
