@@ -222,7 +222,7 @@ class LakeTable(DurableTable):
                 is_held = table.transaction_version(f"lease:{attempt.lease}") == attempt.lease_epoch
                 self._tip = _Tip(table.version(), attempt.lease, attempt.lease_epoch) if is_held else None
         except (DeltaError, OSError) as exc:
-            self._resolve(attempt, exc)
+            self._resolve(files, attempt, exc)
         failpoint.hit("commit.after")
 
     def _refuse_astray(self, files: Sequence[WrittenFile]) -> None:
@@ -389,13 +389,21 @@ class LakeTable(DurableTable):
             else:
                 return
 
-    def _resolve(self, attempt: Attempt, exc: Exception) -> None:
-        """Return when the failed commit is in after all; else raise what became of it."""
+    def _resolve(self, files: Sequence[WrittenFile], attempt: Attempt, exc: Exception) -> None:
+        """Return when the failed commit is in after all; else raise what became of it.
+
+        An owner that took the lease may be the same stream, where a home was copied, and go on with the same
+        number. So only the files say whose commit is in. Where that owner has merged them, their messages come
+        again.
+        """
         try:
             self._delta = self._tip = None
             is_settled = self._log.is_local or self._take_place(attempt)
             is_in = self.committed_attempt(attempt.stream) >= attempt.number
             is_ours = self.lease_epoch(attempt.lease) == attempt.lease_epoch
+            if is_in and not is_ours:
+                new = {f"{self.uri}/{file.path}" for file in files}
+                is_in = new <= {file.path for file in self._files(self._table())}
         except WarehouseError as second:
             raise CommitOutcomeUnknownError(
                 f"The commit failed ({exc}) and the table can't be read ({second})."

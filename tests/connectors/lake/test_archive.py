@@ -68,6 +68,31 @@ def test_a_take_over_between_check_and_commit_is_refused_by_the_log_itself(archi
     assert (read(archive), archive.lease_epoch("l")) == ([], old + 1)
 
 
+def test_a_commit_of_another_owner_with_the_same_id_and_number_is_not_taken_for_its_own(archive, monkeypatch):
+    """As where a home was copied: both are the same stream, and go on with the same number."""
+    old, other = archive.take_lease("l"), archive.another()
+
+    def take_over() -> None:
+        other.commit([write(other, b"other")], Attempt("s", 1, "l", other.take_lease("l")))
+
+    interrupt(monkeypatch, archive, take_over)
+    with pytest.raises(LeaseLostError):
+        archive.commit([write(archive, b"own")], Attempt("s", 1, "l", old))
+    assert read(archive) == [b"other"]
+
+
+def test_a_commit_whose_answer_was_lost_is_its_own_though_another_owner_followed(archive, monkeypatch):
+    old, other = archive.take_lease("l"), archive.another()
+
+    def lose_the_answer() -> None:
+        other.commit([write(other, b"other")], Attempt("s", 2, "l", other.take_lease("l")))
+        raise OSError("no answer")
+
+    interrupt(monkeypatch, archive, lose_the_answer, after=True)
+    archive.commit([write(archive, b"own")], Attempt("s", 1, "l", old))
+    assert read(archive) == [b"other", b"own"]
+
+
 def test_a_commit_that_lands_after_the_client_gave_up_finds_its_place_taken(archive, tmp_path, monkeypatch):
     lake = tmp_path / "lake"
     remote = LakeArchive(lake.as_uri(), "backup.messages", archive.partitioning)
