@@ -6,7 +6,7 @@ or a value without a cell does not fit. The decoder reads it alone, and only the
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -36,13 +36,17 @@ _log = structlog.get_logger(__name__)
 FEWEST: Final = 16
 # When fewer than half of a batch fit, the decoder alone reads the next REST times as many messages.
 REST: Final = 20
-_COUNTED_AT_ONCE: Final = 500
+# Larger arrays of numpy's are slower: their memory comes from the system, and goes back to it.
+_COUNTED_BYTES: Final = 1 << 17
 _INT64: Final = 1 << 63
 _Int64 = Annotated[int, Meta(ge=-_INT64, le=_INT64 - 1)]
 _ExactInt = Annotated[int, Meta(ge=-EXACT_FLOAT, le=EXACT_FLOAT)]
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ARROW_FAULTS: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
-_SPACE, _QUOTE, _COLON, _BACKSLASH = b' ":\\'
+_SPACE, _QUOTE, _COLON = b' ":'
+# Before the quote that ends a name is none of them; before a text that begins with a colon there is one.
+_BEFORE_NO_END: Final = b"\\ ,:["
+_IS_BEFORE_NO_END: Final = np.isin(np.arange(256), list(_BEFORE_NO_END))
 _NAME_AND_BLANK: Final = re.compile(rb'"[ \t\n\r]+:')
 
 _NOTHING: Final = (None, UNSET)
@@ -111,6 +115,10 @@ class Layout:
         named = [(name, part) for part in parts for name in part.names]
         names = {f"f{number}": name for number, (name, _) in enumerate(named)}
         fields = [(f"f{number}", part.annotation, UNSET) for number, (_, part) in enumerate(named)]
+        # The path of a field without a column has its place in a list.
+        self.is_exact: bool = any(
+            part.column is None or (part.layout is not None and part.layout.is_exact) for part in parts
+        )
         self._blank = (UNSET,) * len(named)
         self._wanted: dict[str, pa.DataType] = {}
         self.struct = msgspec.defstruct("Message", fields, rename=names, forbid_unknown_fields=True, gc=False)
@@ -130,7 +138,8 @@ class Layout:
         for at, part in self._deep:
             value = row[at]
             if kinds[at] is list:
-                found.append(frozenset(map(type if part.layout is None else part.layout.structure, value)))
+                elements = map(type if part.layout is None else part.layout.structure, value)
+                found.append(tuple(elements) if part.layout and part.layout.is_exact else frozenset(elements))
             elif part.layout is not None and kinds[at] is part.layout.struct:
                 found.append(part.layout.structure(value))
             elif kinds[at] is int:
@@ -272,9 +281,7 @@ class Form:
         makers = self._layout.columns(parsed, self._columns, reading, unfit.update)
         found.columns = [make() for make in makers]
         texts = [payloads[index] for index in found.indices]
-        # By parts, because each is copied.
-        parts = (texts[at : at + _COUNTED_AT_ONCE] for at in range(0, len(texts), _COUNTED_AT_ONCE))
-        if sum(map(_count_names, parts)) != reading.names:
+        if sum(map(_count_names, _parts(texts))) != reading.names:
             pairs = enumerate(zip(texts, parsed, strict=True))
             unfit.update(place for place, (text, message) in pairs if _count_names([text]) != _names_in(message))
         if unfit:
@@ -428,20 +435,28 @@ def _part_of_shape(name: str, shape: Shape, beside: AbstractSet[Path]) -> KnownF
 
 def _is_plain(name: str) -> bool:
     """Whether msgspec takes the name, and :func:`_count_names` counts it: it needs no backslash."""
-    return name.isprintable() and '"' not in name and "\\" not in name
+    return name.isprintable() and '"' not in name and "\\" not in name and name[-1:] not in " ,:["
+
+
+def _parts(texts: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
+    start = size = 0
+    for at, text in enumerate(texts):
+        size += len(text)
+        if size >= _COUNTED_BYTES:
+            yield texts[start : at + 1]
+            start, size = at + 1, 0
+    yield texts[start:]
 
 
 def _count_names(payloads: Sequence[bytes]) -> int:
     """Return how many names the objects of JSON texts have, or more; a negative number where nobody can tell."""
     text = b"".join(payloads)
     characters = np.frombuffer(text, np.uint8)
-    colons = np.flatnonzero(characters == _COLON)
-    before = characters[colons - 1]
-    if (before <= _SPACE).any() and _NAME_AND_BLANK.search(text):
+    is_colon, before = characters[2:] == _COLON, characters[1:-1]
+    if (is_colon & (before <= _SPACE)).any() and _NAME_AND_BLANK.search(text):
         return -_INT64
-    # A quote within a text has a backslash before it. A text that begins with a colon counts as a name.
-    quoted = colons[before == _QUOTE]
-    return int(np.count_nonzero(characters[quoted - 2] != _BACKSLASH))
+    quotes = np.flatnonzero(is_colon & (before == _QUOTE))
+    return len(quotes) - int(np.count_nonzero(_IS_BEFORE_NO_END[characters[quotes]]))
 
 
 def _names_in(value: Any) -> int:

@@ -1,7 +1,11 @@
 """What messages of an inferred source are known to look like: their structures, and fields that say nothing."""
 
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+import re
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, Final
 
 from model.widening import to_json
@@ -14,7 +18,9 @@ _MAX_BESIDE: Final = 200
 _FEW: Final = 1000
 _SAYING_NOTHING: Final[tuple[Any, ...]] = (None, [], {})
 # JSON has no such character but as an escape.
-_IN_NO_MESSAGE: Final = "\0"
+_IN_NO_MESSAGE: Final = b"\0"
+
+_INDEX: Final = re.compile(r"\[[0-9]+\]")
 
 Path = tuple[str, ...]
 
@@ -24,7 +30,7 @@ class Look:
     """What all messages of one structure have in common.
 
     ``unknown`` is the text of their ``_unknown`` column, and ``paths`` are the paths in it as they are counted.
-    The text has the order of the message, so a message has to have ``names`` in their order.
+    The text has the order of the message, so a message has to have ``names``, each with its value, in their order.
     """
 
     unknown: str | None
@@ -69,13 +75,11 @@ class Looks:
 
     def learn(self, structure: Hashable, data: bytes, unknown: Mapping[str, Any]) -> None:
         """Take messages of ``structure`` from now on; ``data`` is one of them, with ``unknown`` beside its row."""
-        wanted = {name for path in unknown for name in _path_of(path)} if len(unknown) > 1 else set()
-        names = _names_in(parse_json(str(data, "utf-8")), wanted) if wanted else ()
+        names = self._names_in_order(data, unknown) if len(unknown) > 1 else ()
         if len(self._known) >= _MAX_STRUCTURES:
             self._known.clear()
         text = to_json(unknown) if unknown else None
-        needles = tuple(f'"{name}":'.encode() for name in names)
-        self._known[structure] = Look(text, tuple(map(counted_path, unknown)), needles)
+        self._known[structure] = Look(text, tuple(map(counted_path, unknown)), names)
 
     def meet(self, unknown: Mapping[str, Any]) -> bool:
         """Take up the fields in ``unknown`` that say nothing; return whether one of them is new."""
@@ -90,23 +94,46 @@ class Looks:
         self._known.clear()
         return True
 
+    def _names_in_order(self, data: bytes, unknown: Mapping[str, Any]) -> tuple[bytes, ...]:
+        """Return what to look for in messages of the structure of ``data``, in this order."""
+        exact = {path[:end] for path in self.beside for end in range(1, len(path))}
+        places = list(_places(parse_json(str(data, "utf-8")), (), exact))
+        said = {(_path_of(path)[-1], to_json(value)) for path, value in unknown.items()}
+        wanted = Counter((path[-1], text) for path, text in places if (path[-1], text) in said)
+        # Fields of one name are told apart by the records around them.
+        around = {name for path, text in places if wanted[path[-1], text] > 1 for name in path[:-1]}
+        wanted.update(product(around, "{["))
+        found = [(path[-1], text) for path, text in places if (path[-1], text) in wanted]
+        for blank in ("", " "):
+            needles = tuple(f'"{name}":{blank}{text}'.encode() for name, text in found)
+            # Lists of one structure differ in length, and so in how often they have a name.
+            if all(data.count(needle) == number for needle, number in Counter(needles).items()):
+                return needles
+        return (_IN_NO_MESSAGE,)
+
 
 def _path_of(path: str) -> Path:
-    return tuple(path.split("."))
+    return tuple(_INDEX.sub("", path).split("."))
 
 
 def _is_odd(path: str) -> bool:
-    """Whether a path leads through a list, or through a name that it quotes."""
-    return "[" in path or "`" in path
+    """Whether a path leads through a name that it quotes."""
+    return "`" in path
 
 
-def _names_in(value: Any, wanted: Collection[str]) -> Iterator[str]:
-    """Yield the names in a value that are wanted, in their order."""
-    if isinstance(value, dict):
-        for name, child in value.items():
-            if name in wanted:
-                yield name
-            yield from _names_in(child, wanted)
-    elif isinstance(value, list) and any(True for child in value for _ in _names_in(child, wanted)):
-        # Lists of one structure differ in length, and so in how often they have a name.
-        yield _IN_NO_MESSAGE
+def _places(record: Mapping[str, Any], at: Path, exact: AbstractSet[Path]) -> Iterator[tuple[Path, str]]:
+    """Yield each field that says nothing or has fields in it, with how its text begins.
+
+    Of the lists only those ``exact`` have the same elements in all messages of one structure.
+    """
+    for name, value in record.items():
+        path = (*at, name)
+        if isinstance(value, dict) and value:
+            yield path, "{"
+            yield from _places(value, path, exact)
+        elif isinstance(value, list) and value and path in exact:
+            yield path, "["
+            for element in value:
+                yield from _places(element, path, exact)
+        elif value in _SAYING_NOTHING:
+            yield path, to_json(value)
