@@ -98,10 +98,11 @@ def test_streams_of_two_pods_are_seen_by_an_api_that_shares_no_home_with_them(st
     assert waiting.error == {"code": "storage_full", "message": "The disk is full."}
 
 
-def test_the_end_of_a_stream_is_reported_before_its_process_goes(store: JobStore, pods: Pods) -> None:
+def test_the_end_of_a_stream_is_reported_before_its_process_goes(store, pods, log):
     with pods.stream("pod-1", "backup") as backup:
         backup.write(state="running")
         backup.write(state="stopped")
+    assert "last_report_missing" not in log()
     assert pods.seen(store)["backup"].state == "DRAINED"
     age(store, "backup", 3600)
     assert pods.seen(store)["backup"].state == "DRAINED", "however long ago"

@@ -161,6 +161,9 @@ def test_the_driver_merges_in_bigquery_without_spark(shared_standin, tmp_path, m
     assert main(json.dumps({"folder": folder.location, "epoch": 1})) == 0
 
     assert shop.reporting() == shop.oracle()
+    # What tells rows without a key apart is not read where all have one.
+    jobs = [job for job in shop.client.list_jobs(max_results=200) if "-days-" in job.job_id]
+    assert ["_message_id" in job.query for job in jobs if "`merge_job`" in job.query] == [False]
     found = folder.read_findings()["orders"]
     assert (found["state"], found["newer"]) == ("merged", 2)
     assert {audit["name"]: audit["is_passed"] for audit in found["audits"]} == {

@@ -24,6 +24,7 @@ def test_nothing_asked_for_is_everything_from_the_last_merge_on() -> None:
         ({"since": "2026-03-01T10:00:00+02:00"}, datetime(2026, 3, 1, 8, tzinfo=UTC)),
         ({"since": "2026-03-01"}, datetime(2026, 3, 1, tzinfo=UTC)),
         ({"day": "2026-03-02"}, datetime(2026, 3, 2, tzinfo=UTC)),
+        ({"day": "2000-01-01"}, datetime(2000, 1, 1, tzinfo=UTC)),
     ],
 )
 def test_an_earlier_beginning_is_a_time_or_a_day_in_utc(given: dict[str, str], since: datetime) -> None:
