@@ -189,6 +189,7 @@ def test_every_kind_of_fault_has_a_name_that_outlives_moved_lines() -> None:
         ("while later.created_at < failed.created_at: pass", False),
         ("while len(body) > _MAX_BYTES: pass", False),
         ("while noted >= newest - _OVERLAP: pass", False),
+        ("if count > 1: failpoint.hit('between')", False),
     ],
 )
 def test_an_edge_is_moved_where_a_value_can_be_at_it(code: str, *, is_made: bool) -> None:
