@@ -84,6 +84,11 @@ class KeyIndex:
         """Whether a file of this state is gone, or its key is another; only :meth:`rebuild` may be called then."""
         return self._runs is None
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key is in it."""
+        return self._runs == []
+
     def find(self, hashes: Hashes) -> KeyDays:
         """Return the days that the keys of ``hashes`` (sorted) may lie in.
 

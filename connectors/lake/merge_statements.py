@@ -113,17 +113,17 @@ class MergeStatements:
             f"FROM ({self._rows(reporting)}) r JOIN {changes} c ON {self._same_key('r', 'c')}"
         )
 
-    def changed_rows(self, paths: Sequence[str], chosen: str) -> str:
+    def changed_rows(self, paths: Sequence[str], chosen: str | None) -> str:
         """Return a query for whole rows of reporting, with their partition, that staged rows become.
 
-        The table ``chosen`` has the ``__file`` (a place in ``paths``) and ``__row`` of each.
+        The table ``chosen`` has the ``__file`` (a place in ``paths``) and ``__row`` of each; None are all rows.
         """
+        which = "" if chosen is None else f"SEMI JOIN {chosen} w ON s.{FILE} = w.{FILE} AND s.{ROW} = w.{ROW}"
         columns = ", ".join(self._change_column(field) for field in self.schema.fields if field.name != DELETED)
         ordered = ", ".join(quote_name(field.name) for field in self.schema.fields)
         return (
             f"SELECT {ordered}, {PARTITION_DATE} FROM (SELECT {columns}, {self._is_removed('s')} AS {DELETED}, "
-            f"{self._partition('s')} AS {PARTITION_DATE} FROM ({self._rows(paths)}) s "
-            f"SEMI JOIN {chosen} w ON s.{FILE} = w.{FILE} AND s.{ROW} = w.{ROW})"
+            f"{self._partition('s')} AS {PARTITION_DATE} FROM ({self._rows(paths)}) s {which})"
         )
 
     def widened_rows(self, path: str) -> str:
@@ -136,6 +136,11 @@ class MergeStatements:
         return (
             f"SELECT md5_number_upper({self._key_text('r')}) AS {HASH}, r.{FILE} FROM ({self._rows(reporting)}) r"
         )
+
+    def staged_count(self, paths: Sequence[str]) -> str:
+        """Return a query for the number of all rows in files."""
+        files = ", ".join(map(quote_text, paths))
+        return f"SELECT sum(num_rows) FROM parquet_file_metadata([{files}])"
 
     def without_key(self, rows: str) -> str:
         """Return a query for the number of rows that are of no entity among those of a table."""

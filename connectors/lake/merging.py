@@ -159,7 +159,10 @@ class MergeChanges:
             f"LEFT JOIN leaving l ON m.{FILE} = l.{FILE} AND m.{ROW} = l.{ROW}"
         )
         run("CREATE TABLE older AS SELECT DISTINCT place FROM met WHERE NOT is_newer")
-        run("CREATE TABLE winners AS SELECT c.* FROM changes c ANTI JOIN older o ON c.rowid = o.place")
+        older = int(self._value("SELECT count(*) FROM older"))
+        # Without older ones, as in a first merge, a copy of all changes is spared.
+        loses = "ANTI JOIN older o ON c.rowid = o.place" if older else ""
+        run(f"CREATE {'TABLE' if older else 'VIEW'} winners AS SELECT c.* FROM changes c {loses}")
         run(
             f"CREATE TABLE replaced AS SELECT {FILE}, {ROW} FROM met m ANTI JOIN older o ON m.place = o.place "
             f"UNION SELECT {FILE}, {ROW} FROM leaving"
@@ -170,7 +173,7 @@ class MergeChanges:
         return Compared(
             changed=int(self._value("SELECT count(*) FROM changes")),
             newer=int(self._value("SELECT count(*) FROM winners")),
-            older=int(self._value("SELECT count(*) FROM older")),
+            older=older,
             replaced=int(self._value("SELECT count(*) FROM replaced")),
             newest_us=0 if newest is None else microseconds(newest),
             partitions=frozenset(days) | {reporting[place].partition for place in files},
@@ -201,13 +204,8 @@ class MergeChanges:
 
     def _deal_winners(self, target: Path) -> Mapping[date | None, Batches]:
         places = self._table(f"SELECT DISTINCT {FILE} FROM winners ORDER BY 1").column(0).to_pylist()
-        self._run.register("read_places", pa.table({"old": places, "new": range(len(places))}))
         # Files of staging that nothing is taken from are not read again.
-        self._run.execute(
-            f"CREATE TABLE chosen AS SELECT p.new AS {FILE}, w.{ROW} FROM winners w JOIN read_places p "
-            f"ON w.{FILE} = p.old"
-        )
-        sql = self._statements.changed_rows([self._paths[place] for place in places], "chosen")
+        sql = self._statements.changed_rows([self._paths[place] for place in places], self._choose(places))
         schema = arrow_schema(self._statements.schema)
         with BucketWriter[date | None](target, schema) as buckets:
             for batch in _gathered(self._run.sql(sql).to_arrow_reader(_BATCH_ROWS)):
@@ -220,6 +218,20 @@ class MergeChanges:
                 for day, run in _runs(numbers[order]):
                     buckets.write(day_of(day), ordered.slice(run.start, run.stop - run.start))
         return buckets.batches
+
+    def _choose(self, places: Sequence[int]) -> str | None:
+        """Return a table of the winning rows, by the place of their file in ``places``; None where all win."""
+        paths = [self._paths[place] for place in places]
+        if places and self._value("SELECT count(*) FROM winners") == self._value(
+            self._statements.staged_count(paths)
+        ):
+            return None
+        self._run.register("read_places", pa.table({"old": places, "new": range(len(places))}))
+        self._run.execute(
+            f"CREATE TABLE chosen AS SELECT p.new AS {FILE}, w.{ROW} FROM winners w JOIN read_places p "
+            f"ON w.{FILE} = p.old"
+        )
+        return "chosen"
 
     def _gone(self) -> dict[str, RowNumbers]:
         found = self._table(f"SELECT {FILE}, {ROW} FROM replaced ORDER BY ALL")

@@ -116,7 +116,7 @@ class _Merge:
         if self._index.is_lost:
             _log.warning("index_rebuilt", source=self._source.name, files=len(self._snapshot.files))
             self._index = self._index.rebuild(self._changes.read_table_key_days(self._snapshot.files))
-        may_lie = _days(self._index.find(self._changes.hashes()))
+        may_lie = set() if self._index.is_empty else _days(self._index.find(self._changes.hashes()))
         held = {file.path: file for file in (*self._snapshot.of(may_lie), *leaving)}
         self._compared = self._changes.compare(list(held.values()))
         if self._compared.unordered:
