@@ -1,6 +1,7 @@
 """The changes of one merge in a lake: found in staging, compared with reporting, handed out by the partition."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -208,7 +209,7 @@ class MergeChanges:
         sql = self._statements.changed_rows([self._paths[place] for place in places], self._choose(places))
         schema = arrow_schema(self._statements.schema)
         with BucketWriter[date | None](target, schema) as buckets:
-            for batch in _gathered(self._run.sql(sql).to_arrow_reader(_BATCH_ROWS)):
+            for batch in _read_ahead(_gathered(self._run.sql(sql).to_arrow_reader(_BATCH_ROWS))):
                 numbers = _day_numbers(batch.column(PARTITION_DATE))
                 rows = pa.RecordBatch.from_arrays(
                     [batch.column(place).cast(field.type) for place, field in enumerate(schema)], schema=schema
@@ -311,6 +312,15 @@ def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             held, size = [], 0
     if held:
         yield pa.concat_batches(held)
+
+
+def _read_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield ``batches``; DuckDB reads the next one while the caller works on one."""
+    with ThreadPoolExecutor(1, thread_name_prefix="deal") as pool:
+        coming = pool.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = pool.submit(next, batches, None)
+            yield batch
 
 
 def _runs(keys: Any) -> Iterator[tuple[int, slice]]:

@@ -3,10 +3,12 @@
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -71,13 +73,16 @@ class LakeMerger:
                 if is_dry_run:
                     return replace(report, is_dry_run=True)
                 failpoint.hit("merge.compared")
-                rewritten = self._tasks.rewrite(merge.work(statements, folder, limits), merge.partitions)
+                # Nobody reads the new index before the commit names it.
+                with ThreadPoolExecutor(1, thread_name_prefix="index") as pool:
+                    following = pool.submit(merge.make_index())
+                    rewritten = self._tasks.rewrite(merge.work(statements, folder, limits), merge.partitions)
                 counts = merge.count(rewritten)
                 audits = counts.audits()
                 self._audits.append(source.name, now, audits)
                 check_audits(source.name, audits)
                 failpoint.hit("merge.rewritten")
-                merge.commit(rewritten, now)
+                merge.commit(rewritten, now, following.result())
         _log.info("merged", source=source.name, changed=counts.changed, newer=counts.newer)
         return replace(report, rows_before=counts.rows_before, rows_after=counts.rows_after, audits=audits)
 
@@ -132,6 +137,12 @@ class _Merge:
             without_key=self._compared.without_key,
         )
 
+    def make_index(self) -> Callable[[], KeyIndex]:
+        """Return what writes the index with the keys that change; it may run beside the other work."""
+        if not self._compared.newer:
+            return lambda: self._index
+        return partial(self._index.add, self._changes.winning_key_days())
+
     def work(self, statements: MergeStatements, folder: Path, limits: EngineLimits) -> MergeWork:
         """Deal the rows out and return what the tasks need."""
         # A table of many years has many files: tasks are sent those that they may need.
@@ -157,9 +168,8 @@ class _Merge:
             newest_merged_us=counted.newest_us,
         )
 
-    def commit(self, rewritten: Sequence[Rewritten], until: datetime) -> None:
+    def commit(self, rewritten: Sequence[Rewritten], until: datetime, following: KeyIndex) -> None:
         """Put the written partitions in place and record which files of staging are in them, or change nothing."""
-        following = self._index.add(self._changes.winning_key_days()) if self._compared.newer else self._index
         lists = MergedFileLists(self._reporting.uri)
         taken_number = lists.write(self._staging.as_taken(self._staged))
         failpoint.hit("merge.indexed")
