@@ -1,6 +1,7 @@
 """The driver, with two threads in Spark's place: they run the same tasks on the same folder."""
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from backfill.run.selection import write_selection
 from connectors.lake.archive import LakeArchive
 from jobs import driver
+from jobs.driver_watch import DriverWatch
 from jobs.folder import Control, Order, Outcome
 from model.errors import (
     CheckpointCorruptError,
@@ -31,8 +33,10 @@ from model.errors import (
     StorageFullError,
 )
 from model.job import JobState
+from model.typed import field_readers, reader
 from tests.archive import messages, write_commits
 from tests.waiting import wait_until
+from tests.years.clock import datetime_of, replaced
 
 ROWS = 4000
 ALL = "SELECT * FROM refeed_archive"
@@ -161,6 +165,38 @@ def test_a_folder_of_an_earlier_version_is_published_whole(spark, make, receive)
 
     assert rows_in(receive(ROWS)) == Counter(range(ROWS))
     assert (spark.passes, spark.stopped) == (1, True)
+
+
+@pytest.fixture(params=[-400, 400])
+def wrong_clock(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The driver's clock, more than a year late or early; what time passes is right."""
+    skew = timedelta(days=request.param)
+    clock = SimpleNamespace(**vars(time))
+    clock.time, clock.time_ns = (lambda: time.time() + skew.total_seconds()), lambda: int(clock.time() * 1e9)
+    shown = datetime_of(lambda: datetime.now(UTC) + skew)
+    packages = ("backfill", "connectors", "jobs", "model")
+    try:
+        with replaced(packages, [("datetime", datetime, shown), ("time", time, clock)]):
+            yield clock
+    finally:
+        # They remember the class of the wrong clock.
+        field_readers.cache_clear()
+        reader.cache_clear()
+
+
+def test_a_driver_whose_clock_is_wrong_publishes_each_message_once_and_is_heard_of(
+    spark, make, receive, wrong_clock
+):
+    backfill = make(f"{ALL} WHERE CAST(message_id AS INT) < 600")
+    heard = DriverWatch(backfill.folder, lambda _: None)
+    there = SimpleNamespace(driver=SimpleNamespace(is_here=False), epoch=1)
+    backfill.folder.beat(1)
+    assert heard.death(there, None) is None
+    assert abs(int(backfill.folder.read_heartbeat(1)) / 1e9 - time.time()) > 86_400
+
+    assert backfill.run(rate_limit_messages_per_second=600.0) == Outcome(1, JobState.SUCCEEDED)
+
+    assert rows_in(receive(600)) == Counter(range(600))
 
 
 def test_a_driver_that_was_slow_starts_again_what_its_tasks_left(spark, make, receive, monkeypatch):
