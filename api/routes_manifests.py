@@ -125,7 +125,7 @@ def apply_manifest(
     responses=problems(s404=_NO_SUCH, s409=_TAKEN, s422="The name is not valid."),
 )
 def remove_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None) -> Any:
-    """Remove a manifest. Jobs that the manifest started continue. A rollout's stream does not change."""
+    """Remove a manifest. Running jobs continue, and streams do not change."""
     return manifests.remove(name, principal=caller, plan_hash=plan)
 
 

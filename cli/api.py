@@ -25,7 +25,7 @@ def open_api() -> "RefeedApi":
     Without REFEED_API_URL it is that of the ``refeed up`` that runs on this home, else the usual one.
 
     Raises:
-        SettingsError: REFEED_API_URL is no address, or REFEED_API_KEY a reference that leads to no key.
+        SettingsError: REFEED_API_URL is not an address, or REFEED_API_KEY a reference that leads to no key.
     """
     # An HTTP client takes a third of a command's start, and help needs none.
     from client.api import RefeedApi
@@ -63,7 +63,7 @@ def find_api_url() -> str:
     """Return where the API is, as :func:`open_api` does.
 
     Raises:
-        SettingsError: REFEED_API_URL is no address.
+        SettingsError: REFEED_API_URL is not an address.
     """
     url = (os.environ.get("REFEED_API_URL") or "").strip()
     if not url:
@@ -85,7 +85,7 @@ def check_api_url(url: str, name: str) -> str:
         # A bracket that is not closed, or a port that is no number or too large.
         is_address = False
     if not is_address:
-        fault = f"{name}={url} is no address"
+        fault = f"{name}={url} is not an address"
         # Without a scheme a port may look like one: localhost:8080.
         wanted = f"; write {name}=http://{url}" if "://" not in url else ", such as http://127.0.0.1:8080"
         raise SettingsError(f"{fault}{wanted}", faults=[f"{fault}{wanted}"])

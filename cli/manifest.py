@@ -116,7 +116,7 @@ def delete(
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove manifests. Jobs that they started continue, and streams that they rolled out do not change."""
+    """Remove manifests. Running jobs continue, and streams do not change."""
     read = _read_files(files)
     with open_api() as api:
         plans = [api.plan_manifest(file.name, None) for file in read]

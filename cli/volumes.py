@@ -32,8 +32,8 @@ def volumes(
     """Show messages and payload bytes of each topic, and gaps: hours or days with far fewer messages than usual.
 
     The default is the last 14 days. An hour or a day is a gap if it has less than a tenth of the usual messages.
-    The usual number is the median number in the same hour on other days. The command scans no table, so BigQuery
-    bills nothing.
+    The usual number is the median number of messages in the same hour on other days. The command scans no
+    table, so BigQuery bills nothing.
     """
     window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}
     print_answer(

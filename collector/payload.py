@@ -56,7 +56,7 @@ class _Strict:
         return found
 
     def _refuse_constant(self, text: str) -> None:
-        self.faults.append(("json_invalid", f"{text} is no JSON value."))
+        self.faults.append(("json_invalid", f"{text} is not a JSON value."))
 
 
 def _nothing(_text: str) -> None:
@@ -209,14 +209,14 @@ def gunzip(data: bytes, max_bytes: int) -> bytes:
 
 
 def _no_gzip(reason: str) -> RequestInvalidError:
-    return RequestInvalidError.of("gzip_invalid", f"The body is no gzip: {reason}.")
+    return RequestInvalidError.of("gzip_invalid", f"The body is not gzip: {reason}.")
 
 
 def _decode(data: bytes) -> str:
     try:
         text = data.decode()
     except UnicodeDecodeError as exc:
-        raise RequestInvalidError.of("json_not_utf8", f"Byte {exc.start} is no UTF-8.") from exc
+        raise RequestInvalidError.of("json_not_utf8", f"Byte {exc.start} is not UTF-8.") from exc
     if text.startswith(_BOM):
         raise RequestInvalidError.of(
             "json_invalid", "JSON begins without a byte order mark (RFC 8259, section 8.1)."

@@ -157,7 +157,7 @@ class SnsRoute:
             )
         check_basic(request, section.username, section.password)
         if not _SHAPES["MessageId"].fullmatch(message_id):
-            raise _invalid("MessageId", "The header x-amz-sns-message-id is no id of SNS.")
+            raise _invalid("MessageId", "The header x-amz-sns-message-id is not an id of SNS.")
         return Notice(arn, message_id, body, {"sns_topic_arn": arn, "sns_message_id": message_id})
 
     def _find(self, arn: str, topic: str) -> SnsTopicSection:
@@ -174,7 +174,7 @@ class SnsRoute:
         try:
             at = datetime.fromisoformat(timestamp)
         except ValueError as exc:
-            raise _invalid("Timestamp", "Timestamp is no time.") from exc
+            raise _invalid("Timestamp", "Timestamp is not a time.") from exc
         now = self._clock()
         if at > now + _AHEAD:
             # SNS signed it, so it is this machine's clock that is wrong: the message has to come again.
@@ -253,7 +253,7 @@ def _read_envelope(body: bytes) -> dict[str, Any]:
     message = json.loads(body, parse_int=float)
     kind = message.get("Type") if isinstance(message, dict) else None
     if kind not in ("Notification", *_CONFIRMATIONS):
-        raise _invalid("Type", "The body is no message of SNS.")
+        raise _invalid("Type", "The body is not a message of SNS.")
     if message.get("Subject") is None:
         message.pop("Subject", None)
     required = _REQUIRED if kind == "Notification" else (*_REQUIRED, "Token", "SubscribeURL")
@@ -269,7 +269,7 @@ def _attributes(message: Mapping[str, Any]) -> dict[str, str]:
     """Return the attributes of a notification: SNS's own under ``sns_``, and those that its publisher gave it."""
     given = message.get("MessageAttributes") or {}
     if not isinstance(given, dict):
-        raise _invalid("MessageAttributes", "MessageAttributes is no object.")
+        raise _invalid("MessageAttributes", "MessageAttributes is not an object.")
     values: dict[str, str] = {}
     for name, each in given.items():
         value = each.get("Value") if isinstance(each, dict) else None

@@ -112,7 +112,7 @@ class DataprocLauncher:
 
 def _reason(driver: DataprocBatch, found: BatchView | None) -> str | None:
     if found is None:
-        return f"The driver ({driver}) is gone: Dataproc knows no such batch."
+        return f"The driver ({driver}) is gone: Dataproc has no batch with this id."
     if found.state not in _ENDED:
         return None
     if found.state is BatchState.SUCCEEDED:

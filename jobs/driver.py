@@ -44,7 +44,7 @@ def run_driver(argument: str, run: Callable[[JobFolder, int], Outcome]) -> int:
     except Exception as exc:  # noqa: BLE001 - whatever it was, people must learn of it
         _LOG.exception("failed")
         # Its text may quote messages, so that only the log has it.
-        message = f"The driver failed with {type(exc).__name__}; its log says where."
+        message = f"The driver failed with {type(exc).__name__}. Its log has the details."
         outcome = Outcome(epoch, JobState.FAILED, {"code": "driver_failed", "message": message})
     ended.set()
     folder.write_outcome(outcome)

@@ -48,7 +48,7 @@ class BackgroundLoop:
         """Why the last turn failed, or that it hangs; None while all is well. It never quotes a message."""
         begun_at = self._begun_at
         if begun_at is not None and (seconds := time.monotonic() - begun_at) > _HANG_SECONDS:
-            return f"It has not come back for {seconds:.0f} s."
+            return f"Its last turn has not ended for {seconds:.0f} s."
         return None if self._failure is None else self._failure[1]
 
     def start(self) -> None:
@@ -88,7 +88,7 @@ class BackgroundLoop:
             if self._note(exc, f"{exc.code}: {fixed_sentence(exc.code)}"):
                 _LOG.warning("background loop fails; trying again", loop=self.name, problem=exc.message)
         except Exception as exc:  # noqa: BLE001 - the next turn must be taken all the same
-            if self._note(exc, f"It failed ({type(exc).__name__}); the service's log says why."):
+            if self._note(exc, f"It failed ({type(exc).__name__}). The service's log has the reason."):
                 _LOG.exception("background loop fails; trying again", loop=self.name)
         else:
             if self._failure is not None:

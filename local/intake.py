@@ -49,7 +49,7 @@ def parse_publish(raw: bytes) -> tuple[str, list[bytes]]:
         topic, spans = _cut(raw)
         bodies = _decode_all(raw) if spans is None else _read_bodies(raw, spans)
     except (IndexError, DecodeError, UnicodeDecodeError) as exc:
-        raise StatusError.invalid("The request is no PublishRequest.") from exc
+        raise StatusError.invalid("The request is not a PublishRequest.") from exc
     if not bodies:
         raise StatusError.invalid(
             "The value for message_count is too small. You passed 0 in the request, but the minimum value is 1."

@@ -122,7 +122,7 @@ class _Stream:
         except StatusError as exc:
             self.error = exc
         except DecodeError:
-            self.error = StatusError.invalid("The request is no StreamingPullRequest.")
+            self.error = StatusError.invalid("The request is not a StreamingPullRequest.")
         except Exception:  # noqa: BLE001 - grpc raises a bare Exception here when the call is over
             self.error = None
         finally:
@@ -174,7 +174,7 @@ def _run(
     try:
         first = _Request.FromString(next(requests, b""))
     except DecodeError as exc:
-        raise StatusError.invalid("The request is no StreamingPullRequest.") from exc
+        raise StatusError.invalid("The request is not a StreamingPullRequest.") from exc
     entry = resources.subscription(first.subscription)
     _check_deadline(first.stream_ack_deadline_seconds)
     subscription = entry.working

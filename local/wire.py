@@ -289,7 +289,7 @@ def parse_acknowledge(raw: bytes) -> tuple[str, "AckIds"]:
             request = AcknowledgeRequest.FromString(raw)
             name, ids = request.subscription, parse_ack_ids(request.ack_ids)
     except (IndexError, DecodeError, UnicodeDecodeError) as exc:
-        raise StatusError.invalid("The request is no AcknowledgeRequest.") from exc
+        raise StatusError.invalid("The request is not an AcknowledgeRequest.") from exc
     return name, ids
 
 
@@ -309,7 +309,7 @@ def parse_modify_ack_deadline(raw: bytes) -> tuple[str, "AckIds", int]:
             request = ModifyAckDeadlineRequest.FromString(raw)
             name, seconds, ids = request.subscription, request.ack_deadline_seconds, parse_ack_ids(request.ack_ids)
     except (IndexError, DecodeError, UnicodeDecodeError) as exc:
-        raise StatusError.invalid("The request is no ModifyAckDeadlineRequest.") from exc
+        raise StatusError.invalid("The request is not a ModifyAckDeadlineRequest.") from exc
     return name, ids, seconds
 
 

@@ -86,11 +86,11 @@ def _rule_faults(rules: EntityRules, schema: RowSchema) -> Iterator[str]:
     for what, name, types in named:
         field = columns.get(name)
         if field is None:
-            yield f"{what} {name!r} is no column of its staging table"
+            yield f"{what} {name!r} is not a column of its staging table"
         elif types and field.type not in types:
             yield f"{what} {name!r} is {field.type}, not {', '.join(types)}"
         elif field.mode == "REPEATED" or field.type in _NESTED_TYPES:
-            yield f"{what} {name!r} is no column with one value"
+            yield f"{what} {name!r} is not a column with a single value"
 
 
 def version_order(dedup_order: tuple[str, ...], event_time: str | None) -> tuple[str, ...]:

@@ -196,7 +196,7 @@ def _decode(content: bytes) -> str:
     except UnicodeDecodeError as exc:
         before = content[: exc.start]
         column = len(before[before.rfind(b"\n") + 1 :].decode()) + 1
-        raise YamlFaultsError([YamlFault("this is no UTF-8", before.count(b"\n") + 1, column)]) from exc
+        raise YamlFaultsError([YamlFault("this is not UTF-8", before.count(b"\n") + 1, column)]) from exc
 
 
 def _child(node: yaml.Node | None, part: str | int) -> tuple[Any, yaml.Node | None]:

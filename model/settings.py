@@ -177,15 +177,17 @@ class SignInSettings:
     def faults(self, issuer: str | None, audience: Sequence[str]) -> list[str]:
         """Return what is missing for a sign-in, beside the issuer and the audience of tokens."""
         if self.client_id is None:
-            wanted = "REFEED_OIDC_CLIENT_ID is missing: REFEED_OIDC_CLIENT_SECRET is that client's"
+            wanted = "REFEED_OIDC_CLIENT_ID is missing: REFEED_OIDC_CLIENT_SECRET needs it"
             return [wanted] if self.client_secret else []
         faults = []
         if issuer is None:
-            faults.append("REFEED_OIDC_ISSUER is missing: REFEED_OIDC_CLIENT_ID is registered at its provider")
+            faults.append("REFEED_OIDC_ISSUER is missing: REFEED_OIDC_CLIENT_ID needs it")
         if self.console_url is None:
-            faults.append("REFEED_CONSOLE_URL is missing: the provider sends people who signed in back to it")
+            faults.append(
+                "REFEED_CONSOLE_URL is missing: after a sign-in, the provider sends the browser to this address"
+            )
         if self.session_token == "id_token" and self.client_id not in audience:  # noqa: S105 - a kind of token
-            faults.append("REFEED_OIDC_AUDIENCE lacks REFEED_OIDC_CLIENT_ID, for whom ID tokens are meant")
+            faults.append("REFEED_OIDC_AUDIENCE lacks REFEED_OIDC_CLIENT_ID, which is the audience of ID tokens")
         return faults
 
 
@@ -370,7 +372,7 @@ def find_home(env: Mapping[str, str]) -> Path:
     # What comes after a question mark is not the file's name in the URL of the database.
     misread = variables.misread_part(str(home)) or ("?" if "?" in str(home) else None)
     if misread is not None:
-        message = f"{home}: its lake or its database would lie elsewhere because of {misread!r}; {choose}"
+        message = f"{home}: its lake or its database would be in another place because of {misread!r}; {choose}"
         raise SettingsError(message, faults=[message])
     return home
 
@@ -402,13 +404,13 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None, decrypt: 
         faults += _key_faults(settings.bigquery)
     # An audience is what keeps a token that was made for another service out of this one.
     if settings.oidc_issuer and not settings.oidc_audience:
-        faults.append("REFEED_OIDC_AUDIENCE is missing: with REFEED_OIDC_ISSUER it says whom tokens are meant for")
+        faults.append("REFEED_OIDC_AUDIENCE is missing: REFEED_OIDC_ISSUER needs the audience of its tokens")
     faults += settings.sign_in.faults(settings.oidc_issuer, settings.oidc_audience or ())
     if settings.notify_url and not settings.notify_secret:
-        faults.append("REFEED_NOTIFY_SECRET is missing: it signs what is sent to REFEED_NOTIFY_URL")
+        faults.append("REFEED_NOTIFY_SECRET is missing: it signs the webhooks to REFEED_NOTIFY_URL")
     if settings.manifests_subscription and not (settings.manifests or "").startswith("gs://"):
         faults.append(
-            "REFEED_MANIFESTS is no gs://bucket/prefix: REFEED_MANIFESTS_SUBSCRIPTION has a bucket's events"
+            "REFEED_MANIFESTS is not gs://bucket/prefix: REFEED_MANIFESTS_SUBSCRIPTION works only with a bucket"
         )
     if faults:
         raise SettingsError("Wrong settings: " + "; ".join(faults), faults=faults)
@@ -465,7 +467,7 @@ def _key_faults(settings: BigQuerySettings) -> list[str]:
     if found == wanted:
         return []
     place = f"REFEED_BIGQUERY_LOCATION={settings.location}"
-    return [f"REFEED_BIGQUERY_KMS_KEY lies in {found}; with {place} BigQuery needs a key in {wanted}"]
+    return [f"REFEED_BIGQUERY_KMS_KEY is in {found}, but with {place} BigQuery needs a key in {wanted}"]
 
 
 # "Serverless for Apache Spark runtime versions": the first one with Spark 4.
@@ -482,15 +484,18 @@ def _dataproc_faults(settings: Settings) -> list[str]:
         f"{name} is missing: REFEED_LAUNCHER=dataproc needs it" for name, value in missing.items() if not value
     ]
     if not (settings.jobs_folder or "").startswith("gs://"):
-        faults.append("REFEED_JOBS_FOLDER is no gs://bucket/prefix: batches share no disk with the API")
+        faults.append("REFEED_JOBS_FOLDER is not gs://bucket/prefix: Dataproc batches can't use the API's disk")
     if settings.warehouse not in CLOUD_WAREHOUSES:
         wanted = " or ".join(sorted(CLOUD_WAREHOUSES))
-        faults.append(f"REFEED_WAREHOUSE is not {wanted}: a batch reads no table on this machine's disk")
+        faults.append(
+            f"REFEED_WAREHOUSE is not {wanted}: Dataproc batches can't read tables on this machine's disk"
+        )
     # Runtimes with Spark 4 take no persistent history server.
     runtime = settings.dataproc.runtime_version
     if settings.dataproc.history_server and int(runtime.split(".")[0]) >= _SPARK_4_RUNTIME:
         faults.append(
-            f"REFEED_DATAPROC_HISTORY_SERVER goes with runtime 2.3 and older; REFEED_DATAPROC_RUNTIME is {runtime}"
+            "REFEED_DATAPROC_HISTORY_SERVER works only with runtime 2.3 or older, but "
+            f"REFEED_DATAPROC_RUNTIME is {runtime}"
         )
     return faults
 

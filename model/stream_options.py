@@ -345,7 +345,7 @@ def read_variables(kind: StreamKind, variables: Mapping[str, str]) -> dict[str, 
         errors = [
             {
                 "code": "variable_unknown",
-                "message": f"{name} is no setting of a {kind} stream.{did_you_mean(name, fields)}",
+                "message": f"{name} is not a setting of a {kind} stream.{did_you_mean(name, fields)}",
                 "pointer": f"/environment/{name}",
             }
             for name in unknown

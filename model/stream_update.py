@@ -194,7 +194,7 @@ class StreamUpdate:
     def abandoned(self, wanted: Wanted) -> UpdateFault:
         """Return why the update ends when its stream is to end."""
         return UpdateFault(
-            "update_abandoned", f"{self.stream} was to be {wanted} while the update was {self.state}."
+            "update_abandoned", f"Somebody requested {wanted} for {self.stream} while the update was {self.state}."
         )
 
     @property

@@ -98,7 +98,7 @@ def compile_record(plans: Sequence[FieldPlan], *, by_column: bool = False) -> Re
                     read(value, prefix + label, findings)  # type: ignore[call-arg]
                 continue
             if twin is not None and twin in source:
-                raise WrongTypeError(f"{prefix}{label}: comes as {twin} too")
+                raise WrongTypeError(f"{prefix}{label}: the message also has this field as {twin}")
             try:
                 values[place] = read(value, prefix + label, findings) if is_told else read(value)  # type: ignore[call-arg]
             except UnknownValueError:

@@ -146,13 +146,15 @@ class Decoder:
 
     def _decode_one(self, index: int, data: bytes) -> _Row | Refusal:  # noqa: PLR0911  one for each reason
         if len(data) > self._max_bytes:
-            return Refusal(index, "too_large", f"{len(data)} bytes are more than {self._max_bytes}.")
+            return Refusal(
+                index, "too_large", f"The message has {len(data)} bytes. At most {self._max_bytes} are allowed."
+            )
         try:
             source = parse_json(str(data, "utf-8"), numbers=self._numbers)
         except UnicodeDecodeError as exc:
-            return Refusal(index, "not_json", f"It is no UTF-8: {exc}.")
+            return Refusal(index, "not_json", f"The message is not UTF-8: {exc}.")
         except (ValueError, RecursionError) as exc:
-            return Refusal(index, "not_json", f"It is no JSON: {str(exc) or 'nested too deep'}.")
+            return Refusal(index, "not_json", f"The message is not JSON: {str(exc) or 'nested too deep'}.")
         if type(source) is not dict:
             return Refusal(index, "wrong_type", f"The message is {name_of(source)}, not an object.")
         findings = Findings()
@@ -168,7 +170,7 @@ class Decoder:
         except (WrongTypeError, RecursionError) as exc:
             return Refusal(index, "wrong_type", f"{str(exc) or 'Nested too deep'}.")
         except Exception as exc:  # noqa: BLE001  a fault of ours must not end the stream of every source beside it
-            return Refusal(index, "decoder_fault", f"It can't be decoded: {type(exc).__name__}: {exc}.")
+            return Refusal(index, "decoder_fault", f"The message can't be decoded: {type(exc).__name__}: {exc}.")
 
     def _read_change(self, source: Mapping[str, Any], findings: Findings) -> tuple[Mapping[str, Any], _Change]:
         """Return the image that counts, and the change: its operation, time and id."""
@@ -181,7 +183,7 @@ class Decoder:
         if event_id is not None and type(event_id) is not str:
             event_id = to_json(event_id)
         if event_id is not None and not _has_utf8(event_id):
-            raise WrongTypeError("EventId: has half a surrogate pair, which no text can hold")
+            raise WrongTypeError("EventId: has one half of a surrogate pair, so it is not a valid text")
         try:
             moment = None if published is None else _moment(published)
         except (ValueError, OverflowError) as exc:
@@ -282,7 +284,7 @@ def _moment(published: Any) -> datetime:
     size = number.copy_abs()
     unit = next((unit for limit, unit in _UNITS if size < limit), None)
     if unit is None:
-        raise ValueError(f"{str(published)[:60]} is no time in nanoseconds or more")
+        raise ValueError(f"{str(published)[:60]} is too large for a time in nanoseconds")
     return _EPOCH + timedelta(microseconds=math.floor(number * unit))
 
 

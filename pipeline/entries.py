@@ -193,7 +193,7 @@ def read_entries(content: bytes | None, faults: Faults) -> SourceEntries | None:
         found = read_yaml(content, _SourcesLoader).value
     except YamlFaultsError as exc:
         for fault in exc.faults:
-            faults.of_files.add(f"{SOURCES_FILE}, line {fault.line}", f"is no YAML: {fault.message}")
+            faults.of_files.add(f"{SOURCES_FILE}, line {fault.line}", f"is not YAML: {fault.message}")
         return None
     whole = _validated(_SourcesFile, found, faults.of_files, SOURCES_FILE)
     entries = {}
@@ -229,5 +229,5 @@ def _pattern(text: str, faults: FaultList) -> re.Pattern[str]:
     try:
         return re.compile(text)
     except re.error as exc:
-        faults.add(f"{SOURCES_FILE}.policy_tag_pattern", f"{text!r} is no pattern: {exc}")
+        faults.add(f"{SOURCES_FILE}.policy_tag_pattern", f"{text!r} is not a valid pattern: {exc}")
         return re.compile("")

@@ -79,7 +79,7 @@ class TimePattern:
         parts = {} if match is None else match.groupdict()
         hour = _hour_of(parts)
         if parts.get("year") is None or hour is None:
-            raise ValueError(f"{text[:100]!r} is no {self._pattern}")
+            raise ValueError(f"{text[:100]!r} does not fit the pattern {self._pattern}")
         year = int(parts["year"])
         if len(parts["year"]) == _SHORT_YEAR:
             year += _YEARS_OF_SHORT
@@ -137,7 +137,7 @@ class LocalToUtc:
         """
         local = datetime.fromisoformat(text) if self._patterns is None else self._patterns[0].parse(text)
         if self._patterns is None and (local.tzinfo is not None or "T" not in text):
-            raise ValueError(f"{text[:100]!r} is no local ISO time")
+            raise ValueError(f"{text[:100]!r} is not a local ISO time")
         moment = local.replace(tzinfo=self._zone).astimezone(UTC)
         if self._patterns is None:
             return moment.isoformat().replace("+00:00", "Z")

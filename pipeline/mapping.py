@@ -258,7 +258,7 @@ class _Mapper:
                 continue
             lower = plan.column.lower()
             if not _NAME.fullmatch(plan.column) or lower.startswith(REFUSED_PREFIXES):
-                self._fault(plan.path, f"{plan.column!r} is no column name: rename it")
+                self._fault(plan.path, f"{plan.column!r} is not a valid column name: rename it")
             elif lower in taken:
                 self._fault(plan.path, f"its column {plan.column} is that of {taken[lower]} too: rename it")
             taken[lower] = plan.path

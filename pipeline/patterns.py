@@ -38,7 +38,7 @@ class Pattern:
         try:
             self._pattern = regex.compile(plain, _FLAGS)
         except (regex.error, ValueError, OverflowError, RecursionError) as exc:
-            raise DescriptorError(f"{text!r} is no pattern: {exc}") from exc
+            raise DescriptorError(f"{text!r} is not a valid pattern: {exc}") from exc
 
     def matches(self, text: str) -> bool:
         """Whether the whole text matches.

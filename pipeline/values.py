@@ -52,7 +52,7 @@ Numbers = Literal["float", "exact", "written"]
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _finite(text: str) -> float:
@@ -218,7 +218,7 @@ def to_bytes(value: Any) -> bytes:
     try:
         return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except binascii.Error as exc:
-        raise ValueError(f"is no base64: {exc}") from exc
+        raise ValueError(f"is not base64: {exc}") from exc
 
 
 def enum_number(numbers: Mapping[str, int]) -> Convert:
@@ -256,7 +256,7 @@ def to_timestamp(value: Any) -> datetime:
     """Return the instant of an RFC 3339 text; digits beyond microseconds are cut off."""
     match = _RFC_3339.fullmatch(to_text(value))
     if match is None:
-        raise ValueError(f"{value[:60]!r} is no RFC 3339 time")
+        raise ValueError(f"{value[:60]!r} is not an RFC 3339 time")
     day, clock, fraction, offset = match.groups()
     moment = datetime.fromisoformat(f"{day}T{clock}").replace(
         microsecond=int(fraction.ljust(6, "0")[:6]) if fraction else 0, tzinfo=UTC
@@ -278,7 +278,7 @@ def to_seconds(value: Any) -> Decimal:
     match = _DURATION.fullmatch(to_text(value))
     # The largest has a fraction: 315576000000.999999999s.
     if match is None or int(abs(Decimal(match[1]))) > _MAX_DURATION_SECONDS:
-        raise ValueError(f"{value[:60]!r} is no duration in seconds, such as '1.5s'")
+        raise ValueError(f"{value[:60]!r} is not a duration in seconds, such as '1.5s'")
     return Decimal(match[1])
 
 
@@ -346,7 +346,7 @@ def to_numeric(value: Any) -> Decimal:
     if number is None:
         raise ValueError(f"is {name_of(value)}, not a number")
     if not number.is_finite():
-        raise ValueError(f"{number_text(value)} is no NUMERIC")
+        raise ValueError(f"{number_text(value)} is not a NUMERIC")
     # Compared without arithmetic, which fails for very large exponents.
     if number.copy_abs() >= _NUMERIC_LIMIT:
         raise ValueError(f"{str(value)[:60]} has more than 29 digits before the point")
@@ -393,7 +393,7 @@ def _timestamp_of(text: str) -> datetime:
 def _parts(pattern: re.Pattern[str], text: str, what: str) -> dict[str, str]:
     match = pattern.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text[:60]!r} is no {what}")
+        raise ValueError(f"{text[:60]!r} is not a valid {what}")
     return match.groupdict()
 
 
@@ -420,14 +420,14 @@ def time_zone(text: str) -> ZoneInfo | timezone:
     try:
         return ZoneInfo(text)
     except (ZoneInfoNotFoundError, OSError) as exc:
-        raise ValueError(f"{text!r} is no time zone") from exc
+        raise ValueError(f"{text!r} is not a time zone") from exc
 
 
 def _offset(text: str) -> timedelta:
     match = _OFFSET.fullmatch(text)
     hours, minutes = (0, 0) if match is None else (int(match[2]), int(match[3] or 0))
     if match is None or hours > _MOST_HOURS or minutes > _MOST_MINUTES:
-        raise ValueError(f"{text!r} is no offset from UTC")
+        raise ValueError(f"{text!r} is not an offset from UTC")
     offset = timedelta(hours=hours, minutes=minutes)
     return offset if match[1] == "+" else -offset
 

@@ -163,7 +163,7 @@ def _parse_since(text: str) -> datetime:
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        raise ValueError(f"{text[:40]!r} is no time such as 2026-01-01T00:00:00Z")
+        raise ValueError(f"{text[:40]!r} is not a time such as 2026-01-01T00:00:00Z")
     try:
         return found.astimezone(UTC)
     except OverflowError as exc:
@@ -174,7 +174,7 @@ def _parse_day(text: str) -> datetime:
     try:
         found = date.fromisoformat(text)
     except ValueError as exc:
-        raise ValueError(f"{text[:40]!r} is no day such as 2026-01-01") from exc
+        raise ValueError(f"{text[:40]!r} is not a day such as 2026-01-01") from exc
     return datetime.combine(found, time(), UTC)
 
 

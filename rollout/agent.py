@@ -303,7 +303,7 @@ class Agent:
             process.kill()
             status = process.status()
         left = status.get("not_committed")
-        why = f"{left:,} messages were not committed; they come again." if left else None
+        why = f"{left:,} messages were not committed. Pub/Sub delivers them again." if left else None
         state = StreamState.DRAINED if record.wanted is Wanted.DRAINED else StreamState.CANCELLED
         self._store.report_stream(record.name, self.owner, state, error=_fault_of(status.get("error")), why=why)
         self._kept.pop(record.name, None)
@@ -342,7 +342,7 @@ class Agent:
     def _report_stopped(self, name: str) -> None:
         record = self._store.get_stream(name)
         if record.agent == self.owner and record.wanted is Wanted.RUNNING:
-            why = "Its agent was told to stop."
+            why = "The stream's agent was stopped."
             self._store.report_stream(name, self.owner, StreamState.STARTING, error=record.error, why=why)
 
     def _pace(self, kept: HeldStream, record: StreamRecord) -> BatchPace:

@@ -64,7 +64,7 @@ class KnownReleases:
         names = sorted({str(each.release["name"]) for each in self.list_releases() if each.hosts or not is_any})
         if name not in names:
             where = "No agent has" if is_any else "No agent runs, and this home does not have"
-            there = f"There are: {', '.join(names)}." if names else "There is none but the installed one."
+            there = f"Installed releases: {', '.join(names)}." if names else "There is only the installed version."
             message = f"{where} a release {name[:80]}.{did_you_mean(name, names)} {there}"
             raise ReleaseNotFoundError(message, name=name[:80], releases=names)
 

@@ -195,7 +195,9 @@ class Releases:
         self._check(name)
         if used_by:
             streams = sorted(used_by)
-            message = f"{name} is the release of {', '.join(streams)}; update, drain or cancel that first."
+            message = (
+                f"{name} is the release of {', '.join(streams)}. Update, drain or cancel these streams first."
+            )
             raise ReleaseInUseError(message, streams=streams)
         with self._locked() as unfinished:
             # Gone at once, however long it takes to delete the files.

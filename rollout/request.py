@@ -46,8 +46,8 @@ class StreamLaunch(Declared):
         Mapping[str, Any],
         FieldSpec(
             description="All kinds have slots, batch_seconds and batch_bytes. A backup also has "
-            "known_ids_seconds. A pipeline also has group, message_bytes and mapping. kinesis "
-            "also has stream, region, topic, start, recreated, "
+            "known_ids_seconds. A pipeline also has group, message_bytes and mapping. A kinesis "
+            "stream also has stream, region, topic, start, recreated, "
             "source, access_key_id and secret_access_key. For a missing or null option, the "
             "stream uses the deployment's setting.",
             example={"slots": 4, "batch_seconds": 2},

@@ -152,11 +152,13 @@ class RolloutEngine:
             self._note_start(rollout, record)
         elif is_forward and (is_late or record.state is StreamState.FAILED):
             fault = record.error
-            why = f"It did not run within {_START_SECONDS:.0f} s." if fault is None else fault.message
+            why = f"The stream did not run within {_START_SECONDS:.0f} s." if fault is None else fault.message
             code = "start_failed" if fault is None else fault.code
             self._fail(rollout, FaultRecord(code, f"The new release of {record.name} did not start: {why}"))
         elif is_late:
-            why = f"The old release of {record.name} was started and does not run: it is {record.state}."
+            why = (
+                f"The old release of {record.name} was started, but it does not run. The stream is {record.state}."
+            )
             self._end(rollout, RolloutState.FAILED, error=FaultRecord("no_way_back", why))
 
     def _note_start(self, rollout: Rollout, record: StreamRecord) -> None:
@@ -257,7 +259,7 @@ class RolloutEngine:
         except RefeedError as exc:
             _LOG.warning("rollout_query_failed", rollout=rollout.id, problem=exc.message)
             # An engine's own words may quote values of messages.
-            why = f"The query of the validation was not answered: {exc.code}: {fixed_sentence(exc.code)}"
+            why = f"The validation query failed: {exc.code}: {fixed_sentence(exc.code)}"
             self._fail(asked, FaultRecord(_INCONCLUSIVE, why))
             return
         if found.count:
@@ -374,7 +376,7 @@ def _spec_of(rollout: Rollout) -> RolloutManifest:
 
 
 def _unwanted(rollout: Rollout) -> FaultRecord:
-    return FaultRecord(UNWANTED, f"{rollout.unwanted_by} cancelled it.")
+    return FaultRecord(UNWANTED, f"{rollout.unwanted_by} cancelled the rollout.")
 
 
 def _abandoned(rollout: Rollout, record: StreamRecord) -> str | None:
@@ -383,5 +385,5 @@ def _abandoned(rollout: Rollout, record: StreamRecord) -> str | None:
         return f"{record.name} was launched again while the rollout was {rollout.state}."
     wanted = Wanted.DRAINED if rollout.state in _DRAINS else Wanted.RUNNING
     if record.wanted is not wanted:
-        return f"{record.name} was to be {record.wanted} while the rollout was {rollout.state}."
+        return f"Somebody requested {record.wanted} for {record.name} while the rollout was {rollout.state}."
     return None

@@ -88,7 +88,9 @@ class RolloutService:
         before, after = self.check(wanted, name)
         record = self._stream(wanted.stream)
         if record.is_living and record.wanted is Wanted.RUNNING and _side_of(record) == after:
-            message = f"{record.name} runs as wanted already: there is nothing to roll out."
+            message = (
+                f"{record.name} already runs with this release and these options: there is nothing to roll out."
+            )
             fault = {"code": NOTHING_TO_ROLL_OUT, "message": message, "pointer": "/to"}
             raise RequestInvalidError(message, errors=[fault])
         request = wanted.model_dump(mode="json", by_alias=True)
@@ -166,7 +168,7 @@ class RolloutService:
             message = f"{found.id} is {found.state}: it {what}."
             raise RolloutStateError(message, rollout=found.id, state=found.state.value)
         if found.state is RolloutState.PENDING:
-            fault = FaultRecord(UNWANTED, f"{principal.name} cancelled it before it began.")
+            fault = FaultRecord(UNWANTED, f"{principal.name} cancelled the rollout before it began.")
             ended = self._store.advance_rollout(found, RolloutState.CANCELLED, error=fault)
         elif found.unwanted_by is not None:
             # Somebody has cancelled it already; another change would only be in the way of its next step.
@@ -301,10 +303,12 @@ def _check_strategy(
     if wanted.from_ is not None and before == after:
         raise RolloutRefusedError(f"{name}: from and to have the same release and the same options.")
     if wanted.strategy != "restart" and not kind.has_standby:
-        message = f"{name}: a {kind} stream can't stand by for an update; take the strategy restart."
+        message = f"{name}: a {kind} stream can't be updated while it runs. Use the strategy restart."
         raise RolloutRefusedError(message)
     if wanted.strategy == "rolling" and kind is not StreamKind.PIPELINE:
-        message = f"{name}: only a pipeline runs in the shadow; a {kind} stream takes update or restart."
+        message = (
+            f"{name}: only a pipeline can use the strategy rolling. Use update or restart for a {kind} stream."
+        )
         raise RolloutRefusedError(message)
     if wanted.strategy != "restart":
         mapping = after.options.get("mapping") or {}

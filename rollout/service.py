@@ -297,7 +297,7 @@ def check_work(name: str, kind: StreamKind, options: Mapping[str, Any], living: 
     for other in living:
         if other.name != name and other.kind is kind and other.parsed_options().work() == work:
             does = f"the {kind} of {work}" if work else f"the {kind}"
-            message = f"{other.name} is {does} already; drain or cancel it first."
+            message = f"{other.name} is already {does}. Drain or cancel it first."
             raise StreamExistsError(message, name=other.name, kind=other.kind, state=other.state)
 
 
@@ -307,8 +307,8 @@ def _unchangeable(record: StreamRecord, options: Mapping[str, Any]) -> list[dict
     return [
         {
             "code": "option_fixed",
-            "message": f"{name} can't change while the stream runs; drain it and launch it with another one. "
-            f"What can: {changeable}.",
+            "message": f"{name} can't change while the stream runs. Drain the stream, and launch it with the "
+            f"new value. These options can change: {changeable}.",
             "pointer": f"/options/{name}",
         }
         for name in options

@@ -108,13 +108,13 @@ def _judge(report: ShadowReport, *, is_over: bool, min_messages: int) -> ShadowS
         return ShadowStep(report, fault=UpdateFault(DIFFERS, _told(report)))
     if report.state is ShadowState.FAILED:
         why = (report.error or {}).get("message", "its log says why")
-        fault = UpdateFault(FAILED, f"The shadow of the new release can't go on: {why} Nothing was changed.")
+        fault = UpdateFault(FAILED, f"The shadow of the new release failed: {why} Nothing was changed.")
         return ShadowStep(report, fault=fault)
     if report.state is not ShadowState.FOLLOWING or not is_over:
         return ShadowStep(report)
     if report.messages_compared < min_messages:
         message = (
-            f"{report.messages_compared} messages were compared in the shadow, of at least {min_messages}. "
+            f"The shadow compared {report.messages_compared} messages. At least {min_messages} are needed. "
             "Nothing was changed."
         )
         return ShadowStep(report, fault=UpdateFault(INCONCLUSIVE, message))
@@ -126,8 +126,8 @@ def _told(report: ShadowReport) -> str:
     columns = sorted({f"{one.table}.{one.column}" for one in report.examples if one.column is not None})
     named = f", in {', '.join(columns[:_NAMED_COLUMNS])}" if columns else ""
     return (
-        f"In the shadow {report.rows_different} rows differ and {report.rows_missing} are missing, of "
-        f"{report.messages_compared} that were compared{named}. Nothing was changed."
+        f"The shadow compared {report.messages_compared} messages: {report.rows_different} rows differ and "
+        f"{report.rows_missing} rows are missing{named}. Nothing was changed."
     )
 
 

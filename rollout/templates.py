@@ -217,7 +217,7 @@ class _Reading:
         value = owner.get(name) or {}
         if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
             return value
-        self.add(pointer, f"{name} takes names and values.")
+        self.add(pointer, f"{name} must have names with values.")
         return {}
 
     def check_names(self, given: Mapping[str, Any], known: Sequence[str], pointer: str) -> None:
@@ -238,14 +238,14 @@ def parse_template(name: str, content: bytes) -> Template:
         document = json.loads(json.dumps(source.value, default=_iso_text, allow_nan=False))
     except YamlFaultsError as exc:
         faults = [
-            _placed("", f"It is no YAML of plain values: {fault.message}", fault.line, fault.column)
+            _placed("", f"The file is not YAML with plain values: {fault.message}", fault.line, fault.column)
             for fault in exc.faults
         ]
         raise _invalid(name, faults) from exc
     except (ValueError, TypeError, RecursionError) as exc:
-        raise _invalid(name, [_placed("", f"It is no YAML of plain values: {exc}", 1, 1)]) from exc
+        raise _invalid(name, [_placed("", f"The file is not YAML with plain values: {exc}", 1, 1)]) from exc
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise _invalid(name, [_placed("", "It takes names and values.", 1, 1)])
+        raise _invalid(name, [_placed("", "The file must have names with values.", 1, 1)])
     reading = _Reading(document, source)
     reading.check_names(document, _FIELDS, "")
     if reading.text("name") not in {name, ""}:
@@ -351,13 +351,13 @@ def _type_fault(kind: str, value: Any) -> str | None:
     except ConstantError as exc:
         return str(exc)
     # What a query takes for an INT64, a text of digits, a field of a request does not.
-    return f"{value!r} is no {kind}" if kind == "INT64" and isinstance(value, str) else None
+    return f"{value!r} is not {kind}" if kind == "INT64" and isinstance(value, str) else None
 
 
 def _iso_text(value: Any) -> str:
     if isinstance(value, date):
         return value.isoformat()
-    raise TypeError(f"{value!r} is no plain value")
+    raise TypeError(f"{value!r} is not a plain value")
 
 
 def _fault(code: str, pointer: str, message: str) -> dict[str, Any]:

@@ -408,7 +408,7 @@ class UpdateWork:
             failpoint.hit("update.rolling_back")
             return
         if is_halting:
-            message = f"{why} The new release stays and is started again, as on_failure says."
+            message = f"{why} The new release stays and is started again, because on_failure is halt."
             self._end(update, place, UpdateState.FAILED, error=UpdateFault(code, message, logs))
             return
         no_way = "; ".join((update.checked or {}).get("no_way_back", ()))

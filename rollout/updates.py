@@ -152,7 +152,8 @@ class UpdateService:
             raise _not_now(found, "rolled back", "until it is STABLE, and while it is INCONCLUSIVE")
         if found.state in _WATCHED and not found.has_way_back:
             raise StreamStateError(
-                f"{found.id} can't be rolled back, as its check said before the update: {_no_way_back(found)}.",
+                f"{found.id} can't be rolled back. The check before the update found the reason: "
+                f"{_no_way_back(found)}.",
                 update=found.id,
                 state=found.state.value,
             )

@@ -140,23 +140,23 @@ def judge(
 def _unknown(before: WatchFigures | None, after: WatchFigures, min_messages: int) -> str:
     """Return why the two can't be compared; empty where they can."""
     if before is None:
-        return "No process of the old release ran whose figures could be compared."
+        return "There are no figures of the old release to compare with."
     messages = after.messages or 0.0
     if messages < min_messages:
-        return f"{messages:,.0f} messages came while the new release was watched, {min_messages:,} are needed."
+        return f"{messages:,.0f} messages arrived during the watch. At least {min_messages:,} are needed."
     unknown = sorted({*before.missing, *after.missing})
-    return f"Not known of both releases: {', '.join(unknown)}." if unknown else ""
+    return f"These figures are unknown for one of the releases: {', '.join(unknown)}." if unknown else ""
 
 
 def _found_early(before: WatchFigures, after: WatchFigures, bounds: WatchBounds) -> str:
     old, new = before.dead_share, after.dead_share
     most = None if old is None else old * bounds.dead_letter_factor + bounds.dead_letter_share
     if most is not None and new is not None and new > most:
-        return f"{new:.1%} of the messages became dead letters, {old:.1%} before."
+        return f"{new:.1%} of the messages became dead letters. Before the update it was {old:.1%}."
     was, is_now = before.rate(before.faults), after.rate(after.faults)
     most = None if was is None else was * bounds.fault_factor + bounds.faults_per_second
     if most is not None and is_now is not None and is_now > most:
-        return f"{is_now:.2f} faults per second, {was:.2f} before."
+        return f"There were {is_now:.2f} faults per second. Before the update it was {was:.2f}."
     return ""
 
 
@@ -164,9 +164,12 @@ def _found_late(before: WatchFigures, after: WatchFigures, bounds: WatchBounds) 
     assert before.lag_seconds is not None
     assert after.lag_seconds is not None
     if after.lag_seconds > before.lag_seconds * bounds.lag_factor + bounds.lag_seconds:
-        return f"The oldest message has waited for {after.lag_seconds:,.0f} s, {before.lag_seconds:,.0f} s before."
+        return (
+            f"The oldest message has waited for {after.lag_seconds:,.0f} s. Before the update it was "
+            f"{before.lag_seconds:,.0f} s."
+        )
     was, is_now = before.rate(before.messages), after.rate(after.messages)
     is_slower = was is not None and is_now is not None and is_now < was * bounds.rate_factor
     if is_slower and after.lag_seconds > before.lag_seconds + _LAG_GROWS_SECONDS:
-        return f"{is_now:,.1f} messages per second, {was:,.1f} before, and the lag grows."
+        return f"The lag grows, and the rate fell from {was:,.1f} to {is_now:,.1f} messages per second."
     return ""

@@ -65,10 +65,12 @@ def check_agreement(query: ValidatedQuery, answer: DryRun, *, project: str, behi
     """
     differences: list[str] = []
     if answer.statement_type != "SELECT":
-        differences.append(f"BigQuery calls the statement {answer.statement_type or 'nothing'}, the gate SELECT.")
+        differences.append(
+            f"BigQuery reads the statement as {answer.statement_type or 'nothing'}, the gate as SELECT."
+        )
     known = {table if table.count(".") > 1 else f"{project}.{table}" for table in query.tables}
     differences += [
-        f"BigQuery reads {table}, the gate saw {', '.join(sorted(known)) or 'no table'}."
+        f"BigQuery reads {table}. The gate found {', '.join(sorted(known)) or 'no table'}."
         for table in dict.fromkeys(answer.tables)
         if table not in known and table not in behind
     ]
@@ -83,9 +85,9 @@ def check_agreement(query: ValidatedQuery, answer: DryRun, *, project: str, behi
 def _column_differences(ours: Sequence[tuple[str, str]], theirs: Sequence[tuple[str, str]]) -> list[str]:
     if [name.lower() for name, _ in ours] != [name.lower() for name, _ in theirs]:
         found = ", ".join(name for name, _ in theirs) or "none"
-        return [f"BigQuery gives the columns {found}, the gate saw {', '.join(name for name, _ in ours)}."]
+        return [f"BigQuery returns the columns {found}. The gate found {', '.join(name for name, _ in ours)}."]
     return [
-        f"BigQuery gives {name} as {their_kind}, the gate saw {our_kind}."
+        f"BigQuery returns {name} as {their_kind}. The gate found {our_kind}."
         for (name, our_kind), (_, their_kind) in zip(ours, theirs, strict=True)
         if not _is_same(read_type(our_kind), read_type(their_kind))
         or (

@@ -69,14 +69,14 @@ def check(binder: Binder, node: Select, scope: Scope, *, is_limited: bool) -> tu
         binder.fault(
             node,
             "row_amplification",
-            f"FROM makes {factor:,} rows of one; {most:,} are allowed.",
+            f"FROM may turn one row into {factor:,} rows. At most {most:,} are allowed.",
             "Join on a column, or limit the array: ARRAY_SLICE(array, 0, 9).",
         )
     if len(_groups(big, scope, _absent(big, node.where, binder))) > 1:
         binder.fault(
             node,
             "join_unlinked",
-            "These tables are joined without an equality of keys: every row would meet every row, or very many.",
+            "These tables are joined without an equality of keys, so one row may match very many rows.",
             "ON a.message_id = b.message_id, or IN (SELECT ...)",
         )
     return (None if big else factor), min(factor, MAX_LIMITED_FACTOR * 10)

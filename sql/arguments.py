@@ -120,7 +120,7 @@ class ArgumentBinding:
         )
         what = f"Argument {place + 1} of {function.name}"
         if not values[place].is_literal or values[place].constant is None:
-            self._fault("function_arguments", f"{what} is a literal or a parameter, and not NULL.")
+            self._fault("function_arguments", f"{what} must be a literal or a parameter, and must not be NULL.")
         elif is_outside:
             self._fault("function_arguments", f"{what} is {number}, outside its range.")
 
@@ -209,7 +209,9 @@ class ArgumentBinding:
         target = common_type([(value.type, value.is_literal) for value in chosen])
         if target is None:
             kinds = ", ".join(str(value.type) for value in chosen)
-            self._fault("type_mismatch", f"{function.name} takes values of one type, these are {kinds}.")
+            self._fault(
+                "type_mismatch", f"{function.name} takes values of one type. These have the types {kinds}."
+            )
             return [BROKEN for _ in values]
         for place in places:
             values[place] = literals.bent(values[place], target)

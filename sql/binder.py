@@ -150,7 +150,7 @@ class Binder:
         before, self.readings = self.readings, self.readings + count
         is_known = any(fault.code == "too_many_readings" for fault in self.faults)
         if before <= MAX_READINGS < self.readings and not is_known:
-            message = f"The query reads tables more than {MAX_READINGS:,} times, each reference to a CTE counted."
+            message = f"The query reads tables more than {MAX_READINGS:,} times. Each reference to a CTE counts."
             self.fault(at, "too_many_readings", message, "Read the archive once, in one CTE.")
 
     def fresh(self, prefix: str) -> str:

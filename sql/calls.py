@@ -193,7 +193,7 @@ class CallBinding:
         ):
             self._fault(
                 "function_arguments",
-                f"{name} is no aggregate: DISTINCT, ORDER BY, LIMIT and OVER are not allowed.",
+                f"{name} is not an aggregate: DISTINCT, ORDER BY, LIMIT and OVER are not allowed.",
             )
         if node.is_distinct and name in _NOT_DISTINCT:
             self._fault("function_arguments", f"{name} takes no DISTINCT.")
@@ -255,8 +255,8 @@ class CallBinding:
         if any(path.constant is NOT_CONSTANT and path.type.is_known and path.type != NULL for path in paths):
             self._fault(
                 "function_arguments",
-                f"{function.name} takes a JSON path that is constant: a literal or a parameter. For a name or a "
-                "number of the message's own, use [ ] after a JSON value.",
+                f"{function.name} takes only a constant JSON path: a literal or a parameter. For a name or a "
+                "number from the message, use [ ] after a JSON value.",
             )
 
     def _count_named(self) -> int:

@@ -126,12 +126,12 @@ class ConstructBinder(Binder, ABC):
         if not value.type.is_known:
             return BROKEN
         if value.type.name not in {"DATE", "DATETIME", "TIMESTAMP", "TIME", "INTERVAL"}:
-            return self.fault(node, "type_mismatch", f"EXTRACT takes a date or time, this is {value.type}.")
+            return self.fault(node, "type_mismatch", f"EXTRACT takes a date or time. This is {value.type}.")
         if zone is not None and zone.type.is_known:
             if value.type.name != "TIMESTAMP":
                 return self.fault(node, "type_mismatch", f"AT TIME ZONE takes a TIMESTAMP, this is {value.type}.")
             if zone.type not in {STRING, NULL}:
-                return self.fault(node, "type_mismatch", f"A time zone is a STRING, this is {zone.type}.")
+                return self.fault(node, "type_mismatch", f"A time zone must be a STRING. This is {zone.type}.")
             self.check_zone(node, zone)
         return literals.extract(node.part, value, zone)
 
@@ -164,7 +164,9 @@ class ConstructBinder(Binder, ABC):
         if node.kind == "EXISTS":
             return Value(BOOL, f"EXISTS ({relation.sql})")
         if len(relation.columns) != 1:
-            return self.fault(node, "subquery_columns", "A query used as a value has exactly one column.")
+            return self.fault(
+                node, "subquery_columns", "A query that is used as a value must have exactly one column."
+            )
         kind = relation.columns[0].value.type
         if node.kind == "ARRAY":
             inner = relation.columns[0].value.items

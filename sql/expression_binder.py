@@ -246,7 +246,7 @@ class ExpressionBinder(ConstructBinder):
         """Bind a condition."""
         value = self.bind(node, scope)
         if value.type.name not in {"BOOL", "NULL", "UNKNOWN"}:
-            return self.fault(node, "type_mismatch", f"A condition must be BOOL, this is {value.type}.")
+            return self.fault(node, "type_mismatch", f"A condition must be BOOL. This is {value.type}.")
         return value
 
     def _chain(self, node: Chain, scope: Scope) -> Value:
@@ -431,7 +431,7 @@ class ExpressionBinder(ConstructBinder):
             value = self.bind(node.operand, scope)
             relation = self.bind_subquery(node.query, scope)
             if len(relation.columns) != 1:
-                return self.fault(node.query, "subquery_columns", "A query after IN has exactly one column.")
+                return self.fault(node.query, "subquery_columns", "A query after IN must have exactly one column.")
             inner = relation.columns[0].value
             value = literals.bent(value, settled(value.type))
             if common_type([(value.type, value.is_literal), (inner.type, False)]) is None:

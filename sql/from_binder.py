@@ -179,7 +179,9 @@ class FromBinder(ExpressionBinder):
 
     def _refuse_extras(self, node: TableItem) -> None:
         if node.sample_percent is not None or node.has_offset:
-            self.fault(node, "clause_not_allowed", "TABLESAMPLE and WITH OFFSET do not belong to a query's name.")
+            self.fault(
+                node, "clause_not_allowed", "TABLESAMPLE and WITH OFFSET can't follow the name of a WITH query."
+            )
 
     def _alias(self, node: TableItem) -> str:
         if node.alias is not None:

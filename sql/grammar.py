@@ -148,7 +148,10 @@ class QueryGrammar(ExpressionGrammar):
                 self.refuse("Different set operations need parentheses", "set_operation_mixed")
             operator = (word, quantifier == "DISTINCT")
             if self.is_word("BY", "CORRESPONDING", "STRICT"):
-                self.refuse("Set operations match columns by position here.", "clause_not_allowed")
+                self.refuse(
+                    "BY NAME, CORRESPONDING and STRICT are not allowed: write the columns in the same order.",
+                    "clause_not_allowed",
+                )
             operands.append(self._read_operand())
         if operator is None:
             return operands[0]

@@ -94,7 +94,9 @@ def check_size(text: str) -> Fault | None:
         size = len(text.encode())
     except UnicodeEncodeError as exc:
         return Fault(
-            "character_not_allowed", "The query has half a surrogate pair, which no UTF-8 text has.", exc.start
+            "character_not_allowed",
+            "The query has one half of a surrogate pair, so it is not valid UTF-8.",
+            exc.start,
         )
     if size > MAX_QUERY_BYTES:
         return Fault("query_too_long", f"The query has {size:,} bytes; {MAX_QUERY_BYTES:,} are allowed.", 0)
@@ -262,7 +264,7 @@ def _unescape(raw: str, *, is_bytes: bool) -> str | bytes:
                     raise ValueError("\\u in bytes")
                 code = int(short or long, 16)
                 if 0xD800 <= code <= 0xDFFF or code > 0x10FFFF:
-                    raise ValueError(f"U+{code:X} is no character")
+                    raise ValueError(f"U+{code:X} is not a character")
                 yield chr(code)
             else:
                 raise ValueError(raw[match.start() : match.start() + 2])
@@ -290,7 +292,7 @@ def _quoted(text: str, start: int) -> tuple[Token | None, Fault | None]:
     if not name.isascii() and unicodedata.normalize("NFKC", name).casefold().isascii():
         return None, Fault(
             "identifier_lookalike",
-            "The name has characters that fold to plain letters; readers may disagree on what it names.",
+            "The name has characters that only look like plain letters, so it may be mistaken for another name.",
             start,
             f"`{unicodedata.normalize('NFKC', name).casefold()}`",
         )

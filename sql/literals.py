@@ -146,7 +146,7 @@ def coerce(value: Value, kind: SqlType) -> Value:
     number = known if kind.is_number or known is None else NOT_CONSTANT
     if value.is_literal and kind.name == "NUMERIC" and (written := _FLOAT.fullmatch(value.lake)):
         if abs(Decimal(written[1])) > _NUMERIC_END:
-            raise ConstantError(f"{written[1]} is no NUMERIC: it has 29 digits before its point at most")
+            raise ConstantError(f"{written[1]} is not a NUMERIC: it can have at most 29 digits before the point")
         return Value(kind, _numeric_of_literal(value), is_literal=True)
     return Value(kind, f"CAST({value.lake} AS {lake})", constant=number, is_literal=value.is_literal)
 

@@ -95,7 +95,7 @@ class PipeGrammar(QueryGrammar):
         if isinstance(first, JoinItem):
             before, first = first.steps, first.first
         elif isinstance(first, QueryItem) and first.alias is None:
-            self.refuse("A join needs a name for what stands before it.", "pipe_not_allowed", "|> AS name")
+            self.refuse("The table before this join needs a name.", "pipe_not_allowed", "|> AS name")
         stage.source = JoinItem(first.at, first, (*before, *steps))
 
     def _ordered(self, at: int, stage: _Stage) -> Query:

@@ -142,7 +142,11 @@ class QueryBinder(FromBinder, ExpressionBinder):
         factor = sum(part.factor for part in parts)
         if factor > amplification.MAX_FACTOR and rows is None:
             most = amplification.MAX_FACTOR
-            self.fault(node, "row_amplification", f"This gives each row {factor:,} times; {most:,} are allowed.")
+            self.fault(
+                node,
+                "row_amplification",
+                f"This repeats each row {factor:,} times. At most {most:,} times are allowed.",
+            )
         unique = tuple(column.value.lake for column in columns) if node.is_distinct else ()
         return Relation(
             columns,
@@ -309,7 +313,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
             self.fault(
                 loose[0],
                 "not_grouped",
-                "A column beside aggregates must be grouped or stand inside an aggregate.",
+                "A column beside aggregates must be in GROUP BY or inside an aggregate.",
                 "Add it to GROUP BY, or wrap it in ANY_VALUE(...).",
             )
 

@@ -65,11 +65,11 @@ def check_window(bound: Bound) -> tuple[dict[str, Window], list[Fault]]:
 
 def _missing_bound(reach: Reach, at: int) -> Fault:
     if any(span.start == BEGINNING for span in reach.partitions):
-        message = "No constant bounds _PARTITIONTIME or _PARTITIONDATE of this scan from below."
+        message = "This scan has no constant lower bound on _PARTITIONTIME or _PARTITIONDATE."
         return Fault("window_missing", message, at, _EXAMPLE)
     message = (
-        "No constant bounds ingest_time from below for rows of this scan that have no partition yet "
-        "(_PARTITIONTIME IS NULL)."
+        "This scan also reads rows that have no partition yet (_PARTITIONTIME IS NULL). It has no constant "
+        "lower bound on ingest_time for these rows."
     )
     return Fault(
         "window_missing", message, at, "(_PARTITIONTIME IS NOT NULL OR ingest_time >= TIMESTAMP '2026-01-01')"
@@ -80,7 +80,7 @@ def _too_wide(window: Window, what: str, at: int, policy: Policy) -> list[Fault]
     if window.width <= timedelta(days=policy.max_window_days):
         return []
     days = window.width / timedelta(days=1)
-    message = f"{what} {days:.1f} days wide; {policy.max_window_days} are allowed."
+    message = f"{what} {days:.1f} days wide. At most {policy.max_window_days} days are allowed."
     return [Fault("window_too_wide", message, at, "Replay it in parts.")]
 
 
@@ -132,7 +132,7 @@ def check_reads_table(bound: Bound) -> list[Fault]:
     return [
         Fault(
             "archive_not_read",
-            f"A replay reads {archive}; this query does not.",
+            f"A replay must read {archive}. This query does not read it.",
             bound.query.at,
             f"FROM `{archive}`",
         )
@@ -161,7 +161,7 @@ def check_output(bound: Bound) -> list[Fault]:
             faults.append(
                 Fault(
                     "column_reserved",
-                    f"BigQuery keeps names like {key[:60]} to itself.",
+                    f"BigQuery reserves names like {key[:60]}.",
                     at,
                     f"{key} AS partition_time",
                 )
@@ -169,7 +169,7 @@ def check_output(bound: Bound) -> list[Fault]:
     for column in relation.columns:
         want = _KEPT.get(column.key or "")
         if want is not None and column.value.type.is_known and column.value.type not in {want, NULL}:
-            message = f"{column.key} must be {want} to be kept with the message, it is {column.value.type}."
+            message = f"{column.key} must be {want}, because it becomes a tag. It is {column.value.type}."
             faults.append(Fault("column_type", message, at, "Give it another name, or leave it out."))
     for name in REPLAY_COLUMNS:
         found = [column for column in relation.columns if column.key == name]
@@ -185,7 +185,7 @@ def check_output(bound: Bound) -> list[Fault]:
         elif len(found) == 1 and found[0].value.type.is_known and not _is_same(found[0].value.type, WANTED[name]):
             faults.append(
                 Fault(
-                    "column_type", f"{name} must be {WANTED[name]}, it is {found[0].value.type}.", at, _cure(name)
+                    "column_type", f"{name} must be {WANTED[name]}. It is {found[0].value.type}.", at, _cure(name)
                 )
             )
         elif (
@@ -197,7 +197,7 @@ def check_output(bound: Bound) -> list[Fault]:
             faults.append(
                 Fault(
                     "message_id_computed",
-                    "message_id must be a message_id column of a table, untouched: it names the message.",
+                    "message_id must be an unchanged message_id column of a table, because it names the message.",
                     at,
                     "m.message_id AS message_id",
                 )

@@ -61,7 +61,7 @@ class Steering:
         if has_driver and self._store.has_place(job.kind, self._max_running):
             return self._go_on(job, actor, why)
         if has_driver:
-            why += f"; it waits for its turn: all {self._max_running} places are taken"
+            why += f"; it waits until fewer backfills run than REFEED_MAX_RUNNING ({self._max_running})"
         pending = self._store.move(
             job.id,
             JobState.PENDING,

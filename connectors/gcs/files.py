@@ -41,7 +41,7 @@ def open_bucket_files(location: str) -> "BucketFiles":
     """
     found = re.fullmatch(r"gs://([a-z0-9][a-z0-9._\-]{1,220}[a-z0-9])(?:/([^#?\[\]*\r\n]*))?", location)
     if found is None:
-        raise SettingsError(f"{location!r} is no gs://bucket/prefix.")
+        raise SettingsError(f"{location!r} is not gs://bucket/prefix.")
     bucket, prefix = found[1], (found[2] or "").strip("/")
     return BucketFiles(client().bucket(bucket), f"{prefix}/" if prefix else "")
 

@@ -51,7 +51,7 @@ class SnsClient:
         host = sns_host(topic_arn)
         path = _path_at(host, url)
         if path is None or not path.endswith(".pem") or "?" in path:
-            raise ForbiddenError("SigningCertURL is no certificate of SNS in the topic's region.")
+            raise ForbiddenError("SigningCertURL is not the address of an SNS certificate in the topic's region.")
         known = self._known.get(url)
         if known is None or time.monotonic() >= known[1]:
             task = self._fetching.get(url)

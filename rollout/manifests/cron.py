@@ -193,7 +193,7 @@ def _parse_field(text: str, number: int) -> frozenset[int]:
     for part in text.split(","):
         parsed = _PART.fullmatch(part)
         if parsed is None:
-            raise ValueError(f"{part[:40]!r} is no number, range or step")
+            raise ValueError(f"{part[:40]!r} is not a number, range or step")
         step = 1 if parsed["step"] is None else int(parsed["step"])
         if step == 0:
             raise ValueError(f"{part[:40]!r} has a step of 0")

@@ -39,7 +39,7 @@ def test_a_launch_names_a_release_that_an_agent_has(start_api: Callable[..., Any
         assert [(each["host"], each["installed_version"]) for each in listed["agents"]] == [("mars", "7.0")]
         assert [(each["name"], each["hosts"]) for each in listed["releases"]] == [("7.1", ["mars"])]
         wrong = client.post("/streams", json=body)
-        assert "Did you mean 7.1? There are: 7.1." in wrong.json()["detail"]
+        assert "Did you mean 7.1? Installed releases: 7.1." in wrong.json()["detail"]
         assert client.get("/streams").json()["streams"] == []
         made = client.post("/streams", json={**body, "release": "7.1"}, headers={"Idempotency-Key": "k"})
         assert (made.status_code, made.json()["release"]) == (201, "7.1")

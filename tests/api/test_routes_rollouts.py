@@ -140,7 +140,7 @@ def test_a_rollout_is_planned_applied_carried_out_cancelled_and_shown(api: Any) 
         back = wait_for(api, made["id"], "ROLLED_BACK")
         assert back["error"] == {
             "code": "rollout_unwanted",
-            "message": "local cancelled it.",
+            "message": "local cancelled the rollout.",
         }
         assert [step["state"] for step in back["steps"]] == ["PENDING", "DRAINING", "STARTING_BACK", "ROLLED_BACK"]
         assert client.get("/rollouts").json()["rollouts"] == [back]

@@ -11,7 +11,7 @@ from model.errors import SettingsError
     ["localhost:8080", "http://", "http://[::1", "http://api.example:99999", "http://api.example:x", "ftp://a"],
 )
 def test_what_is_no_address_is_an_error_of_the_setting(url: str) -> None:
-    with pytest.raises(SettingsError, match=r"REFEED_API_URL=.* is no address"):
+    with pytest.raises(SettingsError, match=r"REFEED_API_URL=.* is not an address"):
         check_api_url(url, "REFEED_API_URL")
 
 

@@ -312,11 +312,11 @@ def value(cell: Any) -> Any:
 @pytest.mark.parametrize(
     ("rules", "says"),
     [
-        (EntityRules(("nobody",), RULES.order), "key 'nobody' is no column"),
+        (EntityRules(("nobody",), RULES.order), "key 'nobody' is not a column"),
         (EntityRules(("price",), RULES.order), "key 'price' is FLOAT64"),
         (EntityRules(("note",), RULES.order), "key 'note' is JSON"),
-        (EntityRules(("number",), ("missing", *RULES.order)), "order 'missing' is no column"),
-        (EntityRules(("number",), ("lines", *RULES.order)), "order 'lines' is no column with one value"),
+        (EntityRules(("number",), ("missing", *RULES.order)), "order 'missing' is not a column"),
+        (EntityRules(("number",), ("lines", *RULES.order)), "order 'lines' is not a column with a single value"),
         (EntityRules(("number",), RULES.order, "shop"), "partition 'shop' is STRING"),
     ],
 )

@@ -120,7 +120,7 @@ def test_a_batch_that_waits_lives_and_one_that_was_deleted_is_gone(launcher, dat
 
     dataproc.forget(driver.name)
 
-    assert "Dataproc knows no such batch" in (launcher.exit_reason(driver) or "")
+    assert "Dataproc has no batch with this id" in (launcher.exit_reason(driver) or "")
 
 
 def test_a_batch_that_waits_is_cancelled_once_and_says_where_its_log_is(launcher, dataproc):

@@ -53,7 +53,7 @@ def test_what_the_work_says_is_the_outcome(folder: JobFolder) -> None:
         (
             ValueError("card 4111"),
             "driver_failed",
-            "The driver failed with ValueError; its log says where.",
+            "The driver failed with ValueError. Its log has the details.",
         ),
     ],
 )

@@ -23,7 +23,7 @@ def test_every_name_that_comes_twice_is_named_also_before_a_text_that_breaks_off
 @pytest.mark.parametrize(
     ("content", "line", "column", "message"),
     [
-        (b"a: 1\nb: caf\xe9", 2, 7, "this is no UTF-8"),
+        (b"a: 1\nb: caf\xe9", 2, 7, "this is not UTF-8"),
         ("ä: 1\nb: \x07", 2, 4, "the character U+0007 can't stand in YAML"),
         ("a: 1\nb: 2024-13-01", 2, 4, "month must be in 1..12"),
         ("a: 1\nb: !!python/name:os.system", 2, 4, "could not determine a constructor for the tag"),

@@ -58,7 +58,9 @@ def test_a_wrong_project_is_the_fault_of_the_variable_that_was_set(env, said):
 def test_a_home_whose_lake_or_database_would_lie_elsewhere_is_refused(name, part):
     with pytest.raises(SettingsError) as raised:
         read_settings({"REFEED_HOME": f"/tmp/{name}"})
-    said = f"/tmp/{name}: its lake or its database would lie elsewhere because of {part!r}; choose another home"
+    said = (
+        f"/tmp/{name}: its lake or its database would be in another place because of {part!r}; choose another home"
+    )
     assert raised.value.message.startswith(said)
 
 
@@ -241,7 +243,7 @@ def test_a_key_has_to_lie_where_the_dataset_does(location: str, key_location: st
     if not is_refused:
         assert read_settings(environment).bigquery.kms_key == environment["REFEED_BIGQUERY_KMS_KEY"]
         return
-    with pytest.raises(SettingsError, match=f"lies in {key_location}"):
+    with pytest.raises(SettingsError, match=f"is in {key_location}"):
         read_settings(environment)
 
 
@@ -259,7 +261,7 @@ def test_who_uploads_manifests_has_the_scopes_that_a_setting_names() -> None:
         read_settings({"REFEED_MANIFESTS_SCOPES": "all"})
     bucket = {"REFEED_MANIFESTS": "gs://ours/m", "REFEED_MANIFESTS_SUBSCRIPTION": "manifest-changes"}
     assert read_settings(bucket).manifests_subscription == "manifest-changes"
-    with pytest.raises(SettingsError, match="REFEED_MANIFESTS is no gs://bucket/prefix"):
+    with pytest.raises(SettingsError, match="REFEED_MANIFESTS is not gs://bucket/prefix"):
         read_settings({**bucket, "REFEED_MANIFESTS": "/etc/manifests"})
     with pytest.raises(SettingsError, match="REFEED_MANIFESTS_SUBSCRIPTION='a/b': takes the id of a subscription"):
         read_settings({**bucket, "REFEED_MANIFESTS_SUBSCRIPTION": "a/b"})

@@ -140,13 +140,13 @@ def decode(describe: Any) -> Any:
         ('{"id": "1.5"}', "id: is the string '1.5', not an integer"),
         ('{"id": "1e19"}', "id: 1e19 is not from"),
         ('{"id": "-1e999999999999999999999"}', "id: is the string"),
-        ('{"at": "2024-01-01T00:00:00+24:00"}', "at: '+24:00' is no offset from UTC"),
-        ('{"at": "2024-01-01T00:00:00-00:60"}', "at: '-00:60' is no offset from UTC"),
-        ('{"at_text": "2024-01-01 00:00:00+24"}', "at_text: '+24' is no offset from UTC"),
-        ('{"at_text": "2024-01-01 00:00:00+01:60"}', "at_text: '+01:60' is no offset from UTC"),
+        ('{"at": "2024-01-01T00:00:00+24:00"}', "at: '+24:00' is not an offset from UTC"),
+        ('{"at": "2024-01-01T00:00:00-00:60"}', "at: '-00:60' is not an offset from UTC"),
+        ('{"at_text": "2024-01-01 00:00:00+24"}', "at_text: '+24' is not an offset from UTC"),
+        ('{"at_text": "2024-01-01 00:00:00+01:60"}', "at_text: '+01:60' is not an offset from UTC"),
         # Digits of another script.
-        (r'{"at": "\u0662024-01-01T00:00:00Z"}', "is no RFC 3339 time"),
-        (r'{"at_text": "\u0662024-01-01 00:00:00"}', "is no time"),
+        (r'{"at": "\u0662024-01-01T00:00:00Z"}', "is not an RFC 3339 time"),
+        (r'{"at_text": "\u0662024-01-01 00:00:00"}', "is not a valid time"),
     ],
 )
 def test_what_protobuf_does_not_read_is_a_dead_letter_that_says_so(decode: Any, text: str, says: str) -> None:

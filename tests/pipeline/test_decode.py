@@ -49,19 +49,19 @@ def decoder(open_decoder):
 @pytest.mark.parametrize(
     ("payload", "code", "says"),
     [
-        (b"", "not_json", "no JSON"),
-        (b"{", "not_json", "no JSON"),
-        (b"\xff{}", "not_json", "no UTF-8"),
+        (b"", "not_json", "not JSON"),
+        (b"{", "not_json", "not JSON"),
+        (b"\xff{}", "not_json", "not UTF-8"),
         (b'{"id": NaN}', "not_json", "NaN"),
-        (b"[" * 100_000, "not_json", "no JSON"),
-        (b'{"id": ' + b"9" * 5_000 + b"}", "not_json", "no JSON"),
+        (b"[" * 100_000, "not_json", "not JSON"),
+        (b'{"id": ' + b"9" * 5_000 + b"}", "not_json", "not JSON"),
         (b"[1]", "wrong_type", "is a list, not an object"),
         (b'{"id": "x"}', "wrong_type", "id: is the string 'x'"),
         (b'{"id": 1.5}', "wrong_type", "id: is a number, not an integer"),
         (b'{"id": true}', "wrong_type", "id: is a boolean"),
         (b'{"id": 9223372036854775808}', "wrong_type", "is not from"),
         (b'{"customerName": 5}', "wrong_type", "customerName: is a number, not a string"),
-        (b'{"customerName": "a", "customer_name": "b"}', "wrong_type", "comes as"),
+        (b'{"customerName": "a", "customer_name": "b"}', "wrong_type", "also has this field as"),
         (b'{"customerName": "\\ud800"}', "wrong_type", "surrogates"),
         (b'{"lines": {}}', "wrong_type", "lines: is an object, not a list"),
         (b'{"lines": [{}, {"count": []}]}', "wrong_type", "lines[1].count: is a list"),
@@ -69,10 +69,10 @@ def decoder(open_decoder):
         (b'{"id": 1, "id": 2}', "not_json", "'id' comes twice"),
         (b'{"lines": [{"sku": "a", "sku": "b"}]}', "not_json", "'sku' comes twice"),
         (b'{"new": 1e400}', "not_json", "1e400 is beyond"),
-        (b'\xef\xbb\xbf{"id": 1}', "not_json", "no JSON"),
-        (b'{"at": "yesterday"}', "wrong_type", "at: 'yesterday' is no RFC 3339"),
+        (b'\xef\xbb\xbf{"id": 1}', "not_json", "not JSON"),
+        (b'{"at": "yesterday"}', "wrong_type", "at: 'yesterday' is not an RFC 3339"),
         (b'{"at": "2024-02-30T00:00:00Z"}', "wrong_type", "at: day"),
-        (b'{"customerName": "' + b"x" * 2_000 + b'"}', "too_large", "more than 1000"),
+        (b'{"customerName": "' + b"x" * 2_000 + b'"}', "too_large", "At most 1000"),
     ],
 )
 def test_what_is_no_row_is_refused_with_a_code_and_its_place_and_nothing_else_is(
@@ -419,8 +419,8 @@ def test_numbers_beyond_every_numeric_are_told_in_words(open_decoder):
     assert [refusal.message for refusal in decoded.refused] == [
         "n: 1e999999999 has more than 29 digits before the point.",
         f"n: {'9' * 60} has more than 29 digits before the point.",
-        "d: NaN is no NUMERIC.",
-        "d: -Infinity is no NUMERIC.",
+        "d: NaN is not a NUMERIC.",
+        "d: -Infinity is not a NUMERIC.",
     ]
     assert [float(value) for value in decoded.rows.column("n").to_pylist()] == [0, 0]
 

@@ -222,7 +222,7 @@ def test_a_dead_letter_has_the_untouched_message_and_its_reason(stream):
     assert letter["data"] == b'{"id": "x", \xff'
     assert (letter["topic"], letter["message_id"], letter["source"]) == ("orders", "1", "orders")
     assert letter["error_code"] == "not_json"
-    assert letter["error_message"].startswith("It is no UTF-8")
+    assert letter["error_message"].startswith("The message is not UTF-8")
     assert len(letter["schema_version"]) == 16
 
 

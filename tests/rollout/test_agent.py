@@ -188,7 +188,7 @@ def test_a_stream_that_is_to_end_ends_and_stays_so_under_another_agent(yard, wan
     drain = ("drain", 7.0) if wanted is Wanted.DRAINED else ("cancel", None)
     assert (control.order, control.timeout_seconds) == drain
     last = yard.store.list_stream_events("backup")[-1]
-    assert last.why == ("3 messages were not committed; they come again." if left else None)
+    assert last.why == ("3 messages were not committed. Pub/Sub delivers them again." if left else None)
     yard.make_agent().look()
     yard.agent.look()
     assert not [*yard.agents[0], *yard.agents[1]]

@@ -163,7 +163,9 @@ def test_a_person_who_cancels_the_stream_ends_its_rollout(yard: Yard, step: str)
     yard.reach(step)
     yard.store.end_stream("backup", Wanted.CANCELLED, actor="bob")
     assert yard.tick() is RolloutState.FAILED
-    assert (yard.rollout.steps[-1].why or "").startswith("rollout_abandoned: backup was to be CANCELLED")
+    assert (yard.rollout.steps[-1].why or "").startswith(
+        "rollout_abandoned: Somebody requested CANCELLED for backup"
+    )
     assert yard.store.get_stream("backup").wanted is Wanted.CANCELLED
 
 

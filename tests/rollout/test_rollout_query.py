@@ -21,7 +21,7 @@ ROWS = [
     (
         QueryError("Could not cast 'card 4111' to INT64"),
         "rollout_inconclusive",
-        "The query of the validation was not answered: query_failed: The query failed while it ran.",
+        "The validation query failed: query_failed: The query failed while it ran.",
     ),
 ]
 

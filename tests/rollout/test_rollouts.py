@@ -120,9 +120,14 @@ def test_the_same_content_again_says_what_became_of_it(yard: Yard) -> None:
             "REFEED_BACKUP_BATCH_SECONDS: 3",
             "REFEED_PIPELINE_BATCH_SECONDS: 3",
             RequestInvalidError,
-            "no setting of a",
+            "not a setting of a",
         ),
-        ("strategy: restart", "strategy: rolling", RolloutRefusedError, "only a pipeline runs in the shadow"),
+        (
+            "strategy: restart",
+            "strategy: rolling",
+            RolloutRefusedError,
+            "only a pipeline can use the strategy rolling",
+        ),
     ],
 )
 def test_a_rollout_that_can_t_begin_is_refused_and_nothing_is_kept(yard, old, new, error, words):
@@ -142,7 +147,9 @@ def test_a_stream_that_can_t_stand_by_is_rolled_out_by_a_restart(yard: Yard) -> 
         return yard.rollouts.check(RolloutWanted(stream="clicks", to=to, strategy=strategy), "clicks")
 
     for strategy in ("update", "rolling"):
-        with pytest.raises(RolloutRefusedError, match=r"kinesis stream can't stand by .* strategy restart"):
+        with pytest.raises(
+            RolloutRefusedError, match=r"kinesis stream can't be updated while it runs\. Use the strategy restart"
+        ):
             check(strategy)
     assert check("restart")[1].release == "1.3"
 

@@ -52,9 +52,9 @@ def test_a_group_that_the_registry_does_not_have_is_refused_with_those_that_are_
 def test_the_same_work_is_not_launched_twice_under_two_names(service: StreamService) -> None:
     service.launch(backup(), principal=LOCAL)
     service.launch(pipeline(), principal=LOCAL)
-    with pytest.raises(StreamExistsError, match="backup is the backup already"):
+    with pytest.raises(StreamExistsError, match="backup is already the backup"):
         service.launch(backup("backup-2"), principal=LOCAL)
-    with pytest.raises(StreamExistsError, match="pipeline-orders is the pipeline of the group orders already"):
+    with pytest.raises(StreamExistsError, match="pipeline-orders is already the pipeline of the group orders"):
         service.launch(pipeline("orders-2"), principal=LOCAL)
     with pytest.raises(StreamExistsError, match="is STARTING"):
         service.launch(backup(), principal=LOCAL)
@@ -70,7 +70,9 @@ def test_a_kinesis_stream_is_read_once_for_each_topic(service: StreamService) ->
 
     record = launch("kinesis-orders")
     assert stream_arguments(record, "in_1") == ["kinesis", "run", "--name", "kinesis-orders", "--instance", "in_1"]
-    with pytest.raises(StreamExistsError, match="kinesis-orders is the kinesis of orders in eu-west-1 for orders"):
+    with pytest.raises(
+        StreamExistsError, match="kinesis-orders is already the kinesis of orders in eu-west-1 for orders"
+    ):
         launch("again", start="TRIM_HORIZON")
     assert launch("other", topic="members").is_living
     assert launch("third", region="us-east-1").is_living
@@ -119,7 +121,7 @@ def test_a_launch_from_a_snapshot_of_another_group_or_an_expired_one_is_refused(
     service.launch(pipeline("first"), principal=LOCAL)
     good = completed(store, "first", expires_in=timedelta(days=1))
     late = completed(store, "first", expires_in=timedelta(seconds=-1))
-    with pytest.raises(StreamExistsError, match="drain or cancel it first"):
+    with pytest.raises(StreamExistsError, match="Drain or cancel it first"):
         service.launch(replace(pipeline("second"), snapshot=good), principal=LOCAL)
     service.drain("first", principal=LOCAL)
     with pytest.raises(SnapshotRefusedError, match="other subscriptions"):

@@ -109,7 +109,7 @@ def test_a_shadow_that_differs_halts_with_the_rows_and_nothing_is_touched(shadow
     shadowed.update()
     done = shadowed.yard.look_until_it_is(UpdateState.FAILED, UpdateState.STABLE)
     assert done.error.code == "shadow_differs"
-    assert "1 rows differ and 0 are missing, of 30" in done.error.message
+    assert "30 messages: 1 rows differ and 0 rows are missing" in done.error.message
     assert "staging.orders.total" in done.error.message
     assert "3.2" not in done.error.message
     assert REPORT.validate_python((done.figures or {})["shadow"]).examples == [EXAMPLE]

@@ -196,11 +196,11 @@ def test_a_parameter_within_a_text_always_has_a_value() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("name: [", "It is no YAML of plain values"),
-        ("- a", "It takes names and values."),
+        ("name: [", "The file is not YAML with plain values"),
+        ("- a", "The file must have names with values."),
         ("name: replay\nname: replay\n", "comes twice"),
         ("kind: merge\n", "name is missing, or is not a text."),
-        ("name: replay\nkind: merge\nrequest: [1]\n", "request takes names and values."),
+        ("name: replay\nkind: merge\nrequest: [1]\n", "request must have names with values."),
     ],
 )
 def test_a_file_that_is_no_template_is_refused(text: str, words: str) -> None:

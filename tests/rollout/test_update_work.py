@@ -90,7 +90,7 @@ def test_too_few_messages_wait_for_a_person(yard: Yard) -> None:
     yard.moods["new"] = "idle"
     yard.update()
     waits = yard.look_until_it_is(UpdateState.INCONCLUSIVE)
-    assert "0 messages came" in waits.error.message
+    assert "0 messages arrived" in waits.error.message
     yard.check_one_runs("new")
     UpdateService(yard.store).roll_back(waits.id, principal=ANN)
     yard.look_until_it_is(UpdateState.ROLLED_BACK)

@@ -23,8 +23,8 @@ def test_figures_as_before_pass_at_the_end_and_not_earlier() -> None:
 @pytest.mark.parametrize(
     ("after", "why"),
     [
-        ({"dead_letters": 160.0}, "1.3% of the messages became dead letters, 0.1% before."),
-        ({"faults": 72.0}, "0.60 faults per second, 0.00 before."),
+        ({"dead_letters": 160.0}, "1.3% of the messages became dead letters. Before the update it was 0.1%."),
+        ({"faults": 72.0}, "There were 0.60 faults per second. Before the update it was 0.00."),
     ],
 )
 def test_dead_letters_and_faults_fail_as_soon_as_enough_has_come(after: dict[str, float], why: str) -> None:
@@ -39,27 +39,36 @@ def test_some_more_dead_letters_and_faults_are_borne() -> None:
 
 def test_a_lag_that_grows_fails_at_the_end() -> None:
     assert judged(lag_seconds=64.0)[0] is WatchVerdict.PASSED
-    assert judged(lag_seconds=65.0) == (WatchVerdict.FAILED, "The oldest message has waited for 65 s, 2 s before.")
+    assert judged(lag_seconds=65.0) == (
+        WatchVerdict.FAILED,
+        "The oldest message has waited for 65 s. Before the update it was 2 s.",
+    )
     assert judged(lag_seconds=65.0, is_over=False)[0] is WatchVerdict.OPEN
 
 
 def test_a_low_rate_fails_only_while_the_lag_grows() -> None:
     assert judged(messages=5000.0)[0] is WatchVerdict.PASSED, "the producers send less"
     verdict, why = judged(messages=5000.0, lag_seconds=13.0)
-    assert (verdict, why) == (WatchVerdict.FAILED, "41.7 messages per second, 100.0 before, and the lag grows.")
+    assert (verdict, why) == (
+        WatchVerdict.FAILED,
+        "The lag grows, and the rate fell from 100.0 to 41.7 messages per second.",
+    )
 
 
 @pytest.mark.parametrize("name", ["messages", "dead_letters", "faults", "lag_seconds"])
 def test_a_figure_that_is_not_known_of_one_of_them_is_for_a_person(name: str) -> None:
     verdict, why = judged(replace(BEFORE, **{name: None}))
-    assert (verdict, why) == (WatchVerdict.INCONCLUSIVE, f"Not known of both releases: {name}.")
+    assert (verdict, why) == (
+        WatchVerdict.INCONCLUSIVE,
+        f"These figures are unknown for one of the releases: {name}.",
+    )
     assert judged(**{name: None})[0] is WatchVerdict.INCONCLUSIVE
 
 
 def test_too_few_messages_or_no_old_process_are_for_a_person() -> None:
     verdict, why = judged(messages=99.0, dead_letters=0.0)
     assert verdict is WatchVerdict.INCONCLUSIVE
-    assert why == "99 messages came while the new release was watched, 100 are needed."
+    assert why == "99 messages arrived during the watch. At least 100 are needed."
     assert judged(None)[0] is WatchVerdict.INCONCLUSIVE
 
 

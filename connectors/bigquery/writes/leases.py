@@ -153,7 +153,7 @@ class BigQueryLeases:
             return LeaseState(**{**fields, "open_fences": tuple(fields.get("open_fences", ()))}), found
         except (ValueError, TypeError) as exc:
             raise CheckpointCorruptError(
-                f"The description of table {table} is no lease. Delete the table once no backup stream runs: no "
-                "message is lost by that.",
+                f"The description of table {table} is not a lease. Stop the backup stream, then delete the table. "
+                "No message is lost.",
                 table=str(table),
             ) from exc

@@ -125,7 +125,10 @@ def test_a_resume_waits_for_its_turn_when_all_places_are_taken(store, folder, st
     resumed = steering.resume(paused, actor="ann", why="resumed", expected_version=paused.version)
 
     assert (resumed.state, resumed.driver, resumed.epoch) == (JobState.PENDING, None, 1)
-    assert store.list_events(running.id)[-1].why == "resumed; it waits for its turn: all 1 places are taken"
+    assert (
+        store.list_events(running.id)[-1].why
+        == "resumed; it waits until fewer backfills run than REFEED_MAX_RUNNING (1)"
+    )
     # Nothing goes out meanwhile, and the driver that waited leaves.
     assert folder.read_control() == Control(1, Order.STOP, 5.0)
     assert store.claim("backfill", "b", limit=1, lease_seconds=60) == []

@@ -47,8 +47,8 @@ def test_a_leap_day_is_found_over_a_century_without_one() -> None:
         ("9-5 * * * *", "minute: '9-5' ends before it begins"),
         ("*/0 * * * *", "has a step of 0"),
         ("0 0 L * *", "day of month: 'l' is not from 1 to 31"),
-        ("0 0 ? * *", "'?' is no number, range or step"),
-        ("1,,2 * * * *", "'' is no number"),
+        ("0 0 ? * *", "'?' is not a number, range or step"),
+        ("1,,2 * * * *", "'' is not a number"),
         ("jan * * * *", "minute: 'jan'"),
     ],
 )

@@ -117,8 +117,8 @@ def test_names_that_come_twice_and_aliases_are_all_named() -> None:
 @pytest.mark.parametrize(
     ("content", "line", "column", "words"),
     [
-        ("kind: Schedule\nname: caf\u00e9\n".encode("latin-1"), 2, 10, "no UTF-8"),
-        (MERGE.encode("utf-16"), 1, 1, "no UTF-8"),
+        ("kind: Schedule\nname: caf\u00e9\n".encode("latin-1"), 2, 10, "not UTF-8"),
+        (MERGE.encode("utf-16"), 1, 1, "not UTF-8"),
         (b"kind: Schedule\nname: a\x00b\n", 2, 8, "U+0000"),
         (b"kind: [Schedule\nname: a\n", 2, 5, "expected ',' or ']'"),
         (b"kind: !!python/object/apply:os.system [ls]\n", 1, 7, "could not determine a constructor"),

@@ -159,7 +159,7 @@ def test_options_of_another_kind_of_stream_are_refused_when_its_kind_is_known() 
     assert side.resolve(StreamKind.BACKUP).options == {"known_ids_seconds": 5}
     with pytest.raises(RequestInvalidError, match="A pipeline stream has no option known_ids_seconds"):
         side.resolve(StreamKind.PIPELINE)
-    with pytest.raises(RequestInvalidError, match="REFEED_BACKUP_SLOTS is no setting of a pipeline stream"):
+    with pytest.raises(RequestInvalidError, match="REFEED_BACKUP_SLOTS is not a setting of a pipeline stream"):
         RolloutSideWanted(environment={"REFEED_BACKUP_SLOTS": "1"}).resolve(StreamKind.PIPELINE)
     with pytest.raises(RequestInvalidError, match="slots takes a whole number from 1 to 1000"):
         RolloutSideWanted(environment={"REFEED_BACKUP_SLOTS": "many"}).resolve(StreamKind.BACKUP)

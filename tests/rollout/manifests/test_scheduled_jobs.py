@@ -107,7 +107,7 @@ def test_a_slot_at_which_the_stream_runs_as_wanted_is_left_out_also_where_from_i
     second = slots.be_due(days=1)
     assert (second.state, second.why) == (
         RunState.SKIPPED,
-        "backup runs as wanted already: there is nothing to roll out.",
+        "backup already runs with this release and these options: there is nothing to roll out.",
     )
     assert len(ids(slots)) == 1
 
@@ -205,7 +205,12 @@ def test_who_applies_it_may_apply_rollouts_as_well_as_schedules(slots: Slots, mi
     [
         ("stream: backup", "stream: backups", StreamNotFoundError, "Did you mean backup?"),
         ('"1.3"', '"1.4"', ReleaseNotFoundError, "No agent has a release 1.4."),
-        ("strategy: restart", "strategy: rolling", RolloutRefusedError, "faster: only a pipeline runs in the"),
+        (
+            "strategy: restart",
+            "strategy: rolling",
+            RolloutRefusedError,
+            "faster: only a pipeline can use the strategy rolling",
+        ),
         ("{slots: 2}", "{group: a}", RequestInvalidError, "A backup stream has no option group"),
         ("cron: 0 13 * * *", f"cron: 0 13 * * *\ndescription: {'d' * 2001}", ManifestInvalidError, "/description"),
         ("environment: {", "environment: {PATH: a, ", ManifestInvalidError, "/job/request/to/environment/PATH"),
