@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from model.widening import scalar_text
+
 # Arrays are made when the values of all columns are known.
 Make = Callable[[], pa.Array]
 
@@ -27,7 +29,13 @@ class _Pool:
 
     @cached_property
     def _array(self) -> pa.Array:
-        return pa.array(list(chain.from_iterable(self._parts)), self._kind)
+        values = list(chain.from_iterable(self._parts))
+        try:
+            return pa.array(values, self._kind)
+        except pa.ArrowTypeError:
+            if self._kind != pa.string():
+                raise
+            return pa.array([None if value is None else scalar_text(value) for value in values], self._kind)
 
 
 class Arrays:
@@ -38,7 +46,10 @@ class Arrays:
         self._nulls: dict[tuple[int, int], pa.Array] = {}
 
     def scalars(self, values: Sequence[Any], kind: pa.DataType) -> Make:
-        """Return the maker of a column of values that a scalar ``kind`` without parameters takes as they are."""
+        """Return the maker of a column of values that a scalar ``kind`` without parameters takes as they are.
+
+        In a column of texts any other scalar is its text.
+        """
         pool = self._pools.get(kind.id)
         if pool is None:
             pool = self._pools[kind.id] = _Pool(kind)

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import accumulate, chain, compress
+from itertools import accumulate, chain, compress, count
 from types import GenericAlias
 from typing import Annotated, Any, Final
 
@@ -38,6 +38,8 @@ FEWEST: Final = 16
 REST: Final = 20
 # Larger arrays of numpy's are slower: their memory comes from the system, and goes back to it.
 _COUNTED_BYTES: Final = 1 << 17
+_MAX_KINDS: Final = 10_000
+_numbers: Final = count()
 _INT64: Final = 1 << 63
 _Int64 = Annotated[int, Meta(ge=-_INT64, le=_INT64 - 1)]
 _ExactInt = Annotated[int, Meta(ge=-EXACT_FLOAT, le=EXACT_FLOAT)]
@@ -69,7 +71,7 @@ _SHAPE_KINDS: Final[Mapping[str, Any]] = {
     "BIGINT": _Int64,
     "FLOAT": _ExactInt | float,
     "BOOL": bool,
-    "TEXT": str,
+    "TEXT": str | _ExactInt | float | bool,
 }
 _Blame = Callable[[Iterable[int]], None]
 
@@ -95,6 +97,13 @@ class KnownField:
     default: Any = None
     is_required: bool = False
     knows_big: bool = False
+
+    def list_structure(self, values: Sequence[Any]) -> Hashable:
+        """Return the structure of a list of the field's values."""
+        if self.layout is None:
+            return frozenset(map(type, values))
+        elements = map(self.layout.structure, values)
+        return tuple(elements) if self.layout.is_exact else frozenset(elements)
 
     @property
     def annotation(self) -> Any:
@@ -122,29 +131,30 @@ class Layout:
         self._blank = (UNSET,) * len(named)
         self._wanted: dict[str, pa.DataType] = {}
         self.struct = msgspec.defstruct("Message", fields, rename=names, forbid_unknown_fields=True, gc=False)
-        self._deep = [
-            (at, part)
-            for at, (_, part) in enumerate(named)
-            if part.is_repeated or part.layout is not None or part.knows_big
-        ]
+        self._named = [part for _, part in named]
+        self._kinds: dict[tuple[type, ...], tuple[int, list[tuple[int, Callable[[Any], Hashable]]]]] = {}
 
     def structure(self, message: Any) -> Hashable:
         """Return an object's structure: all objects of one structure have one shape (pipeline/shapes.py)."""
         row = astuple(message)
         kinds = tuple(map(type, row))
-        if not self._deep:
-            return kinds
-        found: list[Hashable] = [kinds]
-        for at, part in self._deep:
-            value = row[at]
-            if kinds[at] is list:
-                elements = map(type if part.layout is None else part.layout.structure, value)
-                found.append(tuple(elements) if part.layout and part.layout.is_exact else frozenset(elements))
-            elif part.layout is not None and kinds[at] is part.layout.struct:
-                found.append(part.layout.structure(value))
-            elif kinds[at] is int:
-                found.append(abs(value) > EXACT_FLOAT)
-        return tuple(found)
+        known = self._kinds.get(kinds)
+        if known is None:
+            if len(self._kinds) >= _MAX_KINDS:
+                self._kinds.clear()
+            known = self._kinds[kinds] = next(_numbers), list(self._deep(kinds))
+        number, deep = known
+        return (number, *[read(row[at]) for at, read in deep]) if deep else number
+
+    def _deep(self, kinds: Sequence[type]) -> Iterator[tuple[int, Callable[[Any], Hashable]]]:
+        """Yield the places of values whose kind does not say their structure, with what does."""
+        for at, (kind, part) in enumerate(zip(kinds, self._named, strict=True)):
+            if kind is list:
+                yield at, part.list_structure
+            elif part.layout is not None and kind is part.layout.struct:
+                yield at, part.layout.structure
+            elif kind is int and part.knows_big:
+                yield at, lambda value: abs(value) > EXACT_FLOAT
 
     def columns(
         self, messages: Sequence[Any], kinds: Iterable[pa.Field], read: "_ColumnReader", blame: _Blame
@@ -392,7 +402,7 @@ def layout_of_plans(plans: Sequence[FieldPlan]) -> Layout:
 def layout_of_shape(shape: Shape, beside: AbstractSet[Path]) -> Layout:
     """Return the layout of an inferred record; fields ``beside`` its columns may be null, [] or {}.
 
-    The decoder reads messages with a JSON column, a list of large integers, or another value in a column of texts.
+    The decoder reads messages with a JSON column, a list of large integers, or an integer beyond 2^53 as a text.
     """
     parts = [
         _part_of_shape(name, child, {path[1:] for path in beside if path[0] == name and len(path) > 1})
