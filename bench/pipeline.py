@@ -42,7 +42,7 @@ WEBHOOK_BACKLOG = 30_000
 # So many differ; a backlog has each of them several times.
 DIFFERENT = 30_000
 RATE = 8_000
-WEBHOOK_RATE = 1_000
+WEBHOOK_RATE = 500
 SECONDS = 20
 # A form reads batches of a type from 16 messages on.
 LESSON_OF_TYPE = 40
@@ -171,7 +171,7 @@ class Yard:
         settings, environment, _ = start_server(self._folder, self._children)
         if is_quick():
             # Several batches, also of few messages.
-            environment["REFEED_PIPELINE_BATCH_BYTES"] = str(1024 * 1024)
+            environment["REFEED_PIPELINE_BATCH_BYTES"] = str(2 * 1024 * 1024)
         Registry(settings.registry).publish(case.registry_files)
         with PubSub(settings.project, settings.pubsub_emulator_host) as pubsub:
             pubsub.create_topic(TOPIC)

@@ -7,13 +7,14 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from deltalake import DeltaTable
 
 from connectors.lake import entities, merged_files, merging, rewriting
 from connectors.lake.key_index import FOLDER
 from connectors.lake.merging import MergeChanges, microseconds
-from model.errors import AuditFailedError
+from model.errors import AuditFailedError, WarehouseError
 from model.schema import Field, RowSchema
 from tests.reporting.shops import SCHEMA, START, LakeShop, order
 from warehouse.lake.tasks import LocalTasks, MergeWork
@@ -49,6 +50,42 @@ def test_only_partitions_that_change_are_read_and_written(shop: LakeShop, monkey
     assert report.partitions == ("2026-03-04", "2026-03-07")
     after = files(shop)
     assert {p for p in before if before[p] != after[p]} == {date(2026, 3, 4), date(2026, 3, 7)}
+    assert shop.reporting() == shop.oracle()
+
+
+def test_rows_are_chosen_only_where_not_all_of_them_win(shop: LakeShop, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[str | None] = []
+    choose = MergeChanges._choose
+
+    def watched(changes: MergeChanges, places: Any) -> str | None:
+        chosen.append(choose(changes, places))
+        return chosen[-1]
+
+    monkeypatch.setattr(MergeChanges, "_choose", watched)
+    shop.stage([order(n, day=1 + n % 3) for n in range(9)], START)
+    shop.merge(START + HOUR)
+    shop.stage([order(3), order(3, minute=1), order(10)], START + 2 * HOUR)
+    shop.merge(START + 3 * HOUR)
+    shop.stage([order(3, minute=2), order(10, minute=-1)], START + 4 * HOUR)
+    shop.merge(START + 5 * HOUR)
+    assert chosen == [None, "chosen", "chosen"]
+    assert shop.reporting() == shop.oracle()
+
+
+def test_a_reading_that_fails_while_rows_are_dealt_out_changes_nothing(
+    shop: LakeShop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(batches: Any) -> Any:
+        yield next(iter(batches))
+        raise duckdb.IOException("the disk is gone")
+
+    shop.stage([order(n) for n in range(5)], START)
+    with monkeypatch.context() as patch:
+        patch.setattr(merging, "_gathered", broken)
+        with pytest.raises(WarehouseError, match="the disk is gone"):
+            shop.merge(START + HOUR)
+    assert not shop.reporting()
+    shop.merge(START + 2 * HOUR)
     assert shop.reporting() == shop.oracle()
 
 
