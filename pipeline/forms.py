@@ -357,12 +357,16 @@ class _ColumnReader:
                 except (UnknownValueError, *FAULTS):
                     cells[place] = part.default
                     unfit.append(place)
-        blame(unfit)
         try:
-            return pa.array(cells, kind)
+            array = pa.array(cells, kind)
         except _ARROW_FAULTS:
-            blame(range(len(cells)))
-            return pa.nulls(len(cells), kind)
+            without = [place for place, cell in enumerate(cells) if not _has_cell(cell, kind)]
+            for place in without:
+                cells[place] = part.default
+            unfit += without
+            array = pa.array(cells, kind)
+        blame(unfit)
+        return array
 
     def _objects(self, layout: Layout, values: Sequence[Any], kind: pa.StructType, blame: _Blame) -> Make:
         objects = [value if type(value) is layout.struct else None for value in values]
@@ -428,6 +432,9 @@ def _part_of_plan(plan: FieldPlan) -> KnownField:
         return replace(absent, names=plan.names, layout=layout, is_repeated=plan.is_repeated)
     if kind is None:
         return absent
+    if plan.kind == "int" and plan.bounds is not None:
+        low, high = plan.bounds
+        kind = Annotated[int, Meta(ge=low, le=min(high, _INT64 - 1))] | str
     is_native = cell_type(replace(plan, is_repeated=False)) is not None or (plan.kind, plan.type) in _NATIVE
     found = replace(absent, names=plan.names, kind=kind, is_repeated=plan.is_repeated)
     return replace(found, is_native=is_native, is_sure=is_native and kind is str, read=value_reader(plan))
@@ -446,6 +453,13 @@ def _part_of_shape(name: str, shape: Shape, beside: AbstractSet[Path]) -> KnownF
 def _is_plain(name: str) -> bool:
     """Whether msgspec takes the name, and :func:`_count_names` counts it: it needs no backslash."""
     return name.isprintable() and '"' not in name and "\\" not in name and name[-1:] not in " ,:["
+
+
+def _has_cell(value: Any, kind: pa.DataType) -> bool:
+    with suppress(*_ARROW_FAULTS):
+        pa.scalar(value, kind)
+        return True
+    return False
 
 
 def _parts(texts: Sequence[bytes]) -> Iterator[Sequence[bytes]]:

@@ -1,7 +1,7 @@
 """JSON messages of some fields, and others with odd values, names, blanks, orders and bytes."""
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 # Texts of any value: what readers of JSON, and columns, are known to differ about.
@@ -89,6 +89,40 @@ def messages_of(dice: random.Random, fields: Fields, count: int, *, odd: float) 
     return [
         _odd_one(dice, fields) if dice.random() < odd else _object(dice, fields).encode() for _ in range(count)
     ]
+
+
+def each_odd(fields: Fields) -> Iterator[list[bytes]]:
+    """Yield for each odd text the messages that have it at one place, and are fine elsewhere.
+
+    A field's other values are of one kind, so that no odd value but this one changes how its column is made.
+    """
+    shapes = list(_with_place(fields))
+    for text in ODD:
+        yield [shape.replace(_PLACE, text).encode("utf-8", "surrogatepass") for shape in shapes]
+
+
+_PLACE = "@"
+
+
+def _with_place(kind: Any) -> Iterator[str]:
+    yield _PLACE
+    if isinstance(kind, list):
+        yield from (f"[{text}]" for text in _with_place(kind[0]))
+    elif isinstance(kind, Mapping):
+        for name, one in kind.items():
+            for text in _with_place(one):
+                pairs = {key: _fine(other) for key, other in kind.items()} | {name: text}
+                yield "{" + ",".join(f'"{key}":{value}' for key, value in pairs.items()) + "}"
+
+
+def _fine(kind: Any) -> str:
+    """Return the first text of each value."""
+    if isinstance(kind, list):
+        return f"[{_fine(kind[0])}]"
+    if isinstance(kind, Mapping):
+        return "{" + ",".join(f'"{name}":{_fine(one)}' for name, one in kind.items()) + "}"
+    text: str = kind[0]
+    return text
 
 
 def _odd_one(dice: random.Random, fields: Fields) -> bytes:

@@ -24,7 +24,7 @@ from pipeline.mapping import map_message
 from pipeline.registry import Source
 from pipeline.schema import message_schema
 from tests.pipeline.conftest import compile_protos, messages
-from tests.pipeline.mutated import messages_of
+from tests.pipeline.mutated import each_odd, messages_of
 from tests.pipeline.test_conformance import CASES
 
 WEBHOOKS = Path(__file__).parents[3] / "shared" / "data" / "github_webhooks.ndjson.gz"
@@ -205,6 +205,19 @@ def test_messages_of_a_schema_are_the_same_rows_and_refusals(pair, tmp_path, des
     check_schema(pair, decoders, fields, range(20), share=share)
 
 
+@pytest.mark.parametrize("given", [(None, KINDS), (ORDER, PURCHASE)])
+def test_any_value_of_any_field_is_the_same_row_or_refusal(pair, tmp_path, describe, given):
+    text, fields = given
+    # No message with these is fine.
+    fine = {name: kind for name, kind in fields.items() if name not in ("local", "choiceText")}
+    decoders = {name: open_decoder(text, tmp_path, describe, max_bytes=20_000) for name in ("law", "native")}
+    for payloads in each_odd(fine):
+        batch = messages(*payloads)
+        law, native = pair.both(lambda name: told(decoders[name].decode(batch)))  # noqa: B023  called at once
+        assert law == native, payloads[1]
+    assert pair.read > 300
+
+
 def test_the_conformance_suite_s_cases_are_the_same_rows_and_refusals(pair, tmp_path):
     message = DescriptorSet([compile_protos(tmp_path, "conformance.proto")]).message("Conformance")
     columns = arrow_schema(message_schema(message))
@@ -351,6 +364,16 @@ def test_real_webhooks_are_the_same_rows(pair):
     infer(pair, source, [batch] * 5, learning=2, max_bytes=1_000_000)
     # The last batch is read by the form, but for messages with a JSON column or two kinds of value in one.
     assert pair.read > 190
+
+
+@pytest.mark.parametrize("most", [1000, 3])
+def test_any_value_of_any_field_of_an_inferred_source_is_the_same(pair, monkeypatch, most):
+    monkeypatch.setattr(inferred, "MAX_VARIATIONS", most)
+    dice = random.Random(1)
+    first = messages_of(dice, EVENT, 60, odd=0)
+    later = [[*first[:4], *payloads] for payloads in each_odd(EVENT)]
+    infer(pair, SOURCE, [messages(*payloads) for payloads in (first, first, first, *later)], learning=2)
+    assert pair.read > 1000
 
 
 def bodies(*numbers: int) -> list[bytes]:
