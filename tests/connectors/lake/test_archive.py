@@ -8,15 +8,18 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
+from connectors.lake import files
 from connectors.lake.archive import LakeArchive
 from connectors.lake.files import LakeArchiveWriter, WrittenFile
 from model.archive import Attempt, IdSpan
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError
 from model.read_budget import ReadBudget
 from model.window import Window
+from tests.archive import PUBLISHED, messages
 from tests.worlds.tables import NOON, interrupt, pulled, raising
 
 
@@ -204,3 +207,17 @@ def test_a_file_that_can_have_no_id_of_the_span_is_not_opened(archive):
     assert list(archive.read_ids(IdSpan(NOON + timedelta(microseconds=1), tomorrow))) == []
     with pytest.raises(WarehouseError):
         list(archive.read_ids(IdSpan(NOON, tomorrow)))
+
+
+def test_a_file_of_several_row_groups_is_found_by_the_first_and_the_last_of_its_times(archive, monkeypatch):
+    monkeypatch.setattr(files, "_ROW_GROUP_BYTES", 1)
+    writer, epoch = archive.writer(), archive.take_lease("l")
+    written = writer.write([("orders", "s", messages(3))])
+    rows = pa.Table.from_batches(writer.read_batches([written.path])).take([1, 0, 2])
+    file = writer.write_batches(rows.to_batches(max_chunksize=1), rows.schema, datetime.now(UTC))
+    archive.commit([file], Attempt("s", 1, "l", epoch))
+    for number in range(3):
+        begin = PUBLISHED + timedelta(seconds=number)
+        window = Window(begin, begin + timedelta(seconds=1))
+        found = archive.read_between(["message_id"], "publish_time", window)
+        assert [row["message_id"] for batch in found for row in batch.to_pylist()] == [f"m{number}"]
