@@ -4,6 +4,7 @@ A message fits the form when its rows are beyond doubt. One with another field, 
 or a value without a cell does not fit. The decoder reads it alone, and only the decoder refuses messages.
 """
 
+import gc
 import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -231,11 +232,17 @@ class Form:
         if self._resting > 0:
             self._resting -= len(payloads)
         elif len(payloads) >= FEWEST and not self.is_off:
+            # The collector looks at the many tuples that are made here again and again, and none is in a cycle.
+            is_collecting = gc.isenabled()
+            gc.disable()
             try:
                 return self._read(payloads)
             except Exception:  # noqa: BLE001  a fault here must not end the stream, and the decoder reads all of them
                 self.is_off = True
                 _log.exception("form_failed")
+            finally:
+                if is_collecting:
+                    gc.enable()
         return NativeRows([], [])
 
     def learn(self, structure: Hashable | None, data: bytes, unknown: Mapping[str, Any]) -> None:
@@ -342,9 +349,11 @@ class _ColumnReader:
         return [second if first is UNSET else first for first, second in pairs]
 
     def _convert(self, part: KnownField, values: Sequence[Any], kind: pa.DataType, blame: _Blame) -> pa.Array:
-        if part.is_native and part.default is None:
+        if part.is_native and UNSET not in values:
             with suppress(*_ARROW_FAULTS):
-                return pa.array(values, kind)
+                array = pa.array(values, kind)
+                if part.default is None or not array.null_count:
+                    return array
         cells = [part.default if value is None or value is UNSET else value for value in values]
         if part.is_native:
             with suppress(*_ARROW_FAULTS):
