@@ -166,7 +166,7 @@ class Yard:
         return found
 
     def update(self, **given: Any) -> StreamUpdate:
-        request = UpdateRequest("new", {"slots": 8}, {}, **{"validate_seconds": 0.3, "min_messages": 20} | given)
+        request = UpdateRequest("new", {"slots": 8}, {}, **{"validate_seconds": 0.3, "min_messages": 5} | given)
         return self.store.create_update("backup", request, actor="ann")
 
     def living(self) -> StreamUpdate:
