@@ -164,7 +164,10 @@ class Layout:
 
         ``blame`` gets the places of messages that do not fit.
         """
-        rows = [self._blank if message is None else astuple(message) for message in messages]
+        try:
+            rows = list(map(astuple, messages))
+        except TypeError:
+            rows = [self._blank if message is None else astuple(message) for message in messages]
         by_name = list(zip(*rows, strict=True))
         if not self._wanted:
             self._wanted = {kind.name: kind.type for kind in kinds}
