@@ -43,8 +43,9 @@ from warehouse.rows import RowPart, RowWriter
 _log = structlog.get_logger(__name__)
 
 # The messages of a source without a schema are of many types, a few of each in a Pull; decoding has a fixed cost a
-# type, so that they wait for each other.
+# type, so that they wait for each other: for so many in all, and for so many of each type in the middle.
 _DECODED_AT_ONCE: Final = 10_000
+_DECODED_OF_TYPE: Final = 100
 _WRITES_AT_ONCE: Final = 8
 # What messages are counted as that carry the replay token though no backfill published them, by the tag they lack.
 FORGED_REPLAY: Final = "forged_replay"
@@ -162,6 +163,11 @@ class PlannedStaging:
         self._waiting: dict[str, list[PulledBatch]] = defaultdict(list)
         self._variations: dict[tuple[str, str, str], Variation] = {}
 
+    @property
+    def tables(self) -> int:
+        """How many tables the plan has, but the one of dead letters."""
+        return sum(len(found.types) or 1 for found in self._opened.plan.sources)
+
     def __call__(self, batches: Iterator[PulledBatch]) -> bytes | None:
         """Write the parts and return encoded :class:`StagedParts`.
 
@@ -274,7 +280,8 @@ class PlannedStaging:
         if found.source.is_inferred:
             waiting = self._waiting[batch.target.subscription]
             waiting.append(batch)
-            if sum(part.rows.num_rows for part in waiting) >= _DECODED_AT_ONCE:
+            enough = max(_DECODED_AT_ONCE, _DECODED_OF_TYPE * len(found.types))
+            if sum(part.rows.num_rows for part in waiting) >= enough:
                 self._take_waiting(batch.target.subscription)
             return
         with self._mark(found):

@@ -121,13 +121,15 @@ class PullLimits:
     Once it has met messages that waited for longer than that, a batch goes on until ``backlog_seconds`` while the
     last Pull's subscription has a backlog: a larger batch costs less a message. So does one of many subscriptions,
     which lasts a second for each hundred, up to five. ``max_bytes`` ends it in any case, give or take the Pulls in
-    flight.
+    flight. Where messages waited for longer than ``backlog_seconds``, a batch lasts as long as they waited, up to
+    ``longest_seconds``.
     """
 
     idle_seconds: float
     linger_seconds: float
     backlog_seconds: float
     max_bytes: int
+    longest_seconds: float = 0.0
 
 
 class Puller:
@@ -273,6 +275,7 @@ class BatchPull:
         ends_at = time.monotonic() + limits.idle_seconds
         first_at: float | None = None
         backlog_until, is_late = 0.0, False
+        longest_wait_seconds = 0.0
         while time.monotonic() < ends_at and self.received_bytes < limits.max_bytes and not is_stopping():
             wait_seconds = self._puller._send_more(self._waiting)  # noqa: SLF001 - one thing with two lifetimes
             answer = self._puller._receive(wait_seconds)  # noqa: SLF001
@@ -281,14 +284,17 @@ class BatchPull:
                 first_at = first_at or time.monotonic()
                 yield batch
                 # What short batches keep up with is no backlog: to wait for more of it would only make it late.
-                is_late = is_late or _waited_seconds(batch.rows, time.time()) > linger_seconds
+                waited_seconds = _waited_seconds(batch.rows, time.time())
+                longest_wait_seconds = max(longest_wait_seconds, min(waited_seconds, limits.longest_seconds))
+                is_late = is_late or waited_seconds > linger_seconds
                 # A backlog is over when nothing comes at once any more.
                 backlog_until = time.monotonic() + _QUICK_SECONDS if batch.is_backlog and is_late else 0.0
             elif first_at is None and has_begun():
                 first_at = time.monotonic()
             if first_at is not None:
                 is_backlog = time.monotonic() < backlog_until
-                ends_at = first_at + (backlog_seconds if is_backlog else linger_seconds)
+                longest_seconds = max(backlog_seconds, longest_wait_seconds) if is_backlog else linger_seconds
+                ends_at = first_at + longest_seconds
             self.extend_leases()
         if is_stopping():
             self._puller.give_back()

@@ -39,6 +39,9 @@ _FIRST_SECONDS: Final = 0.3
 _DELETED_TOPIC: Final = "_deleted-topic_"
 # Up to here every slot pulls from every subscription, so that one busy topic has all cores.
 _SHARED_SUBSCRIPTIONS: Final = 16
+# With a large backlog a batch may be once longer for each hundred tables: each has a file and a commit a batch.
+_TABLES_PER_BACKLOG: Final = 100
+_MOST_BACKLOGS: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +82,18 @@ class PullTask(Protocol):
         """Take all ``batches`` and return what the driver has to know, None when there was nothing."""
 
 
+class PlannedPullTask(PullTask, Protocol):
+    """What a task does with the messages of one batch, by its plan."""
+
+    @property
+    def tables(self) -> int:
+        """How many tables the plan has: each that gets rows has a fixed cost a batch."""
+
+
 class PlannedTask(Protocol):
     """A task that does what the plan file says."""
 
-    def with_plan(self, plan: str) -> PullTask:
+    def with_plan(self, plan: str) -> PlannedPullTask:
         """Return what a task does with the messages of one batch."""
 
 
@@ -205,17 +216,19 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             yield partition.slot, None, None, "{}"
             return
         longest = _FIRST_SECONDS if partition.is_first else math.inf
+        task, tables = self._plan_task(partition.plan)
+        longest_seconds = options.backlog_seconds * (1 + min(tables / _TABLES_PER_BACKLOG, _MOST_BACKLOGS))
         limits = PullLimits(
             idle_seconds=options.idle_seconds,
             linger_seconds=min(options.linger_seconds, longest),
             backlog_seconds=min(options.backlog_seconds, longest),
             max_bytes=options.max_bytes,
+            longest_seconds=min(longest_seconds, longest),
         )
         stop_file = Path(options.stop_file)
         puller = _process_puller(options.emulator_host).start_batch(partition.targets)
         result = error = None
         try:
-            task: Any = self._task if partition.plan is None else self._task.with_plan(partition.plan)  # type: ignore[union-attr]
             with _LeaseKeeper(puller) as keeper:
                 mark = _BatchMark(stop_file.with_suffix(".batch"), partition.batch)
                 batches = puller.pull(limits, stop_file.exists, mark.is_set)
@@ -233,6 +246,13 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """Close the driver's connection."""
         if self._pubsub is not None:
             self._pubsub.close()
+
+    def _plan_task(self, plan: str | None) -> tuple[Any, int]:
+        """Return what a task does with the messages of one batch, and how many tables it may write."""
+        if plan is None:
+            return self._task, 1
+        task = self._task.with_plan(plan)  # type: ignore[union-attr]
+        return task, task.tables
 
     def _is_held(self) -> bool:
         """Whether batches pull nothing for now."""

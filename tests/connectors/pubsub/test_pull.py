@@ -312,3 +312,23 @@ def test_processes_that_die_young_come_to_every_subscription_in_the_end(pubsub, 
         if served == set(targets):
             return
     assert served == set(targets)
+
+
+@pytest.mark.parametrize(("age_seconds", "is_longer"), [(0.0, False), (60.0, True)])
+def test_a_batch_is_longer_than_a_backlog_wants_where_messages_waited_for_longer(
+    pubsub, target, monkeypatch, age_seconds, is_longer
+):
+    """A stream that keeps up has messages that waited for its last batch: these make no batch longer."""
+    waited = pull_module._waited_seconds
+    monkeypatch.setattr(pull_module, "_waited_seconds", lambda rows, now: waited(rows, now) + age_seconds + 0.2)
+    monkeypatch.setattr(pull_module, "_QUICK_SECONDS", 2.0)
+    for _ in range(5):
+        publish(pubsub, *[Message(b"x" * 1000)] * 1000)
+    timer = threading.Timer(0.7, publish, (pubsub, *[Message(b"later")] * 300))
+    timer.start()
+    try:
+        limits = PullLimits(5, 0.1, 0.3, 10**9, longest_seconds=1.5)
+        _, table = pull(pubsub, target, limits=limits)
+        assert (table.num_rows > 5_000) is is_longer
+    finally:
+        timer.join()

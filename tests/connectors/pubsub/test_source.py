@@ -209,6 +209,7 @@ class Planned:
         def task(batches):
             return json.dumps([json.loads(plan)["mark"], *json.loads(Collector()(batches) or "[]")]).encode()
 
+        task.tables = 1
         return task
 
 
@@ -229,3 +230,27 @@ def test_with_a_plan_file_the_listed_subscriptions_are_read_and_each_batch_follo
     again = PullStreamReader(reader._options, Planned())
     ((_, result, _, _),) = read(again)
     assert json.loads(result) == ["second", "members"]
+
+
+@pytest.mark.parametrize(("tables", "seconds"), [(0, 3.0), (100, 6.0), (300, 12.0), (100_000, 12.0)])
+def test_a_batch_of_a_large_backlog_may_be_longer_with_many_tables(
+    options, tmp_path, monkeypatch, tables, seconds
+):
+    plan, made = tmp_path / "plan.json", []
+
+    class OfTables(Planned):
+        def with_plan(self, plan):
+            task = super().with_plan(plan)
+            task.tables = tables
+            return task
+
+    def noted(**limits):
+        made.append(limits)
+        return pull.PullLimits(**{**limits, "idle_seconds": 0.0})
+
+    monkeypatch.setattr(source, "PullLimits", noted)
+    plan.write_text(json.dumps({"subscriptions": [], "mark": ""}))
+    options = replace(options, slots=1, plan_file=str(plan), backlog_seconds=3.0)
+    (slot,) = PullStreamReader(options, OfTables()).partitions({}, {})
+    next(PullStreamReader(options, OfTables()).read(slot))
+    assert [(each["backlog_seconds"], each["longest_seconds"]) for each in made] == [(3.0, seconds)]
