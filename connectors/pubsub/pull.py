@@ -274,8 +274,7 @@ class BatchPull:
         backlog_seconds = max(limits.backlog_seconds, stretch_seconds)
         ends_at = time.monotonic() + limits.idle_seconds
         first_at: float | None = None
-        backlog_until, is_late = 0.0, False
-        longest_wait_seconds = 0.0
+        backlog_until, is_late, longest_wait_seconds = 0.0, False, 0.0
         while time.monotonic() < ends_at and self.received_bytes < limits.max_bytes and not is_stopping():
             wait_seconds = self._puller._send_more(self._waiting)  # noqa: SLF001 - one thing with two lifetimes
             answer = self._puller._receive(wait_seconds)  # noqa: SLF001

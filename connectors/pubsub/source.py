@@ -216,7 +216,8 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             yield partition.slot, None, None, "{}"
             return
         longest = _FIRST_SECONDS if partition.is_first else math.inf
-        task, tables = self._plan_task(partition.plan)
+        task: Any = self._task if partition.plan is None else self._task.with_plan(partition.plan)  # type: ignore[union-attr]
+        tables = 1 if partition.plan is None else task.tables
         longest_seconds = options.backlog_seconds * (1 + min(tables / _TABLES_PER_BACKLOG, _MOST_BACKLOGS))
         limits = PullLimits(
             idle_seconds=options.idle_seconds,
@@ -246,13 +247,6 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         """Close the driver's connection."""
         if self._pubsub is not None:
             self._pubsub.close()
-
-    def _plan_task(self, plan: str | None) -> tuple[Any, int]:
-        """Return what a task does with the messages of one batch, and how many tables it may write."""
-        if plan is None:
-            return self._task, 1
-        task = self._task.with_plan(plan)  # type: ignore[union-attr]
-        return task, task.tables
 
     def _is_held(self) -> bool:
         """Whether batches pull nothing for now."""
