@@ -45,7 +45,7 @@ class TimePattern:
     Example:
         >>> TimePattern("yyyy-MM-dd'T'HH:mm:ss[.SSS]").parse("2024-03-01T22:05:00.5")
         Traceback (most recent call last):
-        ValueError: '2024-03-01T22:05:00.5' is no yyyy-MM-dd'T'HH:mm:ss[.SSS]
+        ValueError: '2024-03-01T22:05:00.5' does not fit the pattern yyyy-MM-dd'T'HH:mm:ss[.SSS]
         >>> TimePattern("d/M/yy HH:mm").parse("1/3/24 22:05")
         datetime.datetime(2024, 3, 1, 22, 5)
         >>> TimePattern("yyyy-MM-dd'T'HH:mm:ssXXX").format(datetime(2024, 3, 1, tzinfo=UTC))

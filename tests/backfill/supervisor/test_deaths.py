@@ -145,6 +145,6 @@ def test_a_driver_elsewhere_is_followed_by_its_heartbeat_and_replaced_when_that_
 
     again = reach(job_id, JobState.PENDING)
     assert again.restarts == 1
-    assert "not been heard of" in str(store.list_events(job_id)[-1].why)
+    assert "has not reported for 1 s" in str(store.list_events(job_id)[-1].why)
     assert reach(job_id, JobState.RUNNING).epoch == 2
     assert not folder.may_go_on(1)
