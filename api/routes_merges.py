@@ -72,7 +72,10 @@ def list_merge_audits(
         Query(description="Only merges that ended at this time (RFC 3339) or later. The default is 14 days ago."),
     ] = None,
 ) -> Any:
-    """List the results of ended merges. Each entry is the result of one source in one merge, with the audits."""
+    """List the results of ended merges. Each entry is the result of one source in one merge.
+
+    An entry has the audits: the checks that ran before the commit.
+    """
     now = datetime.now(UTC)
     first = now - timedelta(days=14) if since is None else max(since, now - _LONGEST)
     return {"nights": service.list_sources(first, principal=caller, source=source)}

@@ -27,7 +27,7 @@ def run(
     name: NameOption = None,
     instance: InstanceOption = None,
 ) -> None:
-    """Run the pipeline of one group of sources until Ctrl-C or SIGTERM drains the stream.
+    """Run the pipeline of one group of sources. Ctrl-C or SIGTERM ends the command after a drain.
 
     The stream uses a new source or a new schema in the registry without a restart.
     """
