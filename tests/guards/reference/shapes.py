@@ -60,7 +60,7 @@ def _type(schema: Mapping[str, Any], kind: str | list[str]) -> str:
         items = schema.get("items", {})
         return f"list of {kind_of(items)}{_bounds(items)}" if items else "list"
     if kind == "object" and isinstance(values := schema.get("additionalProperties"), dict) and values:
-        return f"object of {kind_of(values)}"
+        return f"object with values of type {kind_of(values)}"
     return _FORMATS.get(schema.get("format", ""), _NAMES.get(kind, kind))
 
 
