@@ -81,7 +81,8 @@ def test_a_row_s_times_are_its_own_and_its_commit_s(tmp_path):
 
 
 @pytest.mark.java
-@pytest.mark.kills
+@pytest.mark.soak
+@pytest.mark.timeout(900)
 def test_a_stream_is_measured_from_its_backlog_to_its_rows(quick):
     drain, steady = pipeline.measure(Case("inferred", 0.01, types=30))
     assert drain["refeed"] > 0
