@@ -215,21 +215,12 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             _process_puller(options.emulator_host).warm_up()
             yield partition.slot, None, None, "{}"
             return
-        longest = _FIRST_SECONDS if partition.is_first else math.inf
-        task: Any = self._task if partition.plan is None else self._task.with_plan(partition.plan)  # type: ignore[union-attr]
-        tables = 1 if partition.plan is None else task.tables
-        longest_seconds = options.backlog_seconds * (1 + min(tables / _TABLES_PER_BACKLOG, _MOST_BACKLOGS))
-        limits = PullLimits(
-            idle_seconds=options.idle_seconds,
-            linger_seconds=min(options.linger_seconds, longest),
-            backlog_seconds=min(options.backlog_seconds, longest),
-            max_bytes=options.max_bytes,
-            longest_seconds=min(longest_seconds, longest),
-        )
         stop_file = Path(options.stop_file)
         puller = _process_puller(options.emulator_host).start_batch(partition.targets)
         result = error = None
         try:
+            task: Any = self._task if partition.plan is None else self._task.with_plan(partition.plan)  # type: ignore[union-attr]
+            limits = self._limits(partition, tables=1 if partition.plan is None else task.tables)
             with _LeaseKeeper(puller) as keeper:
                 mark = _BatchMark(stop_file.with_suffix(".batch"), partition.batch)
                 batches = puller.pull(limits, stop_file.exists, mark.is_set)
@@ -239,6 +230,19 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
         faults = json.dumps({name: fault.message for name, fault in puller.faults.items()})
         failpoint.hit("descriptor.before_send")
         yield partition.slot, result, error, faults
+
+    def _limits(self, partition: _Slot, *, tables: int) -> PullLimits:
+        """Return how long the task pulls, and how much, where its rows go to this many tables."""
+        options = self._options
+        longest = _FIRST_SECONDS if partition.is_first else math.inf
+        longest_seconds = options.backlog_seconds * (1 + min(tables / _TABLES_PER_BACKLOG, _MOST_BACKLOGS))
+        return PullLimits(
+            idle_seconds=options.idle_seconds,
+            linger_seconds=min(options.linger_seconds, longest),
+            backlog_seconds=min(options.backlog_seconds, longest),
+            max_bytes=options.max_bytes,
+            longest_seconds=min(longest_seconds, longest),
+        )
 
     def commit(self, end: dict[str, int]) -> None:
         """Do nothing: the stream acknowledges after its results are durable."""

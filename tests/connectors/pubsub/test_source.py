@@ -9,7 +9,7 @@ import pytest
 from connectors.pubsub import pull, source
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.source import PullOptions, PullStreamReader
-from model.errors import StorageFullError
+from model.errors import DescriptorError, StorageFullError
 from model.message import Message
 
 
@@ -230,6 +230,20 @@ def test_with_a_plan_file_the_listed_subscriptions_are_read_and_each_batch_follo
     again = PullStreamReader(reader._options, Planned())
     ((_, result, _, _),) = read(again)
     assert json.loads(result) == ["second", "members"]
+
+
+def test_a_plan_that_a_task_can_t_open_is_an_error_of_its_row(options, tmp_path):
+    class Refusing(Planned):
+        def with_plan(self, plan):
+            raise DescriptorError("No such message.")
+
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"subscriptions": []}))
+    reader = PullStreamReader(replace(options, slots=1, plan_file=str(plan)), Refusing())
+    (slot,) = reader.partitions({}, {})
+    ((_, result, error, faults),) = reader.read(slot)
+    assert (result, faults) == (None, "{}")
+    assert json.loads(error) == {"code": "descriptor_invalid", "message": "No such message."}
 
 
 @pytest.mark.parametrize(("tables", "seconds"), [(0, 3.0), (100, 6.0), (300, 12.0), (100_000, 12.0)])
