@@ -183,9 +183,7 @@ class SignInSettings:
         if issuer is None:
             faults.append("REFEED_OIDC_ISSUER is missing: REFEED_OIDC_CLIENT_ID needs it")
         if self.console_url is None:
-            faults.append(
-                "REFEED_CONSOLE_URL is missing: after a sign-in, the provider sends the browser to this address"
-            )
+            faults.append("REFEED_CONSOLE_URL is missing: after a sign-in, the provider sends the browser there")
         if self.session_token == "id_token" and self.client_id not in audience:  # noqa: S105 - a kind of token
             faults.append("REFEED_OIDC_AUDIENCE lacks REFEED_OIDC_CLIENT_ID, which is the audience of ID tokens")
         return faults
@@ -487,9 +485,7 @@ def _dataproc_faults(settings: Settings) -> list[str]:
         faults.append("REFEED_JOBS_FOLDER is not gs://bucket/prefix: Dataproc batches can't use the API's disk")
     if settings.warehouse not in CLOUD_WAREHOUSES:
         wanted = " or ".join(sorted(CLOUD_WAREHOUSES))
-        faults.append(
-            f"REFEED_WAREHOUSE is not {wanted}: Dataproc batches can't read tables on this machine's disk"
-        )
+        faults.append(f"REFEED_WAREHOUSE is not {wanted}: Dataproc batches can't read this machine's disk")
     # Runtimes with Spark 4 take no persistent history server.
     runtime = settings.dataproc.runtime_version
     if settings.dataproc.history_server and int(runtime.split(".")[0]) >= _SPARK_4_RUNTIME:

@@ -5,7 +5,6 @@ or a value without a cell does not fit. The decoder reads it alone, and only the
 """
 
 import gc
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -17,7 +16,6 @@ from types import GenericAlias
 from typing import Annotated, Any, Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 import structlog
 from msgspec import UNSET, Meta, UnsetType
@@ -26,6 +24,7 @@ from msgspec.structs import astuple
 from model.widening import EXACT_FLOAT
 from pipeline.arrays import Arrays, Make
 from pipeline.convert import FAULTS, cell_type, default_cell, exclusive_fields, value_reader
+from pipeline.json_names import count_names, is_plain
 from pipeline.looks import Look, Looks, Path
 from pipeline.mapping import FieldPlan
 from pipeline.shapes import Shape
@@ -37,8 +36,6 @@ _log = structlog.get_logger(__name__)
 FEWEST: Final = 16
 # When fewer than half of a batch fit, the decoder alone reads the next REST times as many messages.
 REST: Final = 20
-# Larger arrays of numpy's are slower: their memory comes from the system, and goes back to it.
-_COUNTED_BYTES: Final = 1 << 17
 _MAX_KINDS: Final = 10_000
 _numbers: Final = count()
 _INT64: Final = 1 << 63
@@ -46,11 +43,6 @@ _Int64 = Annotated[int, Meta(ge=-_INT64, le=_INT64 - 1)]
 _ExactInt = Annotated[int, Meta(ge=-EXACT_FLOAT, le=EXACT_FLOAT)]
 _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ARROW_FAULTS: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
-_SPACE, _QUOTE, _COLON = b' ":'
-# Before the quote that ends a name is none of them; before a text that begins with a colon there is one.
-_BEFORE_NO_END: Final = b"\\ ,:["
-_IS_BEFORE_NO_END: Final = np.isin(np.arange(256), list(_BEFORE_NO_END))
-_NAME_AND_BLANK: Final = re.compile(rb'"[ \t\n\r]+:')
 
 _NOTHING: Final = (None, UNSET)
 _PLAN_KINDS: Final[Mapping[str, Any]] = {
@@ -301,9 +293,9 @@ class Form:
         makers = self._layout.columns(parsed, self._columns, reading, unfit.update)
         found.columns = [make() for make in makers]
         texts = [payloads[index] for index in found.indices]
-        if sum(map(_count_names, _parts(texts))) != reading.names:
+        if count_names(texts) != reading.names:
             pairs = enumerate(zip(texts, parsed, strict=True))
-            unfit.update(place for place, (text, message) in pairs if _count_names([text]) != _names_in(message))
+            unfit.update(place for place, (text, message) in pairs if count_names([text]) != _names_in(message))
         if unfit:
             fit = [place not in unfit for place in range(len(parsed))]
             found.columns = [column.filter(pa.array(fit)) for column in found.columns]
@@ -425,14 +417,14 @@ def layout_of_shape(shape: Shape, beside: AbstractSet[Path]) -> Layout:
         for name, child in shape.fields.items()
     ]
     more = sorted(path[0] for path in beside if len(path) == 1 and path[0] not in shape.fields)
-    return Layout(parts + [KnownField(None, (name,), _NOTHING_KIND) for name in more if _is_plain(name)])
+    return Layout(parts + [KnownField(None, (name,), _NOTHING_KIND) for name in more if is_plain(name)])
 
 
 def _part_of_plan(plan: FieldPlan) -> KnownField:
     column = None if plan.options.is_hidden else plan.column
     absent = KnownField(column, default=default_cell(plan), is_required=plan.options.is_required)
     # A field with a coalesce reads others, and null may be a value.
-    if plan.options.coalesce or plan.holds_null or not all(map(_is_plain, plan.names)):
+    if plan.options.coalesce or plan.holds_null or not all(map(is_plain, plan.names)):
         return absent
     kind = _PLAN_KINDS.get(plan.kind)
     if column is None:
@@ -454,7 +446,7 @@ def _part_of_plan(plan: FieldPlan) -> KnownField:
 
 def _part_of_shape(name: str, shape: Shape, beside: AbstractSet[Path]) -> KnownField:
     absent = KnownField(shape.column, default=[] if shape.is_repeated else None)
-    if not _is_plain(name) or shape.kind == "JSON" or (shape.kind == "BIGINT" and shape.is_repeated):
+    if not is_plain(name) or shape.kind == "JSON" or (shape.kind == "BIGINT" and shape.is_repeated):
         return absent
     found = replace(absent, names=(name,), is_repeated=shape.is_repeated)
     if shape.kind == "RECORD":
@@ -462,37 +454,11 @@ def _part_of_shape(name: str, shape: Shape, beside: AbstractSet[Path]) -> KnownF
     return replace(found, kind=_SHAPE_KINDS[shape.kind], is_sure=True, knows_big=shape.kind == "BIGINT")
 
 
-def _is_plain(name: str) -> bool:
-    """Whether msgspec takes the name, and :func:`_count_names` counts it: it needs no backslash."""
-    return name.isprintable() and '"' not in name and "\\" not in name and name[-1:] not in " ,:["
-
-
 def _has_cell(value: Any, kind: pa.DataType) -> bool:
     with suppress(*_ARROW_FAULTS):
         pa.scalar(value, kind)
         return True
     return False
-
-
-def _parts(texts: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    start = size = 0
-    for at, text in enumerate(texts):
-        size += len(text)
-        if size >= _COUNTED_BYTES:
-            yield texts[start : at + 1]
-            start, size = at + 1, 0
-    yield texts[start:]
-
-
-def _count_names(payloads: Sequence[bytes]) -> int:
-    """Return how many names the objects of JSON texts have, or more; a negative number where nobody can tell."""
-    text = b"".join(payloads)
-    characters = np.frombuffer(text, np.uint8)
-    is_colon, before = characters[2:] == _COLON, characters[1:-1]
-    if (is_colon & (before <= _SPACE)).any() and _NAME_AND_BLANK.search(text):
-        return -_INT64
-    quotes = np.flatnonzero(is_colon & (before == _QUOTE))
-    return len(quotes) - int(np.count_nonzero(_IS_BEFORE_NO_END[characters[quotes]]))
 
 
 def _names_in(value: Any) -> int:

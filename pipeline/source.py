@@ -42,8 +42,8 @@ from warehouse.rows import RowPart, RowWriter
 
 _log = structlog.get_logger(__name__)
 
-# The messages of a source without a schema are of many types, a few of each in a Pull; decoding has a fixed cost a
-# type, so that they wait for each other: for so many in all, and for so many of each type in the middle.
+# A Pull has few messages of each type of a source without a schema, and decoding has a fixed cost for each type.
+# So messages wait until there are this many in all, and this many for each type on average.
 _DECODED_AT_ONCE: Final = 10_000
 _DECODED_OF_TYPE: Final = 100
 _WRITES_AT_ONCE: Final = 8

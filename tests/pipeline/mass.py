@@ -26,7 +26,7 @@ from tests.pipeline.mutated import messages_of
 from tests.pipeline.test_forms import EVENT, KINDS, ORDER, PURCHASE, SOURCE
 
 BATCH = 500
-# After so many batches of a source come other messages, and an inferred source learns from the start.
+# A round has this many batches of a source. Each round has other messages, and an inferred source learns anew.
 ROUND = 40
 _TOKENS = (
     *(bytes([byte]) for byte in b'":,{}[]\\0-+eE. tfnu\x00\xff\xc3\x7f'),
