@@ -77,10 +77,12 @@ class BackfillRetry(BaseModel):
     rows: list[Annotated[int, Field(ge=0)]] = Field(
         default_factory=list,
         max_length=10_000,
-        description="Only with failed: send only the dead letters of these rows.",
+        description="Needs `only=failed`. Send the dead letters of these rows and no others.",
     )
     code: str | None = Field(
-        default=None, max_length=64, description="Only with failed: send only dead letters with this code."
+        default=None,
+        max_length=64,
+        description="Needs `only=failed`. Send the dead letters with this code and no others.",
     )
 
 

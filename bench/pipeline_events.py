@@ -58,7 +58,7 @@ class Case:
 
     @property
     def source(self) -> Source:
-        """The source without a schema, as a decoder of its own takes it."""
+        """The source for a decoder without a schema."""
         names = ("events", TOPIC, SUBSCRIPTION, "staging.events", "reporting.events", "default", "plain")
         return Source(*names, event_type_attribute=_TYPE)
 

@@ -184,7 +184,7 @@ def read_commit_times(
             at = log.stat().st_mtime
             for line in log.read_text().splitlines() if at >= since else ():
                 added = json.loads(line).get("add", {})
-                # What compaction wrote anew has been durable before.
+                # Compaction rewrites rows that were durable before.
                 if added.get("dataChange"):
                     committed[table / added["path"]] = at
     published = [np.empty(0)]

@@ -219,9 +219,8 @@ class BackfillRequest(Declared):
     fail_if_empty: Annotated[
         bool,
         FieldSpec(
-            description="Whether an empty selection is an error. If the query selects nothing, the backfill "
-            "then fails with nothing_selected. If the plan (plan_id) already has no rows, the request is "
-            "refused.",
+            description="If true, a backfill whose query selects nothing fails with nothing_selected, and a "
+            "request whose plan (plan_id) has no rows is refused.",
             help="Fail if the query selects nothing.",
         ),
     ] = False
