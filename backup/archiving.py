@@ -36,9 +36,9 @@ class ArchiveTarget:
         """Return the stream's newest attempt in the archive; who took the lease has taken the archive."""
         return self._archive.committed_attempt(self._stream)
 
-    def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
+    def settle(self, number: int, names: Sequence[str], commit_id: int | None = None) -> frozenset[str]:
         """Return ``names`` when the archive has the attempt ``number``, for good."""
-        return frozenset(names) if self._archive.settle(self._attempt(number)) else frozenset()
+        return frozenset(names) if self._archive.settle(self._attempt(number, commit_id)) else frozenset()
 
     def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> Any | None:
         """Return the part without the rows where ``is_unwanted`` holds; None, and the part dropped, if not."""
@@ -55,7 +55,7 @@ class ArchiveTarget:
         return [True] * len(parts)
 
     def commit(
-        self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table
+        self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table, commit_id: int | None = None
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Add the archive's ``parts``, all or none.
 
@@ -63,7 +63,7 @@ class ArchiveTarget:
             RefeedError: nothing was added, but for a CommitOutcomeUnknownError.
         """
         for found in parts.values():
-            self._archive.commit(found, self._attempt(number), ids)
+            self._archive.commit(found, self._attempt(number, commit_id), ids)
         return frozenset(parts), None
 
     def drop(self, name: str, part: Any) -> None:  # noqa: ARG002
@@ -74,8 +74,8 @@ class ArchiveTarget:
         """Return 0: the batches of a backup are made long enough for the warehouse's quotas."""
         return 0.0
 
-    def _attempt(self, number: int) -> Attempt:
-        return Attempt(self._stream, number, self._lease, self._epoch)
+    def _attempt(self, number: int, commit_id: int | None) -> Attempt:
+        return Attempt(self._stream, number, self._lease, self._epoch, commit_id)
 
 
 class Archiving:

@@ -10,12 +10,17 @@ ID_COLUMNS: Final = ("topic", "message_id", "publish_time")
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try to add messages: its stream, its number in the stream, and the lease it is made under."""
+    """One try to add messages: its stream, its number in the stream, and the lease it is made under.
+
+    Where a home was copied, two owners are one stream and give one number to different messages. ``commit_id``,
+    below 2**63 and random, tells their commits apart; without one the number does.
+    """
 
     stream: str
     number: int
     lease: str
     lease_epoch: int
+    commit_id: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class StreamCommitter:
         for entry in self._journal.entries(EntryState.PENDING):
             ids = entry.read_ids()
             names = tables_of(ids)
-            committed = sorted(self._targets.settle(entry.attempt, names))
+            committed = sorted(self._targets.settle(entry.attempt, names, entry.commit_id))
             if not committed:
                 self._journal.forget(entry)
                 _log.info("attempt_forgotten", attempt=entry.attempt)
@@ -187,9 +187,8 @@ class StreamCommitter:
         if new.redelivered:
             self._expect_again(held)
         if parts:
-            number = self._next_attempt()
-            entry = self._journal.write(number, held)
-            committed, failure = self._commit(parts, number, held)
+            entry = self._journal.write(self._next_attempt(), held)
+            committed, failure = self._commit(parts, entry, held)
             if committed:
                 now = time.time()
                 self._committed_at = {"first_commit_at": now, **self._committed_at, "last_commit_at": now}
@@ -231,12 +230,12 @@ class StreamCommitter:
             raise
 
     def _commit(
-        self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table
+        self, parts: Mapping[str, Sequence[Any]], entry: Entry, ids: pa.Table
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Commit each table's parts; return the tables that have theirs, and the error that kept another."""
         try:
             with self.lock:
-                return self._targets.commit(parts, number, ids)
+                return self._targets.commit(parts, entry.attempt, ids, entry.commit_id)
         except RefeedError as exc:
             return frozenset(), exc
 

@@ -1,5 +1,6 @@
 """The stream's memory of message ids: which attempts are under way, and which ids may come again."""
 
+import secrets
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -36,6 +37,8 @@ _LONGEST_STEP: Final = 0.1
 _SUFFIX: Final = ".arrow"
 # Ids that are learned are put together here: a start empties it.
 _LEARNING: Final = "learning"
+# Of a file's metadata, where an earlier Refeed does not look.
+_COMMIT_ID: Final = b"commit_id"
 
 
 class EntryState(StrEnum):
@@ -56,6 +59,8 @@ class Entry:
     """One attempt's ids on disk, and the spans of their publish times, which tell most lookups 'not here'.
 
     ``since`` is when its window began: by the journal's own clock when it is done, in Unix seconds when recovered.
+    ``commit_id`` is random and tells its commit from another owner's of the same number; None when nothing is
+    committed of it, or when an earlier Refeed wrote it.
     """
 
     attempt: int
@@ -66,6 +71,7 @@ class Entry:
     spans: TopicSpans
     since: float
     schema: pa.Schema
+    commit_id: int | None = None
 
     def read_ids(self) -> pa.Table:
         """Return the ids in the columns of their journal.
@@ -120,7 +126,7 @@ class Journal:
             StorageFullError: there is no room; nothing is left behind.
         """
         failpoint.hit("journal.before_write")
-        entry = self._add(attempt, EntryState.PENDING, ids)
+        entry = self._add(attempt, EntryState.PENDING, ids, commit_id=secrets.randbits(63))
         failpoint.hit("journal.written")
         return entry
 
@@ -229,22 +235,23 @@ class Journal:
             StorageFullError: there is no room; the entry is as it was.
         """
         ids = ids.select(self._schema.names)
-        self._write(entry.path, ids)
-        kept = _entry(entry.path, ids, entry.since)
+        self._write(entry.path, ids, entry.commit_id)
+        kept = replace(_entry(entry.path, ids, entry.since), commit_id=entry.commit_id)
         self._entries[entry.path] = kept
         return kept
 
-    def _add(self, attempt: int, state: EntryState, ids: pa.Table) -> Entry:
+    def _add(self, attempt: int, state: EntryState, ids: pa.Table, commit_id: int | None = None) -> Entry:
         path = self._path(attempt, state)
         ids = ids.select(self._schema.names)
-        self._write(path, ids)
-        entry = self._entries[path] = _entry(path, ids, self._now(state))
+        self._write(path, ids, commit_id)
+        entry = self._entries[path] = replace(_entry(path, ids, self._now(state)), commit_id=commit_id)
         return entry
 
     def _now(self, state: EntryState) -> float:
         return self._clock if state is EntryState.DONE else time.time()
 
-    def _write(self, path: Path, ids: pa.Table) -> None:
+    def _write(self, path: Path, ids: pa.Table, commit_id: int | None = None) -> None:
+        ids = ids.replace_schema_metadata(None if commit_id is None else {_COMMIT_ID: str(commit_id)})
         with replacing(path) as file, pa.ipc.new_file(file, ids.schema) as writer:
             writer.write_table(ids)
 
@@ -381,7 +388,9 @@ def _without_subscription(ids: pa.Table) -> pa.Table:
 def _open_entry(path: Path, schema: pa.Schema) -> Entry:
     ids, written_at = _read(path, schema)
     entry = _entry(path, ids, written_at)
-    return replace(entry, since=0.0) if entry.state is EntryState.DONE else entry
+    found = (ids.schema.metadata or {}).get(_COMMIT_ID)
+    commit_id = None if found is None else int(found)
+    return replace(entry, since=0.0 if entry.state is EntryState.DONE else entry.since, commit_id=commit_id)
 
 
 def _read(path: Path, schema: pa.Schema) -> tuple[pa.Table, float]:

@@ -82,7 +82,7 @@ class Targets(Protocol):
     def take(self, name: str) -> int:
         """Let no older stream commit to the table ``name`` any more; return this stream's newest attempt in it."""
 
-    def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
+    def settle(self, number: int, names: Sequence[str], commit_id: int | None = None) -> frozenset[str]:
         """Return which of ``names`` have the rows of the attempt ``number``, for good."""
 
     def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> Any | None:
@@ -95,7 +95,7 @@ class Targets(Protocol):
         """Return of each of ``parts``, in their order, whether it can be committed with the others that can."""
 
     def commit(
-        self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table
+        self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table, commit_id: int | None = None
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Add each table's ``parts`` once; return the tables that have theirs, and the error that kept another.
 

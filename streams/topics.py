@@ -85,10 +85,10 @@ class TopicTargets:
         """Take a table; a topic is its table's owner's, and keeps no attempts."""
         return 0 if is_topic(name) else self._tables.take(name)
 
-    def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
+    def settle(self, number: int, names: Sequence[str], commit_id: int | None = None) -> frozenset[str]:
         """Return which of ``names`` have the rows of the attempt ``number``: which of a topic nobody knows."""
         tables = [name for name in names if not is_topic(name)]
-        return self._tables.settle(number, tables) if tables else frozenset()
+        return self._tables.settle(number, tables, commit_id) if tables else frozenset()
 
     def without(self, name: str, part: Any, is_unwanted: pa.BooleanArray) -> Any | None:
         """Return the part without the rows where ``is_unwanted`` holds, None when nothing is left."""
@@ -103,7 +103,7 @@ class TopicTargets:
         return [isinstance(part, TopicPart) or next(of_tables) for part in parts]
 
     def commit(
-        self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table
+        self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table, commit_id: int | None = None
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Commit the tables, then publish to the topics of those that have their rows.
 
@@ -114,7 +114,7 @@ class TopicTargets:
         committed: frozenset[str] = frozenset()
         failure: RefeedError | None = None
         if of_tables:
-            committed, failure = self._tables.commit(of_tables, number, without_topics(ids))
+            committed, failure = self._tables.commit(of_tables, number, without_topics(ids), commit_id)
         lost = of_tables.keys() - committed
         topics = [name for name in parts if is_topic(name) and table_of(name) not in lost]
         if not topics or isinstance(failure, CommitOutcomeUnknownError):

@@ -101,8 +101,11 @@ class RowTables(Protocol):
     def take(self, name: str) -> int:
         """Let no older stream commit to the table ``name`` any more; return this stream's newest attempt in it."""
 
-    def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
-        """Return which of ``names`` have the rows of the attempt ``number``, for good."""
+    def settle(self, number: int, names: Sequence[str], commit_id: int | None = None) -> frozenset[str]:
+        """Return which of ``names`` have the rows of the attempt ``number``, for good.
+
+        Another owner's attempt of this number, as :class:`model.archive.Attempt` says, has another ``commit_id``.
+        """
 
     def read_since(
         self, name: str, columns: Sequence[str], publish_column: str, span: IdSpan
@@ -140,7 +143,7 @@ class RowTables(Protocol):
         """
 
     def commit(
-        self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table
+        self, parts: Mapping[str, Sequence[Any]], number: int, ids: pa.Table, commit_id: int | None = None
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Add each table's ``parts`` once; return the tables that have theirs, and what kept another.
 

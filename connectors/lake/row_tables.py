@@ -60,10 +60,15 @@ class LakeRowTables:
             self._taken[name] = (table, table.take_lease(self._lease))
         return self._taken[name]
 
-    def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
+    def settle(self, number: int, names: Sequence[str], commit_id: int | None = None) -> frozenset[str]:
         """Return which of ``names`` have the rows of the attempt ``number``, for good."""
         known = [name for name in names if name in self._taken or self.open(name).exists()]
-        return frozenset(name for name in known if self.take(name) == number)
+        taken = [(name, *self._take(name)) for name in known]
+        return frozenset(
+            name
+            for name, table, epoch in taken
+            if table.settle(Attempt(self._stream, number, self._lease, epoch, commit_id))
+        )
 
     def read_since(
         self, name: str, columns: Sequence[str], publish_column: str, span: IdSpan
@@ -102,6 +107,7 @@ class LakeRowTables:
         parts: Mapping[str, Sequence[WrittenFile]],
         number: int,
         ids: pa.Table,  # noqa: ARG002
+        commit_id: int | None = None,
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Add each table's ``parts`` by itself; an unknown outcome, if any, is the failure returned."""
         failures: list[RefeedError] = []
@@ -109,7 +115,7 @@ class LakeRowTables:
         def commit(name: str) -> bool:
             table, epoch = self._take(name)
             try:
-                table.commit(parts[name], Attempt(self._stream, number, self._lease, epoch))
+                table.commit(parts[name], Attempt(self._stream, number, self._lease, epoch, commit_id))
             except RefeedError as exc:
                 failures.append(exc)
                 return False

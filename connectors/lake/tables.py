@@ -169,11 +169,13 @@ class LakeTable(DurableTable):
     def settle(self, attempt: Attempt) -> bool:
         """Return whether an attempt that a crash left open is in the table.
 
-        Only the newest attempt can be open, so the number in the log is compared as it is: where the two do
-        not agree, a message that comes twice is better than one that is lost. The commit can't come later: the
-        lease has been taken since.
+        Only the newest attempt can be open, so its number and its commit in the log are compared as they are:
+        where they do not agree, a message that comes twice is better than one that is lost. The commit can't
+        come later: the lease has been taken since.
         """
-        return self.committed_attempt(attempt.stream) == attempt.number
+        if self.committed_attempt(attempt.stream) != attempt.number:
+            return False
+        return attempt.commit_id in (None, self._transaction(f"commit:{attempt.stream}"))
 
     def lease_epoch(self, lease: str) -> int:
         """Return how many times the lease has been taken."""
@@ -210,6 +212,8 @@ class LakeTable(DurableTable):
         """
         refuse_old(files)
         numbers = {f"stream:{attempt.stream}": attempt.number, f"lease:{attempt.lease}": attempt.lease_epoch}
+        if attempt.commit_id is not None:
+            numbers[f"commit:{attempt.stream}"] = attempt.commit_id
         # While nobody else commits, the lease that was held at the last commit is held still.
         tip = self._tip_of(attempt)
         table = None if tip is not None else self._held_table(attempt)
@@ -393,17 +397,17 @@ class LakeTable(DurableTable):
         """Return when the failed commit is in after all; else raise what became of it.
 
         An owner that took the lease may be the same stream, where a home was copied, and go on with the same
-        number. So only the files say whose commit is in. Where that owner has merged them, their messages come
-        again.
+        number. So only the commit's id and its files say whose commit is in. Where that owner has committed since,
+        and merged the files, their messages come again.
         """
         try:
             self._delta = self._tip = None
             is_settled = self._log.is_local or self._take_place(attempt)
-            is_in = self.committed_attempt(attempt.stream) >= attempt.number
             is_ours = self.lease_epoch(attempt.lease) == attempt.lease_epoch
-            if is_in and not is_ours:
+            is_in = self.settle(attempt) and (is_ours or attempt.commit_id is not None)
+            if not is_in and not is_ours:
                 new = {f"{self.uri}/{file.path}" for file in files}
-                is_in = new <= {file.path for file in self._files(self._table())}
+                is_in = bool(new) and new <= {file.path for file in self._files(self._table())}
         except WarehouseError as second:
             raise CommitOutcomeUnknownError(
                 f"The commit failed ({exc}) and the table can't be read ({second})."

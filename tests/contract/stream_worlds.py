@@ -73,9 +73,12 @@ class World:
         self.min_free_bytes = 0
 
     @contextmanager
-    def stream(self, home: str):
-        """Run a stream in a home, as its process does: a committer under its lease, after recovery."""
-        folder = self.folder / home
+    def stream(self, home: str, *, folder: str = ""):
+        """Run a stream in a home, as its process does: a committer under its lease, after recovery.
+
+        A copy of a home, in ``folder``, is the same stream.
+        """
+        folder = self.folder / (folder or home)
         self.read = []
         with self.tables(home) as tables:
             journal = self.journal(folder / "journal")

@@ -1,5 +1,6 @@
 """What a backup needs of an archive, the same in the lake, in BigQuery (against the stand-in) and in memory."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
@@ -93,6 +94,21 @@ def test_an_open_attempt_is_decided_after_a_restart(world):
     epoch = restarted.take_lease("l")
     assert restarted.settle(Attempt("s", 1, "l", epoch))
     assert not restarted.settle(Attempt("s", 2, "l", epoch))
+    assert world.ids() == ["1"]
+
+
+def test_an_attempt_is_told_by_its_commit_from_another_owner_s_of_the_same_stream_and_number(world):
+    """As where a home was copied: an owner that slept comes back and asks."""
+    own = Attempt("s", 1, "l", world.archive.take_lease("l"), commit_id=1)
+    other = world.another()
+    theirs = Attempt("s", 1, "l", other.take_lease("l"), commit_id=2)
+    other.commit([world.write(b"a")], theirs, ids_of("1"))
+    restarted = world.another()
+    restarted.take_lease("l")
+    for archive in (world.archive, restarted):
+        assert (archive.settle(own), archive.settle(theirs)) == (False, True)
+    # An earlier Refeed journaled no more than the number.
+    assert restarted.settle(replace(own, commit_id=None))
     assert world.ids() == ["1"]
 
 

@@ -129,6 +129,34 @@ def test_a_copy_from_before_another_start_is_told_by_its_mark_and_its_open_attem
     assert lake.rows() == Counter("1248")
 
 
+def test_a_start_that_hung_while_a_copy_of_its_home_committed_takes_nothing_of_it_for_its_own(world, monkeypatch):
+    """Both are one stream, hold the lease one after the other, and give one number to different messages."""
+    held = world.part(world.names()[-1], None, [8]).ids
+    with world.stream("one") as stream:
+        # The lease has it already: to settle the attempt need not write it, which would find the lease lost.
+        stream.committer._expect_again(held)
+        stream.journal.write(1, held)  # it died before the commit
+    open_targets = world.targets
+
+    def hang(*opened):
+        monkeypatch.setattr(world, "targets", open_targets)
+        shutil.copytree(world.folder / "one", world.folder / "copy")
+        with world.stream("one", folder="copy"):
+            """The attempt is forgotten: its number is free at the next start."""
+        with world.stream("one", folder="copy") as stream:
+            stream.commit(4)
+            assert stream.journal.last_attempt() == 1
+        return open_targets(*opened)
+
+    monkeypatch.setattr(world, "targets", hang)
+    with world.stream("one") as stream:
+        assert not any(stream.journal.find_known(held).to_pylist()), "it is in no table"
+    with world.stream("one") as stream:
+        stream.commit(4)
+        stream.commit(8)
+    assert world.rows() == Counter("48")
+
+
 def test_a_start_that_died_while_it_learned_learns_all_again(lake, monkeypatch):
     with lake.stream("old") as stream:
         stream.commit(1, 2)

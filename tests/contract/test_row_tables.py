@@ -219,6 +219,15 @@ def test_an_attempt_over_several_tables_and_tasks_is_in_each_of_them(world):
     assert (world.ids(world.orders), world.ids(world.members)) == ([1, 2], [3])
 
 
+def test_an_attempt_is_told_by_its_commit_from_another_owner_s_of_the_same_number(world):
+    parts = {world.orders: [world.write(world.orders, 1)]}
+    world.tables.commit(parts, 1, ids_of(1, table=world.orders), 2)
+    again, names = world.start(), [world.orders, world.members]
+    assert again.settle(1, names, 1) == frozenset()
+    assert again.settle(1, names, 2) == again.settle(1, names) == {world.orders}
+    assert world.ids(world.orders) == [1]
+
+
 def test_an_attempt_that_was_never_made_is_in_no_table(world):
     world.write(world.orders, 1)  # its driver died before the commit
     again = world.start()

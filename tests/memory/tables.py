@@ -39,6 +39,10 @@ class Table:
     schema: RowSchema | None = None
     rows: list[dict[str, Any]] = field(default_factory=list)
     attempts: dict[str, int] = field(default_factory=dict)
+    commits: dict[str, int | None] = field(default_factory=dict)
+
+    def has(self, stream: str, number: int, commit_id: int | None) -> bool:
+        return self.attempts.get(stream, 0) == number and commit_id in (None, self.commits.get(stream))
 
 
 @dataclass
@@ -79,11 +83,12 @@ class Memory:
         if self.epochs.get(lease, 0) != epoch:
             raise LeaseLostError(lease=lease)
 
-    def add(self, name: str, parts: list["Part"], stream: str, number: int) -> None:
+    def add(self, name: str, parts: list["Part"], stream: str, number: int, commit_id: int | None) -> None:
         table = self.table(name)
         for part in parts:
             table.rows += self.parts.pop(part.key).to_pylist()
         table.attempts[stream] = number
+        table.commits[stream] = commit_id
 
 
 @dataclass(frozen=True)
@@ -184,7 +189,7 @@ class Archive:
         return self._memory.table(self._name).attempts.get(stream, 0)
 
     def settle(self, attempt):
-        return self.committed_attempt(attempt.stream) == attempt.number
+        return self._memory.table(self._name).has(attempt.stream, attempt.number, attempt.commit_id)
 
     def read_ids(self, span):
         rows = self._memory.read_since(self._name, "publish_time", span)
@@ -201,7 +206,7 @@ class Archive:
         with self._memory.lock:
             self._memory.check(attempt.lease, attempt.lease_epoch)
             if lost != "before":
-                self._memory.add(self._name, parts, attempt.stream, attempt.number)
+                self._memory.add(self._name, parts, attempt.stream, attempt.number, attempt.commit_id)
         if lost is not None:
             raise CommitOutcomeUnknownError
 
@@ -318,8 +323,8 @@ class RowTables:
             self._epoch = self._memory.epochs.get(self._lease, 0)
         return self._memory.table(name).attempts.get(self._stream, 0)
 
-    def settle(self, number, names):
-        return frozenset(name for name in names if self.take(name) == number)
+    def settle(self, number, names, commit_id=None):
+        return frozenset(name for name in names if self._memory.table(name).has(self._stream, number, commit_id))
 
     def read_since(self, name, columns, publish_column, span):
         schema = self.open(name).schema()
@@ -339,7 +344,7 @@ class RowTables:
         deleted, table.rows = len(table.rows) - len(kept), kept
         return deleted
 
-    def commit(self, parts, number, ids):
+    def commit(self, parts, number, ids, commit_id=None):
         with self._memory.lock:
             for name in parts:
                 self.take(name)
@@ -348,7 +353,7 @@ class RowTables:
             except LeaseLostError as exc:
                 return frozenset(), exc
             for name, found in parts.items():
-                self._memory.add(name, list(found), self._stream, number)
+                self._memory.add(name, list(found), self._stream, number, commit_id)
         return frozenset(parts), None
 
     def append(self, name, batch):

@@ -186,11 +186,7 @@ class Simulation:
             ("datetime", datetime, datetime_of(partial(threads.now_of, world))),
             ("queue", queue, threads.queue_of(world)),
             ("random", random, world.random),
-            (
-                "secrets",
-                secrets,
-                SimpleNamespace(token_hex=lambda size: f"{world.random.getrandbits(8 * size):x}"),
-            ),
+            ("secrets", secrets, threads.secrets_of(world)),
             ("signal", signal, threads.signal_of(world)),
             ("WATCH_SECONDS", WATCH_SECONDS, _WATCH_SECONDS),
             ("_POLL_SECONDS", pull._POLL_SECONDS, _WATCH_SECONDS),

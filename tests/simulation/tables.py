@@ -14,6 +14,9 @@ from model.errors import CommitOutcomeUnknownError, LeaseLostError, RefeedError,
 from streams.targets import is_topic
 from tests.simulation.kernel import Process, World
 
+# Its number and the id of its commit.
+_AttemptOf = tuple[int, int | None]
+
 
 @dataclass
 class Row:
@@ -27,13 +30,14 @@ class Row:
 
 @dataclass
 class Table:
-    """Its rows by message, its newest attempt by stream, and the epoch under which it was taken last.
+    """Its rows by message, its newest attempt and commit by stream, and the epoch under which it was taken last.
 
     ``version`` counts its changes: of two commits to one version the second one fails.
     """
 
     rows: dict[tuple[str, str], Row] = field(default_factory=dict)
     attempts: dict[str, int] = field(default_factory=dict)
+    commits: dict[str, int | None] = field(default_factory=dict)
     epoch: int = 0
     version: int = 0
 
@@ -136,10 +140,12 @@ class StreamTables:
             self._taken.add(name)
         return table.attempts.get(self._stream, 0)
 
-    def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
+    def settle(self, number: int, names: Sequence[str], commit_id: int | None = None) -> frozenset[str]:
         """Return which tables have the attempt, as the lake does it: only the newest one can be open."""
         self._warehouse.reach(f"settle attempt {number}")
-        return frozenset(name for name in names if self.take(name) == number)
+        found = {name: self.take(name) for name in names}
+        ids = {name: self._table(name).commits.get(self._stream) for name in names}
+        return frozenset(name for name in names if (found[name], ids[name]) == (number, commit_id))
 
     def without(self, name: str, part: Part, is_unwanted: pa.BooleanArray) -> Part | None:
         """Return the part without the unwanted rows, or None where a part is whole or nothing."""
@@ -155,6 +161,7 @@ class StreamTables:
         parts: Mapping[str, Sequence[Part]],
         number: int,
         ids: pa.Table,
+        commit_id: int | None = None,
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Add the parts, table by table."""
         done: set[str] = set()
@@ -162,7 +169,7 @@ class StreamTables:
         for name, found in parts.items():
             self._world.step(f"commit attempt {number} to {name}")
             try:
-                self._commit(name, found, number)
+                self._commit(name, found, (number, commit_id))
             except CommitOutcomeUnknownError as exc:
                 return frozenset(done), exc
             except RefeedError as exc:
@@ -171,7 +178,7 @@ class StreamTables:
                 done.add(name)
         return frozenset(done), failure
 
-    def _commit(self, name: str, parts: Sequence[Part], number: int) -> None:
+    def _commit(self, name: str, parts: Sequence[Part], attempt: _AttemptOf) -> None:
         table, world = self._table(name), self._world
         if table.epoch != self._epoch:
             raise LeaseLostError(lease="stream")
@@ -179,20 +186,20 @@ class StreamTables:
             raise WarehouseUnavailableError("The warehouse is away: commit")
         if world.happens("commit late"):
             # An object store may make a commit after its client has given up on it.
-            late = partial(self._commit_late, name, parts, number, table.version)
+            late = partial(self._commit_late, name, parts, attempt, table.version)
             delay_seconds = world.random.choice((0.0, 3.0, 60.0))
             world.start("late commit", self._warehouse.server, late, after_seconds=delay_seconds)
         elif not world.happens("commit lost"):
-            self._add(name, parts, number)
+            self._add(name, parts, attempt)
             if not world.happens("commit answer lost"):
                 return
         raise CommitOutcomeUnknownError("The warehouse did not answer.")
 
-    def _commit_late(self, name: str, parts: Sequence[Part], number: int, version: int) -> None:
+    def _commit_late(self, name: str, parts: Sequence[Part], attempt: _AttemptOf, version: int) -> None:
         if self._table(name).version == version:
-            self._add(name, parts, number)
+            self._add(name, parts, attempt)
 
-    def _add(self, name: str, parts: Sequence[Part], number: int) -> None:
+    def _add(self, name: str, parts: Sequence[Part], attempt: _AttemptOf) -> None:
         table = self._table(name)
         for part in parts:
             for row in part.ids.select(["topic", "message_id", "publish_time"]).to_pylist():
@@ -200,7 +207,7 @@ class StreamTables:
                 if key in table.rows:
                     self._world.fail(f"{key} is in {name} twice")
                 table.rows[key] = Row(**row, ingest_time=part.written_at)
-        table.attempts[self._stream] = number
+        table.attempts[self._stream], table.commits[self._stream] = attempt
         table.version += 1
         added = [message_id for part in parts for message_id in part.ids.column("message_id").to_pylist()]
         self._world.say(f"   {name} has {' '.join(added)}")

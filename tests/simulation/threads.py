@@ -270,7 +270,9 @@ def time_of(world: World) -> Any:
 
 def secrets_of(world: World) -> Any:
     """Return what stands for the module ``secrets``."""
-    return SimpleNamespace(token_hex=lambda size: world.random.randbytes(size).hex())
+    return SimpleNamespace(
+        token_hex=lambda size: world.random.randbytes(size).hex(), randbits=world.random.getrandbits
+    )
 
 
 def signal_of(world: World) -> Any:

@@ -76,7 +76,7 @@ class OneTable:
     def which_follow(self, parts):
         return [True] * len(parts)
 
-    def commit(self, parts, number, ids):
+    def commit(self, parts, number, ids, commit_id):
         self.numbers.append(number)
         if self.fault is not None:
             raise self.fault
@@ -85,7 +85,7 @@ class OneTable:
             self.rows += part.ids
         return committed, StorageFullError() if self.full in parts else None
 
-    def settle(self, number, names):
+    def settle(self, number, names, commit_id):
         return self.settled & set(names)
 
     def drop(self, name, part):

@@ -36,6 +36,24 @@ def test_an_id_of_a_written_attempt_is_known_and_a_new_one_is_not(tmp_path):
     assert journal.find_known(ids("2", "3")).to_pylist() == [True, False]
 
 
+def test_an_attempt_has_a_commit_of_its_own_which_stays_the_same_in_every_state_and_after_a_restart(tmp_path):
+    journal = Journal(tmp_path, keep_seconds=600)
+    entry, other = journal.write(1, ids("1", "2")), journal.write(2, ids("3"))
+    assert entry.commit_id not in (None, other.commit_id)
+    journal.keep_only(entry, ids("1"))
+    found = Journal(tmp_path, keep_seconds=600)
+    assert [each.commit_id for each in found.entries(EntryState.PENDING)] == [entry.commit_id, other.commit_id]
+    moved = found.move(found.entries(EntryState.PENDING)[0], EntryState.RECOVERED)
+    assert moved.commit_id == entry.commit_id
+
+
+def test_an_attempt_that_an_earlier_refeed_wrote_has_no_commit_of_its_own(tmp_path):
+    with pa.ipc.new_file(tmp_path / f"{1:015d}.pending.arrow", IDS_SCHEMA) as file:
+        file.write_table(ids("1"))
+    (entry,) = Journal(tmp_path, keep_seconds=600).entries(EntryState.PENDING)
+    assert entry.commit_id is None
+
+
 def test_the_same_id_on_another_topic_is_another_message(tmp_path):
     journal = Journal(tmp_path, keep_seconds=600)
     journal.write(1, ids("1", topic="orders"))

@@ -119,7 +119,7 @@ class BigQueryArchive:
 
         One that was noted is committed now if it was not; one that was not noted never will be.
         """
-        return self._attempts.settle(attempt.stream, attempt.number) is not None
+        return self._attempts.settle(attempt) is not None
 
     def read_ids(self, span: IdSpan) -> Iterator[pa.RecordBatch]:
         """Yield topic, message_id and publish_time of the rows in ``span``, and of every dead letter since then.

@@ -1,5 +1,7 @@
 """The record of attempts: a stream notes what it is about to commit, through a fence that its successor closes."""
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -14,11 +16,14 @@ from connectors.bigquery.writes.appender import StreamAppender
 from connectors.bigquery.writes.batches import encode_rows
 from connectors.bigquery.writes.write_streams import create_fence_stream, finalize_stream
 from connectors.columns import arrow_schema
+from model.archive import Attempt
 from model.format import Format
 
 # Of the table of attempts, and of the document in a note: of the archive (document_of in stream_commit.py) and of
 # tables of rows (_entry in stream_tables.py).
 ATTEMPT_NOTES_FORMAT: Final = Format(1)
+# Of each table in a note's document.
+COMMIT_ID: Final = "commit_id"
 # Ids of a batch are cut into rows of this size, far below an append request's.
 _IDS_BYTES: Final = 4_000_000
 
@@ -26,6 +31,9 @@ _SCHEMA: Final = arrow_schema(ATTEMPT_ROWS)
 NOTED_IDS_SCHEMA: Final = pa.schema(
     [("topic", pa.string()), ("message_id", pa.string()), ("publish_time", pa.timestamp("us", tz="UTC"))]
 )
+
+# Of a note: its stream, its number, and its epoch, which two owners of one stream never share.
+NoteKey = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +45,12 @@ class AttemptNote:
     stream: str
     attempt: int
     document: str
+
+    @property
+    def commit_id(self) -> int | None:
+        """What tells its commit from another owner's of this number, None where an earlier Refeed noted it."""
+        entries = json.loads(self.document or "{}").values()
+        return next((entry.get(COMMIT_ID) for entry in entries), None)
 
 
 class AttemptNotes:
@@ -85,9 +99,10 @@ class AttemptNotes:
         """Return the newest attempt that was noted under ``lease`` and not abandoned, in whichever epoch."""
         return self._find("lease = @lease", {"lease": lease})
 
-    def find(self, stream: str, attempt: int) -> AttemptNote | None:
+    def find(self, attempt: Attempt) -> AttemptNote | None:
         """Return this attempt's note, None when it was never noted or is abandoned."""
-        return self._find("stream = @stream AND attempt = @attempt", {"stream": stream, "attempt": attempt})
+        numbers = {"stream": attempt.stream, "attempt": attempt.number}
+        return self._find("stream = @stream AND attempt = @attempt", numbers, commit_id=attempt.commit_id)
 
     def last_attempt(self, stream: str) -> int:
         """Return the highest number that was noted for ``stream``, 0 when there is none."""
@@ -96,17 +111,20 @@ class AttemptNotes:
         )
         return int(rows[0]["attempt"] or 0)
 
-    def _find(self, condition: str, parameters: dict[str, Any]) -> AttemptNote | None:
+    def _find(
+        self, condition: str, parameters: dict[str, Any], *, commit_id: int | None = None
+    ) -> AttemptNote | None:
         rows = self._query(
             "SELECT lease, epoch, stream, attempt, kind, document FROM {table} "  # noqa: S608  our own conditions
             f"WHERE {condition} AND kind IN ('attempt', 'abandoned') "
             "ORDER BY epoch DESC, noted_at DESC LIMIT 20",
             parameters,
         )
-        gone = {(row["stream"], row["attempt"]) for row in rows if row["kind"] == "abandoned"}
+        gone = {note_key(row) for row in rows if row["kind"] == "abandoned"}
         for row in rows:
-            if row["kind"] == "attempt" and (row["stream"], row["attempt"]) not in gone:
-                return AttemptNote(row["lease"], row["epoch"], row["stream"], row["attempt"], row["document"])
+            found = AttemptNote(row["lease"], row["epoch"], row["stream"], row["attempt"], row["document"])
+            if row["kind"] == "attempt" and note_key(row) not in gone and commit_id in (None, found.commit_id):
+                return found
         return None
 
     def _query(self, sql: str, parameters: dict[str, Any]) -> list[Any]:
@@ -123,3 +141,8 @@ class AttemptNotes:
             "attempt": note.attempt,
             "noted_at": self._noted_at,
         }
+
+
+def note_key(row: Mapping[str, Any]) -> NoteKey:
+    """Return which note a row belongs to."""
+    return row["stream"], row["attempt"], row["epoch"]

@@ -1,6 +1,8 @@
 """Attempts: noted through a fence before their commit, completed by every start that finds them noted."""
 
-from typing import Final, Protocol
+import json
+from collections.abc import Mapping
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import structlog
@@ -8,7 +10,7 @@ import structlog
 from connectors.bigquery.client import Clients
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.writes.appender import StreamAppender
-from connectors.bigquery.writes.attempt_notes import AttemptNote, AttemptNotes
+from connectors.bigquery.writes.attempt_notes import COMMIT_ID, AttemptNote, AttemptNotes
 from connectors.bigquery.writes.leases import BigQueryLeases, LeaseState
 from connectors.bigquery.writes.write_streams import may_be_gone
 from model import failpoint
@@ -66,16 +68,18 @@ class Attempts:
         """Return the number of the stream's newest attempt that was noted, 0 when there is none."""
         return self._notes.last_attempt(stream)
 
-    def settle(self, stream: str, number: int) -> frozenset[str] | None:
+    def settle(self, attempt: Attempt) -> frozenset[str] | None:
         """Settle an attempt that a crash left open; return the tables that have its rows, None when none has.
 
         One that was noted is committed now if it was not; one that was not noted never will be.
         """
-        note = self._notes.find(stream, number)
+        note = self._notes.find(attempt)
         return None if note is None else self._settle(note)
 
-    def commit(self, document: str, attempt: Attempt, ids: pa.Table | None) -> frozenset[str] | None:
-        """Note ``document``, then commit the rows that it names, for as long as it takes to learn the outcome.
+    def commit(
+        self, document: Mapping[str, Mapping[str, Any]], attempt: Attempt, ids: pa.Table | None
+    ) -> frozenset[str] | None:
+        """Note ``document``, by table, then commit the rows that it names until their outcome is known.
 
         Returned are the tables that have their rows, None when BigQuery dropped all rows before they were
         committed. ``ids`` (topic, message_id, publish_time) are kept for an earlier Refeed that takes the lease
@@ -89,8 +93,13 @@ class Attempts:
         if attempt.lease not in self._fences or self.epoch(attempt.lease) != attempt.lease_epoch:
             raise LeaseLostError(lease=attempt.lease)
         failpoint.hit("commit.before")
-        note = AttemptNote(attempt.lease, attempt.lease_epoch, attempt.stream, attempt.number, document)
-        self._add_note(note, ids)
+        if attempt.commit_id is not None:
+            # Beside what an earlier Refeed reads of a table.
+            document = {name: {**entry, COMMIT_ID: attempt.commit_id} for name, entry in document.items()}
+        note = AttemptNote(
+            attempt.lease, attempt.lease_epoch, attempt.stream, attempt.number, json.dumps(document)
+        )
+        self._add_note(note, attempt, ids)
         failpoint.hit("bigquery.noted")
         try:
             outcome = self._driver.drive(note, seconds=COMMIT_SECONDS)
@@ -105,13 +114,13 @@ class Attempts:
             failpoint.hit("commit.after")
         return outcome
 
-    def _add_note(self, note: AttemptNote, ids: pa.Table | None) -> None:
+    def _add_note(self, note: AttemptNote, attempt: Attempt, ids: pa.Table | None) -> None:
         """Note the attempt; an error that may hide a note is an unknown outcome."""
         state, appender = self._fences[note.lease]
         before = appender.offset
         try:
             try:
-                self._append_note(note, ids)
+                self._append_note(note, attempt, ids)
             except WarehouseError as exc:
                 if appender.offset != before or not may_be_gone(exc):
                     raise
@@ -119,11 +128,11 @@ class Attempts:
                 # BigQuery has forgotten or finalized it, as it does with idle streams.
                 state = self.leases.replace_fence(note.lease, state.epoch)
                 self._fences[note.lease] = (state, StreamAppender(self._clients, state.fence))
-                self._append_note(note, ids)
+                self._append_note(note, attempt, ids)
         except WarehouseUnavailableError as exc:
             raise CommitOutcomeUnknownError(f"Whether the attempt was noted is not known: {exc.message}") from exc
 
-    def _append_note(self, note: AttemptNote, ids: pa.Table | None) -> None:
+    def _append_note(self, note: AttemptNote, attempt: Attempt, ids: pa.Table | None) -> None:
         state, appender = self._fences[note.lease]
         try:
             self._notes.add(appender, note, ids)
@@ -133,7 +142,7 @@ class Attempts:
             if self.leases.epoch(note.lease) == state.epoch:
                 raise
             # The stream that took over has closed the fence; an earlier try may have passed it.
-            if self._notes.find(note.stream, note.attempt) is not None:
+            if self._notes.find(attempt) is not None:
                 raise CommitOutcomeUnknownError("The attempt was noted, then the lease was taken over.") from exc
             raise LeaseLostError(lease=note.lease) from exc
 

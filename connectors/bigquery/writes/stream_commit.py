@@ -32,8 +32,8 @@ _GONE: Final = frozenset(
 _LOOK_UP: Final = (api.AlreadyExists, api.FailedPrecondition, api.InvalidArgument, api.NotFound)
 
 
-def document_of(parts: Sequence[WrittenPart]) -> str:
-    """Return the streams, large rows and volumes of ``parts`` as the JSON that a note keeps."""
+def document_of(parts: Sequence[WrittenPart]) -> dict[str, dict[str, Any]]:
+    """Return the streams, large rows and volumes of ``parts`` by table, as a note keeps them in JSON."""
     tables: dict[str, dict[str, Any]] = {}
     volumes: dict[str, dict[str, tuple[int, int]]] = {}
     for part in parts:
@@ -49,7 +49,7 @@ def document_of(parts: Sequence[WrittenPart]) -> str:
         if not name.endswith(DEAD_LETTERS):
             entry["volumes"] = volumes
     dead_first = sorted(tables, key=lambda name: not name.endswith(DEAD_LETTERS))
-    return json.dumps({name: tables[name] for name in dead_first})
+    return {name: tables[name] for name in dead_first}
 
 
 class WriteStreamCommitter:

@@ -141,9 +141,9 @@ class BigQueryRowTables:
             self._last_noted = self._attempts.last_noted(self._stream)
         return self._last_noted
 
-    def settle(self, number: int, names: Sequence[str]) -> frozenset[str]:
+    def settle(self, number: int, names: Sequence[str], commit_id: int | None = None) -> frozenset[str]:
         """Return which of ``names`` have the rows of the attempt ``number``, for good."""
-        return self._named(self._attempts.settle(self._stream, number), names)
+        return self._named(self._attempts.settle(self._attempt(self._stream, number, commit_id)), names)
 
     def read_since(
         self, name: str, columns: Sequence[str], publish_column: str, span: IdSpan
@@ -180,7 +180,11 @@ class BigQueryRowTables:
         return delete_since(self._schema_clients, self._id(name), since, maximum_bytes_billed=limit)
 
     def commit(
-        self, parts: Mapping[str, Sequence[BigQueryRowPart]], number: int, ids: pa.Table
+        self,
+        parts: Mapping[str, Sequence[BigQueryRowPart]],
+        number: int,
+        ids: pa.Table,
+        commit_id: int | None = None,
     ) -> tuple[frozenset[str], RefeedError | None]:
         """Add ``parts``, by table; return the tables that have theirs, and what kept the others.
 
@@ -192,8 +196,8 @@ class BigQueryRowTables:
         if not all(self.which_follow([part for found in parts.values() for part in found])):
             raise WarehouseUnavailableError("Rows come after others in their stream that were given up.")
         noted_ids = ids.select(_IDS_SCHEMA.names).cast(_IDS_SCHEMA)
-        document = json.dumps({str(self._id(name)): _entry(found) for name, found in parts.items()})
-        outcome = self._attempts.commit(document, self._attempt(self._stream, number), noted_ids)
+        document = {str(self._id(name)): _entry(found) for name, found in parts.items()}
+        outcome = self._attempts.commit(document, self._attempt(self._stream, number, commit_id), noted_ids)
         committed = self._named(outcome, list(parts))
         for part in (part for name in committed for part in parts[name]):
             self._ends.commit(part.tables)
@@ -212,7 +216,7 @@ class BigQueryRowTables:
         stream = f"{self._stream}-{self._id(name).table}"
         part = replace(table.writer(schema), run=None).write_rows([batch])
         number = self._attempts.last_noted(stream) + 1
-        document = json.dumps({str(self._id(name)): _entry([part])})
+        document = {str(self._id(name)): _entry([part])}
         if self._attempts.commit(document, self._attempt(stream, number), None) is None:
             raise WarehouseUnavailableError(f"BigQuery dropped the rows for {name} before their commit.")
 
@@ -253,8 +257,8 @@ class BigQueryRowTables:
     def _id(self, name: str) -> TableId:
         return TableId.parse(name, self._project)
 
-    def _attempt(self, stream: str, number: int) -> Attempt:
-        return Attempt(stream, number, self._lease, self._attempts.epoch(self._lease))
+    def _attempt(self, stream: str, number: int, commit_id: int | None = None) -> Attempt:
+        return Attempt(stream, number, self._lease, self._attempts.epoch(self._lease), commit_id)
 
     def _named(self, full_names: frozenset[str] | None, names: Sequence[str]) -> frozenset[str]:
         return frozenset(name for name in names if str(self._id(name)) in (full_names or ()))

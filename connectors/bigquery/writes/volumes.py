@@ -11,6 +11,7 @@ from connectors.bigquery.client import Clients
 from connectors.bigquery.queries.reader import open_session, read_session
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.specs import ATTEMPTS, ATTEMPTS_DAYS
+from connectors.bigquery.writes.attempt_notes import NoteKey, note_key
 from connectors.bigquery.writes.attempts import COMMIT_SECONDS
 from connectors.bigquery.writes.write_streams import is_committed
 from model.errors import TableNotFoundError
@@ -31,7 +32,7 @@ class _Note:
 
     lease: str
     epoch: int
-    key: tuple[str, int]
+    key: NoteKey
     noted_at: datetime
     volumes: HourCounts | None
     times: Window
@@ -53,8 +54,8 @@ class NotedVolumes:
         self._counts: dict[str, dict[str, tuple[int, int]]] = {}
         self._unknown: list[Window] = []
         # Attempts that were decided and may be read again, and those that are open still.
-        self._decided: dict[tuple[str, int], datetime] = {}
-        self._open: dict[tuple[str, int], _Note] = {}
+        self._decided: dict[NoteKey, datetime] = {}
+        self._open: dict[NoteKey, _Note] = {}
         self._read_at: float | None = None
         self._newest = _BEGINNING
 
@@ -79,7 +80,7 @@ class NotedVolumes:
         since = max(self._newest - _OVERLAP, _oldest(now) - _OVERLAP)
         notes, abandoned, read_until = dict(self._open), set(), self._newest
         for row in self._rows(since):
-            key = (row["stream"], row["attempt"])
+            key = note_key(row)
             read_until = max(read_until, row["noted_at"])
             if row["kind"] == "abandoned":
                 abandoned.add(key)
@@ -147,7 +148,7 @@ def _parse(row: Mapping[str, Any], archive: str) -> _Note | None:
     return _Note(
         row["lease"],
         row["epoch"],
-        (row["stream"], row["attempt"]),
+        note_key(row),
         row["noted_at"],
         entry.get("volumes"),
         hours_of(Window(min(times), max(times))),

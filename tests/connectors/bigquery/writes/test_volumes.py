@@ -1,6 +1,5 @@
 """Volumes by the notes of attempts: an open attempt counts once it is committed, an abandoned one never."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import itemgetter
@@ -121,11 +120,11 @@ def test_hours_that_an_earlier_refeed_noted_are_unknown(archive, monkeypatch):
     assert unknown.end - unknown.start in (timedelta(hours=1), timedelta(hours=2))
 
 
-def _document_without_volumes(parts: Sequence[WrittenPart]) -> str:
-    tables = json.loads(document_of(parts))
+def _document_without_volumes(parts: Sequence[WrittenPart]) -> dict[str, Any]:
+    tables = document_of(parts)
     for entry in tables.values():
         del entry["volumes"]
-    return json.dumps(tables)
+    return tables
 
 
 def test_what_is_older_than_the_notes_is_unknown(archive: BigQueryArchive) -> None:
