@@ -3,6 +3,7 @@
 The archive is one such table (:mod:`connectors.lake.archive`); tables of rows have a schema that may grow.
 """
 
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -190,11 +191,21 @@ class LakeTable(DurableTable):
         """
         table = self._table()
         epoch = int(table.transaction_version(f"lease:{lease}") or 0) + 1
+        commit_id = secrets.randbits(63)
         try:
-            with our_errors(f"taking the lease {lease}", but=CommitFailedError):
-                self._commit(table, [], {f"lease:{lease}": epoch})
-        except CommitFailedError as exc:
-            raise LeaseLostError(f"Another stream took the lease {lease} at this moment.", lease=lease) from exc
+            self._commit(table, [], {f"lease:{lease}": epoch, f"taken:{lease}": commit_id})
+        except (DeltaError, OSError) as exc:
+            # The answer may be lost, and a store that is asked again says that the entry is there.
+            self._delta = self._tip = None
+            newest = self.lease_epoch(lease)
+            if newest < epoch:
+                with our_errors(f"taking the lease {lease}"):
+                    raise
+            if (newest, self._transaction(f"taken:{lease}")) != (epoch, commit_id):
+                message = f"Another stream took the lease {lease} at this moment."
+                raise LeaseLostError(message, lease=lease) from exc
+            with our_errors("syncing the table's log"):
+                self._log.sync(self._table())
         return epoch
 
     def commit(

@@ -120,6 +120,8 @@ class BigQueryLeases:
             for _ in range(_MOST_TRIES):
                 state, table = self._read(name, is_created=True)
                 wanted = change(state)
+                if wanted == state:
+                    return wanted
                 table.description = json.dumps(asdict(wanted))
                 try:
                     self._clients.rest().update_table(table, ["description"], **ONCE)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 
 from connectors.lake import files
 from connectors.lake.archive import LakeArchive
@@ -94,6 +95,42 @@ def test_a_commit_whose_answer_was_lost_is_its_own_though_another_owner_followed
     interrupt(monkeypatch, archive, lose_the_answer, after=True)
     archive.commit([write(archive, b"own")], Attempt("s", 1, "l", old))
     assert read(archive) == [b"other", b"own"]
+
+
+@pytest.mark.parametrize("error", [OSError("cut"), CommitFailedError("it is there already")])
+def test_a_lease_that_was_taken_although_its_answer_was_lost_is_held(archive, monkeypatch, error):
+    """A store that is asked again answers that the entry is there already: it is the one that was asked for."""
+    epoch = archive.take_lease("l")
+    interrupt(monkeypatch, archive, raising(error), after=True)
+    assert archive.take_lease("l") == archive.another().lease_epoch("l") == epoch + 1
+    archive.commit([write(archive, b"one")], Attempt("s", 1, "l", epoch + 1))
+    assert read(archive) == [b"one"]
+
+
+@pytest.mark.parametrize("is_in", [False, True])
+def test_a_lease_that_another_one_took_at_the_same_moment_is_lost_whatever_became_of_the_request(
+    archive, monkeypatch, is_in
+):
+    other, taken = archive.another(), []
+
+    def take_over() -> None:
+        taken.append(other.take_lease("l"))
+        raise OSError("cut")
+
+    interrupt(monkeypatch, archive, take_over, after=is_in)
+    with pytest.raises(LeaseLostError):
+        archive.take_lease("l")
+    assert taken == [archive.another().lease_epoch("l")] == [1 + is_in]
+    other.commit([write(other, b"one")], Attempt("s", 1, "l", taken[0]))
+
+
+def test_a_lease_that_was_not_taken_is_not_held_and_nobody_lost_it(archive, monkeypatch):
+    epoch, other = archive.take_lease("l"), archive.another()
+    interrupt(monkeypatch, other, raising(OSError("cut")))
+    with pytest.raises(WarehouseError, match="taking the lease l: cut"):
+        other.take_lease("l")
+    archive.commit([write(archive, b"one")], Attempt("s", 1, "l", epoch))
+    assert read(archive) == [b"one"]
 
 
 def test_a_commit_that_lands_after_the_client_gave_up_finds_its_place_taken(archive, tmp_path, monkeypatch):

@@ -146,6 +146,13 @@ def test_the_commit_of_a_stream_that_slept_adds_nothing_though_it_was_noted_in_t
     successor.close()
 
 
+def test_a_lease_whose_answer_was_lost_is_taken_and_written_once(world):
+    world.standin.fault("tables.patch", "drop", when="after")
+    world.standin.clear_log()
+    assert world.archive.take_lease("l") == world.epoch + 1
+    assert len(world.standin.calls("tables.patch")) == 1
+
+
 def test_somebody_elses_patch_of_the_lease_table_costs_a_renewal_nothing(world):
     get_table = world.archive._clients.rest().get_table
     client = world.standin.client()
