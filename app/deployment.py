@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from rollout.snapshot_work import SnapshotWork
     from rollout.snapshots import SnapshotService
     from rollout.stream_approvals import StreamApprovals
+    from rollout.stream_reports import StreamReports
     from rollout.update_work import UpdateWork
     from rollout.updates import UpdateService
     from rollout.watch_query import WatchQueries
-    from streams.report import StreamReporter
     from warehouse.merges import MergeSource
     from warehouse.port import Warehouse
     from warehouse.queries import Queries
@@ -114,16 +114,6 @@ class Deployment:
         pubsub = PubSub(self.settings.project, self.settings.pubsub_address)
         self.closers.add(ClosingStep.PUBSUB, pubsub.close)
         return pubsub
-
-    @cached_property
-    def reporter(self) -> "StreamReporter | None":
-        """What keeps a stream's reports in the job store; None where that is the home's own file.
-
-        Its first report opens the store, so that a stream starts while the store is away.
-        """
-        from jobs.reporter import open_reporter
-
-        return open_reporter(self.settings)
 
     @cached_property
     def releases(self) -> "Releases":
@@ -320,6 +310,17 @@ class Deployment:
             every_seconds=settings.snapshot_seconds,
             keep=settings.keep_snapshots,
         )
+
+    @cached_property
+    def stream_reports(self) -> "StreamReports | None":
+        """What reports this home's streams to the job store; None where that is the home's own file.
+
+        A reader of that file reads the streams' status files beside it. They need no locks, which a SQLite file on
+        a disk that several hosts share may not have: https://sqlite.org/wal.html, "Overview".
+        """
+        from rollout.stream_reports import StreamReports
+
+        return StreamReports(lambda: self.store, self.settings.home) if self.settings.has_own_store else None
 
     @cached_property
     def stream_fence(self) -> "StreamFence":

@@ -1,7 +1,11 @@
 """The processes of streams: one function each, over one deployment."""
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Final
 
 from app.deployment import Deployment
 from model.settings import Settings
@@ -9,26 +13,27 @@ from model.stream import BACKUP_STREAM
 from streams.folder import StreamFolder
 from streams.run import failing_in_status
 
+# A process that may still have to start reports for five seconds at most.
+_LAST_REPORT_SECONDS: Final = 15.0
+
 
 def run_backup(settings: Settings, *, name: str | None = None, instance_id: str | None = None) -> int:
     """Run the backup stream until a signal or an order ends it; return the exit code.
 
     ``name`` is the stream's where it is not the usual one, and ``instance_id`` names this start for an agent.
 
-    It reports to the job store where that is not the home's own file.
-
     Raises:
         LeaseHeldError, LeaseLostError, CheckpointCorruptError: as :func:`backup.job.run_backup`.
     """
     from backup.job import run_backup as run
 
-    with _failing_in_status(settings, name, instance_id), Deployment(settings) as deployment:
+    name = name or BACKUP_STREAM
+    with _watched(settings, name, instance_id), Deployment(settings) as deployment:
         return run(
             settings,
             deployment.warehouse,
             open_pubsub=lambda: deployment.pubsub,
-            reporter=deployment.reporter,
-            name=name or BACKUP_STREAM,
+            name=name,
             instance_id=instance_id,
         )
 
@@ -38,19 +43,18 @@ def run_kinesis(settings: Settings, *, name: str | None = None, instance_id: str
 
     ``name`` is the stream's where it is not the usual one, and ``instance_id`` names this start for an agent.
 
-    It reports to the job store where that is not the home's own file.
-
     Raises:
         LeaseHeldError, LeaseLostError, CheckpointCorruptError: as :func:`collector.kinesis.run_kinesis`.
     """
     from collector.kinesis import run_kinesis as run
+    from collector.kinesis import usual_name
 
-    with _failing_in_status(settings, name, instance_id), Deployment(settings) as deployment:
+    name = name or usual_name(settings.kinesis.stream or "")
+    with _watched(settings, name, instance_id), Deployment(settings) as deployment:
         return run(
             settings,
             deployment.warehouse,
             open_pubsub=lambda: deployment.pubsub,
-            reporter=deployment.reporter,
             name=name,
             instance_id=instance_id,
         )
@@ -69,21 +73,20 @@ def run_pipeline(
     ``mapping`` leads from the old names of sources to those that the registry has now. ``name`` is the stream's
     where it is not the usual one, and ``instance_id`` names this start for an agent.
 
-    It reports to the job store where that is not the home's own file.
-
     Raises:
         LeaseHeldError, LeaseLostError, CheckpointCorruptError: as :func:`pipeline.job.run_pipeline`.
     """
+    from pipeline.job import group_home
     from pipeline.job import run_pipeline as run
 
-    with _failing_in_status(settings, name, instance_id), Deployment(settings) as deployment:
+    name = name or group_home(settings, group).name
+    with _watched(settings, name, instance_id), Deployment(settings) as deployment:
         return run(
             settings,
             group,
             mapping=mapping or {},
             warehouse=deployment.warehouse,
             open_pubsub=lambda: deployment.pubsub,
-            reporter=deployment.reporter,
             name=name,
             instance_id=instance_id,
         )
@@ -120,10 +123,38 @@ def run_shadow(
         )
 
 
-def _failing_in_status(
-    settings: Settings, name: str | None, instance_id: str | None
-) -> AbstractContextManager[None]:
-    """A stream that no agent started has a terminal to say why it failed."""
-    if name is None or instance_id is None:
-        return nullcontext()
-    return failing_in_status(StreamFolder.of(settings.home, name, instance_id))
+@contextmanager
+def _watched(settings: Settings, name: str, instance_id: str | None) -> Iterator[None]:
+    """Have an agent's stream say in its status why it fails, and report one that no agent runs.
+
+    The latter has a terminal to say why it failed.
+    """
+    if instance_id is not None:
+        with failing_in_status(StreamFolder.of(settings.home, name, instance_id)):
+            yield
+        return
+    with _reported(settings, name) if settings.has_own_store else nullcontext():
+        yield
+
+
+@contextmanager
+def _reported(settings: Settings, name: str) -> Iterator[None]:
+    """Report the stream from a process beside this one, so that this one never opens the job store.
+
+    That process reports until its standard input ends: with the block, or with this process, however it ends.
+    """
+    environment = {**os.environ, "REFEED_HOME": str(settings.home), "PYTHONSAFEPATH": "1"}
+    with subprocess.Popen(  # noqa: S603 - the command is ours
+        [sys.executable, "-m", "cli.main", "report", name],
+        env=environment,
+        stdin=subprocess.PIPE,
+        # Ctrl-C is for the stream alone.
+        start_new_session=True,
+    ) as beside:
+        try:
+            yield
+        finally:
+            try:
+                beside.communicate(timeout=_LAST_REPORT_SECONDS)
+            except subprocess.TimeoutExpired:
+                beside.kill()

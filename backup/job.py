@@ -23,7 +23,6 @@ from streams.ids import ONLY_TABLE
 from streams.journal import Journal
 from streams.lease import hold_lease, refuse_held
 from streams.queries import StreamQuery
-from streams.report import StreamReporter
 from streams.status import place_of
 from streams.stream import OwnedHome, StreamWork, open_committer, run_stream
 from warehouse.archive import Archive
@@ -38,16 +37,14 @@ def run_backup(
     warehouse: Warehouse,
     *,
     open_pubsub: Callable[[], PubSub],
-    reporter: StreamReporter | None = None,
     name: str = BACKUP_STREAM,
     instance_id: str | None = None,
 ) -> int:
     """Run the backup stream of ``settings`` until a signal or an order ends it; return the exit code.
 
     ``name`` is the stream's, and of its folder. ``instance_id`` names this start where an agent made it and gives
-    its orders, by which it may begin as a standby. ``reporter`` keeps its reports where an API without this home
-    finds them. ``open_pubsub`` is called after Spark has started, and only where the stream has to learn what may
-    come again.
+    its orders, by which it may begin as a standby. ``open_pubsub`` is called after Spark has
+    started, and only where the stream has to learn what may come again.
 
     Every message of every attached topic is in the archive once, bit for bit, and acknowledged only then. A
     full disk, a Pub/Sub or a warehouse that is away stops it with nothing acknowledged, and it goes on by itself.
@@ -69,7 +66,6 @@ def run_backup(
             open_work=partial(_open_work, settings, archive, open_pubsub),
             check_free=partial(refuse_held, archive.leases(), _lease_of(settings)),
             place=place_of(settings.project, warehouse),
-            reporter=reporter,
         )
     return 0
 

@@ -39,6 +39,7 @@ def agent() -> None:
             say=say.info,
             snapshots=deployment.snapshot_work,
             updates=deployment.update_work,
+            reports=deployment.stream_reports,
         )
         say.info("agent_started", owner=keeper.owner, places=settings.agent_streams)
         try:

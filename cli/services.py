@@ -2,6 +2,7 @@
 
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -84,6 +85,24 @@ def api(
         deployment.open()
         app = create_app(settings, deployment=deployment)
         serve(app, host=host, port=port, head_seconds=settings.body_timeout_seconds)
+
+
+def report(name: Annotated[str, typer.Argument(help="Name of the stream.")]) -> None:
+    """Report a stream of this home to the job store until the standard input ends.
+
+    A stream that no agent runs starts this command beside itself.
+    """
+    from app.deployment import Deployment
+
+    # A service manager may stop both processes at the same time: the drain of the stream is still to be reported.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+    with Deployment(service_settings()) as deployment:
+        reports = deployment.stream_reports
+        if reports is not None:
+            reports.follow([name])
+            sys.stdin.buffer.read()
+            reports.stop()
 
 
 def service_settings(*, log_level: str = "INFO") -> Settings:

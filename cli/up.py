@@ -115,6 +115,7 @@ class _Streams:
             say=_say,
             snapshots=deployment.snapshot_work,
             updates=deployment.update_work,
+            reports=deployment.stream_reports,
         )
         self._wanted = WantedStreams(
             deployment.streams,

@@ -22,7 +22,6 @@ from streams.folder import StreamFolder
 from streams.lease import hold_lease, lock_home, refuse_held
 from streams.orders import Orders
 from streams.positions import POSITIONS_FILE, Positions
-from streams.report import StreamReporter, reporting
 from streams.run import RunningQuery, run_until_stopped
 from streams.status import StatusFile
 from warehouse.port import Warehouse
@@ -37,7 +36,6 @@ def run_kinesis(
     warehouse: Warehouse,
     *,
     open_pubsub: Callable[[], PubSub],
-    reporter: StreamReporter | None = None,
     name: str | None = None,
     instance_id: str | None = None,
 ) -> int:
@@ -75,7 +73,6 @@ def run_kinesis(
         status = StatusFile(folder.status, instance=instance_id or stream)
         with (
             hold_lease(archive.leases(), lease, stream) as held,
-            reporting(status, reporter, name=folder.name, instance=instance_id or stream),
             open_pubsub() as pubsub,
         ):
             publisher = Publisher(pubsub.channel, pubsub.topic_path(topic), give_up_seconds=_GIVE_UP_SECONDS)

@@ -23,7 +23,6 @@ from streams.backlog import find_oldest
 from streams.folder import StreamFolder
 from streams.lease import hold_lease
 from streams.queries import StreamQuery
-from streams.report import StreamReporter
 from streams.status import StatusFile, place_of
 from streams.stream import OwnedHome, StreamWork, open_committer, run_stream
 from streams.topics import TopicTargets
@@ -41,7 +40,6 @@ def run_pipeline(
     warehouse: Warehouse,
     open_pubsub: Callable[[], PubSub],
     mapping: Mapping[str, str],
-    reporter: StreamReporter | None = None,
     name: str | None = None,
     instance_id: str | None = None,
 ) -> int:
@@ -51,9 +49,9 @@ def run_pipeline(
     repository and the dead letters have of the old ones goes on under the new ones before anything is pulled.
 
     ``name`` is the stream's, and of its folder, ``pipeline-GROUP`` without. ``instance_id`` names this start where
-    an agent made it and gives its orders, by which it may begin as a standby. ``reporter`` keeps its reports where
-    an API without this home finds them. ``open_pubsub`` is called after Spark has started, and what it returns is
-    closed with the stream: PySpark forks, and a fork beside the threads of an open channel may end in SIGABRT.
+    an agent made it and gives its orders, by which it may begin as a standby. ``open_pubsub`` is called after
+    Spark has started, and what it returns is closed with the stream: PySpark forks, and a fork beside the threads
+    of an open channel may end in SIGABRT.
 
     Every message of its sources is a row of its staging table once, or a dead letter once, and is acknowledged
     only then. The registry is followed while it runs: a new source, or a new schema, needs no restart.
@@ -84,7 +82,6 @@ def run_pipeline(
             open_work=partial(_open_work, settings, group, warehouse, open_once, mapping=mapping),
             reach=reach,
             place=place_of(settings.project, warehouse),
-            reporter=reporter,
         )
     return 0
 

@@ -29,6 +29,7 @@ from rollout.process import HeldStream, StreamProcess
 from rollout.releases import Releases
 from rollout.snapshot_work import SnapshotWork
 from rollout.starter import StreamStarter
+from rollout.stream_reports import StreamReports
 from rollout.update_work import UpdateWork
 from streams.control import BatchPace
 from streams.folder import StreamFolder
@@ -82,6 +83,7 @@ class Agent:
         command: Callable[[StreamRecord, str], Sequence[str]] | None = None,
         snapshots: SnapshotWork | None = None,
         updates: UpdateWork | None = None,
+        reports: StreamReports | None = None,
     ) -> None:
         self.owner = str(LeaseOwner.current())
         self._store = store
@@ -94,6 +96,7 @@ class Agent:
         self._releases = Releases(self._settings.home)
         self._snapshots = snapshots
         self._updates = updates
+        self._reports = reports
         self._kept: dict[str, HeldStream] = {}
         # Its own children that another agent of this machine goes on with, until they have ended.
         self._left: list[StreamProcess] = []
@@ -117,6 +120,8 @@ class Agent:
         self._renew_when_due()
         self._store.take_streams(self.owner, limit=self._places, lease_seconds=self._lease_seconds)
         records = {record.name: record for record in self._store.list_streams()}
+        if self._reports is not None:
+            self._reports.follow(name for name, record in records.items() if record.agent == self.owner)
         for name in list(self._kept):
             if records[name].agent != self.owner:
                 self._let_go(records[name])
@@ -153,6 +158,8 @@ class Agent:
         with ExitStack() as stack:
             stack.callback(self._store.remove_agent_report, self.owner)
             stack.callback(self._store.release_streams, self.owner)
+            if self._reports is not None:
+                stack.callback(self._reports.stop)
             if self._snapshots is not None:
                 stack.callback(self._snapshots.stop)
             if self._updates is not None:

@@ -60,6 +60,8 @@ class StreamStarter:
             ReleaseNotFoundError, EnvironmentFailedError: the release can't be started in this home.
         """
         environment = {**self._environment, **record.parsed_options().environment()}
+        # Its agent reports for it: a stream of an older release goes on beside a store that it can't read.
+        environment.pop("REFEED_JOB_STORE", None)
         started = self._releases.start(record.release, environment)
         own = started.command(*stream_arguments(record, instance_id))
         return PreparedStart(

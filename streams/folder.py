@@ -77,9 +77,9 @@ def has_state(record: StreamRecord, home: Path) -> bool:
     return record.instance_id is not None and folder.run.exists()
 
 
-def read_statuses(home: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each status that the streams of ``home`` have written, with the stream's name, by name."""
-    for state in sorted((home / "streams").glob("*")):
+def read_statuses(home: Path, name: str = "*") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield each status that the streams of ``home``, or the one of this name, have written, with the name."""
+    for state in sorted((home / "streams").glob(name)):
         for path in (state / _STATUS, *sorted(state.glob(f"{_INSTANCES}/*/{_STATUS}"))):
             status = StatusFile.read(path)
             # A standby is not the stream yet: its report would hide that of the one that runs.
@@ -89,5 +89,8 @@ def read_statuses(home: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def read_newest_status(home: Path, name: str) -> dict[str, Any] | None:
     """Return the status that the stream ``name`` of ``home`` wrote last, None while it never wrote one."""
-    found = [status for stream, status in read_statuses(home) if stream == name]
-    return max(found, key=lambda status: float(status.get("at") or 0.0), default=None)
+    return max(
+        (status for _, status in read_statuses(home, name)),
+        key=lambda status: float(status.get("at") or 0.0),
+        default=None,
+    )

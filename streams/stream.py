@@ -1,4 +1,4 @@
-"""One stream from its start to its end: Spark, the home and the lease that it owns, its query and its reports."""
+"""One stream from its start to its end: Spark, the home and the lease that it owns, and its query."""
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping
@@ -22,7 +22,6 @@ from streams.learning import Learner, ReadIds
 from streams.lease import HeldLease, lock_home
 from streams.orders import Orders
 from streams.queries import StreamQueries, StreamQuery
-from streams.report import StreamReporter, reporting
 from streams.run import run_until_stopped
 from streams.standby import take_over, wait_as_standby
 from streams.status import StatusFile
@@ -124,7 +123,6 @@ def run_stream(
     check_free: Callable[[str], object] = lambda _: None,
     reach: Callable[[], object] = lambda: None,
     place: Mapping[str, Any],
-    reporter: StreamReporter | None,
 ) -> None:
     """Own the stream of ``folder`` and run its ``query`` until a signal or an order ends it.
 
@@ -134,8 +132,7 @@ def run_stream(
 
     A standby starts Spark and a query that pulls nothing first, calls ``reach`` to open its connections, and owns
     nothing until its control file orders ``run``. Another start calls ``check_free`` with the stream's id before
-    Spark starts. ``place`` stands in its status. ``reporter`` keeps its reports where an API without this
-    home finds them.
+    Spark starts. ``place`` stands in its status.
 
     Raises:
         LeaseHeldError: another process owns the stream; a standby has waited until its order's bound.
@@ -162,10 +159,7 @@ def run_stream(
             queries.stop_spark()
             return
         queries.worker = worker = owned.enter_context(CommitWorker(work.committer))
-        with (
-            measuring(status, settings.project, settings.pubsub_address, work.read_backlog),
-            reporting(status, reporter, name=folder.name, instance=str(status.fields()["instance"])),
-        ):
+        with measuring(status, settings.project, settings.pubsub_address, work.read_backlog):
             name = work.committer.name
             end = run_until_stopped(queries.start, name=name, sink=worker, orders=orders, watch=work.watch)
             status.write_last(**end.status)

@@ -1,5 +1,6 @@
 """Reports: the last one of each stream, and of each agent that lives."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from typing import Final
@@ -22,18 +23,29 @@ class Streams:
 
     _database: Database
 
-    def put_stream_report(self, report: StreamReport) -> None:
-        """Keep the report instead of the instance's last one."""
-        values = asdict(report)
-        is_it = sa.and_(STREAMS.c.name == report.name, STREAMS.c.instance == report.instance)
+    def put_stream_reports(self, reports: Sequence[tuple[StreamReport, float]]) -> None:
+        """Keep each report instead of its instance's last one; the number beside it is its age in seconds."""
+        columns = STREAMS.c
+        key = (columns.name, columns.instance)
+        is_it = sa.and_(*(column == sa.bindparam(f"_{column.name}") for column in key))
+        names = {report.name for report, _ in reports}
         with self._database.write() as connection:
             # The store's clock: that of another host may be minutes off.
-            values["reported_at"] = now = self._database.now(connection)
-            if connection.execute(STREAMS.update().where(is_it).values(**values)).rowcount:
-                return
-            connection.execute(STREAMS.insert().values(**values))
-            is_over = sa.and_(STREAMS.c.name == report.name, STREAMS.c.reported_at < now - _KEEP)
-            connection.execute(STREAMS.delete().where(is_over))
+            now = self._database.now(connection)
+            known = {tuple(row) for row in connection.execute(sa.select(*key).where(columns.name.in_(names)))}
+            changed, added = [], []
+            for report, age_seconds in reports:
+                values = {**asdict(report), "reported_at": now - timedelta(seconds=age_seconds)}
+                if (report.name, report.instance) in known:
+                    changed.append({**values, "_name": report.name, "_instance": report.instance})
+                else:
+                    added.append(values)
+            if changed:
+                connection.execute(STREAMS.update().where(is_it), changed)
+            if added:
+                connection.execute(STREAMS.insert(), added)
+                is_over = sa.and_(columns.name.in_(names), columns.reported_at < now - _KEEP)
+                connection.execute(STREAMS.delete().where(is_over))
 
     def list_stream_reports(self) -> list[StoredReport]:
         """Return the last report of every instance, by name, the newest of a name first."""

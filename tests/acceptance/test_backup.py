@@ -4,6 +4,7 @@ import os
 import random
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import pytest
 from connectors.lake.archive import LakeArchive
 from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import PULLED_SCHEMA
+from inventory.streams import read_streams
 from jobs.store import open_store
 from model.archive import Attempt
 from model.message import REPLAY_ATTRIBUTE, Message, backup_subscription_id, replay_token
@@ -103,9 +105,13 @@ def test_topics_attached_meanwhile_rivals_a_broker_killed_and_a_drain_change_not
     assert (stored.report.name, stored.report.pid, stored.report.state) == ("backup", backup.pid, "stopped")
     assert stored.report.instance == status["instance"]
     assert stored.report.status["totals"] == status["totals"]
-    # What the drained stream did not take is still there for the next one.
-    backup = backyard.start_backup()
+    # What the drained stream did not take is still there for the next one, which a newer store does not trouble.
+    with closing(sqlite3.connect(tmp_path / "shared" / "jobs.db")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = 'newer'")
+    backup = backyard.start_backup(REFEED_JOB_STORE=shared)
     backyard.wait_until_archived(backup)
+    (shown,) = read_streams(backyard.home, None)
+    assert (shown.state, shown.owner and shown.owner["pid"]) == ("RUNNING", backup.pid)
     assert backup.stop() == 0
     backyard.check_archive()
 

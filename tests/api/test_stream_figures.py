@@ -107,8 +107,10 @@ def test_the_api_has_the_figures_and_the_problems_of_streams_in_other_pods(start
     }
     report = StreamReport("backup", "home-1", "pod-1", 7, "running", status)
     failure = {"code": "lease_lost", "message": "Another stream took over."}
-    api.store.put_stream_report(report)
-    api.store.put_stream_report(replace(report, name="pipeline-a", state="failed", status={"error": failure}))
+    api.store.put_stream_reports([(report, 0.0)])
+    api.store.put_stream_reports(
+        [(replace(report, name="pipeline-a", state="failed", status={"error": failure}), 0.0)]
+    )
     with api.client() as client:
         backup, pipeline = client.get("/streams").json()["streams"]
         figures = parse(client.get("/metrics").text)

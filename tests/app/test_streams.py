@@ -1,6 +1,8 @@
 """What the processes of streams are given."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +11,54 @@ import pytest
 from app import streams
 from app.deployment import Deployment
 from connectors.pubsub.client import PubSub
+from inventory.streams import read_streams
+from jobs.store import open_store
 from model.errors import RefeedError, WarehouseError, WarehousePermissionError
 from streams.folder import StreamFolder
 from streams.status import StatusFile
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_stream_reports_to_a_store_that_is_not_its_home_s_own_and_does_not_open_it(
-    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: bool
+def test_an_agent_s_stream_does_not_open_the_job_store(
+    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    store = {"REFEED_JOB_STORE": f"sqlite:///{tmp_path / 'shared.db'}"} if shared else {}
     given: list[Any] = []
     monkeypatch.setattr("backup.job.run_backup", lambda *parts, **named: given.extend([*parts, named]) or 7)
-    settings = open_deployment(**store).settings
+    settings = open_deployment(REFEED_JOB_STORE=f"sqlite:///{tmp_path / 'shared.db'}").settings
 
     assert streams.run_backup(settings, instance_id="in_1") == 7
 
     assert given[0] is settings
     named = given[2]
-    assert (given[1].name, named["reporter"] is not None) == ("lake", shared)
+    assert given[1].name == "lake"
     assert (named["name"], named["instance_id"]) == ("backup", "in_1")
     assert not list(tmp_path.glob("*.db"))
+
+
+@pytest.mark.parametrize("is_newer", [False, True])
+def test_a_stream_without_an_agent_is_reported_to_a_store_that_is_not_its_home_s_own_and_to_a_newer_one_not(
+    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_newer: bool
+) -> None:
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    with closing(open_store(url)) as store, store._database.write() as connection:
+        if is_newer:
+            connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
+    settings = open_deployment(REFEED_JOB_STORE=url).settings
+    folder = StreamFolder.of(settings.home, "pipeline-default")
+
+    def run(*_: Any, **__: Any) -> int:
+        folder.run.mkdir(parents=True)
+        StatusFile(folder.status, instance="home-1").write_last(state="stopped", totals={"messages": 3})
+        return 7
+
+    monkeypatch.setenv("REFEED_JOB_STORE", url)
+    monkeypatch.setattr("pipeline.job.run_pipeline", run)
+    assert streams.run_pipeline(settings, "default") == 7
+
+    with closing(sqlite3.connect(tmp_path / "shared.db")) as connection:
+        found = connection.execute("SELECT name, instance, state FROM streams").fetchall()
+    assert found == ([] if is_newer else [("pipeline-default", "home-1", "stopped")])
+    (shown,) = read_streams(settings.home, None)
+    assert (shown.name, shown.state, shown.totals) == ("pipeline-default", "DRAINED", {"messages": 3})
 
 
 def test_the_pipeline_connects_when_it_asks_and_is_disconnected_at_its_end(
@@ -44,7 +73,7 @@ def test_the_pipeline_connects_when_it_asks_and_is_disconnected_at_its_end(
     monkeypatch.setattr(PubSub, "close", close)
 
     def run(settings: Any, group: str, *, open_pubsub: Callable[[], PubSub], **parts: Any) -> int:
-        assert sorted(parts) == ["instance_id", "mapping", "name", "reporter", "warehouse"]
+        assert sorted(parts) == ["instance_id", "mapping", "name", "warehouse"]
         opened.append(open_pubsub())
         assert opened[0].list_topics() == ["replay"]
         assert closed == []

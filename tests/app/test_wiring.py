@@ -45,8 +45,6 @@ def test_nothing_but_the_wiring_makes_them() -> None:
         ("collector/server.py", "PubSub"): 1,
         # In a data source that Spark has unpickled, which has options and no settings.
         ("connectors/pubsub/source.py", "PubSub"): 1,
-        # With the first report, so that a stream starts while the store is away.
-        ("jobs/reporter.py", "open_store"): 1,
         ("jobs/store/store.py", "JobStore"): 1,
         # Of what the folder of an older merge says, and not of this process's settings.
         ("reporting/specification.py", "open_warehouse"): 1,

@@ -4,7 +4,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from inventory.streams import StreamInfo, read_streams
-from jobs.reporter import StoreReporter
 from jobs.store import JobStore, open_store
 from jobs.store.tables import STREAMS
+from model.errors import RequestInvalidError
 from model.stream import StreamReport
-from streams import report as report_module
-from streams.report import reporting
+from rollout import stream_reports
+from rollout.stream_reports import StreamReports
 from streams.status import StatusFile
 from tests.waiting import wait_until
 
@@ -27,7 +27,7 @@ REPORT = StreamReport("backup", "home-1", "pod-1", 7, "running", {"totals": {"me
 
 @pytest.fixture(autouse=True)
 def quick_reports(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_module, "_REPORT_SECONDS", 0.02)
+    monkeypatch.setattr(stream_reports, "_REPORT_SECONDS", 0.02)
 
 
 class Pods:
@@ -44,8 +44,11 @@ class Pods:
         home.mkdir(parents=True)
         self._monkeypatch.setattr(socket, "gethostname", lambda: pod)
         status = StatusFile(home / "status.json", instance=f"home-of-{pod}")
-        with reporting(status, StoreReporter(self.url), name=name, instance=f"home-of-{pod}"):
+        with closing(open_store(self.url)) as store:
+            reports = StreamReports(lambda: store, self.folder / pod)
+            reports.follow([name])
             yield status
+            reports.stop()
 
     def seen(self, store: JobStore, groups: frozenset[str] | None = None) -> dict[str, StreamInfo]:
         """What an API in a third pod shows."""
@@ -98,7 +101,7 @@ def test_streams_of_two_pods_are_seen_by_an_api_that_shares_no_home_with_them(st
     assert waiting.error == {"code": "storage_full", "message": "The disk is full."}
 
 
-def test_the_end_of_a_stream_is_reported_before_its_process_goes(store, pods, log):
+def test_the_end_of_a_stream_is_reported_before_its_pod_goes(store, pods, log):
     with pods.stream("pod-1", "backup") as backup:
         backup.write(state="running")
         backup.write(state="stopped")
@@ -109,7 +112,9 @@ def test_the_end_of_a_stream_is_reported_before_its_process_goes(store, pods, lo
 
 
 def test_a_stream_that_was_killed_in_its_pod_does_not_report_after_fifteen_seconds(store, pods):
-    store.put_stream_report(replace(REPORT, status={"totals": {"messages": 3}, "rates": {"messages": 1.0}}))
+    store.put_stream_reports(
+        [(replace(REPORT, status={"totals": {"messages": 3}, "rates": {"messages": 1.0}}), 0.0)]
+    )
     assert pods.seen(store)["backup"].state == "RUNNING"
     age(store, "backup", 16)
     found = pods.seen(store)["backup"]
@@ -117,24 +122,40 @@ def test_a_stream_that_was_killed_in_its_pod_does_not_report_after_fifteen_secon
 
 
 def test_the_instance_that_runs_now_is_shown_and_not_the_pod_that_it_followed(store: JobStore, pods: Pods) -> None:
-    store.put_stream_report(replace(REPORT, state="stopped"))
-    store.put_stream_report(replace(REPORT, instance="home-2", host="pod-2"))
+    store.put_stream_reports([(replace(REPORT, state="stopped"), 0.0)])
+    store.put_stream_reports([(replace(REPORT, instance="home-2", host="pod-2"), 0.0)])
     found = pods.seen(store)["backup"]
     assert (found.state, found.instance_id, found.owner) == ("RUNNING", "home-2", {"host": "pod-2", "pid": 7})
     assert [each.report.instance for each in store.list_stream_reports()] == ["home-2", "home-1"]
 
 
 def test_a_report_takes_the_place_of_the_last_one_and_old_pods_go(store: JobStore) -> None:
-    store.put_stream_report(REPORT)
-    store.put_stream_report(replace(REPORT, host="pod-2", pid=8, state="waiting", status={"totals": {}}))
+    store.put_stream_reports([(REPORT, 0.0)])
+    store.put_stream_reports([(replace(REPORT, host="pod-2", pid=8, state="waiting", status={"totals": {}}), 0.0)])
     (found,) = store.list_stream_reports()
     assert found.report == replace(REPORT, host="pod-2", pid=8, state="waiting", status={"totals": {}})
     assert 0 <= found.age_seconds < 15
     age(store, "backup", 8 * 86_400)
-    store.put_stream_report(replace(REPORT, name="pipeline-a"))
+    store.put_stream_reports([(replace(REPORT, name="pipeline-a"), 0.0)])
     assert len(store.list_stream_reports()) == 2, "another stream's reports are none of its business"
-    store.put_stream_report(replace(REPORT, instance="home-2"))
+    store.put_stream_reports([(replace(REPORT, instance="home-2"), 0.0)])
     assert [each.report.instance for each in store.list_stream_reports()] == ["home-2", "home-1"]
+
+
+def test_reports_of_many_streams_are_kept_together_or_not_at_all_and_are_as_old_as_they_say(
+    store: JobStore,
+) -> None:
+    store.put_stream_reports([(REPORT, 0.0)])
+    others = [replace(REPORT, name=f"pipeline-{number}") for number in range(3)]
+    store.put_stream_reports([(replace(REPORT, state="stopped"), 5.0), *((each, 60.0) for each in others)])
+    found = {each.report.name: each for each in store.list_stream_reports()}
+    assert found["backup"].report.state == "stopped"
+    assert 5 <= found["backup"].age_seconds < 15
+    assert all(60 <= found[each.name].age_seconds < 75 for each in others)
+    # A text that no database keeps.
+    with pytest.raises(RequestInvalidError):
+        store.put_stream_reports([(replace(REPORT, pid=9), 0.0), (replace(REPORT, name="x", host="\ud800"), 0.0)])
+    assert {each.report.pid for each in store.list_stream_reports()} == {7}
 
 
 def test_the_age_of_a_report_is_told_by_the_store_s_clock(make_postgresql_store, tmp_path, monkeypatch):
@@ -148,7 +169,7 @@ def test_the_age_of_a_report_is_told_by_the_store_s_clock(make_postgresql_store,
 
 
 def test_a_home_s_own_file_counts_where_it_is_newer_than_the_store(store: JobStore, pods: Pods) -> None:
-    store.put_stream_report(REPORT)
+    store.put_stream_reports([(REPORT, 0.0)])
     age(store, "backup", 60)
     path = pods.folder / "api" / "streams" / "backup" / "status.json"
     path.parent.mkdir(parents=True)
@@ -157,14 +178,14 @@ def test_a_home_s_own_file_counts_where_it_is_newer_than_the_store(store: JobSto
 
 
 def test_a_group_that_left_the_registry_is_over_once_it_does_not_run(store: JobStore, pods: Pods) -> None:
-    store.put_stream_report(replace(REPORT, name="pipeline-a"))
-    store.put_stream_report(REPORT)
+    store.put_stream_reports([(replace(REPORT, name="pipeline-a"), 0.0)])
+    store.put_stream_reports([(REPORT, 0.0)])
     assert pods.seen(store)["pipeline-a"].is_retired is None, "nobody can read the registry"
     assert not pods.seen(store, frozenset({"a"}))["pipeline-a"].is_retired
     running = pods.seen(store, frozenset())
     assert (running["pipeline-a"].is_retired, running["pipeline-a"].is_over) == (True, False)
-    store.put_stream_report(replace(REPORT, name="pipeline-a", state="stopped"))
-    store.put_stream_report(replace(REPORT, state="stopped"))
+    store.put_stream_reports([(replace(REPORT, name="pipeline-a", state="stopped"), 0.0)])
+    store.put_stream_reports([(replace(REPORT, state="stopped"), 0.0)])
     drained = pods.seen(store, frozenset())
     assert (drained["pipeline-a"].is_over, drained["backup"].is_over) == (True, False)
 
@@ -172,18 +193,17 @@ def test_a_group_that_left_the_registry_is_over_once_it_does_not_run(store: JobS
 def test_a_store_that_is_away_holds_nothing_up_and_is_said_once(url, store, pods, monkeypatch, log):
     """The status is written at once, whether the store hangs or fails, and reported when it is back."""
     hangs, is_away, failed = threading.Event(), True, []
-    put = JobStore.put_stream_report
+    put = JobStore.put_stream_reports
 
-    def fail(self: JobStore, report: StreamReport) -> None:
+    def fail(self: JobStore, reports: Sequence[tuple[StreamReport, float]]) -> None:
         if is_away:
             hangs.wait(20)
-            failed.append(report)
+            failed.append(reports)
             with self._database.write() as connection:
                 connection.exec_driver_sql("SELECT * FROM a_table_that_is_not_there")
-        put(self, report)
+        put(self, reports)
 
-    monkeypatch.setattr(JobStore, "put_stream_report", fail)
-    monkeypatch.setattr(report_module, "_REPORT_SECONDS", 0.05)
+    monkeypatch.setattr(JobStore, "put_stream_reports", fail)
     with pods.stream("pod-1", "backup") as backup:
         began = time.monotonic()
         for number in range(50):
@@ -193,8 +213,8 @@ def test_a_store_that_is_away_holds_nothing_up_and_is_said_once(url, store, pods
         wait_until(lambda: len(failed) > 3, "the store fails time and again")
         is_away = False
         pods.wait_for(store, "backup", "RUNNING", messages=49)
-    assert log().count("stream_not_reported") == 1
-    assert log().count("stream_reported_again") == 1
+    assert log().count("streams_not_reported") == 1
+    assert log().count("streams_reported_again") == 1
 
 
 @pytest.fixture
@@ -208,5 +228,5 @@ def log(monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
 
         info = warning
 
-    monkeypatch.setattr(report_module, "_log", Log())
+    monkeypatch.setattr(stream_reports, "_log", Log())
     return lambda: said

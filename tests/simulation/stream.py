@@ -256,7 +256,6 @@ class Simulation:
                 _QUERY,
                 open_work=self._open_work,
                 place={},
-                reporter=None,
             )
         except LeaseHeldError as exc:
             self.world.say(f"   {exc.code}")

@@ -57,7 +57,7 @@ def run(home: Path, instance: str | None, monkeypatch: pytest.MonkeyPatch) -> li
     monkeypatch.setattr(stream_module, "start_spark", start_spark)
     query = StreamQuery(cast("type[PullSource]", MagicMock()), 2, 1.0, 1.0, 1_000, {})
     settings = read_settings({"REFEED_HOME": str(home), "PUBSUB_EMULATOR_HOST": "127.0.0.1:1"})
-    run_stream(settings, folder, query, open_work=open_work, place={"project": "p"}, reporter=None)
+    run_stream(settings, folder, query, open_work=open_work, place={"project": "p"})
     status = StatusFile.read(folder.status)
     assert status is not None
     assert (status["state"], status["not_committed"], status["place"]) == ("stopped", 0, {"project": "p"})

@@ -1,0 +1,118 @@
+"""Reports streams to the job store, where an API without their home finds them."""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from jobs.store import JobStore
+from model.errors import RefeedError, RequestInvalidError
+from model.stream import StreamReport
+from streams.folder import read_statuses
+
+_log = structlog.get_logger(__name__)
+
+# A stream writes its status every five seconds: with these a report is ten seconds old at most.
+_REPORT_SECONDS: Final = 3.0
+# An end is not kept waiting by a store that does not answer.
+_LAST_SECONDS: Final = 5.0
+# What others read of a status; the rest, such as the counts of each source, stays in the file.
+_REPORTED: Final = (
+    *("state", "error", "started_at", "totals", "rates", "rates_over_seconds"),
+    *("batch_seconds", "last_batch_at", "alerts", "subscriptions", "backlog"),
+    *("first_commit_at", "control_number", "not_committed"),
+)
+
+
+class StreamReports:
+    """Reports every few seconds what streams of ``home`` have written of themselves since the last time.
+
+    All of them are one transaction, from a thread, so that a store that is slow or away keeps nothing waiting: its
+    outage is logged once, and its return. A status that was not written since its last report is not reported
+    again, and a report is as old as its status: a stream that hangs falls silent. ``open_store`` returns the store
+    each time, so that one that is away at the start is opened later.
+    """
+
+    def __init__(self, open_store: Callable[[], JobStore], home: Path) -> None:
+        self._open_store = open_store
+        self._home = home
+        self._names: frozenset[str] = frozenset()
+        # Those names, and the ones that were let go of since the last report: their end may not be reported yet.
+        self._due: set[str] = set()
+        self._reported_at: dict[tuple[str, str], float] = {}
+        self._refused: set[str] = set()
+        self._is_failing = False
+        self._ended = threading.Event()
+        # A daemon: a call to the store that hangs must not keep the process from its end.
+        self._thread = threading.Thread(target=self._run, name="report", daemon=True)
+
+    def follow(self, names: Iterable[str]) -> None:
+        """Report the streams of these names from now on, and the ones before them once more."""
+        self._names = frozenset(names)
+        self._due.update(self._names)
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Report for the last time, within five seconds."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(_LAST_SECONDS)
+        if self._thread.is_alive():
+            _log.warning("last_report_missing", waited_seconds=_LAST_SECONDS)
+
+    def _run(self) -> None:
+        is_over = False
+        while not is_over:
+            is_over = self._ended.wait(_REPORT_SECONDS)
+            try:
+                self._report()
+            except Exception as exc:  # noqa: BLE001 - one file or one row must not end the reports of all streams
+                if not self._is_failing:
+                    code = exc.code if isinstance(exc, RefeedError) else type(exc).__name__
+                    _log.warning("streams_not_reported", code=code, error=str(exc))
+                self._is_failing = True
+
+    def _report(self) -> None:
+        held, due = self._names, set(self._due)
+        written: dict[tuple[str, str], float] = {}
+        changed: list[tuple[StreamReport, float]] = []
+        for stream in sorted(due):
+            for _, status in read_statuses(self._home, stream):
+                # A file that somebody else wrote is no status.
+                with suppress(KeyError, TypeError, ValueError):
+                    report, at = _report_of(stream, status), float(status["at"])
+                    key = (stream, report.instance)
+                    if self._reported_at.get(key) != at:
+                        changed.append((report, max(0.0, time.time() - at)))
+                    written[key] = at
+        if changed:
+            self._put(changed)
+            if self._is_failing:
+                _log.info("streams_reported_again")
+            self._is_failing = False
+        self._reported_at = written
+        self._due.difference_update(due - held)
+
+    def _put(self, reports: Sequence[tuple[StreamReport, float]]) -> None:
+        try:
+            self._open_store().put_stream_reports(reports)
+        except RequestInvalidError as exc:
+            if len(reports) > 1:
+                # One stream's words, which the store can't keep, keep no other stream from its report.
+                for each in reports:
+                    self._put([each])
+                return
+            name = reports[0][0].name
+            if name not in self._refused:
+                _log.warning("stream_not_reported", stream=name, code=exc.code, error=exc.message)
+            self._refused.add(name)
+
+
+def _report_of(name: str, status: Mapping[str, Any]) -> StreamReport:
+    shown = {field: status[field] for field in _REPORTED if status.get(field) is not None}
+    return StreamReport(name, str(status["instance"]), status["host"], status["pid"], status["state"], shown)
