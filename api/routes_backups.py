@@ -65,8 +65,10 @@ class TopicBackupOut(BaseModel):
     was_attached: bool = Field(description="Whether the topic was backed up before this call.")
     is_attached: bool = Field(description="Whether the topic is backed up after this call.")
     creates_topic: bool = Field(
-        description="Whether the topic is missing and is created. Only the local Pub/Sub server creates a "
-        "missing topic."
+        description=(
+            "Whether the topic is missing and the call creates it. The call creates topics only "
+            "on a local Pub/Sub server."
+        )
     )
     ack_deadline_seconds: int = Field(description="The subscription's acknowledgement deadline.")
     exactly_once: bool = Field(description="Whether the subscription has exactly-once delivery.")

@@ -45,7 +45,7 @@ class QueryFinding(BaseModel):
     start: int = Field(description="The offset of the first refused character.")
     end: int = Field(description="The offset after the last refused character.")
     rewrite: str | None = Field(
-        description="What the query may say instead, as SQL or in words. Null if there is no suggestion."
+        description="A suggestion for the query, as SQL or in words. Null if there is no suggestion."
     )
     edits: list[QueryEdit] = Field(
         description="Edits that correct the fault if you apply all of them. Empty if there is no correction."

@@ -44,7 +44,7 @@ class ProblemItem(BaseModel):
     column: int | None = Field(default=None, description="The column in the query, from 1.")
     rewrite: str | None = Field(
         default=None,
-        description="What the query may say instead, as SQL or in words. Null if there is no suggestion.",
+        description="A suggestion for the query, as SQL or in words. Null if there is no suggestion.",
     )
 
 

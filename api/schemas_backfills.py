@@ -77,12 +77,16 @@ class BackfillRetry(BaseModel):
     rows: list[Annotated[int, Field(ge=0)]] = Field(
         default_factory=list,
         max_length=10_000,
-        description="Needs `only=failed`. Send the dead letters of these rows and no others.",
+        description=(
+            "Only with `only=failed`: the rows whose dead letters are sent again. An empty list means all rows."
+        ),
     )
     code: str | None = Field(
         default=None,
         max_length=64,
-        description="Needs `only=failed`. Send the dead letters with this code and no others.",
+        description=(
+            "Only with `only=failed`: the code of the dead letters that are sent again. Null means every code."
+        ),
     )
 
 
@@ -99,9 +103,11 @@ class ReplayedTimes(TimeWindow):
     """The time window that contains all messages of the query's result."""
 
     column: Literal["ingest_time", "publish_time", "_PARTITIONTIME"] = Field(
-        description="The column that `from` and `to` refer to. If the query has a lower and an upper bound for "
-        "ingest_time or publish_time, it is that column. If the query has such bounds for both, "
-        "it is the column with the shorter window. Otherwise it is _PARTITIONTIME."
+        description=(
+            "The column of `from` and `to`. If the query limits ingest_time or publish_time from "
+            "below and from above, `column` is this column. If the query limits both, `column` is "
+            "the one with the shorter window. Otherwise `column` is _PARTITIONTIME."
+        )
     )
 
 
@@ -350,8 +356,10 @@ class PlanOut(BaseModel):
     first_publish_time: datetime | None = Field(description="The oldest publish_time.")
     last_publish_time: datetime | None = Field(description="The newest publish_time.")
     messages_without_room: int | None = Field(
-        description="Number of messages that would be too large for Pub/Sub and become dead letters: with the "
-        "replay's tags, they have more than 100 attributes or more than 10 MB."
+        description=(
+            "Number of messages that would become dead letters, because with the replay's tags "
+            "they have more than 100 attributes or more than 10 MB."
+        )
     )
     messages_with_refused_attributes: int | None = Field(
         description="Number of messages that would become dead letters because Pub/Sub refuses one of their "

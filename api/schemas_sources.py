@@ -32,7 +32,7 @@ class SourceFindings(BaseModel):
 
 
 class SourceStaged(BaseModel):
-    """What the pipeline stream has counted for the source since the stream's process began."""
+    """The counts of the pipeline stream for the source, since the stream's process began."""
 
     since: datetime | None = Field(description="When the stream's process began to count.")
     at: datetime | None = Field(description="When the stream wrote these counts.")

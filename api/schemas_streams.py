@@ -72,7 +72,7 @@ class StreamOut(BaseModel):
         description="Counts since the stream's process began, such as messages and bytes."
     )
     rates: dict[str, float] | None = Field(
-        description="By how much each total grows in a second, measured over the last over_seconds."
+        description="The increase of each total per second, measured over the last `over_seconds` seconds."
     )
     over_seconds: float | None = Field(description="The number of seconds over which the rates are measured.")
     batch_seconds: float | None = Field(
@@ -93,7 +93,7 @@ class StreamOut(BaseModel):
     )
     not_committed: int | None = Field(
         description="Messages that the stream had pulled but not acknowledged when it ended. Pub/Sub delivers "
-        "them again. Pub/Sub delivers these messages again."
+        "these messages again."
     )
     retained_until: datetime | None = Field(
         description="Pub/Sub keeps the stream's pending messages at least until this time. Null if there are no "

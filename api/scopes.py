@@ -69,8 +69,12 @@ _SCOPES: Final[Mapping[str, tuple[str | tuple[str, ...], ...]]] = {
 # What decides between the scopes of an operation, or what it needs besides.
 _WHEN: Final[Mapping[str, str]] = {
     "createMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
-    "cancelMerge": "To cancel a merge takes the scope `backfills.run`. For a dry run, `backfills.plan` is enough.",
-    "retryMerge": "To retry a merge takes the scope `backfills.run`. For a dry run, `backfills.plan` is enough.",
+    "cancelMerge": (
+        "A cancel of a merge needs the scope `backfills.run`. A cancel of a dry run needs only `backfills.plan`."
+    ),
+    "retryMerge": (
+        "A retry of a merge needs the scope `backfills.run`. A retry of a dry run needs only `backfills.plan`."
+    ),
     "launchTemplate": "The caller needs the same scopes as for a launch without a template.",
     "approveApproval": "The caller also needs the scope that the action itself needs.",
     "rejectApproval": "The caller also needs the scope that the action itself needs.",

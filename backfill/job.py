@@ -137,7 +137,7 @@ def hold(folder: BackfillFolder, epoch: int, rows: int) -> bool:
     allowed = RunOptions.from_specification(folder.read_specification()).approval_rows
     if allowed is None or rows <= allowed:
         return False
-    folder.write_pause(epoch, f"{rows} rows are selected; above {allowed} somebody has to approve.")
+    folder.write_pause(epoch, f"{rows} rows are selected. More than {allowed} rows need an approval.")
     return True
 
 
@@ -183,7 +183,10 @@ def check_budget(
         left = selection.rows - answered
         unknown = min(left, sum(checkpoint.repeated_at_most for checkpoint in reached.values()))
         rest = (
-            f"of the other {left}, at most {unknown} may have gone out unconfirmed, and go out again with a retry"
+            (
+                f"of the other {left}, at most {unknown} may have been published without a "
+                "confirmation; a retry publishes them again"
+            )
             if unknown
             else f"the other {left} were not sent"
         )

@@ -231,13 +231,13 @@ def retry(
     ] = "all",
     code: Annotated[
         str | None,
-        typer.Option(help="Only with '--only failed': send only dead letters with this code.", show_default=False),
+        typer.Option(
+            help="With '--only failed': send only the dead letters that have this code.", show_default=False
+        ),
     ] = None,
     row: Annotated[
         list[int] | None,
-        typer.Option(
-            min=0, help="Only with '--only failed': send only the dead letter of row N. May be repeated."
-        ),
+        typer.Option(min=0, help="With '--only failed': send only the dead letter of row N. May be repeated."),
     ] = None,
     watch: WatchOption = False,
     as_json: JsonOption = False,

@@ -65,7 +65,7 @@ def doctor(
         bool,
         typer.Option(
             "--live",
-            help="Measure four facts in a real project, because Google's documentation does not state them.",
+            help="In a real project, measure four facts that Google's documentation does not state.",
         ),
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Only with --live: do not ask first.")] = False,

@@ -177,5 +177,5 @@ def check_room(attributes: Mapping[str, str]) -> None:
     """
     too_many = len(attributes) + len(Identity._fields) - MAX_ATTRIBUTES
     if too_many > 0:
-        message = f"Pub/Sub takes {MAX_ATTRIBUTES} attributes of a message; send {too_many} parameters fewer."
+        message = f"A message can have at most {MAX_ATTRIBUTES} attributes. Leave out {too_many} parameters."
         raise RequestInvalidError.of("too_many_parameters", message, "query:")

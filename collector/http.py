@@ -131,7 +131,7 @@ class Collector:
         unread = [topic for topic, state in zip(self._listed, found, strict=True) if state is TopicState.UNREAD]
         if unread:
             what = "taken, and gone" if self._settings.allow_unread else "refused"
-            _LOG.warning(f"nothing subscribes to these topics: their events are {what}", topics=unread)
+            _LOG.warning(f"these topics have no subscription: their events are {what}", topics=unread)
 
     async def _serve(self, request: CollectorRequest, send: Any) -> None:
         topic = request.path[1:]
@@ -155,7 +155,9 @@ class Collector:
         except Exception:  # noqa: BLE001  a caller gets an answer whatever happens
             # The log has it: it may hold somebody's event or secret.
             _LOG.exception("unexpected error", topic=known)
-            answer = problem(500, "internal", "Something unexpected happened; the log has it.", request.path)
+            answer = problem(
+                500, "internal", "An unexpected error happened. The log has the details.", request.path
+            )
         if section is not None and topic not in self._listed and not self._directory.knows(topic):
             # Callers make names up for a pattern, without end.
             known = "none"
@@ -468,7 +470,7 @@ def _unread(topic: str) -> TopicUnreadError:
 def _check_type(request: CollectorRequest) -> None:
     kind = request.media_type()
     if request.count(b"content-type") > 1:
-        raise _unsupported("content-type", "The content type comes more than once.")
+        raise _unsupported("content-type", "The request has more than one content type.")
     is_json = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
     if kind and not is_json and kind not in _LINES:
         raise _unsupported("content-type", f"The topic takes application/json or ndjson, not {kind[:80]!r}.")
@@ -484,7 +486,9 @@ def _unsupported(header: str, message: str) -> RequestInvalidError:
 
 
 def _not_allowed(request: CollectorRequest, methods: bytes) -> Answer:
-    found = problem(405, "method_not_allowed", f"{request.method[:20]} is not for this path.", request.path)
+    found = problem(
+        405, "method_not_allowed", f"{request.method[:20]} is not allowed for this path.", request.path
+    )
     return found._replace(headers=(*found.headers, (b"allow", methods)))
 
 

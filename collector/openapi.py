@@ -76,11 +76,11 @@ def render_document(*, has_sns: bool) -> bytes:
     """Return the document as JSON; ``/sns`` is in it only where the collector takes notifications."""
     paths = {
         "/{topic}": {"parameters": [_TOPIC], "post": _post(), "get": _get()},
-        "/healthz": {"get": _own("readHealth", "Whether the process lives.", _answers({200: _json("Health")}))},
+        "/healthz": {"get": _own("readHealth", "Whether the process runs.", _answers({200: _json("Health")}))},
         "/readyz": {
             "get": _own(
                 "readReadiness",
-                "Whether every listed topic is there and takes events; reasons are shown to operators.",
+                "Whether every listed topic exists and accepts events. Only operators see the reasons.",
                 _answers({200: _json("Readiness"), 503: _json("Readiness")}),
             )
         },
@@ -123,7 +123,9 @@ def _post() -> dict[str, Any]:
     refused = dict.fromkeys(_REFUSED_BATCH, _json("Batch") | _PROBLEM)
     return {
         "operationId": "sendEvents",
-        "summary": "Send one event, or a batch as an array or ndjson; answered once they are durable.",
+        "summary": (
+            "Send one event, or a batch as an array or ndjson. The answer comes after the events are durable."
+        ),
         # Public topics, signed ones and programs of the same machine need no key.
         "security": [{}, {"bearer": []}, {"key": []}],
         "parameters": [{**_PARAMETERS, "description": "Parameters become attributes of the events."}],
@@ -152,7 +154,7 @@ def _notify() -> dict[str, Any]:
     )
     return {
         "operationId": "notify",
-        "summary": "What Amazon SNS posts: notifications and confirmations.",
+        "summary": "The messages of Amazon SNS: notifications and confirmations.",
         "security": [{}, {"sns": []}],
         "parameters": [{"name": "topic", "in": "query", "required": True, "schema": _TEXT}],
         # SNS sends its JSON as text.

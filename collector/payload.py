@@ -52,7 +52,7 @@ class _Strict:
         if len(found) < len(pairs):
             seen: set[str] = set()
             name = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
-            self.faults.append(("json_name_repeated", f"The name {name[:80]!r} comes twice in one object."))
+            self.faults.append(("json_name_repeated", f"The name {name[:80]!r} occurs twice in one object."))
         return found
 
     def _refuse_constant(self, text: str) -> None:
@@ -98,7 +98,7 @@ def check_json(data: bytes) -> None:
         >>> check_json(b'{"a": 1, "a": 2}')
         Traceback (most recent call last):
             ...
-        model.errors.RequestInvalidError: The name 'a' comes twice in one object.
+        model.errors.RequestInvalidError: The name 'a' occurs twice in one object.
     """
     text = _decode(data)
     try:

@@ -205,7 +205,7 @@ class SnsTopicSection(_Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if bool(self.username) != bool(self.password):
-            raise ValueError("username and password come together")
+            raise ValueError("username and password belong together. Set both or neither")
         return self
 
 
@@ -372,7 +372,12 @@ def read_collector_settings(
 
 def _topic_faults(topics: Sequence[str]) -> list[str]:
     if not topics:
-        return ["REFEED_COLLECTOR_TOPICS or --topics is missing: it lists the topics that events may be sent to"]
+        return [
+            (
+                "REFEED_COLLECTOR_TOPICS or --topics is missing. It lists the topics to which callers "
+                "may send events"
+            )
+        ]
     faults: list[str] = []
     for name in topics:
         try:

@@ -39,7 +39,7 @@ def _describe_attach(visit: Visit, given: Mapping[str, str]) -> ActionPage:
             f"The subscription's filter leaves out Refeed's own replays: {found['filter']}",
             "Refeed archives all messages that are published from then on.",
             "A running backup finds the subscription within seconds.",
-            "It does not archive earlier messages.",
+            "Refeed does not archive earlier messages.",
         ]
         fields += (_EXACTLY_ONCE,)
     return ActionPage(

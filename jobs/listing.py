@@ -62,7 +62,7 @@ def parse_order(text: str) -> tuple[SortOrder, ...]:
         if not words or words[1:] not in ([], ["asc"], ["desc"]):
             fault = "An order is a list of fields, separated by commas. Each field can have desc after it."
         elif words[0] not in ORDER_FIELDS:
-            fault = f"The list can't be ordered by {words[0][:60]!r}. Use {', '.join(ORDER_FIELDS)}."
+            fault = f"The list can't be sorted by {words[0][:60]!r}. Use {', '.join(ORDER_FIELDS)}."
         elif any(order.field == words[0] for order in orders):
             fault = f"The order names {words[0]} twice."
         if fault is not None:

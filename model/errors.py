@@ -556,7 +556,7 @@ class SchemaFullError(RefeedError, code="schema_full"):
 
 
 class RulesUnfitError(RegistryError, code="rules_unfit"):
-    """The source's key, order or partition names a column that its staging table does not have."""
+    """The source's key, order or partition does not fit its staging table."""
 
 
 class EvolutionRefusedError(WarehouseError, code="evolution_refused"):

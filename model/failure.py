@@ -31,11 +31,13 @@ def safe_message(code: str, message: str) -> str:
 
     Example:
         >>> safe_message("query_failed", "Could not convert string 'card 4111' to INT64")
-        "The query failed while it ran. The job's log has the engine's words."
+        "The query failed while it ran. The job's log has the engine's own error."
         >>> safe_message("messages_failed", "12 of 50 messages could not be published.")
         '12 of 50 messages could not be published.'
     """
-    return f"{fixed_sentence(code)} The job's log has the engine's words." if code in _ENGINE_CODES else message
+    return (
+        f"{fixed_sentence(code)} The job's log has the engine's own error." if code in _ENGINE_CODES else message
+    )
 
 
 def _default_messages() -> dict[str, str]:

@@ -41,10 +41,13 @@ def find_foreign(
     """
     client = scope.get("client")
     if client is not None and not _is_loopback_address(client[0]):
-        return "This service has no keys, so it answers to its own machine alone."
+        return "This service has no keys, so it answers only calls from its own machine."
     hosts = header_lines(scope, b"host")
     if len(hosts) != 1 or not _is_own_host(hosts[0]):
-        return "This service has no keys, so it answers to localhost and 127.0.0.1 alone; the Host is another one."
+        return (
+            "This service has no keys, so it answers only requests to localhost or 127.0.0.1. "
+            "This request has another Host."
+        )
     if is_known_origin:
         return None
     origins = header_lines(scope, b"origin")

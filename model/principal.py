@@ -23,8 +23,8 @@ SCOPES: Final[dict[str, str]] = {
     PLAN: "plan backfills, and make dry runs of merges. To see the payloads of a plan's samples, the caller "
     "also needs messages.read",
     RUN: (
-        "create, change, pause, resume, cancel, retry and revert backfills; create, cancel and retry merges. If "
-        "a key is limited to topics, this limit does not apply to merges"
+        "create, change, pause, resume, cancel, retry and revert backfills; create, cancel "
+        "and retry merges. A key's limit to topics does not apply to merges"
     ),
     APPROVE: "approve a large backfill that somebody else created",
     MESSAGES: "read archived messages, and the payloads of samples and dead letters. If a key is limited to "

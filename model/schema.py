@@ -126,7 +126,7 @@ def plan_evolution(current: RowSchema, wanted: RowSchema) -> Evolution:
 def evolution_error(table: str, evolution: Evolution) -> EvolutionRefusedError:
     """Return the error that names everything in which ``table`` can't become what is wanted."""
     return EvolutionRefusedError(
-        f"{table} can't become what is wanted: "
+        f"{table} can't be changed to the wanted schema: "
         + "; ".join(f"{fault.path} {fault.text}" for fault in evolution.refused),
         table=table,
         differences=[{"path": fault.path, "text": fault.text} for fault in evolution.refused],

@@ -36,7 +36,7 @@ def lake(text: str) -> str:
     try:
         return str(Path(text).expanduser().absolute())
     except RuntimeError as exc:
-        raise ValueError("takes a folder, and there is no such user") from exc
+        raise ValueError("takes a folder, but its user does not exist") from exc
 
 
 def misread_part(path: str) -> str | None:

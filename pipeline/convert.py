@@ -310,7 +310,7 @@ def _map(plan: FieldPlan) -> _Nested:
                 raise WrongTypeError(f"{place}: {exc}") from exc
         if len({pair["key"] for pair in pairs}) < len(pairs):
             # As numbers "1" and "01" are one key.
-            raise WrongTypeError(f"{path}: a key comes twice in a map")
+            raise WrongTypeError(f"{path}: a map contains a key twice")
         return pairs
 
     return convert
@@ -337,7 +337,10 @@ def _check_whole(
     for members in oneofs:
         found = [plan.proto_name for plan in members if _is_in(plan, source)]
         if len(found) > 1:
-            raise WrongTypeError(f"{prefix}{found[0]}: comes with {found[1]}, another one of {members[0].oneof}")
+            raise WrongTypeError(
+                f"{prefix}{found[0]}: the message also has {found[1]}, another member of the oneof "
+                f"{members[0].oneof}"
+            )
     for plan in required:
         if all(source.get(name) is None for name in plan.names):
             findings.missing.append(prefix + plan.proto_name)

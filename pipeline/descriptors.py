@@ -85,7 +85,7 @@ class DescriptorSet:
         if name in self._added:
             return
         if name in importers:
-            raise DescriptorError(f"{name} imports itself by way of {' and '.join(importers)}.", file=name)
+            raise DescriptorError(f"{name} imports itself through {' and '.join(importers)}.", file=name)
         file = self._files.get(name)
         if file is None:
             raise DescriptorError(

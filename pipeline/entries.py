@@ -187,7 +187,7 @@ class _SourcesLoader(PlainLoader):
 def read_entries(content: bytes | None, faults: Faults) -> SourceEntries | None:
     """Return the entries of the file, None when it can't be read; an entry with a fault is left out."""
     if content is None:
-        faults.of_files.add(SOURCES_FILE, "is missing: it lists the sources")
+        faults.of_files.add(SOURCES_FILE, "is missing. It must list the sources")
         return None
     try:
         found = read_yaml(content, _SourcesLoader).value

@@ -31,18 +31,21 @@ def _of(source: Source) -> Iterator[tuple[str, str]]:
         return
     yield from _ordered_by_text(source)
     if source.is_inferred and source.partition is not None and source.partition not in _INFERRED_MOMENTS:
-        moments = " and ".join(_INFERRED_MOMENTS)
-        what = f"{source.partition!r} is of an inferred source's messages, where every time is text"
-        yield "partition", f"{what}: its merges end with rules_unfit. Without a schema, only {moments} have a day"
+        moments = " or ".join(_INFERRED_MOMENTS)
+        what = f"{source.partition!r} is a text, because the source has no schema"
+        yield "partition", f"{what}. Merges of the source fail with rules_unfit. Use {moments}"
 
 
 def _ordered_by_text(source: Source) -> Iterator[tuple[str, str]]:
     """Yield what is ordered by texts that may be of several kinds; of an inferred source it may come to that."""
-    rule = "read as RFC 3339 times or as numbers; where versions of one key are of several kinds, merges end with"
+    rule = (
+        "as RFC 3339 times or as numbers. If the versions of a key have texts of several "
+        "kinds, the merge fails with"
+    )
     texts = set() if source.is_inferred else {f.name for f in source.row_schema.fields if f.type == "STRING"}
     for what, names in (("event_time", [source.event_time]), ("dedup_order", source.dedup_order)):
         for name in names:
             if name is None or name in LAST_ORDER or not (source.is_inferred or name in texts):
                 continue
             may = "may become text" if source.is_inferred and what == "dedup_order" else "is text"
-            yield what, f"{name!r} {may}. It is {rule} rules_unfit"
+            yield what, f"{name!r} {may}. A merge compares texts {rule} rules_unfit"

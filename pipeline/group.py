@@ -216,7 +216,7 @@ class Group:
             self._alert(
                 about,
                 SchemaFullError(
-                    f"{', '.join(closed[:10])}: the table is full, so no field is added any more.", tables=closed
+                    f"{', '.join(closed[:10])}: the table is full, so Refeed adds no more fields.", tables=closed
                 ),
             )
         else:
@@ -375,7 +375,10 @@ class Group:
             attached_at = time.time()
         if source.publish and not self._pubsub.topic_exists(source.publish):
             if not self._is_embedded:
-                message = f"{source.name} publishes its rows to {source.publish}, which does not exist: create it."
+                message = (
+                    f"{source.name} publishes its rows to the topic {source.publish}, which does not "
+                    "exist. Create the topic."
+                )
                 raise TopicNotFoundError(message)
             self._pubsub.create_topic(source.publish)
         return attached_at
@@ -431,7 +434,7 @@ def _check_apart(source: Source, accepted: Mapping[str, SourcePlan]) -> None:
     other = _neighbour(source, accepted)
     if other is not None:
         raise RegistryError(
-            f"{source.name} waits, because {other} uses the same subscription or table, and {other} has a fault."
+            f"{source.name} waits: the source {other} has a fault and uses the same subscription or table."
         )
 
 

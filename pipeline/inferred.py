@@ -174,7 +174,10 @@ class InferredDecoder:
         found = InferredBatch()
         for name, places in self._split(messages).items():
             if name not in self._types and len(self._types) >= MAX_TYPES:
-                text = f"{name[:100]!r} is one type of event more than the {MAX_TYPES} that a source may have."
+                text = (
+                    f"{name[:100]!r} is a new event type, but the source already has the maximum of "
+                    f"{MAX_TYPES} event types."
+                )
                 found.refused += [Refusal(place, "too_many_types", text) for place in places]
                 continue
             part = messages.take(pa.array(places, pa.int32()))

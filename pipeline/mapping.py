@@ -212,7 +212,10 @@ class _Mapper:
         assert message is not None
         if self._columns > MAX_COLUMNS:
             # Two records in each of two are soon too many to go through.
-            fault = f"it has more than {MAX_COLUMNS:,} columns: give records the option type JSON, or hide them"
+            fault = (
+                f"the table would have more than {MAX_COLUMNS:,} columns. Give some records the option "
+                "type JSON, or hide them"
+            )
             if fault not in self.faults:
                 self.faults.append(fault)
             return None
@@ -220,12 +223,15 @@ class _Mapper:
             names = " -> ".join((*above[above.index(message.full_name) :], message.full_name))
             self._fault(
                 plan.path,
-                f"is recursive ({names}), and a table's depth is finite: give it the option type JSON, or hide it",
+                f"is recursive ({names}), which a table can't be. Give the field the option type JSON, "
+                "or hide the field",
             )
             return None
         if len(above) >= MAX_DEPTH:
             self._fault(
-                plan.path, f"lies deeper than {MAX_DEPTH} records: give it the option type JSON, or hide it"
+                plan.path,
+                f"is nested more than {MAX_DEPTH} records deep. Give the field the option type JSON, "
+                "or hide the field",
             )
             return None
         children = self.map_fields(message, plan.path, (*above, message.full_name))
@@ -258,9 +264,11 @@ class _Mapper:
                 continue
             lower = plan.column.lower()
             if not _NAME.fullmatch(plan.column) or lower.startswith(REFUSED_PREFIXES):
-                self._fault(plan.path, f"{plan.column!r} is not a valid column name: rename it")
+                self._fault(plan.path, f"{plan.column!r} is not a valid column name. Rename the column")
             elif lower in taken:
-                self._fault(plan.path, f"its column {plan.column} is that of {taken[lower]} too: rename it")
+                self._fault(
+                    plan.path, f"{taken[lower]} has the same column name {plan.column}. Rename one of the columns"
+                )
             taken[lower] = plan.path
 
     def _check_coalesce(self, plans: list[FieldPlan]) -> None:
@@ -268,9 +276,9 @@ class _Mapper:
         for plan in plans:
             unknown = [name for name in listed(plan.options.coalesce) if name not in known]
             if unknown:
-                self._fault(plan.path, f"coalesce names {', '.join(unknown)}, no field beside it")
+                self._fault(plan.path, f"coalesce names {', '.join(unknown)}, but the message has no such field")
             if plan.options.coalesce and plan.kind in ("record", "map", "attributes"):
-                self._fault(plan.path, "coalesce is for fields that hold one value")
+                self._fault(plan.path, "coalesce is allowed only for a field with a single value")
 
     def _check_options(self, plan: FieldPlan, path: str) -> None:
         options = plan.options
@@ -283,7 +291,9 @@ class _Mapper:
                 self._fault(path, f"{name}: {exc.message}")
         on_text = ("append", "regex_extract", "regex_replace", "local_to_utc", "filter")
         if plan.kind != "text" and (wrong := [name for name in on_text if getattr(options, name)]):
-            self._fault(path, f"{' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} for strings only")
+            self._fault(
+                path, f"{' and '.join(wrong)} {'is' if len(wrong) == 1 else 'are'} allowed only for strings"
+            )
         if options.divide:
             self._check_divide(plan, path)
 
@@ -293,10 +303,12 @@ class _Mapper:
         except ValueError:
             divisor = 0.0
         if divisor == 0 or not math.isfinite(divisor):
-            self._fault(path, f"divide wants a number that is not 0, not {plan.options.divide!r}")
+            self._fault(path, f"divide must be a number other than 0, but is {plan.options.divide!r}")
         if plan.type not in ("FLOAT64", "NUMERIC"):
             self._fault(
-                path, f"divide makes fractions, which {plan.type} has not: give it the option type FLOAT64"
+                path,
+                f"divide needs a type with fractions, but the type is {plan.type}. Give the field the "
+                "option type FLOAT64",
             )
 
     def _fault(self, path: str, text: str) -> None:

@@ -88,7 +88,9 @@ def _parse(kind: str, serialized: bytes, name: str) -> Any:
     try:
         return _VALUES[kind].FromString(serialized)
     except DecodeError as exc:
-        raise DescriptorError(f"{name} has an option with one of our numbers that is no text: {exc}") from exc
+        raise DescriptorError(
+            f"{name} has an option whose number Refeed reserves, but whose value is not a string: {exc}"
+        ) from exc
 
 
 def _build_values() -> dict[str, Any]:

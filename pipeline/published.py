@@ -77,7 +77,8 @@ def find_unpublishable(messages: pa.Table, refused: Mapping[str, str]) -> dict[i
     sizes = pc.binary_length(messages.column("data"))
     large = pc.indices_nonzero(pc.greater(sizes, MAX_DATA_BYTES)).to_pylist()
     found = {
-        place: f"Its row is {sizes[place]} bytes of JSON, {MAX_DATA_BYTES} can be published." for place in large
+        place: f"The row is {sizes[place]} bytes of JSON. At most {MAX_DATA_BYTES} bytes can be published."
+        for place in large
     }
     if refused:
         ids = messages.column("message_id").to_pylist()

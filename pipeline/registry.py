@@ -272,7 +272,7 @@ def _check_names(name: str, entry: SourceEntry, faults: FaultList) -> None:
         if text is not None and not _TABLE.fullmatch(text):
             faults.add(what, f"{text!r} does not have the form dataset.table")
     if entry.publish_ordering == "key" and entry.publish is None:
-        faults.add("publish_ordering", "needs publish: name a topic there")
+        faults.add("publish_ordering", "is set, but publish is missing. Name a topic in publish")
     elif entry.publish_ordering == "key" and not entry.key:
         faults.add("publish_ordering", "needs the source's key, and the source has no key")
     if not is_group(entry.group):
@@ -393,7 +393,9 @@ def _unshared(sources: Sequence[Source], faults: Faults) -> list[Source]:
                 continue
             for one, own, other in ((first, its, source), (source, what, first)):
                 also = (
-                    f"is that of {other.name} too" if one is not other else "is both its staging and its reporting"
+                    f"is also used by the source {other.name}"
+                    if one is not other
+                    else "is both the staging and the reporting table"
                 )
                 faults.of_source(one.name, one.group).add(own, f"{getattr(one, own)} {also}")
                 shared.add(one.name)
@@ -409,8 +411,10 @@ def _acyclic(sources: Sequence[Source], faults: Faults) -> list[Source]:
     looping = {source.name: source for source in sources if source.publish and _reaches(leads, source)}
     for source in looping.values():
         others = [name for name in looping if name != source.name]
-        by = f", by way of {' and '.join(others)}" if others else ""
-        message = f"what it publishes to {source.publish} comes back to {source.topic}{by}"
+        by = f" through {' and '.join(others)}" if others else ""
+        message = (
+            f"rows that are published to {source.publish} return to the source's own topic {source.topic}{by}"
+        )
         faults.of_source(source.name, source.group).add("publish", message)
     return [source for source in sources if source.name not in looping]
 

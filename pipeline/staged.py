@@ -132,7 +132,7 @@ class StagedSources:
         """
         if merged := max(part.merged_rows(backfill_id) for part in self._parts):
             raise AlreadyMergedError(
-                f"{merged} rows of {backfill_id} are in a reporting table already.", id=backfill_id, merged=merged
+                f"{merged} rows of {backfill_id} are already in a reporting table.", id=backfill_id, merged=merged
             )
         deleted = 0
         for part in self._parts:
@@ -144,8 +144,7 @@ class StagedSources:
                 deleted += exc.details.get("deleted", 0)
                 kind = AlreadyMergedError if isinstance(exc, AlreadyMergedError) else RevertIncompleteError
                 raise kind(
-                    f"{deleted} rows of {backfill_id} are deleted from staging, and not those of every source: "
-                    f"{exc.message}",
+                    f"Only {deleted} rows of {backfill_id} were deleted from staging: {exc.message}",
                     **{**exc.details, "id": backfill_id, "deleted": deleted},
                 ) from exc
         return deleted

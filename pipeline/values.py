@@ -58,7 +58,7 @@ def _refuse_constant(name: str) -> Any:
 def _finite(text: str) -> float:
     number = float(text)
     if number in (_INFINITY, -_INFINITY):
-        raise ValueError(f"{text[:60]} is beyond what a FLOAT64 holds")
+        raise ValueError(f"{text[:60]} is too large for a FLOAT64")
     return number
 
 
@@ -67,7 +67,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         (twice, _), *_ = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"the name {twice[:60]!r} comes twice in an object")
+        raise ValueError(f"the name {twice[:60]!r} occurs twice in an object")
     return found
 
 
@@ -206,7 +206,7 @@ def float_within(limit: float) -> Convert:
     def convert(value: Any) -> float:
         number = to_float(value)
         if limit < abs(number) < _INFINITY:
-            raise ValueError(f"{number} is beyond what its field holds")
+            raise ValueError(f"{number} is too large for its field")
         return number
 
     return convert

@@ -22,7 +22,7 @@ SNAPSHOT: Final = FieldSpec(
     longest=64,
     metavar="ID",
     help="Start with the state of this snapshot. The snapshot must be of a stream of the same kind. "
-    "If it includes Pub/Sub snapshots, the subscriptions return to them too.",
+    "If the snapshot includes Pub/Sub snapshots, the subscriptions return to these too.",
 )
 
 

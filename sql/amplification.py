@@ -69,7 +69,7 @@ def check(binder: Binder, node: Select, scope: Scope, *, is_limited: bool) -> tu
         binder.fault(
             node,
             "row_amplification",
-            f"FROM may turn one row into {factor:,} rows. At most {most:,} are allowed.",
+            f"FROM can turn one row into {factor:,} rows. At most {most:,} are allowed.",
             "Join on a column, or limit the array: ARRAY_SLICE(array, 0, 9).",
         )
     if len(_groups(big, scope, _absent(big, node.where, binder))) > 1:

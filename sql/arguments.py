@@ -173,13 +173,13 @@ class ArgumentBinding:
                 "TEXTS": "an ARRAY of STRING",
                 "MOMENT": "a date or time",
                 "WHEN": "a date, a time or STRING",
-                "ORDERED": "a value with an order",
-                "ITEM": "a value that is no ARRAY",
+                "ORDERED": "a value that can be sorted",
+                "ITEM": "a value that is not an ARRAY",
             }.get(wanted, wanted)
             self._binder.fault(
                 argument,
                 "type_mismatch",
-                f"{function.name} takes {what} as argument {index + 1}, this is {value.type}.",
+                f"{function.name} needs {what} as argument {index + 1}. This is {value.type}.",
             )
             return None
         return value
@@ -199,7 +199,7 @@ class ArgumentBinding:
                 text = values[n].constant
                 if values[n].type == STRING and not (isinstance(text, str) and text.isascii()):
                     # Beside BYTES, Google takes a literal of ASCII alone for one of them.
-                    self._fault("type_mismatch", f"{function.name} takes STRING or BYTES, not both.")
+                    self._fault("type_mismatch", f"{function.name} needs only STRING or only BYTES.")
                 elif values[n].type != BYTES:
                     values[n] = literals.as_bytes(values[n])
         places = [n for n in range(len(values)) if function.parameters and function.parameter(n) == "T"]
@@ -210,7 +210,7 @@ class ArgumentBinding:
         if target is None:
             kinds = ", ".join(str(value.type) for value in chosen)
             self._fault(
-                "type_mismatch", f"{function.name} takes values of one type. These have the types {kinds}."
+                "type_mismatch", f"{function.name} needs values of one type. These have the types {kinds}."
             )
             return [BROKEN for _ in values]
         for place in places:

@@ -62,7 +62,7 @@ class CallGrammar(Cursor, ABC):
         if name not in {"ARRAY", "STRUCT", "RANGE"}:
             if self.is_symbol("("):
                 if name not in _PARAMETERISED:
-                    self.refuse(f"{name} takes no parameters")
+                    self.refuse(f"{name} has no parameters")
                 self.refuse("Types with a length or precision are not allowed.", "type_not_allowed", name)
             return TypeName(token.start, name)
         self.enter()
@@ -160,7 +160,7 @@ class CallGrammar(Cursor, ABC):
             self.refuse("Functions over tables and models are not allowed.", "function_not_allowed")
         if self.starts_query() and not self.is_symbol("("):
             # ARRAY_CONCAT(SELECT ...) is no GoogleSQL; a query as an argument stands in parentheses.
-            self.refuse("A query as an argument stands in parentheses")
+            self.refuse("A query as an argument needs its own parentheses")
         if self.is_word("WEEK") and self.follows("(") and self.follows(")", 3):
             return Path(at, (Name(at, self.read_part()),))
         return self.read_expression()

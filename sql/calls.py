@@ -162,7 +162,7 @@ class CallBinding:
     def _now(self, name: str) -> Value:
         node = self._node
         if node.over or node.is_star or len(node.arguments) > 1:
-            return self._fault("function_arguments", f"{name} takes at most a time zone.")
+            return self._fault("function_arguments", f"{name} accepts only a time zone.")
         now = self._binder.policy.now
         if not node.arguments:
             return literals.moment(
@@ -174,7 +174,7 @@ class CallBinding:
             else BROKEN
         )
         if name == "CURRENT_TIMESTAMP" or not isinstance(zone.constant, str):
-            return self._fault("function_arguments", f"{name} takes at most a constant time zone.")
+            return self._fault("function_arguments", f"{name} accepts only a constant time zone.")
         day = fold(name.removeprefix("CURRENT_"), [now, zone.constant])
         if day is NOT_CONSTANT:
             return self._fault("function_arguments", f"{name} does not know the time zone {zone.constant[:40]}.")
@@ -185,7 +185,7 @@ class CallBinding:
         node, name = self._node, function.name
         before = self._binder.fault_count
         if node.is_star and name != "COUNT":
-            self._fault("function_arguments", f"{name}(*) has no meaning.")
+            self._fault("function_arguments", f"{name} does not accept *.")
         if not node.is_star and not function.takes(len(node.arguments) - self._count_named()):
             self._fault("function_arguments", f"{name} does not take {len(node.arguments)} arguments.")
         if function.kind == "scalar" and (
@@ -196,13 +196,13 @@ class CallBinding:
                 f"{name} is not an aggregate: DISTINCT, ORDER BY, LIMIT and OVER are not allowed.",
             )
         if node.is_distinct and name in _NOT_DISTINCT:
-            self._fault("function_arguments", f"{name} takes no DISTINCT.")
+            self._fault("function_arguments", f"{name} does not accept DISTINCT.")
         if (node.order_by or node.limit) and name not in _ORDERED:
-            self._fault("function_arguments", f"{name} takes no ORDER BY and no LIMIT.")
+            self._fault("function_arguments", f"{name} does not accept ORDER BY or LIMIT.")
         if node.nulls and name not in _NULLS:
-            self._fault("function_arguments", f"{name} takes no IGNORE or RESPECT NULLS.")
+            self._fault("function_arguments", f"{name} does not accept IGNORE NULLS or RESPECT NULLS.")
         if node.having and (function.kind != "aggregate" or node.over):
-            self._fault("function_arguments", f"{name} takes no HAVING here.")
+            self._fault("function_arguments", f"{name} does not accept HAVING here.")
         if function.kind == "window" and node.over is None:
             self._fault(
                 "function_arguments", f"{name} needs OVER (...).", f"{name}(...) OVER (ORDER BY publish_time)"
@@ -213,7 +213,7 @@ class CallBinding:
         if function.kind == "aggregate" and node.over is None and not self._scope.allows_aggregates:
             self._fault("aggregate_not_allowed", f"Aggregates are not allowed in {self._scope.clause}.")
         if function.kind == "aggregate" and node.over is None and self._scope.in_aggregate:
-            self._fault("aggregate_not_allowed", "An aggregate can't stand inside another one.")
+            self._fault("aggregate_not_allowed", "An aggregate can't be an argument of another aggregate.")
         return self._binder.fault_count == before
 
     def _check_units(self, function: Function, args: list[Value]) -> None:
@@ -314,7 +314,7 @@ class CallBinding:
         if place is None:
             # What is no list was too long to be made here, or has ends that only the rows know.
             if not isinstance(known, list):
-                message = f"{function.name} needs constant ends and at most {MAX_ARRAY:,} elements."
+                message = f"{function.name} needs constant bounds and at most {MAX_ARRAY:,} elements."
                 self._fault("row_amplification", message)
             return None
         length = args[place].constant
@@ -368,7 +368,7 @@ class CallBinding:
         if node.limit is not None:
             count = self._binder.bind(node.limit, self._scope)
             if not isinstance(count.constant, int):
-                self._fault("limit_not_constant", "LIMIT takes a constant.")
+                self._fault("limit_not_constant", "LIMIT needs a constant.")
             elif function.name == "ARRAY_AGG":
                 lake = f"list_slice({lake}, 1, {count.constant})"
             else:

@@ -161,7 +161,7 @@ def check_lines(lines: Iterable[str], policy: Policy) -> Iterator[dict[str, Any]
 def _read_line(line: str) -> tuple[Any, str, dict[str, Any]]:
     document = json.loads(line)
     if not isinstance(document["sql"], str):
-        raise TypeError("sql is no text")
+        raise TypeError("sql is not a text")
     pairs = (document.get("params") or {}).items()
     return (
         document.get("id"),

@@ -108,7 +108,7 @@ class ConstructBinder(Binder, ABC):
             if extra is not None:
                 found = self.bind(extra, scope).type
                 if found.is_known and found not in {STRING, NULL}:
-                    self.fault(node, "type_mismatch", f"FORMAT and AT TIME ZONE take a STRING, this is {found}.")
+                    self.fault(node, "type_mismatch", f"FORMAT and AT TIME ZONE need a STRING. This is {found}.")
                 self.gap(node, "CAST with FORMAT")
         if not is_castable(value.type, kind):
             return self.fault(node, "type_mismatch", f"There is no cast of {value.type} to {kind}.")
@@ -126,10 +126,10 @@ class ConstructBinder(Binder, ABC):
         if not value.type.is_known:
             return BROKEN
         if value.type.name not in {"DATE", "DATETIME", "TIMESTAMP", "TIME", "INTERVAL"}:
-            return self.fault(node, "type_mismatch", f"EXTRACT takes a date or time. This is {value.type}.")
+            return self.fault(node, "type_mismatch", f"EXTRACT needs a date or time. This is {value.type}.")
         if zone is not None and zone.type.is_known:
             if value.type.name != "TIMESTAMP":
-                return self.fault(node, "type_mismatch", f"AT TIME ZONE takes a TIMESTAMP, this is {value.type}.")
+                return self.fault(node, "type_mismatch", f"AT TIME ZONE needs a TIMESTAMP. This is {value.type}.")
             if zone.type not in {STRING, NULL}:
                 return self.fault(node, "type_mismatch", f"A time zone must be a STRING. This is {zone.type}.")
             self.check_zone(node, zone)
@@ -155,7 +155,7 @@ class ConstructBinder(Binder, ABC):
         if node.last_unit:
             raise LakeGapError("an interval over several parts")
         if amount.type not in {INT64, NULL}:
-            return self.fault(node, "type_mismatch", f"An interval takes INT64, this is {amount.type}.")
+            return self.fault(node, "type_mismatch", f"An interval needs an INT64. This is {amount.type}.")
         return literals.interval(amount, node.unit)
 
     def bind_query_value(self, node: Subquery, scope: Scope) -> Value:

@@ -192,7 +192,7 @@ class ExpressionBinder(ConstructBinder):
             found = find_path(scope, node.names)
         except AmbiguousNameError:
             return self.fault(
-                node, "name_ambiguous", f"{node.names[0].text} may mean more than one column; say which table's."
+                node, "name_ambiguous", f"{node.names[0].text} may mean more than one column. Name its table."
             )
         if found is None:
             text = ".".join(name.text for name in node.names)[:120]
@@ -230,7 +230,7 @@ class ExpressionBinder(ConstructBinder):
                 return Value(JSON, jsons.inside(f"json_extract({base.lake}, {path})"))
             return Value(JSON, jsons.inside(f"json_extract({base.lake}, '$[' || {index.lake} || ']')"))
         if base.type.element is None or index.type != INT64:
-            return self.fault(node, "type_mismatch", f"{base.type} has no elements by {index.type}.")
+            return self.fault(node, "type_mismatch", f"{base.type} has no elements that {index.type} can select.")
         first = 1 if "ORDINAL" in node.mode else 0
         taken = f"({base.lake})[({index.lake} + {1 - first})]"
         inside = f"{index.lake} BETWEEN {first} AND len({base.lake}) - {1 - first}"
@@ -281,7 +281,7 @@ class ExpressionBinder(ConstructBinder):
             return moved
         both = common_type([(left.type, left.is_literal), (right.type, right.is_literal)])
         if both is None or not both.is_number or (operator not in _ARITHMETIC and both != INT64):
-            return self.fault(node, "type_mismatch", f"{left.type} {operator} {right.type} has no meaning.")
+            return self.fault(node, "type_mismatch", f"{operator} does not accept {left.type} and {right.type}.")
         if operator == "^":
             return Value(both, f"xor({left.lake}, {right.lake})")
         if operator in _SHIFTS:
@@ -319,7 +319,7 @@ class ExpressionBinder(ConstructBinder):
     def _concatenate(self, node: Expression, left: Value, right: Value) -> Value:
         both = common_type([(left.type, left.is_literal), (right.type, right.is_literal)])
         if both is None or (both.name not in {"STRING", "BYTES"} and both.element is None):
-            return self.fault(node, "type_mismatch", f"{left.type} || {right.type} has no meaning.")
+            return self.fault(node, "type_mismatch", f"|| does not accept {left.type} and {right.type}.")
         constant: Any = NOT_CONSTANT
         if isinstance(left.constant, str) and isinstance(right.constant, str):
             constant = left.constant + right.constant
@@ -368,12 +368,12 @@ class ExpressionBinder(ConstructBinder):
             if left.type.name not in {"STRING", "NULL", "INT64"} or left.type == INT64:
                 if left.type == BYTES:
                     raise LakeGapError("LIKE over BYTES")
-                return self.fault(node, "type_mismatch", f"{left.type} LIKE {right.type} has no meaning.")
+                return self.fault(node, "type_mismatch", f"LIKE does not accept {left.type} and {right.type}.")
             return Value(BOOL, f"({left.lake} {node.operator} {right.lake} ESCAPE '\\')")
         if left.type == JSON or (left.type.element is not None):
             return self.fault(node, "type_mismatch", f"Values of {left.type} can't be compared.")
         if left.type.name == "STRUCT" and node.operator in {"<", "<=", ">", ">="}:
-            return self.fault(node, "type_mismatch", f"Values of {left.type} have no order.")
+            return self.fault(node, "type_mismatch", f"{node.operator} does not accept {left.type}.")
         if left.type.name == "STRUCT" and "DISTINCT" in node.operator:
             raise LakeGapError("IS DISTINCT FROM of structs")
         return Value(BOOL, comparison(node.operator, left, right))
@@ -386,7 +386,7 @@ class ExpressionBinder(ConstructBinder):
             rewrite = None
             if {"DATE", "TIMESTAMP"} <= {value.type.name for value in values}:
                 rewrite = "Wrap the DATE in TIMESTAMP(...), or the TIMESTAMP in DATE(...)."
-            self.fault(node, "type_mismatch", f"{kinds} do not go together.", rewrite)
+            self.fault(node, "type_mismatch", f"The types {kinds} do not match.", rewrite)
             return [BROKEN for _ in values]
         out = []
         for value, part in zip(values, nodes, strict=True):
@@ -405,9 +405,9 @@ class ExpressionBinder(ConstructBinder):
         if not value.type.is_known:
             return value
         if not value.type.is_number and not (value.type == INTERVAL and node.operator == "-"):
-            return self.fault(node, "type_mismatch", f"{node.operator}{value.type} has no meaning.")
+            return self.fault(node, "type_mismatch", f"{node.operator} does not accept {value.type}.")
         if node.operator == "~" and value.type != INT64:
-            return self.fault(node, "type_mismatch", f"~{value.type} has no meaning.")
+            return self.fault(node, "type_mismatch", f"~ does not accept {value.type}.")
         constant = -value.constant if node.operator == "-" and isinstance(value.constant, int) else NOT_CONSTANT
         return Value(value.type, f"({node.operator}{value.lake})", constant=constant)
 
@@ -435,7 +435,7 @@ class ExpressionBinder(ConstructBinder):
             inner = relation.columns[0].value
             value = literals.bent(value, settled(value.type))
             if common_type([(value.type, value.is_literal), (inner.type, False)]) is None:
-                return self.fault(node, "type_mismatch", f"{value.type} and {inner.type} do not go together.")
+                return self.fault(node, "type_mismatch", f"The types {value.type} and {inner.type} do not match.")
             inside = relation.sql
             if inner.type == FLOAT64:
                 # NaN is in no list.
@@ -446,16 +446,16 @@ class ExpressionBinder(ConstructBinder):
             if not array.type.is_known:
                 return Value(BOOL, "NULL")
             if array.type.element is None:
-                return self.fault(node.array, "type_mismatch", f"UNNEST takes an ARRAY, this is {array.type}.")
+                return self.fault(node.array, "type_mismatch", f"UNNEST needs an ARRAY. This is {array.type}.")
             if common_type([(value.type, value.is_literal), (array.type.element, array.is_literal)]) is None:
                 return self.fault(
-                    node, "type_mismatch", f"{value.type} and {array.type.element} do not go together."
+                    node, "type_mismatch", f"The types {value.type} and {array.type.element} do not match."
                 )
             array = literals.bent(array, array_of(value.type))
             self.values[id(node.array)] = array
             return Value(BOOL, f"({value.lake} {negation}IN (SELECT unnest({array.lake})))")
         if not node.items:
-            return self.fault(node, "syntax", "IN takes at least one value.")
+            return self.fault(node, "syntax", "IN needs at least one value.")
         nodes = [node.operand, *node.items]
         value, *items = self.unify(node, [self.bind(part, scope) for part in nodes], nodes)
         return Value(BOOL, membership(value, items, is_negated=node.is_negated))

@@ -107,7 +107,7 @@ class ExpressionGrammar(CallGrammar):
     def _read_like(self, left: Expression, *, negated: bool) -> Expression:
         if quantifier := self.accept_word("ANY", "SOME", "ALL"):
             if self.is_word("UNNEST"):
-                self.refuse("LIKE ANY takes patterns in parentheses here", "clause_not_allowed")
+                self.refuse("LIKE ANY needs patterns in parentheses here", "clause_not_allowed")
             self.expect_symbol("(")
             patterns = self._read_list(")")
             return LikeAny(left.at, left, quantifier, patterns, negated)
@@ -171,7 +171,7 @@ class ExpressionGrammar(CallGrammar):
             if self.is_symbol("."):
                 self.take()
                 if self.is_symbol("*"):
-                    self.refuse("'.*' stands in a select list only", "star_not_allowed")
+                    self.refuse("'.*' is allowed only in a select list", "star_not_allowed")
                 base = FieldAccess(base.at, base, self.expect_field())
             elif self.is_symbol("["):
                 base = self._read_element(base)
@@ -255,7 +255,7 @@ class ExpressionGrammar(CallGrammar):
             self.take()
             return self.read_call(at, (word,))
         if word == "NEW":
-            self.refuse("NEW makes protocol buffers, which the archive has none of.", "clause_not_allowed")
+            self.refuse("NEW is not allowed. It creates protocol buffers.", "clause_not_allowed")
         if not self.is_name():
             self.refuse("Expected an expression")
         return self._read_path()

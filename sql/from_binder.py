@@ -92,13 +92,13 @@ class FromBinder(ExpressionBinder):
             right_text = self.bind_from(step.item, scope)
             condition = self._condition(step, scope, left)
             if step.kind in {"RIGHT", "FULL"} and is_array:
-                self.fault(step, "join_not_allowed", f"{step.kind} JOIN with an array has no meaning.")
+                self.fault(step, "join_not_allowed", f"{step.kind} JOIN can't join an array.")
             self._filter_scans(step, scope, left)
             for item in scope.items[left:]:
                 item.is_optional |= step.kind == "LEFT"
             if step.kind == "CROSS":
                 if step.on is not None or step.using:
-                    self.fault(step, "join_not_allowed", "CROSS JOIN takes no ON and no USING.", "INNER JOIN")
+                    self.fault(step, "join_not_allowed", "CROSS JOIN can't have ON or USING.", "INNER JOIN")
                 text = f"{text} CROSS JOIN {right_text}"
             else:
                 if not condition and not is_array:
@@ -119,7 +119,7 @@ class FromBinder(ExpressionBinder):
                 if is_left and name.key in scope.merged:
                     found = [scope.merged[name.key]]
                 if len(found) != 1:
-                    self.fault(name, "column_unknown", f"Both sides of USING need one column {name.text[:60]}.")
+                    self.fault(name, "column_unknown", f"Each side of the join needs one column {name.text[:60]}.")
                     return "TRUE"
                 sides.append(found[0])
             a, b = sides
@@ -193,7 +193,7 @@ class FromBinder(ExpressionBinder):
         archive = self.policy.archive_table
         shown = name[:120]
         if is_missing:
-            message = f"The table {shown} is allowed by REFEED_QUERY_TABLES, but the lake has no such table."
+            message = f"The table {shown} is in REFEED_QUERY_TABLES, but the lake does not have this table."
             self.fault(node, "table_missing", message)
             return
         message = f"The table {shown} is not allowed; queries read {archive}."
@@ -202,7 +202,7 @@ class FromBinder(ExpressionBinder):
             called = unicodedata.name(strange, "no letter").lower()
             message = f"The table {shown} is not allowed: {strange!r} is {called}, not a letter of {archive}."
         elif "$" in name:
-            message = "Partition decorators are not allowed; bound _PARTITIONTIME instead."
+            message = "Partition decorators are not allowed. Limit _PARTITIONTIME instead."
         elif "*" in name:
             message = "Wildcard tables are not allowed."
         elif "INFORMATION_SCHEMA" in name.upper():
@@ -274,7 +274,7 @@ class FromBinder(ExpressionBinder):
             self.gap(node, "TABLESAMPLE with a fraction")
             return ""
         if not isinstance(number, int) or not 0 <= number <= 100:
-            self.fault(node, "limit_not_constant", "TABLESAMPLE takes a percentage from 0 to 100.")
+            self.fault(node, "limit_not_constant", "TABLESAMPLE needs a percentage from 0 to 100.")
             return ""
         return f" TABLESAMPLE SYSTEM ({number} PERCENT)"
 
@@ -301,7 +301,7 @@ class FromBinder(ExpressionBinder):
                 if n
             ] or [BoundColumn(None, whole)]
         if key is not None and scope.item(key) is not None:
-            self.fault(node, "name_duplicate", f"The name {key[:60]} is there twice in FROM.")
+            self.fault(node, "name_duplicate", f"FROM has the name {key[:60]} twice.")
         scope.items.append(
             Item(
                 key,
@@ -320,7 +320,7 @@ class FromBinder(ExpressionBinder):
     def _bind_array(self, node: UnnestItem | TableItem, array: Value, alias: Name | None, scope: Scope) -> str:
         element = array.type.element or UNKNOWN
         if array.type.is_known and array.type.element is None:
-            self.fault(node, "type_mismatch", f"UNNEST takes an ARRAY, this is {array.type}.")
+            self.fault(node, "type_mismatch", f"UNNEST needs an ARRAY. This is {array.type}.")
         name = self.fresh("t")
         # What one element says may be as long as the message, however few elements there are.
         items = array.items if isinstance(array.constant, list) else max(array.items or 0, DATA_ITEMS)
@@ -334,7 +334,7 @@ class FromBinder(ExpressionBinder):
         else:
             columns = [BoundColumn(alias.text if alias else None, whole)]
         if alias is not None and scope.item(alias.key) is not None:
-            self.fault(node, "name_duplicate", f"The name {alias.text[:60]} is there twice in FROM.")
+            self.fault(node, "name_duplicate", f"FROM has the name {alias.text[:60]} twice.")
         rows: int | None = len(array.constant) if isinstance(array.constant, list) else array.items or ARRAY_ROWS
         if rows is not None and rows >= MANY_ITEMS:
             # As many as a table has rows: it must be linked like one.

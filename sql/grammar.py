@@ -50,13 +50,13 @@ class QueryGrammar(ExpressionGrammar):
         if token.kind == "end":
             self.refuse("The query is empty.", "query_empty")
         if token.upper in STATEMENTS:
-            self.refuse(f"{token.upper} is not allowed; write one SELECT.", "statement_not_allowed")
+            self.refuse(f"{token.upper} is not allowed. Write one SELECT.", "statement_not_allowed")
         if not self.starts_query():
             self.refuse("Expected SELECT, WITH, FROM or '('")
         query = self.read_query()
         if self.accept_symbol(";"):
             if self.token.kind != "end":
-                self.refuse("One query is allowed, not several statements.", "several_statements")
+                self.refuse("Only one query is allowed.", "several_statements")
         elif self.token.kind != "end":
             self._refuse_clause()
             self.refuse("Expected the end of the query")
@@ -319,7 +319,7 @@ class QueryGrammar(ExpressionGrammar):
             self.expect_symbol("(")
             array = self.read_expression()
             if self.is_symbol(","):
-                self.refuse("UNNEST takes one array here.", "clause_not_allowed")
+                self.refuse("UNNEST needs exactly one array here.", "clause_not_allowed")
             self.expect_symbol(")")
             alias = self._read_alias()
             has_offset, offset = self._read_offset()
@@ -388,7 +388,7 @@ class QueryGrammar(ExpressionGrammar):
             self.expect_symbol("(")
             sample = self.read_expression()
             if self.expect_field().text.upper() != "PERCENT":
-                self.refuse("TABLESAMPLE takes a percentage.", "clause_not_allowed")
+                self.refuse("TABLESAMPLE needs a percentage.", "clause_not_allowed")
             self.expect_symbol(")")
         return TableItem(at, tuple(names), alias, sample, offset, has_offset)
 

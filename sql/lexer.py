@@ -191,7 +191,7 @@ def _comment(match: re.Match[str] | None, text: str, position: int) -> tuple[Tok
             # What ends a line for one reader and not for another would hide text from one of them.
             return None, _stranger(char, position + index)
     if _LEGACY.match(comment):
-        return None, Fault("legacy_sql", "Legacy SQL is not allowed; this gate reads GoogleSQL.", position)
+        return None, Fault("legacy_sql", "Legacy SQL is not allowed. Write GoogleSQL.", position)
     return Token("end", "", "", position, match.end()), None
 
 
@@ -199,7 +199,7 @@ def _stranger(char: str, at: int) -> Fault:
     name = unicodedata.name(char, "a control character")
     plain = unicodedata.normalize("NFKC", char)
     if char == "?":
-        return Fault("parameter_positional", "Positional parameters are not allowed; name them.", at, "@name")
+        return Fault("parameter_positional", "Parameters need names, such as @from.", at, "@name")
     rewrite = f"Write {plain} instead." if plain != char and plain.isascii() and plain.isprintable() else None
     return Fault(
         "character_not_allowed",
@@ -309,7 +309,7 @@ def _number(text: str, start: int) -> Token:
         match = _INTEGER.match(text, start)
     assert match is not None  # the caller saw a digit
     if _NAME.match(text, match.end()) or text.startswith("`", match.end()):
-        fault = Fault("number_invalid", "A number must be followed by a blank or a sign.", start)
+        fault = Fault("number_invalid", "A blank or an operator must follow a number.", start)
         return Token("bad", match.group(), "", start, match.end(), fault)
     return Token(kind, match.group(), "", start, match.end())
 
@@ -320,6 +320,6 @@ def _parameter(text: str, start: int) -> tuple[Token | None, Fault | None]:
     match = _PARAMETER.match(text, start)
     if match is None:
         return None, Fault(
-            "parameter_invalid", "After @ comes the name of a parameter; hints are not allowed.", start
+            "parameter_invalid", "The name of a parameter must follow @. Hints are not allowed.", start
         )
     return Token("parameter", match.group(1), "", start, match.end()), None

@@ -83,28 +83,28 @@ def parse_parameters(document: Mapping[str, QueryParameter]) -> dict[str, Parame
 
 def _check_name(name: object, taken: set[str]) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise ConstantError("a parameter's name is letters, digits and _")
+        raise ConstantError("the name may have only letters, digits and _")
     if name.lower() in taken:
-        raise ConstantError("the name is there twice; case does not count")
+        raise ConstantError("another parameter has the same name, apart from upper and lower case")
 
 
 def parse_parameter(body: Any) -> Parameter:
     """Return one parameter of the shape ``{"type": ..., "value": ...}``."""
     if not isinstance(body, Mapping) or set(body) != {"type", "value"} or not isinstance(body["type"], str):
-        raise ConstantError('it takes {"type": ..., "value": ...}')
+        raise ConstantError('it must have the form {"type": ..., "value": ...}')
     match = _TYPE.fullmatch(body["type"].upper().strip())
     kind = match and (match["element"] or match["scalar"])
     if match is None or kind not in _SCALARS:
         raise ConstantError(
-            f"no type {body['type'][:60]!r}; there are {', '.join(_SCALARS)} and ARRAY<...> of them"
+            f"there is no type {body['type'][:60]!r}; the types are {', '.join(_SCALARS)} and ARRAY<...> of these"
         )
     value = body["value"]
     if match["scalar"]:
         return Parameter(kind, _parse_value(kind, value))
     if not isinstance(value, list | tuple):
-        raise ConstantError("an ARRAY takes a list")
+        raise ConstantError("the value of an ARRAY must be a list")
     if any(item is None for item in value):
-        raise ConstantError("an ARRAY takes no null")
+        raise ConstantError("an ARRAY can't contain null")
     return Parameter(f"ARRAY<{kind}>", tuple(_parse_value(kind, item) for item in value))
 
 

@@ -76,7 +76,7 @@ class PipeGrammar(QueryGrammar):
                 return self._ordered(at, stage)
             else:
                 self.refuse(
-                    f"After |> stand {ALLOWED} here.", "pipe_not_allowed", "Write the step as part of a SELECT."
+                    f"After |>, write {ALLOWED}.", "pipe_not_allowed", "Write the step as part of a SELECT."
                 )
         return self._everything(at, stage)
 
@@ -88,7 +88,7 @@ class PipeGrammar(QueryGrammar):
     def _join(self, stage: _Stage) -> None:
         if self.is_word("RIGHT", "FULL") and stage.where:
             # What was filtered before such a join is not what WHERE filters after it.
-            self.refuse("A filter can't stand before this join.", "pipe_not_allowed", "Use a subquery.")
+            self.refuse("A filter is not allowed before this join.", "pipe_not_allowed", "Use a subquery.")
         steps = self.read_joins()
         first = stage.source
         before: tuple[JoinStep, ...] = ()
@@ -106,11 +106,11 @@ class PipeGrammar(QueryGrammar):
         if order and self.accept_symbol("|>"):
             is_next = True
             if not self.is_word("LIMIT"):
-                self.refuse("After ORDER BY only LIMIT may stand.", "pipe_not_allowed")
+                self.refuse("After ORDER BY, only LIMIT is allowed.", "pipe_not_allowed")
         limit = offset = None
         if is_next and self.accept_word("LIMIT"):
             limit = self.read_expression()
             offset = self.read_expression() if self.accept_word("OFFSET") else None
         if self.is_symbol("|>"):
-            self.refuse("After LIMIT no other step may stand.", "pipe_not_allowed")
+            self.refuse("After LIMIT, no other step is allowed.", "pipe_not_allowed")
         return Query(at, (), body, order, limit, offset)

@@ -55,7 +55,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
             name = self.fresh("w")
             prefix.append(f"{name} AS ({relation.sql})")
             if cte.name.key in {c.name.key for c in query.ctes if c is not cte}:
-                self.fault(cte, "name_duplicate", f"The name {cte.name.text[:60]} is there twice.")
+                self.fault(cte, "name_duplicate", f"Two WITH queries have the name {cte.name.text[:60]}.")
             relation.sql = f"SELECT * FROM {name}"
             visible = {**visible, cte.name.key: relation}
         self.ctes = visible
@@ -434,7 +434,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
         if not value.type.is_known:
             return [], False
         if value.type.name != "STRUCT":
-            self.fault(star, "type_mismatch", f"'.*' needs a STRUCT, this is {value.type}.")
+            self.fault(star, "type_mismatch", f"'.*' needs a STRUCT. This is {value.type}.")
         return [
             BoundColumn(name, Value(kind, f"({value.lake}).{quote_name(name)}", is_key=value.is_key))
             for name, kind in value.type.fields
@@ -470,7 +470,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
                 continue
             value = self.bind(node, scope)
             if not isinstance(value.constant, int) or isinstance(value.constant, bool) or value.constant < 0:
-                self.fault(node, "limit_not_constant", f"{word} takes a whole number or a parameter.")
+                self.fault(node, "limit_not_constant", f"{word} needs a whole number or a parameter.")
                 continue
             text += f" {word} {value.constant}"
         return text

@@ -161,7 +161,7 @@ def check_output(bound: Bound) -> list[Fault]:
             faults.append(
                 Fault(
                     "column_reserved",
-                    f"BigQuery reserves names like {key[:60]}.",
+                    f"BigQuery reserves names such as {key[:60]}.",
                     at,
                     f"{key} AS partition_time",
                 )

@@ -14,7 +14,7 @@ def order_item(binder: ExpressionBinder, item: OrderItem, scope: Scope) -> str:
     """Return one sort key for the lake; GoogleSQL sorts NULL as the smallest value."""
     value = binder.bind(item.key, scope)
     if not value.type.is_orderable and value.type.is_known:
-        binder.fault(item, "type_mismatch", f"Values of {value.type} have no order.")
+        binder.fault(item, "type_mismatch", f"Values of {value.type} can't be sorted.")
     order = direction(item)
     if value.type.name == "FLOAT64" and not value.is_literal:
         # The engine sorts NaN above every number, GoogleSQL below.

@@ -78,7 +78,7 @@ def _effect(bound: TimeBound, unit: str) -> str:
     if bound.operator == "=":
         return "is never true"
     if bound.operator in {"<", "<="}:
-        return f"takes in all of that {unit.lower()}"
+        return f"includes all of that {unit.lower()}"
     return f"leaves out all of that {unit.lower()}"
 
 

@@ -46,7 +46,7 @@ class WindowBinding:
                 if value.type.is_known and not value.type.is_groupable:
                     self._binder.fault(key, "type_mismatch", f"Values of {value.type} can't be compared.")
                 if value.type.name == "FLOAT64":
-                    self._binder.fault(key, "type_mismatch", "PARTITION BY takes no FLOAT64.")
+                    self._binder.fault(key, "type_mismatch", "PARTITION BY does not accept FLOAT64.")
                 keys.append(value.lake)
             parts.append("PARTITION BY " + ", ".join(keys))
         if spec.order_by:
@@ -77,12 +77,12 @@ class WindowBinding:
         if name in _NEEDS_ORDER and not spec.order_by:
             self._refuse(f"{name} needs ORDER BY in its window.")
         if spec.order_by and (name in _TAKES_NO_ORDER or node.is_distinct):
-            self._refuse(f"{what} takes no ORDER BY in its window.")
+            self._refuse(f"{what} does not accept ORDER BY in its window.")
         is_free = function.kind == "aggregate" and not node.is_distinct
         if spec.frame and not (is_free or name in _TAKES_FRAME):
-            self._refuse(f"{what} takes no {spec.frame} in its window.")
+            self._refuse(f"{what} does not accept {spec.frame} in its window.")
         if node.order_by or node.limit:
-            self._refuse(f"{name} takes no ORDER BY and no LIMIT between its parentheses when OVER follows.")
+            self._refuse(f"{name} with OVER does not accept ORDER BY or LIMIT between its parentheses.")
 
     def _check_frame(self, spec: WindowSpec, low: FrameBound, high: FrameBound | None) -> None:
         first, last = _ENDS.index(low.kind), _ENDS.index(high.kind if high else "CURRENT ROW")
@@ -92,7 +92,7 @@ class WindowBinding:
         if spec.frame == "RANGE" and has_amount:
             keys = [self._binder.bind(item.key, self._scope).type for item in spec.order_by]
             if len(keys) != 1 or (keys[0].is_known and not keys[0].is_number):
-                self._refuse("RANGE by an amount needs exactly one number in ORDER BY; ROWS needs none.")
+                self._refuse("RANGE with an amount needs exactly one number in ORDER BY; ROWS does not.")
 
     def _bound(self, spec: WindowSpec, bound: FrameBound) -> str:
         if bound.amount is None:
@@ -101,5 +101,5 @@ class WindowBinding:
         number = literals.number_of(bound.amount, value)
         is_right = value.type == INT64 or (spec.frame == "RANGE" and value.type.is_number)
         if value.type.is_known and (not value.is_literal or number is None or number < 0 or not is_right):
-            self._refuse(f"The amount of a frame by {spec.frame} is a literal or parameter, a number from 0 on.")
+            self._refuse(f"The amount in {spec.frame} must be a constant that is not negative.")
         return f"{value.lake} {bound.kind}"

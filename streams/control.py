@@ -104,7 +104,7 @@ def _parse_control(text: str) -> StreamControl:
     if control.order not in get_args(Order):
         raise ValueError(f"there is no order {control.order!r}")
     if type(control.number) is not int or control.number < 0:
-        raise ValueError(f"{control.number!r} is no number of an order")
+        raise ValueError(f"{control.number!r} is not the number of an order")
     _check_bound("timeout_seconds", control.timeout_seconds, least=0.0)
     _check_bound("batch_seconds", control.batch_seconds, least=0.0)
     _check_bound("batch_bytes", control.batch_bytes, least=1.0)

@@ -159,7 +159,7 @@ def _describe_left(left: int | None, orders: Orders) -> dict[str, str] | None:
 def _shown(exc: RefeedError) -> str:
     """Return why the stream failed, without the words of Spark, which quote the values that it failed on."""
     if exc.code == RefeedError.code:
-        return "The stream ended by a fault that is not known. Its log has Spark's words."
+        return "The stream ended with an unknown error. Its log has Spark's own error."
     return safe_message(exc.code, exc.message)
 
 

@@ -148,7 +148,10 @@ def check_rows(rows: int | None, request: BackfillRequest, bounds: SelectionBoun
         message = "The plan selects nothing. To run it anyway, use allow_empty (--allow-empty)."
         raise RequestInvalidError.of(NothingSelectedError.code, message, "/allow_empty")
     if rows is not None and bounds.max_rows is not None and rows > bounds.max_rows:
-        message = f"The plan has {rows} rows, a selection may have {bounds.max_rows} (REFEED_SELECTION_MAX_ROWS)."
+        message = (
+            f"The plan has {rows} rows, but a selection may have only {bounds.max_rows} "
+            "(REFEED_SELECTION_MAX_ROWS)."
+        )
         raise RequestInvalidError.of("too_many_rows", message, "/query")
     if rows is not None and request.max_rows is not None and rows > request.max_rows:
         message = f"The plan has {rows} rows, but max_rows allows only {request.max_rows}."

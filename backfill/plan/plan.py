@@ -296,7 +296,7 @@ def _size_warnings(figures: QueryFigures, bounds: SelectionBounds) -> list[dict[
     try:
         bounds.check(figures.rows, figures.selection_bytes)
     except SelectionTooLargeError as exc:
-        return [{"code": exc.code, "message": f"{exc.message} A backfill of it would fail."}]
+        return [{"code": exc.code, "message": f"{exc.message} A backfill with this query would fail."}]
     return []
 
 

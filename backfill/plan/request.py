@@ -219,8 +219,11 @@ class BackfillRequest(Declared):
     fail_if_empty: Annotated[
         bool,
         FieldSpec(
-            description="If true, a backfill whose query selects nothing fails with nothing_selected, and a "
-            "request whose plan (plan_id) has no rows is refused.",
+            description=(
+                "Whether an empty selection is an error. If true and the query selects nothing, the "
+                "backfill fails with nothing_selected. If true and the plan (plan_id) has no rows, "
+                "the request is refused."
+            ),
             help="Fail if the query selects nothing.",
         ),
     ] = False

@@ -46,7 +46,7 @@ class LakeLeases:
             # Refeed wrote one file for all epochs before; such a stream may run still.
             shared = self._read(name, self._shared_path(name))
             return shared if shared is not None and (content is None or _epoch(shared) > newest) else content
-        raise WarehouseError(f"The lease {name} is taken by others all the time.")
+        raise WarehouseError(f"Other processes take the lease {name} all the time.")
 
     def write_lease(self, name: str, epoch: int, content: bytes) -> None:
         """Replace what the holder of ``epoch`` wrote, all at once.

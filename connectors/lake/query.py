@@ -53,7 +53,7 @@ class QueryLimits(EngineLimits):
         """``memory`` as a number; the letters are powers of 1,000, as the lake's engine reads them."""
         found = _SIZE.fullmatch(self.memory)
         if found is None:
-            raise ValueError(f"{self.memory!r} is no size such as 512m or 2GB")
+            raise ValueError(f"{self.memory!r} is not a size such as 512m or 2GB")
         return int(found[1]) * _POWERS[found[2].lower()]
 
 

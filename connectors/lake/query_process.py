@@ -96,7 +96,7 @@ class QueryProcesses:
                     size += len(body)
                     if size > max_bytes:
                         raise QueryTooLargeError(
-                            f"The query gives more than {max_bytes:,} bytes where few are wanted."
+                            f"The query returns more than {max_bytes:,} bytes, which is too much here."
                         )
                     results[-1] += wire.read_batches(body)
                 elif kind == wire.END:

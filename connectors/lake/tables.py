@@ -309,7 +309,7 @@ class LakeTable(DurableTable):
         """
         if keep_hours < MIN_VACUUM_HOURS:
             raise WarehouseError(
-                f"Vacuum must keep {MIN_VACUUM_HOURS} hours at least: younger files may be in use."
+                f"Vacuum must keep at least {MIN_VACUUM_HOURS} hours, because younger files may be in use."
             )
         with our_errors("vacuuming the table"):
             table = self._table()
@@ -395,7 +395,7 @@ class LakeTable(DurableTable):
                 self._log.committed(table)
                 return
             if not old <= current:
-                raise WarehouseError("Files that were to be replaced are gone: another process changed them.")
+                raise WarehouseError("The files to replace are gone: another process changed them.")
             try:
                 self._commit(table, added, {}, removed=removed, is_same_rows=is_same_rows)
             except CommitFailedError:
@@ -489,4 +489,6 @@ def refuse_old(files: Sequence[WrittenFile], *, max_hours: int = MAX_UNCOMMITTED
     """
     oldest_ms = min((file.modified_at_ms for file in files), default=time.time() * 1000)
     if time.time() * 1000 - oldest_ms > max_hours * 3_600_000:
-        raise WarehouseError(f"A file waited over {max_hours} h for its commit; vacuum may take it at any moment.")
+        raise WarehouseError(
+            f"A file waited more than {max_hours} h for its commit. Vacuum may delete it at any moment."
+        )

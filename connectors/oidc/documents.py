@@ -65,7 +65,7 @@ def parse_json(response: httpx.Response) -> dict[str, Any]:
         body += chunk
         # httpx's timeout is for each read; one byte a second would go on for ever.
         if len(body) > _MAX_BYTES or time.monotonic() > deadline:
-            raise ValueError(f"{response.url.copy_with(query=None)} answers too much or too slowly")
+            raise ValueError(f"{response.url.copy_with(query=None)} sent an answer that is too large or too slow")
     value = json.loads(body)
     if not isinstance(value, dict):
         raise ValueError(f"{response.url.copy_with(query=None)} is not a JSON object")  # noqa: TRY004  as above

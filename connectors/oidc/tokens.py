@@ -67,16 +67,16 @@ class TokenVerifier:
         """
         kid, algorithm = header.get("kid"), header.get("alg")
         if not isinstance(algorithm, str) or not any(algorithm in names for names in _ALGORITHMS.values()):
-            raise _refused("the token's algorithm is not one that counts")
+            raise _refused("the token's algorithm is not allowed")
         if "crit" in header:
-            raise _refused("the token has critical extensions, and none is understood")
+            raise _refused("the token has critical extensions, and none is supported")
         found = self._keys.find(kid)
         if found is None:
             raise _refused("no key of the issuer has the token's key id")
         curve = None if found.get("kty") == "RSA" else found.get("crv")
         able = _ALGORITHMS.get((str(found.get("kty")), curve), ())
         if algorithm not in able or found.get("alg", algorithm) != algorithm:
-            raise _refused("the token's algorithm is not its key's")
+            raise _refused("the token's algorithm does not match its key")
         key = jwt.PyJWK(dict(found), algorithm)
         if algorithm in _RSA and key.key.key_size < _MIN_RSA_BITS:
             raise _refused(f"the issuer's key has less than {_MIN_RSA_BITS} bits")
@@ -103,7 +103,7 @@ class IdTokenVerifier:
         if (several or "azp" in claims) and claims.get("azp") != self._client_id:
             raise _refused("the ID token was issued to another client")
         if nonce is not None and not hmac.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
-            raise _refused("the ID token is of another sign-in: its nonce differs")
+            raise _refused("the ID token belongs to another sign-in: its nonce differs")
         return claims
 
 

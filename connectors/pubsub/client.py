@@ -352,7 +352,7 @@ def _our_errors(missing: type[RefeedError] = PubSubError, name: str = "") -> Ite
     except google_errors.AlreadyExists as exc:
         raise _AlreadyExistsError(exc.message) from exc
     except google_errors.NotFound as exc:
-        raise missing(f"Pub/Sub knows no {name or 'such resource'}.", name=name) from exc
+        raise missing(f"Pub/Sub does not have {name or 'this resource'}.", name=name) from exc
     except (google_errors.ServiceUnavailable, google_errors.DeadlineExceeded, google_errors.RetryError) as exc:
         raise PubSubUnavailableError(f"Pub/Sub does not answer: {exc}") from exc
     except google_errors.GoogleAPICallError as exc:

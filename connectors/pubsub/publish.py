@@ -34,7 +34,7 @@ _LOOK_SECONDS: Final = 0.2
 _GIVE_UP_PART_SECONDS: Final = 30.0
 
 # Why a message is refused that must not overtake another one of its key.
-KEY_STOPPED: Final = "ordering_key_stopped: a message of the same ordering key before it could not be published"
+KEY_STOPPED: Final = "ordering_key_stopped: an earlier message of the same ordering key could not be published"
 # How the reason begins of a message that was tried for long enough while others were taken.
 GAVE_UP: Final = "gave_up"
 

@@ -109,7 +109,7 @@ class SnsClient:
             )
         async with asyncio.timeout(_FETCH_SECONDS), self._calls, self._http.stream("GET", url) as response:
             if response.status_code != httpx.codes.OK:
-                raise ValueError(f"it is answered {response.status_code}")
+                raise ValueError(f"the answer has status {response.status_code}")
             body = bytearray()
             async for chunk in response.aiter_bytes():
                 body += chunk

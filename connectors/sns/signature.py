@@ -58,12 +58,12 @@ def load_signing_key(pem: bytes, host: str, now: datetime) -> RSAPublicKey:
         key = certificate.public_key()
         [name] = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     except (ValueError, UnsupportedAlgorithm) as exc:
-        raise ValueError("it is no certificate with one name") from exc
+        raise ValueError("it is not a certificate with exactly one name") from exc
     # 'sns.amazonaws.com' in older regions, 'sns-signing.REGION.DOMAIN' in newer ones.
     domain = host.split(".", 2)[2]
     common_name = str(name.rfc4514_string()).removeprefix("CN=")
     if not (common_name.startswith("sns") and common_name.endswith(f".{domain}")):
-        raise ValueError(f"the certificate is that of {common_name}")
+        raise ValueError(f"the certificate belongs to {common_name}")
     if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
         raise ValueError(f"the certificate is not valid at {now:%Y-%m-%d %H:%M}")
     if not isinstance(key, RSAPublicKey):

@@ -190,7 +190,7 @@ def _wrap(home: Path, second_place: Path) -> Path:
             continue
         return wrapper
     raise JavaNotFoundError(
-        "Refeed's own Java needs a folder that can be written, and found none: "
+        "Refeed's own Java needs a writable folder, but found none: "
         f"{'; '.join(faults)}. Set JAVA_HOME to a Java 17 or 21.",
         places=[str(place) for place in places],
     )

@@ -96,8 +96,10 @@ class Validation(ManifestPart):
     min_messages: int = Field(
         default=MIN_MESSAGES,
         ge=0,
-        description="If fewer messages than this number arrive during the validation, it has no result, and a "
-        "person must decide.",
+        description=(
+            "If fewer messages than this number arrive during the validation, the validation has "
+            "no result, and `on_failure` applies."
+        ),
     )
     thresholds: Annotated[WatchBounds, AfterValidator(_bounds)] = Field(
         default_factory=WatchBounds, description="How much worse the new release's figures may be."
@@ -110,8 +112,10 @@ class Validation(ManifestPart):
     query: str | None = Field(
         default=None,
         min_length=1,
-        description="A SELECT that runs at the end of the validation. If it returns a row, the validation fails. "
-        "The query's parameter @since is the time at which the new release began.",
+        description=(
+            "A SELECT that runs at the end of the validation. If it returns a row, the validation "
+            "fails. The query's parameter @since is the time at which the new release took over."
+        ),
         examples=["SELECT topic FROM backup.messages WHERE _PARTITIONTIME >= TIMESTAMP_TRUNC(@since, DAY)"],
     )
     max_bytes_billed: int = Field(

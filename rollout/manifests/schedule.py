@@ -134,7 +134,7 @@ class CatchUp(ManifestPart):
 
 
 class ScheduleManifest(ManifestPart):
-    """A job that runs regularly. A slot is the time between two runs. Its job starts at the slot's end."""
+    """A job that runs regularly. A slot is the time between two runs. The slot's job starts when the slot ends."""
 
     kind: Literal["Schedule"]
     name: str = Field(
@@ -163,7 +163,8 @@ class ScheduleManifest(ManifestPart):
     overlap: Literal["skip", "queue", "replace"] = Field(
         default="skip",
         description="What happens if the previous run has not ended. skip: the slot is skipped. queue: the slot "
-        "waits for the end of that run, but at most one slot waits. replace: that run is cancelled.",
+        "waits for the end of that run, but at most one slot waits. replace: Refeed cancels "
+        "that run and starts the new run.",
     )
     on_failure: Literal["go_on", "pause"] = Field(
         default="go_on",

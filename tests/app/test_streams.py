@@ -93,7 +93,7 @@ def test_the_pipeline_connects_when_it_asks_and_is_disconnected_at_its_end(
             WarehousePermissionError("The account may not write to archive.messages."),
             "may not write to archive.messages",
         ),
-        (WarehouseError("Could not convert 'card 4111'."), "log has the engine's words"),
+        (WarehouseError("Could not convert 'card 4111'."), "log has the engine's own error"),
     ],
 )
 def test_a_stream_that_fails_before_it_runs_has_said_why_where_its_agent_reads_it(

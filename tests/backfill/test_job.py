@@ -307,8 +307,20 @@ def test_by_key_takes_the_columns_that_it_sorts_by(spark: Threads, make: Callabl
     ("unknown", "said"),
     [
         (0, "the other 60 were not sent"),
-        (30, "of the other 60, at most 30 may have gone out unconfirmed, and go out again with a retry"),
-        (1030, "of the other 60, at most 60 may have gone out unconfirmed, and go out again with a retry"),
+        (
+            30,
+            (
+                "of the other 60, at most 30 may have been published without a confirmation; a retry "
+                "publishes them again"
+            ),
+        ),
+        (
+            1030,
+            (
+                "of the other 60, at most 60 may have been published without a confirmation; a retry "
+                "publishes them again"
+            ),
+        ),
     ],
 )
 def test_too_many_failures_say_what_became_of_the_other_rows(tmp_path, rows, unknown, said):

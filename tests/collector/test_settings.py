@@ -156,7 +156,7 @@ def test_faults_of_sns_topics_are_named(tmp_path: Path) -> None:
         "arn:aws:sqs",
         ":a.topics",
         "not a pattern",
-        "come together",
+        "belong together",
         "env:NAME",
     ):
         assert part in found

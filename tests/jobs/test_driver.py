@@ -48,7 +48,7 @@ def test_what_the_work_says_is_the_outcome(folder: JobFolder) -> None:
         (
             WarehouseError("Value 'card 4111' is no INT64."),
             "warehouse_error",
-            "The warehouse answered with an error. The job's log has the engine's words.",
+            "The warehouse answered with an error. The job's log has the engine's own error.",
         ),
         (
             ValueError("card 4111"),

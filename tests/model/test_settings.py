@@ -76,7 +76,7 @@ def test_a_lake_is_the_same_folder_for_a_driver_that_works_in_another_one(tmp_pa
     monkeypatch.setenv("HOME", "/home/ada")
     assert read_settings({"REFEED_LAKE": "lake/"}).lake == str(tmp_path / "lake")
     assert read_settings({"REFEED_LAKE": "~/lake"}).lake == "/home/ada/lake"
-    with pytest.raises(SettingsError, match=r"REFEED_LAKE='~nobody-here/x': .* there is no such user"):
+    with pytest.raises(SettingsError, match=r"REFEED_LAKE='~nobody-here/x': .* its user does not exist"):
         read_settings({"REFEED_LAKE": "~nobody-here/x"})
 
 

@@ -127,16 +127,25 @@ def decode(describe: Any) -> Any:
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('{"by_mail": "a", "phone": 1}', "by_mail: comes with by_phone, another one of way"),
-        ('{"by_phone": 0, "byMail": ""}', "by_mail: comes with by_phone, another one of way"),
-        ('{"byHand": {}, "by_mail": "a"}', "by_mail: comes with by_hand, another one of way"),
-        ('{"part": {"a": "x", "b": "y"}}', "part.a: comes with b, another one of way"),
+        (
+            '{"by_mail": "a", "phone": 1}',
+            ("by_mail: the message also has by_phone, another member of the oneof way"),
+        ),
+        (
+            '{"by_phone": 0, "byMail": ""}',
+            ("by_mail: the message also has by_phone, another member of the oneof way"),
+        ),
+        (
+            '{"byHand": {}, "by_mail": "a"}',
+            ("by_mail: the message also has by_hand, another member of the oneof way"),
+        ),
+        ('{"part": {"a": "x", "b": "y"}}', "part.a: the message also has b, another member of the oneof way"),
         # Null is a value of these two.
-        ('{"any": null, "none": null}', "any: comes with none, another one of holding"),
-        ('{"by_number": {"1": "a", "01": "b"}}', "by_number: a key comes twice in a map"),
-        ('{"by_number": {"100": "a", "1e2": "b"}}', "by_number: a key comes twice in a map"),
+        ('{"any": null, "none": null}', "any: the message also has none, another member of the oneof holding"),
+        ('{"by_number": {"1": "a", "01": "b"}}', "by_number: a map contains a key twice"),
+        ('{"by_number": {"100": "a", "1e2": "b"}}', "by_number: a map contains a key twice"),
         ('{"nothing": 1}', "nothing: is a number, not an object"),
-        ('{"single": 3.5e38}', "single: 3.5e+38 is beyond what its field holds"),
+        ('{"single": 3.5e38}', "single: 3.5e+38 is too large for its field"),
         ('{"id": "1.5"}', "id: is the string '1.5', not an integer"),
         ('{"id": "1e19"}', "id: 1e19 is not from"),
         ('{"id": "-1e999999999999999999999"}', "id: is the string"),

@@ -342,7 +342,7 @@ def test_sources_whose_rows_come_back_to_their_own_topic_are_faults(registry, so
     registry.publish({"sources.yaml": f"sources:\n{entries}".encode()})
     found = registry.read_valid()
     assert [broken.name for broken in found.broken] == wrong
-    assert all("comes back to" in broken.error.message for broken in found.broken)
+    assert all("return to the source's own topic" in broken.error.message for broken in found.broken)
     if wrong:
         with pytest.raises(RegistryError) as caught:
             registry.read()

@@ -128,4 +128,4 @@ def test_an_option_with_one_of_our_numbers_that_is_no_text_is_a_fault():
     field.options.MergeFromString(encoded + bytes([tag >> 28, 2, 0xFF, 0xFF]))
     found = DescriptorSet([FileDescriptorSet(file=[file]).SerializeToString()])
     (fault,) = faults_of(found, "M")
-    assert fault.startswith("M.a: M.a has an option with one of our numbers that is no text")
+    assert fault.startswith("M.a: M.a has an option whose number Refeed reserves")

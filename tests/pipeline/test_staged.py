@@ -261,7 +261,7 @@ def test_a_revert_takes_the_rows_of_every_source_out_or_none(both, stage, tmp_pa
     assert staged(both).delete_rows(mine) == 4
     merge_with(both, tmp_path, LocalTasks())
     assert staged(both).merged_rows(merged) == 0
-    with pytest.raises(AlreadyMergedError, match=r"2 rows of .* are in a reporting table"):
+    with pytest.raises(AlreadyMergedError, match=r"2 rows of .* are already in a reporting table"):
         staged(both).delete_rows(merged)
     assert landed(staged(both), merged) == [0, 1]
 
@@ -278,6 +278,6 @@ def test_a_revert_of_several_sources_says_what_is_left(both, stage, monkeypatch)
 
     with monkeypatch.context() as patched:
         patched.setattr(LakeRowTable, "delete_where", fail)
-        with pytest.raises(RevertIncompleteError, match=r"2 rows .* not those of every source: .*disk is full"):
+        with pytest.raises(RevertIncompleteError, match=r"Only 2 rows .* deleted from staging: .*disk"):
             staged(both).delete_rows(mine)
     assert staged(both).delete_rows(mine) == 1

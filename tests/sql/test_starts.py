@@ -62,7 +62,7 @@ def test_a_moment_within_a_day_is_warned_of_and_rewritten(condition: str, rewrit
 def test_both_ends_say_what_they_do() -> None:
     low, high = warnings("_PARTITIONTIME >= @from AND _PARTITIONTIME < @to")
     assert low[0] == ">= 2026-01-01T14:00:00Z leaves out all of that day."
-    assert high[0] == "< 2026-01-02T15:30:00Z takes in all of that day."
+    assert high[0] == "< 2026-01-02T15:30:00Z includes all of that day."
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_lower_end_within_a_day_is_wrong_whatever_else_is_filtered() -> None:
 def test_partitions_of_an_hour_begin_every_hour() -> None:
     policy = replace(POLICY, partitioning="hour")
     [(said, rewrite)] = warnings("_PARTITIONTIME >= @from AND _PARTITIONTIME < @to", policy)
-    assert said == "< 2026-01-02T15:30:00Z takes in all of that hour."
+    assert said == "< 2026-01-02T15:30:00Z includes all of that hour."
     assert rewrite == "_PARTITIONTIME <= @to AND ingest_time < @to"
 
 

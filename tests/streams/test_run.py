@@ -118,8 +118,8 @@ def test_a_stream_without_batches_goes_on_saying_that_it_lives(run, tmp_path, mo
     ("failure", "message"),
     [
         (LeaseLostError("Another stream took over."), "Another stream took over."),
-        (WarehouseError("Could not convert 'card 4111'"), "The job's log has the engine's words."),
-        (RefeedError("SparkException: card 4111"), "Its log has Spark's words."),
+        (WarehouseError("Could not convert 'card 4111'"), "The job's log has the engine's own error."),
+        (RefeedError("SparkException: card 4111"), "Its log has Spark's own error."),
     ],
 )
 def test_a_stream_that_a_fault_ends_says_so_without_quoting_a_message(drain, tmp_path, failure, message):

@@ -20,8 +20,8 @@ _SAMPLED: Final = ("message_id", "publish_time", "topic", "attributes", "data")
 def dry_figures(query: ValidatedQuery, bytes_scanned: int) -> QueryFigures:
     """Return the figures of a dry run, which reads nothing."""
     message = (
-        "A dry run reads nothing: how many rows there are, of which topics and hours, and what they look "
-        "like, is known with exact=true, which runs the query and bills it."
+        "A dry run reads nothing, so the rows, their topics and hours, and samples are "
+        "unknown. With exact=true the plan has them, and Google bills the query."
     )
     notes = [*_notes(query), QueryNote("not_exact", message)]
     return QueryFigures(bytes_scanned=bytes_scanned, bytes_billed=bytes_scanned, notes=notes)
@@ -55,8 +55,8 @@ def _notes(query: ValidatedQuery) -> list[QueryNote]:
     if not query.missing_columns or not query.reads_archive:
         return []
     message = (
-        f"The query does not give {', '.join(query.missing_columns)}: BigQuery runs it as it is written, so "
-        "that messages go out without them. Select them, if they matter."
+        f"The query does not return {', '.join(query.missing_columns)}: Refeed then publishes "
+        "the messages without the tags of these columns. If you need the tags, add the columns to the query."
     )
     return [QueryNote("columns_missing", message)]
 

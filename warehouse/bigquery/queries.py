@@ -228,8 +228,8 @@ def _with_write_buffer(query: ValidatedQuery, table: Any, now: datetime) -> tupl
         return query, []
     if query.buffered_text is not None:
         message = (
-            f"The window reaches into BigQuery's write buffer ({_rows_text(table)}), whose rows have no "
-            "_PARTITIONTIME yet: the query runs with those of them whose ingest_time lies in the window."
+            f"The window reaches into BigQuery's write buffer ({_rows_text(table)}), whose rows "
+            "have no _PARTITIONTIME yet. Refeed adds those rows whose ingest_time is in the window."
         )
         return replace(query, text=query.buffered_text), [QueryNote("write_buffer_added", message)]
     message = (

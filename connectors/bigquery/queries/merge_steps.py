@@ -123,7 +123,7 @@ class MergeJobs:
         """
         job = self._get(run.job_id)
         if job is None:
-            raise QueryStoppedError(f"BigQuery has forgotten the job {run.job_id}.")
+            raise QueryStoppedError(f"BigQuery no longer has the job {run.job_id}.")
         wait_until_done(job, f"asking for {run.job_id}", patience_seconds=PATIENCE_SECONDS)
         if job.error_result is not None:
             raise self._error(job, step)

@@ -192,7 +192,8 @@ class StreamAppender:
         if is_refused and isinstance(error, WarehouseUnavailableError):
             # Old requests may still be under way to offsets that mean other rows now: this stream is given up.
             return WarehouseUnavailableError(
-                f"{error.message} It broke behind refused rows, the batch is given up.", is_given_up=True
+                f"{error.message} The connection broke after refused rows, so the batch is given up.",
+                is_given_up=True,
             )
         return error
 
@@ -217,7 +218,7 @@ class StreamAppender:
         if not code:
             found = response.append_result.offset
             if found is not None and int(found) != request.offset:
-                raise WarehouseError(f"{what}: rows for offset {request.offset} were put at {found}.")
+                raise WarehouseError(f"{what}: rows for offset {request.offset} were written at {found}.")
         elif code != code_pb2.ALREADY_EXISTS or not request.is_sent_before:
             raise self._error(response.error, what)
         self.offset = request.offset + request.rows.num_rows

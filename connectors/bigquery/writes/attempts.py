@@ -130,7 +130,7 @@ class Attempts:
                 self._fences[note.lease] = (state, StreamAppender(self._clients, state.fence))
                 self._append_note(note, attempt, ids)
         except WarehouseUnavailableError as exc:
-            raise CommitOutcomeUnknownError(f"Whether the attempt was noted is not known: {exc.message}") from exc
+            raise CommitOutcomeUnknownError(f"It is unknown whether the attempt was noted: {exc.message}") from exc
 
     def _append_note(self, note: AttemptNote, attempt: Attempt, ids: pa.Table | None) -> None:
         state, appender = self._fences[note.lease]

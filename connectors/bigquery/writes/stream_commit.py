@@ -195,4 +195,4 @@ def _retry_until(ends_at: float, call: Callable[[], bool]) -> bool:
     try:
         return retry_passing(call, seconds=ends_at - time.monotonic())
     except WarehouseUnavailableError as exc:
-        raise CommitOutcomeUnknownError(f"{exc.message} Whether it was done is not known.") from exc
+        raise CommitOutcomeUnknownError(f"{exc.message} It is not known whether this was done.") from exc

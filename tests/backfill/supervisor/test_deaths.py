@@ -38,7 +38,7 @@ def test_a_job_whose_driver_is_killed_goes_on_with_another_one(
     assert "was killed" in why
     # A driver's last words may quote a message, so the history only points to the log.
     assert "the last thing it said" not in why
-    assert "Its log says more." in why
+    assert "Its log has details." in why
 
 
 def test_a_job_whose_driver_dies_again_and_again_fails_and_says_why(

@@ -101,23 +101,23 @@ def test_the_public_key_is_no_shared_secret(issuer: Any, verifier: TokenVerifier
 
     for secret in shapes:
         token = forged({"alg": "HS256", "kid": "one"}, issuer.claims(), secret)
-        assert refusal_of(verifier, token) == "the token's algorithm is not one that counts"
+        assert refusal_of(verifier, token) == "the token's algorithm is not allowed"
 
 
 def test_a_shared_secret_among_the_keys_does_not_count(issuer: Any, verifier: TokenVerifier) -> None:
     issuer.keys.append({"kty": "oct", "kid": "shared", "k": encode("secret"), "alg": "RS256"})
     token = issuer.token(kid="shared")
 
-    assert refusal_of(verifier, token) == "the token's algorithm is not its key's"
+    assert refusal_of(verifier, token) == "the token's algorithm does not match its key"
 
 
 def test_a_key_is_used_for_its_own_algorithm_alone(issuer, verifier, generated_key):
     issuer.publish("fixed", number=0, alg="RS512")
-    assert refusal_of(verifier, issuer.token(kid="fixed")) == "the token's algorithm is not its key's"
+    assert refusal_of(verifier, issuer.token(kid="fixed")) == "the token's algorithm does not match its key"
     assert verifier.read_claims(issuer.token(kid="fixed", algorithm="RS512"))
 
     crossed = issuer.token(kid="one", key=generated_key("ES256"), algorithm="ES256")
-    assert refusal_of(verifier, crossed) == "the token's algorithm is not its key's"
+    assert refusal_of(verifier, crossed) == "the token's algorithm does not match its key"
 
 
 def test_a_key_of_somebody_else_is_refused(issuer: Any, verifier: TokenVerifier, generated_key: Any) -> None:

@@ -26,8 +26,11 @@ A query may call these functions. They have the same names and meanings as in Go
 refused with `function_not_allowed`. [The SQL gate](../sql.md) says what else a query may contain.
 
 Parameters in brackets may be left out. `...` means that the last parameter may be repeated. `STR` is STRING or
-BYTES, `NUM` is a number, `ANY` is every type, and `PART` is a part of a date such as `DAY`. `T` is the same type
-wherever it occurs in one function. If the result's type depends on the arguments, the column *result* is empty.
+BYTES, `JSONISH` is STRING or JSON, `NUM` is a number, `MOMENT` is DATE, DATETIME or TIMESTAMP, `WHEN` is
+`MOMENT` or STRING, `TEXTS` is an array of STRING or BYTES, `ORDERED` is a type that can be sorted, `ITEM` is
+every type except an array, and `ANY` is every type. `PART` is a part of a date such as `DAY`. `T` is the same
+type wherever it occurs in one function. If the result's type depends on the arguments, the column *result* is
+empty.
 
 A function without "yes" under *lake* runs on BigQuery only. If a query over a lake calls such a function, it is
 refused with `lake_unsupported`."""

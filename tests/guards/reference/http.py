@@ -95,7 +95,9 @@ def _lines(operation: Mapping[str, Any], usual: Mapping[str, str]) -> Iterator[s
     for status, response in operation["responses"].items():
         if usual.get(status) == response["description"]:
             continue
-        yield f"- {status}: {'; '.join(_answer(response))}"
+        *parts, last = _answer(response)
+        sentences = [*(part if part.endswith(".") else f"{part}." for part in parts), last]
+        yield f"- {status}: {' '.join(sentences)}"
     yield ""
 
 
@@ -112,4 +114,4 @@ def _answer(response: Mapping[str, Any]) -> Iterator[str]:
         yield prose(sentence(response["description"]))
     headers = [name for name in response.get("headers", {}) if name != "WWW-Authenticate"]
     if headers:
-        yield f"headers {', '.join(f'`{name}`' for name in headers)}"
+        yield f"Headers: {', '.join(f'`{name}`' for name in headers)}"

@@ -80,7 +80,7 @@ def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
     assert waiting.approval == {"required": True, "above_rows": 29, "rows": 31, "by": None, "at": None}
     said = service.list_events(made.id, principal=ANN)[-1]
     assert (said.actor, said.what) == ("driver", "RUNNING -> PAUSED")
-    assert said.why == "31 rows are selected; above 30 somebody has to approve."
+    assert said.why == "31 rows are selected. More than 30 rows need an approval."
     with pytest.raises(ApprovalRequiredError, match="more than 30 rows"):
         service.resume(made.id, principal=ANN)
     again = service.approve(made.id, principal=BOB)
