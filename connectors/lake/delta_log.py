@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import structlog
 from deltalake import DeltaTable
-from deltalake.exceptions import DeltaError, TableNotFoundError
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import PostCommitHookProperties
 
 from connectors.lake.files import sync_file
@@ -32,8 +32,22 @@ _MOST_TORN: Final = 16
 _TORN_FOLDER: Final = "_torn"
 _CHECKPOINT_FOLDER: Final = "_checkpoint"
 _LEFTOVER_SECONDS: Final = 3600.0
+LOG_RETENTION: Final = "delta.logRetentionDuration"
+# Of days for which the log in a bucket is kept.
+_MOST_WRITE_SECONDS: Final = 300.0
 
 _log = structlog.get_logger(__name__)
+
+
+class Stopwatch:
+    """Measures the time since it was made, also where the machine slept or one of its clocks stood still."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic(), time.time()
+
+    def seconds(self) -> float:
+        """Return how long ago it was made: the longer of what two clocks say."""
+        return max(time.monotonic() - self._began[0], time.time() - self._began[1])
 
 
 class DeltaLog:
@@ -106,6 +120,7 @@ class DeltaLog:
 
         Raises:
             OSError: the entry may be there, and may not be durable.
+            CommitFailedError: as :meth:`refuse_late` says.
         """
         if self._folder is None or self._durable != version:
             return False
@@ -126,8 +141,26 @@ class DeltaLog:
         finally:
             temporary.unlink(missing_ok=True)
         sync_file(str(self._folder))
+        self.refuse_late(version)
         self._durable = version + 1
         return True
+
+    def refuse_late(self, version: int, since: Stopwatch | None = None) -> None:
+        """Raise where an entry that follows ``version`` was written so late that its place may have been freed.
+
+        Clean-up deletes the entries that a checkpoint stands for once they are old, and an entry that comes into
+        such a place is in no snapshot. ``since`` is when the log was read last. On a local disk the newest
+        checkpoint tells; an object store is not asked with each commit, and keeps its log for days.
+
+        Raises:
+            CommitFailedError: the entry is in the log, and only a snapshot tells whether it counts.
+        """
+        if self._folder is not None:
+            is_late = _checkpoint_version(self._folder) > version
+        else:
+            is_late = since is not None and since.seconds() > _MOST_WRITE_SECONDS
+        if is_late:
+            raise CommitFailedError(f"The entry after {version} was written late, and may be in no snapshot.")
 
     def is_checkpoint_due(self, version: int) -> bool:
         """Whether :meth:`committed` would look for a checkpoint to write at ``version``."""

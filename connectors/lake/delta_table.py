@@ -11,13 +11,17 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from connectors.columns import arrow_schema
-from connectors.lake.delta_log import DeltaLog
+from connectors.lake.delta_log import LOG_RETENTION, DeltaLog, Stopwatch
 from connectors.lake.errors import our_errors
 from model.errors import WarehouseError
 from model.schema import Evolution, RowSchema, plan_evolution
 
 # Delta knows no JSON, no TIME, no policy tags: what the table was given is kept whole, beside its own schema.
 SCHEMA_PROPERTY: Final = "refeed.schema"
+# Clean-up of a log frees the places of its entries, and a store may take an entry long after it was asked to.
+KEPT_IN_BUCKET: Final = {LOG_RETENTION: "interval 7 days"}
+# A transaction that is dropped is a lease that nobody has taken.
+FORGETTING: Final = "delta.setTransactionRetentionDuration"
 _TRIES: Final = 3
 
 
@@ -44,6 +48,7 @@ class DurableTable:
         self._partition = partition
         self._log = DeltaLog(self.uri)
         self._delta: DeltaTable | None = None
+        self._read_at = Stopwatch()
 
     def exists(self) -> bool:
         """Whether the table has been created."""
@@ -77,6 +82,8 @@ class DurableTable:
     def _table(self) -> DeltaTable:
         """Return the table at its newest version."""
         with our_errors(f"opening {self.name}"):
+            # How old it is at a commit counts from before it was read.
+            self._read_at = Stopwatch()
             if self._delta is None:
                 self._delta = self._log.open()
                 self._opened(self._delta)
@@ -85,7 +92,17 @@ class DurableTable:
         return self._delta
 
     def _opened(self, table: DeltaTable) -> None:
-        """Note what ``table``, which was opened, is like."""
+        """Note what ``table``, which was opened, is like.
+
+        Raises:
+            WarehouseError: its log forgets who has taken its leases.
+        """
+        if FORGETTING in table.metadata().configuration:
+            self._delta = None
+            raise WarehouseError(
+                f"{self.uri} has the property {FORGETTING}. With it the table's log forgets who writes to it, and "
+                "two streams could write at once. Remove it: ALTER TABLE ... UNSET TBLPROPERTIES."
+            )
 
     def _create(
         self,
@@ -103,7 +120,7 @@ class DurableTable:
                 partition_by=[self._partition.name],
                 name=name or self.name,
                 description=description or None,
-                configuration=dict(configuration),
+                configuration={**configuration, **({} if self._log.is_local else KEPT_IN_BUCKET)},
                 raise_if_key_not_exists=False,
             )
             self._log.sync(self._table())
@@ -120,6 +137,7 @@ class DurableTable:
         """Make one durable commit; with a ``schema`` all files are removed and the table's schema becomes that."""
         # What this commit builds on must not go where it stays.
         self._log.sync(table)
+        follows = table.version()
         table.create_write_transaction(
             actions,
             mode="append" if schema is None else "overwrite",
@@ -131,6 +149,7 @@ class DurableTable:
             ),
             post_commithook_properties=self._log.hooks,
         )
+        self._log.refuse_late(follows, self._read_at)
         if self._log.committed(table):
             self._delta = None
 

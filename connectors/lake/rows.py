@@ -74,6 +74,7 @@ class LakeRowTable(LakeTable):
         return LakeRowWriter(self.writer_uri(), self.partitioning)
 
     def _opened(self, table: DeltaTable) -> None:
+        super()._opened(table)
         names = table.metadata().partition_columns
         for partitioning, column in PARTITION_COLUMNS.items():
             if names == [column.name]:

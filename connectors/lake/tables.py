@@ -3,6 +3,7 @@
 The archive is one such table (:mod:`connectors.lake.archive`); tables of rows have a schema that may grow.
 """
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,8 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from connectors.lake.data_files import DataFile, files_between, files_since, list_files, touches
-from connectors.lake.delta_table import DurableTable
+from connectors.lake.delta_log import LOG_RETENTION
+from connectors.lake.delta_table import KEPT_IN_BUCKET, DurableTable
 from connectors.lake.errors import is_disk_full, our_errors
 from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, is_partition, partition_value
 from connectors.lake.leases import LakeLeases
@@ -33,7 +35,7 @@ from model.window import Window
 # behind it go after a day. Transactions (which attempt is in) live in the checkpoints for ever.
 CONFIGURATION: Final = {
     "delta.checkpointInterval": "100",
-    "delta.logRetentionDuration": "interval 1 days",
+    LOG_RETENTION: "interval 1 days",
     "delta.enableExpiredLogCleanup": "true",
 }
 
@@ -189,6 +191,7 @@ class LakeTable(DurableTable):
             LeaseLostError: another one took it at the same moment.
             StorageFullError, WarehouseError: it is not taken, or nobody knows of it.
         """
+        self._keep_log()
         table = self._table()
         epoch = int(table.transaction_version(f"lease:{lease}") or 0) + 1
         commit_id = secrets.randbits(63)
@@ -207,6 +210,15 @@ class LakeTable(DurableTable):
             with our_errors("syncing the table's log"):
                 self._log.sync(self._table())
         return epoch
+
+    def _keep_log(self) -> None:
+        """Have a bucket keep the log for as long as a table that is created now keeps it there."""
+        table = self._table()
+        interval = table.metadata().configuration.get(LOG_RETENTION)
+        if self._log.is_local or interval is None or _days(interval) >= _days(KEPT_IN_BUCKET[LOG_RETENTION]):
+            return
+        with our_errors(f"changing {self.name}"):
+            table.alter.set_table_properties(KEPT_IN_BUCKET, post_commithook_properties=self._log.hooks)
 
     def commit(
         self,
@@ -479,6 +491,12 @@ class LakeTable(DurableTable):
     def _transaction(self, app: str) -> int:
         with our_errors("reading the table's log"):
             return int(self._table().transaction_version(app) or 0)
+
+
+def _days(interval: str) -> float:
+    """Return how long an interval of Delta's is, 0 where that can't be told."""
+    found = re.fullmatch(r"interval (\d+) (hour|day|week)s?", interval)
+    return int(found[1]) * {"hour": 1 / 24, "day": 1, "week": 7}[found[2]] if found else 0
 
 
 def refuse_old(files: Sequence[WrittenFile], *, max_hours: int = MAX_UNCOMMITTED_HOURS) -> None:

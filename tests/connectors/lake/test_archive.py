@@ -3,7 +3,7 @@
 import os
 import shutil
 import time
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -151,6 +151,59 @@ def test_a_commit_that_lands_after_the_client_gave_up_finds_its_place_taken(arch
     with suppress(FileExistsError), (lake / "backup" / "messages" / late).open("xb") as entry:
         entry.write((tmp_path / "copy" / "backup" / "messages" / late).read_bytes())
     assert read(archive) == []
+
+
+@pytest.mark.parametrize("clock", ["monotonic", "time"])
+@pytest.mark.parametrize("is_in", [False, True])
+def test_a_commit_to_a_store_that_took_minutes_is_read_back(archive, tmp_path, monkeypatch, clock, is_in):
+    """Clean-up may have freed its place in the log: then the store takes it, and no reader ever sees it."""
+    remote = LakeArchive((tmp_path / "lake").as_uri(), "backup.messages", archive.partitioning)
+    epoch, write_entry, late = remote.take_lease("l"), DeltaTable.create_write_transaction, []
+
+    def write_late(table: DeltaTable, *given, **options) -> None:
+        if not late:
+            late.append(getattr(time, clock)() + 600)
+            monkeypatch.setattr(time, clock, lambda: late[0])
+            if not is_in:
+                return
+        write_entry(table, *given, **options)
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", write_late)
+    with nullcontext() if is_in else pytest.raises(WarehouseError, match="nothing was added"):
+        remote.commit([write(remote, b"one")], Attempt("s", 1, "l", epoch, commit_id=1))
+    assert read(archive) == [b"one"] * is_in
+
+
+def log_retention(table: LakeArchive) -> str:
+    return DeltaTable(table.uri).metadata().configuration["delta.logRetentionDuration"]
+
+
+def test_a_log_in_a_bucket_is_kept_for_a_week_also_where_an_earlier_refeed_made_it_shorter(archive, tmp_path):
+    bucket = (tmp_path / "bucket").as_uri()
+    remote = LakeArchive(bucket, "backup.messages", archive.partitioning)
+    remote.create()
+    assert (log_retention(remote), log_retention(archive)) == ("interval 7 days", "interval 1 days")
+    earlier = LakeArchive((tmp_path / "lake").as_uri(), "backup.messages", archive.partitioning)
+    for interval, kept in (
+        ("1 days", "7 days"),
+        ("24 hours", "7 days"),
+        ("30 days", "30 days"),
+        ("2 weeks", "2 weeks"),
+    ):
+        properties = {"delta.logRetentionDuration": f"interval {interval}"}
+        DeltaTable(archive.uri).alter.set_table_properties(properties)
+        epoch = earlier.another().take_lease("l")
+        assert log_retention(earlier) == f"interval {kept}"
+    assert archive.another().lease_epoch("l") == epoch == 4
+
+
+def test_a_table_whose_log_may_forget_who_has_its_lease_is_refused(archive):
+    commit(archive, b"one")
+    properties = {"delta.setTransactionRetentionDuration": "interval 1 days"}
+    DeltaTable(archive.uri).alter.set_table_properties(properties)
+    for call in (archive.another().version, archive.another().exists, archive.another().create):
+        with pytest.raises(WarehouseError, match=r"setTransactionRetentionDuration.*UNSET TBLPROPERTIES"):
+            call()
 
 
 def test_the_outcome_is_unknown_while_a_request_may_be_under_way(archive, tmp_path, monkeypatch):

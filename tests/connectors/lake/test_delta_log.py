@@ -2,6 +2,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import sys
 from pathlib import Path
 
@@ -296,6 +297,45 @@ def test_the_place_of_an_entry_that_a_checkpoint_stands_for_is_not_taken_again(f
     append(followed, 2, 1)
     assert not entry(followed, 3).exists()
     assert read_ids(followed.another(), "message_id") == ["1", "2"]
+
+
+@pytest.mark.parametrize("is_next", [False, True], ids=["by delta-rs", "by the log itself"])
+def test_a_commit_that_hung_until_its_place_was_freed_is_in_no_version_and_says_so(followed, monkeypatch, is_next):
+    """Clean-up deletes old entries, also one that another wrote meanwhile: then its place is free again."""
+    if not is_next:
+        followed._tip = None
+
+    def hang() -> None:
+        monkeypatch.undo()
+        DeltaTable(followed.uri).alter.set_table_properties({"delta.checkpointInterval": "5"})
+        followed.another().take_lease("another")
+        for version in range(4):
+            entry(followed, version).unlink()
+
+    link, write = Path.hardlink_to, DeltaTable.create_write_transaction
+
+    def link_late(path: Path, target: Path) -> None:
+        hang()
+        link(path, target)
+
+    def write_late(table: DeltaTable, actions, **options) -> None:
+        held, place = Path(followed.uri, "held"), entry(followed, 3)
+        # The entry is made where delta-rs sees nothing of what has come since it read the log.
+        shutil.copytree(place.parent, held / "_delta_log")
+        copy = DeltaTable(str(held))
+        write(copy, actions, **options)
+        hang()
+        (held / "_delta_log" / place.name).rename(place)
+
+    monkeypatch.setattr(Path, "hardlink_to", link_late)
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", write_late)
+    with pytest.raises(WarehouseError, match="nothing was added"):
+        append(followed, 2, 1)
+    monkeypatch.undo()
+    assert entry(followed, 3).exists()
+    assert read_ids(followed.another(), "message_id") == ["1"]
+    append(followed, 3, 1)
+    assert read_ids(followed.another(), "message_id") == ["1", "3"]
 
 
 def test_a_commit_whose_folder_can_t_be_synced_is_asked_for(followed, monkeypatch):
