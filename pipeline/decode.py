@@ -100,6 +100,9 @@ class Decoder:
         self._plans = visible(plans)
         self._record = compile_record(plans) if record is None else record
         self._columns = columns
+        self._own = pa.schema([*(columns.field(plan.column) for plan in self._plans), ("_unknown", pa.string())])
+        self._no_rows = pa.RecordBatch.from_pylist([], self._own)
+        self._rows: pa.Schema | None = None
         self._meta = [column.name for column in row_columns(plans, variant)]
         self._version = version
         self._topic = topic
@@ -111,11 +114,15 @@ class Decoder:
         is_odd = scalars_as_text or any(plan.options.coalesce for plan in plans)
         if record is None and variant == "plain" and not is_odd:
             form = partial(Form, lambda _: layout_of_plans(plans), max_bytes=max_bytes)
-        self._form = None if form is None else form([columns.field(plan.column) for plan in self._plans])
+        self._form = None if form is None else form(list(self._own)[:-1])
 
     def decode(self, messages: pa.RecordBatch) -> DecodedBatch:
         """Return the rows of ``messages`` (in the columns that a Pull brings) and the messages that are none."""
-        payloads = [data or b"" for data in messages.column("data").to_pylist()]
+        originals = read_originals(messages, topic=self._topic, token=self._token)
+        return self.decode_payloads(read_payloads(messages), originals)
+
+    def decode_payloads(self, payloads: Sequence[bytes], originals: pa.RecordBatch) -> DecodedBatch:
+        """Do the same for messages with these ``payloads`` and ``originals`` (:func:`read_originals`)."""
         native = NativeRows([], []) if self._form is None else self._form.read(payloads)
         rows: list[_Row] = []
         refused: list[Refusal] = []
@@ -137,7 +144,7 @@ class Decoder:
         unknown += [(index, look.paths) for index, look in zip(native.indices, native.looks, strict=False)]
         decoded.unknown.update(path for _, paths in sorted(unknown) for path in paths)
         decoded.missing.update(counted_path(path) for row in rows for path in row.findings.missing)
-        decoded.rows = self._with_meta(columns, indices, changes, messages)
+        decoded.rows = self._with_meta(columns, indices, changes, originals)
         return decoded
 
     def read_one_by_one(self) -> bool:
@@ -202,13 +209,11 @@ class Decoder:
 
     def _own_columns(self, rows: Sequence[_Row]) -> pa.RecordBatch:
         """Return the message's own columns; Arrow's errors come through where a value has no cell."""
-        fields = [self._columns.field(plan.column) for plan in self._plans]
-        by_column = list(zip(*(row.values for row in rows), strict=True)) or [()] * len(fields)
-        arrays = [pa.array(values, kind.type) for values, kind in zip(by_column, fields, strict=True)]
-        unknown = [row.unknown for row in rows]
-        return pa.RecordBatch.from_arrays(
-            [*arrays, pa.array(unknown, pa.string())], schema=pa.schema([*fields, ("_unknown", pa.string())])
-        )
+        if not rows:
+            return self._no_rows
+        by_column = [*zip(*(row.values for row in rows), strict=True), [row.unknown for row in rows]]
+        arrays = [pa.array(values, kind) for values, kind in zip(by_column, self._own.types, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._own)
 
     def _without_unfit(self, rows: Sequence[_Row], refused: list[Refusal]) -> list[_Row]:
         """Return the rows that have a cell for every value; the others are refused one by one."""
@@ -227,12 +232,14 @@ class Decoder:
         own: pa.RecordBatch,
         indices: Sequence[int],
         changes: Sequence[_Change | None],
-        messages: pa.RecordBatch,
+        originals: pa.RecordBatch,
     ) -> pa.RecordBatch:
         """Return the whole rows, in the table's order of columns."""
-        is_whole = len(indices) == messages.num_rows
-        taken = messages if is_whole else messages.take(pa.array(indices, pa.int32()))
-        meta = self._meta_columns(taken)
+        is_whole = len(indices) == originals.num_rows
+        taken = originals if is_whole else originals.take(pa.array(indices, pa.int32()))
+        meta = dict(zip(taken.schema.names, taken.columns, strict=True))
+        for name, value in (("_schema_version", self._version), (INGEST_TIME, datetime.now(UTC))):
+            meta[name] = pa.repeat(pa.scalar(value, self._columns.field(name).type), len(indices))
         pairs = meta.pop("attributes")
         if self._variant == "change_data":
             for at, name in enumerate(("_operation", "_stream_time", "_stream_event_id")):
@@ -244,21 +251,14 @@ class Decoder:
         if attributes in found or ATTRIBUTES_FIELD in self._meta:
             found[attributes] = pairs
         found |= meta
-        schema = pa.schema([kind for kind in self._columns if kind.name in found])
-        return pa.RecordBatch.from_arrays([found[name] for name in schema.names], schema=schema)
+        if self._rows is None:
+            self._rows = pa.schema([kind for kind in self._columns if kind.name in found])
+        return pa.RecordBatch.from_arrays([found[name] for name in self._rows.names], schema=self._rows)
 
-    def _meta_columns(self, taken: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return the columns about the messages; of a replay they are those of its original, from its tags."""
-        count = taken.num_rows
 
-        def constant(value: Any, kind: pa.DataType) -> pa.Array:
-            return pa.repeat(pa.scalar(value, kind), count)
-
-        found = {
-            "_schema_version": constant(self._version, pa.string()),
-            INGEST_TIME: constant(datetime.now(UTC), pa.timestamp("us", tz="UTC")),
-        }
-        return found | read_originals(taken, topic=self._topic, token=self._token)
+def read_payloads(messages: pa.RecordBatch) -> list[bytes]:
+    """Return the payload of each message."""
+    return [data or b"" for data in messages.column("data").to_pylist()]
 
 
 def _in_order(native: NativeRows, columns: pa.RecordBatch, indices: list[int]) -> tuple[pa.RecordBatch, list[int]]:

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import Any, Final, Self
 
 import pyarrow as pa
@@ -14,11 +15,12 @@ from connectors.columns import arrow_schema
 from model.message import replay_token
 from model.schema import Field, RowSchema
 from pipeline.convert import Findings
-from pipeline.decode import DecodedBatch, Decoder, Refusal, UnfitMessageError
+from pipeline.decode import DecodedBatch, Decoder, Refusal, UnfitMessageError, read_payloads
 from pipeline.forms import Form, layout_of_shape
 from pipeline.looks import Looks
 from pipeline.mapping import FieldPlan
 from pipeline.options import FieldOptions
+from pipeline.originals import read_originals
 from pipeline.registry import Source
 from pipeline.schema import row_columns
 from pipeline.shapes import (
@@ -160,7 +162,7 @@ class InferredDecoder:
     def __init__(self, source: Source, types: Sequence[EventType], *, secret: str, max_bytes: int) -> None:
         self._source = source
         self._types = {found.name: found for found in types}
-        token = replay_token(secret, source.topic)
+        self._token = token = replay_token(secret, source.topic)
         unknown = EventType("", source.staging, 0, EMPTY)
         self._met = {found.name: _Met(source.name, found.name) for found in types}
         self._decoders = {
@@ -172,7 +174,14 @@ class InferredDecoder:
     def decode(self, messages: pa.RecordBatch) -> InferredBatch:
         """Return the results of ``messages``; indices are places in it."""
         found = InferredBatch()
-        for name, places in self._split(messages).items():
+        payloads = read_payloads(messages)
+        split = self._split(messages)
+        originals = read_originals(messages, topic=self._source.topic, token=self._token)
+        # Slices cost less than one take for each type.
+        originals = originals.take(pa.array(chain.from_iterable(split.values()), pa.int32()))
+        end = 0
+        for name, places in split.items():
+            end += len(places)
             if name not in self._types and len(self._types) >= MAX_TYPES:
                 text = (
                     f"{name[:100]!r} is a new event type, but the source already has the maximum of "
@@ -180,13 +189,14 @@ class InferredDecoder:
                 )
                 found.refused += [Refusal(place, "too_many_types", text) for place in places]
                 continue
-            part = messages.take(pa.array(places, pa.int32()))
-            decoded = self._decoders.get(name, self._unknown).decode(part)
+            decoded = self._decoders.get(name, self._unknown).decode_payloads(
+                [payloads[place] for place in places], originals.slice(end - len(places), len(places))
+            )
             for refusal in decoded.refused:
                 place = places[refusal.index]
                 if refusal.code != _UNFIT:
                     found.refused.append(Refusal(place, refusal.code, refusal.message))
-                elif self._report(name, part.column("data")[refusal.index].as_py(), found):
+                elif self._report(name, payloads[place], found):
                     found.unfit.append(place)
                 else:
                     found.refused.append(Refusal(place, "wrong_type", "Nested too deep."))

@@ -20,8 +20,8 @@ from pipeline.values import to_timestamp
 _INT64: Final = 1 << 63
 
 
-def read_originals(messages: pa.RecordBatch, *, topic: str, token: str) -> dict[str, pa.Array]:
-    """Return the columns that say where ``messages`` come from, and ``attributes`` without the tags of replays.
+def read_originals(messages: pa.RecordBatch, *, topic: str, token: str) -> pa.RecordBatch:
+    """Return columns that say where ``messages`` come from, and ``attributes`` without the tags of replays.
 
     A replay is recognised by the ``token`` of ``topic`` alone; a tag that is missing or damaged changes
     nothing.
@@ -37,7 +37,7 @@ def read_originals(messages: pa.RecordBatch, *, topic: str, token: str) -> dict[
     }
     is_replay = find_replays(messages, token) if count else None
     if is_replay is None:
-        return found
+        return pa.RecordBatch.from_pydict(found)
     values = {name: column.to_pylist() for name, column in found.items()}
     for at, flag in enumerate(is_replay.to_pylist()):
         if not flag:
@@ -48,7 +48,8 @@ def read_originals(messages: pa.RecordBatch, *, topic: str, token: str) -> dict[
             with suppress(ValueError, OverflowError):
                 if tag in tags:
                     values[name][at] = parse(tags[tag])
-    return {name: pa.array(values[name], column.type) for name, column in found.items()}
+    arrays = {name: pa.array(values[name], column.type) for name, column in found.items()}
+    return pa.RecordBatch.from_pydict(arrays)
 
 
 def replay_ids(backfill_ids: pa.Array, rows: pa.Array) -> pa.Array:

@@ -361,7 +361,7 @@ class PlannedStaging:
 
     def _replay_ids(self, rows: pa.RecordBatch, source: Source) -> pa.Array:
         """Return which replays the rows of a table, or of the dead letters, are of."""
-        originals: Mapping[str, pa.Array] | pa.RecordBatch = rows
+        originals = rows
         if "_backfill_id" not in rows.schema.names:
             token = replay_token(self._opened.secret, source.topic)
             originals = read_originals(rows, topic=source.topic, token=token)
