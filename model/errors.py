@@ -259,6 +259,10 @@ class JobStateError(RefeedError, code="job_state_conflict"):
     """The job is in a state that does not allow this."""
 
 
+class StepTimeoutError(RefeedError, code="step_timeout"):
+    """A step of the job did not end in time, however often it was tried."""
+
+
 class SelectionGoneError(JobStateError, code="selection_gone"):
     """The job's files were removed, so it can't run again. Create a new job."""
 

@@ -1,6 +1,7 @@
 """Puts a stream back to a snapshot, step by step, while no process of it runs."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +10,8 @@ import structlog
 
 from connectors.pubsub.client import PubSub
 from jobs.files import Files, open_files
-from jobs.store import JobStore
+from jobs.steps import Done, Next, Stay, Step, StepKind
+from jobs.store import RESTORE, Job, JobStore, restore_of
 from model import failpoint
 from model.errors import (
     LeaseHeldError,
@@ -22,13 +24,13 @@ from model.errors import (
     WarehouseUnavailableError,
 )
 from model.failure import safe_message
-from model.fault import FaultRecord
 from model.stream_record import Wanted
 from model.stream_snapshot import RestoreRecord, RestoreStep, SnapshotRecord
 from pipeline.plan import PlanFacts
 from pipeline.staged_ids import discard_staged
 from reporting.kind import MERGE
 from rollout.fence import StreamFence
+from rollout.process import StreamProcess
 from streams.ids import TABLE_IDS_SCHEMA
 from streams.journal import Journal
 from streams.snapshot import PLAN_FILE, forget_ids, holds_restore, read_manifest, restore_state
@@ -40,13 +42,30 @@ _log = structlog.get_logger(__name__)
 _PASSING: Final = (LeaseHeldError, PubSubUnavailableError, StoreUnavailableError, WarehouseUnavailableError)
 
 
+# Longer than a drain takes, and than an outage of Pub/Sub or the warehouse usually lasts.
+_STOP_SECONDS: Final = 3600.0
+_PUT_BACK_SECONDS: Final = 3 * 3600.0
+_ATTEMPTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSite:
+    """Where an agent works on a stream: the folder of its state, and its newest process."""
+
+    state: Path | None
+    process: StreamProcess | None
+
+
 class StreamRestorer:
-    """Carries out restores: the state of the snapshot, then the seek; the next start learns.
+    """Puts streams back: stopped, then the state of the snapshot, then the seek; the next start learns.
 
     The order is the promise. The journal that is put in place has its stream learn every id that the seek can
     bring again from the stream's own tables, before the seek is made and before anything is pulled. So nothing is
     archived or staged twice, however old the snapshot is, and also in the minute in which Pub/Sub may deliver what
     the seek holds for acknowledged.
+
+    A snapshot that is damaged, newer or expired changes nothing, and a stream that was launched from it and never
+    started is cancelled.
     """
 
     def __init__(
@@ -64,53 +83,59 @@ class StreamRestorer:
         self._host = host
         self._min_free_bytes = min_free_bytes
 
-    def restore(self, restore: RestoreRecord, state: Path) -> RestoreRecord:
-        """Put the stream whose folder is ``state`` back, and return the record as it ended.
+    def kind(self) -> StepKind[StreamSite]:
+        """Return the kind of job that puts a stream back; its agent drains and starts the stream."""
+        steps = (
+            Step("stop", _await_stop, _STOP_SECONDS, attempts=_ATTEMPTS),
+            Step(
+                "put_back",
+                self._put_back,
+                _PUT_BACK_SECONDS,
+                attempts=_ATTEMPTS,
+                is_slow=True,
+                passing=_PASSING,
+            ),
+        )
+        return StepKind(RESTORE, steps, ended=self._end)
 
-        No process of the stream may run. A snapshot that is damaged, newer or expired changes nothing, and
-        a stream that was launched from it and never started is cancelled.
-
-        Raises:
-            RefeedError: something that passes by itself kept it from going on; the next call does.
-        """
-        try:
-            return self._restore(restore, state)
-        except _PASSING:
-            raise
-        except (RefeedError, OSError) as exc:
-            fault = FaultRecord.of(exc, "The state can't be written: ")
-            # First: after a crash the restore fails again.
-            self._cancel_unborn(restore, str(fault))
-            ended = self._store.end_restore(restore.id, error=fault.shown())
-            _log.error(
-                "restore_failed",
-                stream=restore.stream,
-                snapshot=restore.snapshot_id,
-                code=fault.code,
-                error=fault.message,
-            )
-            self._note(restore, f"not rolled back to {restore.snapshot_id}", why=str(fault))
-            return ended
-
-    def _restore(self, restore: RestoreRecord, state: Path) -> RestoreRecord:
+    def _put_back(self, job: Job, place: StreamSite) -> Stay | Done:
+        """Put the stream back to the snapshot, from where an earlier try of the step ended."""
+        if place.state is None or not isinstance(_await_stop(job, place), Next):
+            return Stay()
+        restore = restore_of(job)
         snapshot = self._store.get_snapshot(restore.snapshot_id)
         options = self._store.get_stream(restore.stream).parsed_options()
-        with self._fence.hold(state, options) as tables:
-            restore = self._restore_held(restore, snapshot, state, group=options.to_json().get("group"))
+        with self._fence.hold(place.state, options) as tables:
+            job = self._restore_held(job, snapshot, place.state, group=options.to_json().get("group"))
             if restore.discard_staged and tables is not None:
-                restore = self._discard(restore, snapshot, state, tables)
-            ended = self._store.end_restore(restore.id)
-        _log.info("stream_restored", stream=restore.stream, snapshot=snapshot.id)
-        self._note(restore, f"rolled back to {snapshot.id}", why="; ".join(ended.not_reverted) or None)
-        return ended
+                self._discard(job, snapshot, place.state, tables)
+        return Done()
 
-    def _restore_held(
-        self, restore: RestoreRecord, snapshot: SnapshotRecord, state: Path, *, group: str | None
-    ) -> RestoreRecord:
-        """Go on from the step that is done, and return the record once state and subscriptions are back.
+    def _end(self, job: Job) -> None:
+        """Write down in the stream's history whether it is back."""
+        restore = restore_of(job)
+        if job.error is None:
+            _log.info("stream_restored", stream=restore.stream, snapshot=restore.snapshot_id)
+            self._note(
+                restore, f"rolled back to {restore.snapshot_id}", why="; ".join(restore.not_reverted) or None
+            )
+            return
+        self._cancel_unborn(restore, str(job.error))
+        _log.error(
+            "restore_failed",
+            stream=restore.stream,
+            snapshot=restore.snapshot_id,
+            code=job.error.code,
+            error=job.error.message,
+        )
+        self._note(restore, f"not rolled back to {restore.snapshot_id}", why=str(job.error))
 
-        A machine that takes over puts the state back in its own home too, whatever the step.
+    def _restore_held(self, job: Job, snapshot: SnapshotRecord, state: Path, *, group: str | None) -> Job:
+        """Go on from what is done, and return the job once state and subscriptions are back.
+
+        A machine that takes over puts the state back in its own home too, whatever is done.
         """
+        restore = restore_of(job)
         if not holds_restore(state, restore.id):
             if restore.step is not RestoreStep.WAITING:
                 # Subscriptions may be back already. Should this try fail, the stream learns what comes again.
@@ -125,7 +150,7 @@ class StreamRestorer:
             if restore.discard_staged:
                 kept += list_newer(facts, plan)
             kept = list(dict.fromkeys((*restore.not_reverted, *kept)))
-            restore = self._store.advance_restore(restore.id, restore.step, not_reverted=kept)
+            job = self._store.note_step(job, {"not_reverted": kept})
             failpoint.hit("restore.before")
             restore_state(
                 files,
@@ -136,22 +161,21 @@ class StreamRestorer:
             )
             failpoint.hit("restore.restored")
         if restore.step is RestoreStep.WAITING:
-            restore = self._store.advance_restore(restore.id, RestoreStep.RESTORED)
-        if restore.step is RestoreStep.RESTORED:
+            job = self._store.note_step(job, {"done": RestoreStep.RESTORED})
+        if restore.step is not RestoreStep.SOUGHT:
             self._seek(snapshot)
             failpoint.hit("restore.sought")
-            restore = self._store.advance_restore(restore.id, RestoreStep.SOUGHT)
-        return restore
+            job = self._store.note_step(job, {"done": RestoreStep.SOUGHT})
+        return job
 
-    def _discard(
-        self, restore: RestoreRecord, snapshot: SnapshotRecord, state: Path, tables: RowTables
-    ) -> RestoreRecord:
+    def _discard(self, job: Job, snapshot: SnapshotRecord, state: Path, tables: RowTables) -> None:
         """Delete what was staged since the snapshot, but from tables that a merge works on, and note what stays.
 
         It comes after the seek, which brings every deleted message again, and before the stream learns: what is
         kept is known to it. A crash in between deletes the rest the next time.
         """
         assert snapshot.taken_at is not None, "it is COMPLETED"
+        restore = restore_of(job)
         merges = {name: job.id for job in self._store.list_active(MERGE.name) for name in job.request["sources"]}
         journal = Journal(state / "journal", keep_seconds=0, schema=TABLE_IDS_SCHEMA)
         kept = []
@@ -174,7 +198,7 @@ class StreamRestorer:
             _log.info("staged_discarded", stream=restore.stream, table=name, rows=rows)
             self._note(restore, f"discarded {rows:,} rows of {name}", why=None)
         found = dict.fromkeys((*restore.not_reverted, *kept, *_KEPT_ALWAYS))
-        return self._store.advance_restore(restore.id, RestoreStep.SOUGHT, not_reverted=list(found))
+        self._store.note_step(job, {"not_reverted": list(found)})
 
     def _cancel_unborn(self, restore: RestoreRecord, why: str) -> None:
         """Cancel a stream that was to start from the snapshot: without its state it would be another stream."""
@@ -255,6 +279,11 @@ class StreamRestorer:
 
     def _note(self, restore: RestoreRecord, what: str, why: str | None) -> None:
         self._store.note_stream(restore.stream, actor="agent", what=what, why=why, snapshot=restore.snapshot_id)
+
+
+def _await_stop(_: Job, place: StreamSite) -> Stay | Next:
+    is_stopped = place.process is None or not place.process.is_running
+    return Next("put_back") if is_stopped else Stay()
 
 
 def list_newer(facts: Mapping[str, Any], plan: PlanFacts) -> list[str]:

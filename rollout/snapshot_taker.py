@@ -92,19 +92,14 @@ class SnapshotTaker:
         self._remove(begun, files.name)
         return self.clear(ended)
 
-    def delete(self, snapshot: SnapshotRecord) -> bool:
-        """Delete a DELETING ``snapshot``; False when its files are on another machine's disk.
+    def remove(self, snapshot: SnapshotRecord) -> None:
+        """Delete the files and the Pub/Sub snapshots of every try of a DELETING ``snapshot``.
 
         Raises:
             RefeedError: Pub/Sub or the storage does not answer; the rest is deleted at the next try.
         """
-        if not self.is_here(snapshot):
-            return False
         if snapshot.place is not None:
             self._remove(snapshot, snapshot.id)
-        self._store.forget_snapshot(snapshot.id)
-        _log.info("snapshot_deleted", stream=snapshot.stream, snapshot=snapshot.id)
-        return True
 
     def abandon(self, snapshot: SnapshotRecord) -> SnapshotRecord:
         """Make a PENDING ``snapshot`` FAILED whose stream has ended, unless it was begun on another machine.
@@ -112,7 +107,7 @@ class SnapshotTaker:
         Raises:
             RefeedError: what is left of a try can't be deleted; :meth:`clear` has another try.
         """
-        if not self.is_here(snapshot):
+        if not self.is_here(snapshot.place):
             return snapshot
         ended = SnapshotRefusedError(f"{snapshot.stream} ended before the snapshot was made.")
         return self.clear(self._fail(snapshot, ended))
@@ -123,14 +118,17 @@ class SnapshotTaker:
         Raises:
             RefeedError: Pub/Sub or the storage does not answer; the rest is deleted at the next try.
         """
-        if snapshot.state is not SnapshotState.FAILED or snapshot.place is None or not self.is_here(snapshot):
+        if (
+            snapshot.state is not SnapshotState.FAILED
+            or snapshot.place is None
+            or not self.is_here(snapshot.place)
+        ):
             return snapshot
         self._remove(snapshot, snapshot.id)
         return self._store.clear_snapshot(snapshot.id)
 
-    def is_here(self, snapshot: SnapshotRecord) -> bool:
-        """Whether this machine reaches the files of ``snapshot``, if there are any."""
-        place = snapshot.place
+    def is_here(self, place: SnapshotPlace | None) -> bool:
+        """Whether this machine reaches the files of a snapshot, if there are any."""
         return place is None or place.is_shared or place.host == self._host
 
     def _make(self, snapshot: SnapshotRecord, files: Files, state: Path, pause: Pause) -> SnapshotRecord:

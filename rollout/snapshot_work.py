@@ -8,31 +8,36 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from jobs.store import JobStore
-from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
+from jobs.steps import Done, Step, StepKind, StepRunner
+from jobs.store import DELETION, RESTORE, Job, JobStore
+from jobs.stream_threads import StreamThreads
+from model.errors import RefeedError, SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord
-from model.stream_snapshot import RestoreRecord, SnapshotReason, SnapshotRecord, SnapshotState
+from model.stream_snapshot import SnapshotPlace, SnapshotReason, SnapshotRecord, SnapshotState
 from rollout.process import StreamProcess
-from rollout.restorer import StreamRestorer
+from rollout.restorer import StreamRestorer, StreamSite
 from rollout.snapshot_taker import SnapshotTaker, find_surplus, is_overdue
-from rollout.stream_threads import StreamThreads
 from streams.control import LONGEST_PAUSE_SECONDS
 from streams.lease import lock_home
 
 _JOIN_SECONDS: Final = 10.0
 _SCHEDULE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
+_DELETION_SECONDS: Final = 86400.0
+KEPT_DELETIONS: Final = 1000
+_NOWHERE: Final = StreamSite(None, None)
 # The actor of what a schedule makes and deletes.
 _ACTOR: Final = "agent"
 
 
 class SnapshotWork:
-    """Makes snapshots and restores of the streams that an agent holds, in threads, one at a time for each stream.
+    """Makes and deletes snapshots of the streams that an agent holds, and puts streams back to them.
 
-    The agent calls :meth:`look` a few times a second and :meth:`is_going_back` before it starts a stream. With
-    ``every_seconds`` it asks for a snapshot of each stream, with its source, when the newest is as old, and keeps
-    the ``keep`` newest of those; 0 schedules nothing.
+    The agent calls :meth:`look` a few times a second and :meth:`is_going_back` before it starts a stream. What
+    takes long is done in threads, one at a time for each stream. With ``every_seconds`` it asks for a snapshot of
+    each stream, with its source, when the newest is as old, and keeps the ``keep`` newest of those; 0 schedules
+    nothing. ``owner`` is the agent; without one, streams need not be held.
     """
 
     def __init__(
@@ -43,14 +48,16 @@ class SnapshotWork:
         restorer: StreamRestorer,
         every_seconds: float = 0.0,
         keep: int = 7,
+        owner: str | None = None,
     ) -> None:
         self._store = store
         self._taker = taker
-        self._restorer = restorer
         self._every = timedelta(seconds=every_seconds)
         self._keep = keep
         self._threads = StreamThreads("snapshot")
-        self._restores: dict[str, RestoreRecord] = {}
+        kinds = (restorer.kind(), deletion_kind(store, taker))
+        self._runner = StepRunner(store, kinds, self._threads, owner=owner)
+        self._going_back: set[str] = set()
         self._scheduled_at: float | None = None
 
     def look(self, held: Iterable[tuple[StreamRecord, StreamProcess | None, Path]]) -> None:
@@ -60,7 +67,18 @@ class SnapshotWork:
             StoreUnavailableError: the store does not answer.
         """
         streams = {record.name: (record, process, state) for record, process, state in held}
-        self._restores = {each.stream: each for each in self._store.list_running_restores()}
+
+        def find_place(job: Job) -> StreamSite | None:
+            """A snapshot is deleted where its files are, and a stream is put back where it is held."""
+            if job.kind == DELETION:
+                place = job.request["place"]
+                is_here = self._taker.is_here(None if place is None else SnapshotPlace(**place))
+                return _NOWHERE if is_here else None
+            found = streams.get(job.request["stream"])
+            return None if found is None else StreamSite(found[2], found[1])
+
+        jobs = self._runner.look(find_place)
+        self._going_back = {job.request["stream"] for job in jobs if job.kind == RESTORE}
         if self._every and self._is_time_to_schedule():
             for record, _, _ in streams.values():
                 self._schedule(record)
@@ -68,18 +86,13 @@ class SnapshotWork:
         for snapshot in reversed(snapshots):
             work = self._find_work(snapshot, streams.get(snapshot.stream))
             if work is not None:
-                self._begin(snapshot, work)
-        for name, restore in self._restores.items():
-            if name in streams:
-                _, process, state = streams[name]
-                if process is None or not process.is_running:
-                    self._begin(restore, partial(self._restorer.restore, restore, state))
-        keys = {each.id for each in snapshots} | {each.id for each in self._restores.values()}
+                self._threads.begin(snapshot.stream, snapshot.id, work)
+        keys = {each.id for each in snapshots} | {each.id for each in jobs}
         self._threads.keep(set(streams), keys)
 
     def is_going_back(self, stream: str) -> bool:
         """Whether the stream is being put back: it is to be drained, and not started before that has ended."""
-        return stream in self._restores
+        return stream in self._going_back
 
     def stop(self) -> None:
         """Wait for what is under way, for a bounded time; what is left is begun again by the next agent."""
@@ -90,22 +103,18 @@ class SnapshotWork:
     ) -> Callable[[], object] | None:
         """Return what is to be done about an open snapshot; None where it is another machine's, or waits."""
         if snapshot.state is not SnapshotState.PENDING:
-            clean = self._taker.delete if snapshot.state is SnapshotState.DELETING else self._taker.clear
-            return partial(clean, snapshot) if self._taker.is_here(snapshot) else None
+            return partial(self._taker.clear, snapshot) if self._taker.is_here(snapshot.place) else None
         if held is not None:
             _, process, state = held
             running = process if process is not None and process.is_running else None
             # The state of a stream that does not run may be old: it ran elsewhere since. Rows from before the
             # snapshot would then pass for later ones, and a rollback would discard them.
-            if snapshot.stream in self._restores or (snapshot.with_source and running is None):
+            if snapshot.stream in self._going_back or (snapshot.with_source and running is None):
                 return None
             pause = partial(lock_home, state) if running is None else partial(pause_stream, running)
             return partial(self._taker.take, snapshot, state, pause)
-        is_over = self._taker.is_here(snapshot) and not self._store.get_stream(snapshot.stream).is_living
+        is_over = self._taker.is_here(snapshot.place) and not self._store.get_stream(snapshot.stream).is_living
         return partial(self._taker.abandon, snapshot) if is_over else None
-
-    def _begin(self, what: SnapshotRecord | RestoreRecord, work: Callable[[], object]) -> None:
-        self._threads.begin(what.stream, what.id, work)
 
     def _is_time_to_schedule(self) -> bool:
         now = time.monotonic()
@@ -132,6 +141,22 @@ class SnapshotWork:
             # One that a stream is put back to stays, and another may be gone by now.
             with suppress(StreamStateError, StreamSnapshotNotFoundError):
                 self._store.delete_snapshot(each.id)
+
+
+def deletion_kind(store: JobStore, taker: SnapshotTaker) -> StepKind[StreamSite]:
+    """Return the kind of job that deletes a snapshot: its files and Pub/Sub snapshots first, its record last."""
+
+    def delete(job: Job, _: StreamSite) -> Done:
+        with suppress(StreamSnapshotNotFoundError):
+            taker.remove(store.get_snapshot(job.request["snapshot_id"]))
+        return Done()
+
+    def end(job: Job) -> None:
+        store.end_deletion(job.request["snapshot_id"], error=job.error)
+
+    # Whatever keeps it from its files, such as a bucket's rights, is mended by people within days.
+    step = Step("delete", delete, _DELETION_SECONDS, attempts=3, is_slow=True, passing=(RefeedError, OSError))
+    return StepKind(DELETION, (step,), ended=end, keep=KEPT_DELETIONS)
 
 
 @contextmanager

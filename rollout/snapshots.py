@@ -78,7 +78,7 @@ class SnapshotService:
             StreamStateError: a stream is being put back to it.
         """
         principal.require(STREAMS_OPERATE)
-        found = self._store.delete_snapshot(snapshot_id)
+        found = self._store.delete_snapshot(snapshot_id, actor=principal.name)
         _LOG.info("snapshot_unwanted", stream=found.stream, snapshot=found.id, by=principal.name)
         return found
 

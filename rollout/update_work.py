@@ -11,6 +11,7 @@ from typing import Any, Final
 import structlog
 
 from jobs.store import Idempotency, JobStore
+from jobs.stream_threads import StreamThreads
 from model import failpoint
 from model.errors import RefeedError, StreamStateError
 from model.stream_options import StreamKind
@@ -24,7 +25,6 @@ from rollout.process import HeldStream, StreamProcess
 from rollout.shadow_work import SHADOW_FIGURES, ShadowWork
 from rollout.standbys import MOVING, Standbys, UpdatedStream
 from rollout.starter import StreamStarter
-from rollout.stream_threads import StreamThreads
 from rollout.updates import UNWANTED
 from rollout.watch import WatchFigures, WatchVerdict, judge
 from streams.snapshot import PLAN_FILE

@@ -15,11 +15,15 @@ from jobs.store.records import (
     StoredPlan,
     UserSession,
 )
+from jobs.store.step_jobs import DELETION, RESTORE
 from jobs.store.store import JobStore, open_store
+from jobs.store.stream_snapshots import restore_of
 
 __all__ = [
+    "DELETION",
     "EVERY_JOB",
     "ORDER_FIELDS",
+    "RESTORE",
     "ApiKey",
     "AuditEntry",
     "Idempotency",
@@ -34,5 +38,6 @@ __all__ = [
     "StoredPlan",
     "UserSession",
     "open_store",
+    "restore_of",
     "sort_key",
 ]

@@ -121,10 +121,11 @@ def _read_key(row: Row[Any], rank: int) -> StoredChange:
     return StoredChange(row.at, "key", row.name, row.type, None, row.type, None, (rank, f"{row.type} {row.id}"))
 
 
+# What a job with a subject does is in its subject's history.
 _JOB_CHANGES: Final = (
     sa.select(EVENTS, JOBS.c.kind.label("resource"), JOBS.c.id)
     .join(JOBS, JOBS.c.id == EVENTS.c.job_id)
-    .where(EVENTS.c.type.in_(_JOB_TYPES))
+    .where(EVENTS.c.type.in_(_JOB_TYPES), JOBS.c.subject.is_(None))
 )
 _STREAM_CHANGES: Final = sa.select(
     STREAM_EVENTS, sa.literal("stream").label("resource"), STREAM_EVENTS.c.stream.label("id")

@@ -29,6 +29,8 @@ class JobEventType(StrEnum):
     """The driver reported a result. If it is the result of a verification, ``state`` contains the verdict."""
     DRIVER_ENDED = "driver_ended"
     """The driver's process ended before the job had ended."""
+    STEP = "step"
+    """The job began the step ``step``, for the ``attempt``-th time."""
 
 
 @dataclass(frozen=True, slots=True)

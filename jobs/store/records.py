@@ -23,6 +23,10 @@ class Job:
     ``restarts`` counts the drivers that died and were replaced since a person last started the job;
     ``lease_owner`` is the replica that looks after it, if any. ``news_at`` is when it ended or began to wait for a
     person, None while neither is so.
+
+    A job that is carried out in steps has a ``subject``, such as stream/orders. It is at the ``attempt`` of its
+    ``step`` that began at ``step_began_at``, by the store's clock. ``memory`` is what its steps know of each
+    other.
     """
 
     id: str
@@ -46,6 +50,11 @@ class Job:
     news_at: datetime | None = None
     notified_at: datetime | None = None
     lease_owner: str | None = None
+    subject: str | None = None
+    step: str | None = None
+    step_began_at: datetime | None = None
+    attempt: int = 0
+    memory: dict[str, Any] = field(default_factory=dict)
 
     @property
     def labels(self) -> dict[str, str]:

@@ -19,6 +19,7 @@ from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
 from jobs.store.rollouts import Rollouts
 from jobs.store.sessions import Sessions, UserSessions
+from jobs.store.step_jobs import StepJobs
 from jobs.store.stream_snapshots import StreamSnapshots
 from jobs.store.stream_updates import StreamUpdates
 from jobs.store.streams import Agents, Streams
@@ -28,6 +29,7 @@ from jobs.store.uploads import Uploads
 class JobStore(
     Jobs,
     Leases,
+    StepJobs,
     WebhookOutbox,
     Plans,
     Keys,

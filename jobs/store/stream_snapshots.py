@@ -1,21 +1,34 @@
 """Snapshots of streams as records, and the records of streams that are put back to one."""
 
 from collections.abc import Collection, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
-from jobs.store.records import Idempotency
+from jobs.store.job_rows import JOB_RECORDS
+from jobs.store.records import Idempotency, Job
 from jobs.store.rows import Records, key_columns
+from jobs.store.step_jobs import (
+    DELETION,
+    RESTORE,
+    begin_job,
+    fail_jobs,
+    find_active_job,
+    find_active_jobs,
+    find_jobs,
+    of_kind,
+    snapshot_subject,
+    stream_subject,
+)
 from jobs.store.stream_rows import append_event, check_living, check_versions, get_record, update_stream
-from jobs.store.stream_updates import check_not_rolling_out, check_not_updating
-from jobs.store.tables import STREAM_RESTORES, STREAM_SNAPSHOTS
+from jobs.store.stream_updates import check_not_going_back, check_not_rolling_out, check_not_updating
+from jobs.store.tables import STREAM_SNAPSHOTS
 from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
 from model.fault import FaultRecord
-from model.job import new_job_id
+from model.job import JobState, new_job_id
 from model.stream_record import StreamEventType, Wanted
 from model.stream_snapshot import (
     RestoreRecord,
@@ -27,11 +40,12 @@ from model.stream_snapshot import (
     SnapshotState,
     SourceSnapshot,
 )
+from model.typed import to_plain
 
 # One is tried every ten minutes for as long as a schedule's snapshots fail.
 _KEPT_FAILED: Final = 20
 _SNAPSHOTS: Final = Records(STREAM_SNAPSHOTS, SnapshotRecord, "snapshot", StreamSnapshotNotFoundError)
-_RESTORES: Final = Records(STREAM_RESTORES, RestoreRecord, "rollback", StreamSnapshotNotFoundError)
+_RESTORE_STATES: Final = {JobState.SUCCEEDED: RestoreState.SUCCEEDED, JobState.FAILED: RestoreState.FAILED}
 
 
 class StreamSnapshots:
@@ -146,12 +160,12 @@ class StreamSnapshots:
             return connection.scalar(query.limit(1)) is not None
 
     def list_unfinished_snapshots(self) -> list[SnapshotRecord]:
-        """Return the snapshots that an agent has work with, newest first.
+        """Return the snapshots that are to be made, newest first, and the FAILED ones with a ``place``.
 
-        They are to be made or to be deleted, or FAILED with a ``place``: what is left there is to be deleted.
+        What is left there of a FAILED one is to be deleted.
         """
         columns = STREAM_SNAPSHOTS.c
-        is_open = columns.state.in_((SnapshotState.PENDING, SnapshotState.DELETING))
+        is_open = columns.state == SnapshotState.PENDING
         has_rest = sa.and_(columns.state == SnapshotState.FAILED, columns.place.is_not(None))
         query = sa.select(STREAM_SNAPSHOTS).where(sa.or_(is_open, has_rest)).order_by(columns.id.desc())
         with self._database.read() as connection:
@@ -214,26 +228,44 @@ class StreamSnapshots:
                 return found
             return _SNAPSHOTS.update(connection, snapshot_id, place=None)
 
-    def delete_snapshot(self, snapshot_id: str) -> SnapshotRecord:
+    def delete_snapshot(self, snapshot_id: str, *, actor: str = "agent") -> SnapshotRecord:
         """Have an agent delete the snapshot's files, its Pub/Sub snapshots, and then its record.
+
+        One whose deletion failed is deleted anew.
 
         Raises:
             StreamStateError: a stream is being put back to it.
         """
-        columns = STREAM_RESTORES.c
         with self._database.write() as connection:
-            _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
-            used = sa.select(columns.stream).where(
-                columns.snapshot_id == snapshot_id, columns.state == RestoreState.RUNNING
-            )
-            if (stream := connection.scalar(used)) is not None:
-                raise StreamStateError(f"{stream} is being rolled back to {snapshot_id}.", stream=stream)
-            return _SNAPSHOTS.update(connection, snapshot_id, state=SnapshotState.DELETING)
+            found = _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
+            for job in find_active_jobs(connection, RESTORE):
+                if job.request["snapshot_id"] == snapshot_id:
+                    stream = job.request["stream"]
+                    raise StreamStateError(f"{stream} is being rolled back to {snapshot_id}.", stream=stream)
+            subject = snapshot_subject(snapshot_id)
+            if find_active_job(connection, DELETION, subject) is None:
+                begin_job(
+                    connection,
+                    self._database.now(connection),
+                    kind=DELETION,
+                    prefix="dl",
+                    subject=subject,
+                    step="delete",
+                    request={
+                        "stream": found.stream,
+                        "snapshot_id": snapshot_id,
+                        "place": None if found.place is None else to_plain(found.place),
+                    },
+                    actor=actor,
+                )
+            return _SNAPSHOTS.update(connection, snapshot_id, state=SnapshotState.DELETING, error=None)
 
-    def forget_snapshot(self, snapshot_id: str) -> None:
-        """Forget a snapshot of which nothing is left."""
+    def end_deletion(self, snapshot_id: str, *, error: FaultRecord | None = None) -> None:
+        """Forget a snapshot of which nothing is left, or note why something is; it stays DELETING then."""
+        is_it = STREAM_SNAPSHOTS.c.id == snapshot_id
         with self._database.write() as connection:
-            connection.execute(STREAM_SNAPSHOTS.delete().where(STREAM_SNAPSHOTS.c.id == snapshot_id))
+            change = STREAM_SNAPSHOTS.delete() if error is None else STREAM_SNAPSHOTS.update().values(error=error)
+            connection.execute(change.where(is_it))
 
     def _end_snapshot(self, snapshot_id: str, place: SnapshotPlace | None, **changes: Any) -> SnapshotRecord:
         with self._database.write() as connection:
@@ -266,9 +298,10 @@ class StreamSnapshots:
             IdempotencyKeyReusedError: the key was used with another fingerprint.
         """
         with self._database.write("create restore") as connection:
-            before = _RESTORES.find_made(connection, idempotency, actor=actor, detail="rollback")
+            key = of_kind(idempotency, RESTORE)
+            before = JOB_RECORDS.find_made(connection, key, actor=actor, detail="rollback")
             if before is not None:
-                return before
+                return restore_of(before)
             now = self._database.now(connection)
             record = get_record(connection, stream, now, for_update=True)
             check_living(record, ": launch it first.")
@@ -276,14 +309,7 @@ class StreamSnapshots:
             if record.wanted is not Wanted.RUNNING:
                 raise StreamStateError(f"{stream} is going to end. After its end, launch it from {snapshot_id}.")
             check_snapshot(connection, snapshot_id, record.kind)
-            columns = STREAM_RESTORES.c
-            going_back = sa.select(STREAM_RESTORES).where(
-                columns.stream == stream, columns.state == RestoreState.RUNNING
-            )
-            if (running := _RESTORES.find(connection, going_back)) is not None:
-                raise StreamStateError(
-                    f"{stream} is being rolled back to {running.snapshot_id}.", restore=running.id
-                )
+            check_not_going_back(connection, stream)
             check_not_updating(connection, stream)
             check_not_rolling_out(connection, stream)
             made = insert_restore(
@@ -294,7 +320,7 @@ class StreamSnapshots:
                 actor=actor,
                 now=now,
                 discard_staged=discard_staged,
-                **key_columns(idempotency, actor),
+                idempotency=idempotency,
             )
             update_stream(connection, stream, version=record.version + 1, changed_at=now)
             append_event(
@@ -311,36 +337,10 @@ class StreamSnapshots:
             )
             return made
 
-    def list_running_restores(self) -> list[RestoreRecord]:
-        """Return every stream's restore that has not ended."""
-        query = sa.select(STREAM_RESTORES).where(STREAM_RESTORES.c.state == RestoreState.RUNNING)
-        with self._database.read() as connection:
-            return _RESTORES.find_all(connection, query)
-
     def list_restores(self, stream: str) -> list[RestoreRecord]:
         """Return every time that the stream was put back, newest first."""
-        columns = STREAM_RESTORES.c
-        query = sa.select(STREAM_RESTORES).where(columns.stream == stream).order_by(columns.id.desc())
         with self._database.read() as connection:
-            return _RESTORES.find_all(connection, query)
-
-    def advance_restore(
-        self, restore_id: str, step: RestoreStep, *, not_reverted: Sequence[str] = ()
-    ) -> RestoreRecord:
-        """Note that ``step`` is done, so that it is not begun again, and what it found."""
-        changes: dict[str, Any] = {"step": step}
-        if not_reverted:
-            changes["not_reverted"] = list(not_reverted)
-        return self._change_restore(restore_id, **changes)
-
-    def end_restore(self, restore_id: str, *, error: FaultRecord | None = None) -> RestoreRecord:
-        """Make it SUCCEEDED, or FAILED with an ``error``; the stream starts either way."""
-        state = RestoreState.SUCCEEDED if error is None else RestoreState.FAILED
-        return self._change_restore(restore_id, state=state, error=error, finished_at=datetime.now(UTC))
-
-    def _change_restore(self, restore_id: str, **changes: Any) -> RestoreRecord:
-        with self._database.write() as connection:
-            return _RESTORES.update(connection, restore_id, **changes)
+            return [restore_of(job) for job in find_jobs(connection, RESTORE, stream_subject(stream))]
 
 
 def _change_pending(
@@ -379,31 +379,49 @@ def insert_restore(
     actor: str,
     now: datetime,
     discard_staged: bool = False,
-    **columns: str | None,
+    idempotency: Idempotency | None = None,
 ) -> RestoreRecord:
     """Have an agent put the stream to the snapshot before it starts the stream."""
-    return _RESTORES.insert(
+    request = {
+        "stream": stream,
+        "generation": generation,
+        "snapshot_id": snapshot_id,
+        "discard_staged": discard_staged,
+    }
+    made = begin_job(
         connection,
-        id=new_job_id("rs"),
-        stream=stream,
-        generation=generation,
-        snapshot_id=snapshot_id,
-        state=RestoreState.RUNNING,
-        step=RestoreStep.WAITING,
-        not_reverted=[],
-        discard_staged=discard_staged,
-        created_by=actor,
-        created_at=now,
-        **columns,
+        now,
+        kind=RESTORE,
+        prefix="rs",
+        subject=stream_subject(stream),
+        step="stop",
+        request=request,
+        actor=actor,
+        idempotency=idempotency,
     )
+    return restore_of(made)
 
 
 def end_restores(connection: Connection, stream: str, *, now: datetime) -> None:
     """Make every restore FAILED that a stream which ends leaves behind: its next generation is not put back."""
-    columns = STREAM_RESTORES.c
     error = FaultRecord(StreamStateError.code, f"{stream} ended before the rollback was complete.")
-    connection.execute(
-        STREAM_RESTORES.update()
-        .where(columns.stream == stream, columns.state == RestoreState.RUNNING)
-        .values(state=RestoreState.FAILED, error=error, finished_at=now)
+    fail_jobs(connection, RESTORE, stream_subject(stream), error, now)
+
+
+def restore_of(job: Job) -> RestoreRecord:
+    """Return a job of the kind restore as people see it."""
+    request, memory = job.request, job.memory
+    return RestoreRecord(
+        job.id,
+        request["stream"],
+        request["generation"],
+        request["snapshot_id"],
+        _RESTORE_STATES.get(job.state, RestoreState.RUNNING),
+        RestoreStep(memory.get("done", RestoreStep.WAITING)),
+        job.created_by,
+        job.created_at,
+        not_reverted=tuple(memory.get("not_reverted", ())),
+        discard_staged=request["discard_staged"],
+        finished_at=job.finished_at,
+        error=job.error,
     )

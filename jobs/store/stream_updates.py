@@ -10,12 +10,12 @@ from sqlalchemy.engine import Connection
 from jobs.store.database import Database
 from jobs.store.records import Idempotency
 from jobs.store.rows import Records, key_columns
+from jobs.store.step_jobs import RESTORE, find_active_job, stream_subject
 from jobs.store.stream_rows import append_event, check_living, check_versions, get_record, update_stream
-from jobs.store.tables import MANAGED_STREAMS, ROLLOUTS, STREAM_RESTORES, STREAM_UPDATES
+from jobs.store.tables import MANAGED_STREAMS, ROLLOUTS, STREAM_UPDATES
 from model.errors import RolloutInProgressError, StreamStateError, UpdateInProgressError, UpdateNotFoundError
 from model.job import new_job_id
 from model.stream_record import StreamEventType, StreamRecord, Wanted
-from model.stream_snapshot import RestoreState
 from model.stream_update import ENDED_UPDATES, StreamUpdate, UpdateFault, UpdateRequest, UpdateState
 
 _UPDATES: Final = Records(STREAM_UPDATES, StreamUpdate, "update", UpdateNotFoundError)
@@ -224,10 +224,9 @@ def check_not_going_back(connection: Connection, stream: str) -> None:
     Raises:
         StreamStateError: it is.
     """
-    columns = STREAM_RESTORES.c
-    query = sa.select(columns.snapshot_id).where(columns.stream == stream, columns.state == RestoreState.RUNNING)
-    if (snapshot := connection.scalar(query)) is not None:
-        raise StreamStateError(f"{stream} is being rolled back to {snapshot}.", stream=stream)
+    if (job := find_active_job(connection, RESTORE, stream_subject(stream))) is not None:
+        snapshot = job.request["snapshot_id"]
+        raise StreamStateError(f"{stream} is being rolled back to {snapshot}.", stream=stream, restore=job.id)
 
 
 def abandon_update(connection: Connection, stream: str, now: datetime, *, actor: str, wanted: Wanted) -> None:

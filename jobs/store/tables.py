@@ -23,11 +23,11 @@ from model.manifest_upload import ManifestUpload, UploadSource
 from model.rollout_record import Rollout
 from model.stream import AgentReport, StreamReport
 from model.stream_record import StreamEvent, StreamRecord
-from model.stream_snapshot import RestoreRecord, SnapshotRecord
+from model.stream_snapshot import SnapshotRecord
 from model.stream_update import StreamUpdate
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0023"
+SCHEMA_REVISION: Final = "0024"
 
 METADATA: Final = sa.MetaData()
 
@@ -111,6 +111,8 @@ JOBS: Final = _table(
     sa.Column("awaits_approval", sa.Boolean, nullable=False, server_default=sa.false()),
     sa.Column("not_before", Moment),
     sa.Column("lease_until", Moment),
+    sa.Column("attempt", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("memory", DOCUMENT, nullable=False, server_default="{}"),
     # About the telling of its news.
     sa.Column("notify_after", Moment),
     sa.Column("notify_attempts", sa.Integer, nullable=False, server_default="0"),
@@ -121,6 +123,7 @@ JOBS: Final = _table(
     sa.Index("jobs_by_owner", "lease_owner"),
     sa.Index("jobs_to_verify", "kind", "verify_after"),
     sa.Index("jobs_by_age", "kind", "id"),
+    sa.Index("jobs_by_subject", "subject", "id"),
 )
 
 # Webhooks by the SHA-256 of their URL, which may hold a secret, and since when each is told of news.
@@ -242,18 +245,6 @@ STREAM_SNAPSHOTS: Final = _table(
     sa.Column("fingerprint", TEXT),
     sa.Index("stream_snapshots_by_time", "stream", "created_at"),
     sa.Index("stream_snapshots_by_reason", "stream", "reason"),
-)
-
-# Streams that are put back to a snapshot, and how far that is.
-STREAM_RESTORES: Final = _table(
-    "stream_restores",
-    RestoreRecord,
-    sa.Column("id", TEXT, primary_key=True),
-    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
-    sa.Column("state", TEXT, nullable=False, index=True),
-    sa.Column("discard_staged", sa.Boolean, nullable=False, server_default=sa.false()),
-    sa.Column("idempotency_key", TEXT, unique=True, index=True),
-    sa.Column("fingerprint", TEXT),
 )
 
 # Updates of streams, and the step that each is at.

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS, STREAM_RESTORES, STREAM_SNAPSHOTS
+from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS, STREAM_EVENTS, STREAM_SNAPSHOTS
 from model.fault import FaultRecord
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
-from model.stream_snapshot import RestoreStep, SnapshotState, SourceSnapshot
+from model.stream_snapshot import SnapshotState, SourceSnapshot
 from tests.api.terminal import Refeed, refeed
 from tests.worlds.job_store import empty
+from tests.worlds.restores import end_restore, list_running_restores
 
 __all__ = ["refeed"]
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -24,7 +25,7 @@ SOURCE = SourceSnapshot("refeed-backup.orders", "refeed.sn_1.refeed-backup.order
 def api(served: Any) -> Iterator[Any]:
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     yield served
-    empty(served.store, STREAM_RESTORES, STREAM_SNAPSHOTS, STREAM_EVENTS, MANAGED_STREAMS)
+    empty(served.store, EVENTS, JOBS, STREAM_SNAPSHOTS, STREAM_EVENTS, MANAGED_STREAMS)
 
 
 def ask(api: Any, **body: Any) -> dict[str, Any]:
@@ -178,7 +179,7 @@ def test_a_snapshot_is_deleted_by_an_agent(api: Any) -> None:
     with api.client() as client:
         answer = client.delete(f"/snapshots/{made['id']}")
         assert (answer.status_code, answer.json()["state"]) == (202, "DELETING")
-        api.store.forget_snapshot(made["id"])
+        api.store.end_deletion(made["id"])
         gone = client.get(f"/snapshots/{made['id']}")
     assert (gone.status_code, gone.json()["code"]) == (404, "stream_snapshot_not_found")
 
@@ -193,7 +194,7 @@ def test_a_rollback_is_for_the_stream_as_it_was_read_and_is_a_new_version(api: A
         assert (gone.status_code, gone.json()["code"]) == (412, "stream_changed")
         asked = client.post("/streams/backup:rollback", json=body, headers=read)
         assert asked.status_code == 202
-        api.store.end_restore(asked.json()["id"])
+        end_restore(api.store, asked.json()["id"])
         again = client.post("/streams/backup:rollback", json=body, headers=read)
         assert (again.status_code, again.json()["code"]) == (412, "stream_changed")
     assert [each.id for each in api.store.list_restores("backup")] == [asked.json()["id"]]
@@ -208,7 +209,7 @@ def test_a_rollback_that_is_asked_for_again_with_its_key_is_the_first_one(api: A
         headers = {"Idempotency-Key": "k", "If-Match": read}
         body = {"snapshot": made["id"]}
         first = client.post("/streams/backup:rollback", json=body, headers=headers).json()
-        api.store.end_restore(first["id"])
+        end_restore(api.store, first["id"])
         again = client.post("/streams/backup:rollback", json=body, headers=headers)
         assert (again.status_code, again.json()["id"], again.json()["state"]) == (202, first["id"], "SUCCEEDED")
         reused = client.post("/streams/backup:rollback", json={"snapshot": other["id"]}, headers=headers)
@@ -227,8 +228,7 @@ def test_a_stream_is_put_back_and_says_what_could_not_go_back(api: Any) -> None:
         again = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
         assert (again.status_code, again.json()["code"]) == (409, "stream_state_conflict")
         assert client.delete(f"/snapshots/{made['id']}").status_code == 409
-        api.store.advance_restore(asked["id"], RestoreStep.RESTORED, not_reverted=["A table stays wide."])
-        api.store.end_restore(asked["id"])
+        end_restore(api.store, asked["id"], not_reverted=["A table stays wide."])
         (done,) = client.get("/streams/backup/rollbacks").json()["rollbacks"]
     assert (done["state"], done["not_reverted"]) == ("SUCCEEDED", ["A table stays wide."])
 
@@ -266,9 +266,9 @@ def test_the_terminal_asks_for_lists_shows_and_deletes(api: Any, refeed: Refeed)
     assert "2026-03-01" in table
     assert "refeed-backup.orders" in refeed("snapshot", "show", made.id)[1]
     assert refeed("stream", "rollback", "backup", made.id, "--yes")[0] == 0
-    (restore,) = api.store.list_running_restores()
+    (restore,) = list_running_restores(api.store)
     assert restore.snapshot_id == made.id
-    api.store.end_restore(restore.id, error=FaultRecord("snapshot_corrupt", "Damaged."))
+    end_restore(api.store, restore.id, error=FaultRecord("snapshot_corrupt", "Damaged."))
     assert refeed("snapshot", "delete", made.id, "--yes")[0] == 0
     assert api.store.get_snapshot(made.id).state is SnapshotState.DELETING
 

@@ -43,7 +43,7 @@ class AgentLane(Lane):
 
     def failpoint(self, name: str) -> None:
         stream = self.dice.choice(self.streams)
-        if name.startswith(("snapshot.", "restore.")):
+        if name.startswith(("snapshot.", "step.", "restore.")):
             snapshot_id = self._some_snapshot(stream)
             with armed(self.yard.agents, name) as hit:
                 if name.startswith("snapshot."):

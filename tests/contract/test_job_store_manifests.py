@@ -6,9 +6,9 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from jobs.store import JobStore, open_store
+from jobs.store import DELETION, RESTORE, JobStore, open_store
 from jobs.store.manifests import AHEAD, KEEP_RUNS
-from jobs.store.tables import STREAM_RESTORES, STREAM_SNAPSHOTS
+from jobs.store.tables import JOBS, STREAM_SNAPSHOTS
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
 from model.manifest_record import ManifestRecord, NewRun, RunState, ScheduleRun, Settlement
 from model.principal import READ, RUN, Principal
@@ -207,7 +207,7 @@ def test_a_look_at_what_goes_on_reads_nothing_of_what_has_ended(store: JobStore)
             store.list_living_runs()
             store.list_rollouts(living=True)
             store.list_updates(living=True)
-            store.list_running_restores()
+            store.list_step_jobs([RESTORE, DELETION])
             store.list_snapshots(states=(SnapshotState.PENDING, SnapshotState.DELETING))
         return work
 
@@ -227,7 +227,6 @@ def fill(store: JobStore, count: int) -> None:
     with store._database.write() as connection:
         for number in range(count):
             text = {"id": f"x{number}", "stream": "backup", "created_by": "ann", "created_at": now}
-            ended = {"generation": 1, "finished_at": now}
             kept = {
                 "with_source": False,
                 "reason": "manual",
@@ -236,5 +235,6 @@ def fill(store: JobStore, count: int) -> None:
                 "sources": [],
             }
             connection.execute(STREAM_SNAPSHOTS.insert(), {**text, **kept, "kind": "backup"})
-            over = {"state": "SUCCEEDED", "step": "WAITING", "not_reverted": [], "snapshot_id": f"x{number}"}
-            connection.execute(STREAM_RESTORES.insert().values(**text, **ended, **over))
+            over = {"kind": RESTORE, "state": "SUCCEEDED", "subject": "stream/backup", "finished_at": now}
+            job = {"id": f"x{number}", "request": {}, "progress": {}, "epoch": 0, "version": 1}
+            connection.execute(JOBS.insert().values(**job, **over, created_by="ann", created_at=now))

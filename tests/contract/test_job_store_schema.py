@@ -18,9 +18,9 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from jobs.store import Idempotency, JobFilter, JobStore, open_store
+from jobs.store import DELETION, RESTORE, Idempotency, JobFilter, JobStore, open_store
 from jobs.store.tables import METADATA, SCHEMA_REVISION
-from model.errors import SettingsError, StoreError, StoreUnavailableError
+from model.errors import SettingsError, StoreError, StoreUnavailableError, StreamStateError
 from model.fault import FaultRecord
 from model.job import JobState
 
@@ -148,6 +148,77 @@ def test_histories_and_findings_of_an_earlier_refeed_are_read_as_typed_ones(empt
         assert (last.type, last.fields, last.number > 0) == ("changed", {"options": ["description"]}, True)
     finally:
         store.close()
+
+
+RESTORES = (
+    ("rs_1", "RUNNING", "waiting", None),
+    ("rs_2", "RUNNING", "restored", None),
+    ("rs_3", "RUNNING", "sought", None),
+    ("rs_4", "SUCCEEDED", "sought", None),
+    ("rs_5", "FAILED", "waiting", {"code": "snapshot_expired", "message": "It expired."}),
+)
+
+
+def test_streams_that_were_put_back_and_snapshots_that_were_deleted_go_on_as_jobs(empty: str) -> None:
+    engine = migrate_to(empty, "0023")
+    at = "2026-01-02T03:04:05+00:00"
+    people = {"created_by": "ann", "created_at": at}
+    with engine.begin() as connection:
+
+        def insert(table: str, **values: Any) -> None:
+            names = ", ".join(values)
+            query = f"INSERT INTO {table} ({names}) VALUES ({', '.join(f':{name}' for name in values)})"
+            connection.execute(sa.text(query), values)
+
+        for name, *_ in RESTORES:
+            stream = {"kind": "backup", "generation": 2, "options": "{}", "wanted": "RUNNING", "version": 3}
+            times = {"drain_timeout_seconds": 60.0, "state": "RUNNING", "changed_at": at}
+            insert("managed_streams", name=f"stream-{name}", **stream, **times, **people)
+        made = {"kind": "backup", "with_source": True, "reason": "manual", "sources": "[]"}
+        for snapshot, state, place in (
+            ("sn_1", "DELETING", json.dumps({"host": "here", "location": "/snapshots/sn_1"})),
+            ("sn_2", "DELETING", None),
+            ("sn_3", "COMPLETED", None),
+        ):
+            insert(
+                "stream_snapshots", id=snapshot, stream="stream-rs_1", state=state, place=place, **made, **people
+            )
+        for name, state, step, error in RESTORES:
+            facts = {
+                "generation": 2,
+                "snapshot_id": "sn_3",
+                "not_reverted": '["A table."]',
+                "discard_staged": True,
+            }
+            ended = {"finished_at": None if state == "RUNNING" else at, "error": error and json.dumps(error)}
+            key = {"idempotency_key": "ann\nkey" if name == "rs_4" else None, "fingerprint": "digest"}
+            where = {"id": name, "stream": f"stream-{name}", "state": state, "step": step}
+            insert("stream_restores", **where, **facts, **ended, **key, **people)
+    engine.dispose()
+
+    with closing(open_store(empty)) as store:
+        for name, state, step, error in RESTORES:
+            (found,) = store.list_restores(f"stream-{name}")
+            assert (found.id, found.state, found.step, found.generation) == (name, state, step, 2)
+            assert (found.snapshot_id, found.discard_staged) == ("sn_3", True)
+            assert (found.created_by, found.not_reverted) == ("ann", ("A table.",))
+            assert found.error == (None if error is None else FaultRecord(**error))
+            assert (found.finished_at is None) == (state == "RUNNING")
+        restores = store.list_step_jobs([RESTORE])
+        assert [(job.id, job.step) for job in restores] == [
+            ("rs_1", "stop"),
+            ("rs_2", "put_back"),
+            ("rs_3", "put_back"),
+        ]
+        assert all(store.note_step(job, {"seen": True}).memory["seen"] for job in restores)
+        deletions = {job.request["snapshot_id"]: job for job in store.list_step_jobs([DELETION])}
+        assert deletions.keys() == {"sn_1", "sn_2"}
+        assert deletions["sn_1"].request["place"] == {"host": "here", "location": "/snapshots/sn_1"}
+        assert deletions["sn_2"].request["place"] is None
+        with pytest.raises(StreamStateError):
+            store.delete_snapshot("sn_3")
+        again = Idempotency("key", "digest")
+        assert store.create_restore("stream-rs_4", "sn_3", actor="ann", idempotency=again).id == "rs_4"
 
 
 def test_the_newest_migration_is_the_one_that_the_store_asks_for() -> None:

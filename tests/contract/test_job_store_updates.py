@@ -16,6 +16,7 @@ from model.stream_record import StreamEventType, StreamState, Wanted
 from model.stream_update import StreamUpdate, UpdateReplay, UpdateRequest, UpdateState
 from tests.contract.test_job_store_snapshots import complete
 from tests.waiting import wait_until
+from tests.worlds.restores import end_restore
 
 AGENT = "agent-1"
 REQUEST = UpdateRequest("1.3", {"slots": 8, "batch_bytes": None}, {"old": "new", "gone": None}, 30.0, 5, "faster")
@@ -112,7 +113,7 @@ def test_changes_and_rollbacks_wait_for_the_end_of_an_update_and_updates_for_tha
     restore = store.create_restore("backup", snapshot.id, actor="ann")
     with pytest.raises(StreamStateError, match="being rolled back"):
         create(store)
-    store.end_restore(restore.id)
+    end_restore(store, restore.id)
     create(store)
 
 

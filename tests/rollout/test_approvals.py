@@ -27,6 +27,7 @@ from rollout.snapshots import SnapshotService
 from rollout.stream_approvals import StreamApprovals, stream_actions
 from rollout.updates import UpdateService
 from tests.contract.test_job_store_snapshots import complete
+from tests.worlds.restores import end_restore
 
 ANN = Principal("key:ann", frozenset({STREAMS_OPERATE}))
 BOB = Principal("key:bob", frozenset({STREAMS_OPERATE}))
@@ -118,7 +119,7 @@ def test_of_two_rollbacks_that_wait_for_one_version_of_a_stream_one_is_carried_o
         hold(streams, "rollback", {"snapshot": complete(store).id, "discard_staged": False}) for _ in range(2)
     )
     done = approvals.approve(first.id, principal=BOB)
-    store.end_restore(done.outcome["rollback"])
+    end_restore(store, done.outcome["rollback"])
     with pytest.raises(StreamChangedError):
         approvals.approve(second.id, principal=BOB)
     assert approvals.get(second.id, principal=BOB).state is ApprovalState.EXPIRED

@@ -27,12 +27,13 @@ from model.stream_snapshot import (
     SnapshotState,
 )
 from pipeline.plan import PlanFacts
-from rollout.restorer import list_kept
+from rollout.restorer import StreamSite, list_kept
 from streams.ids import IDS_SCHEMA, TABLE_IDS_SCHEMA
 from streams.journal import Journal
 from streams.journal_mark import JournalMark
 from streams.lease import hold_lease
 from tests.memory.tables import RowTables
+from tests.worlds.restores import list_running_restores, restore_now
 from tests.worlds.snapshots import BROKEN, KilledError, server
 from tests.worlds.snapshots import Bench as SnapshotBench
 
@@ -73,7 +74,7 @@ class Bench(SnapshotBench):
         """Restore what was asked for, or ask for a snapshot first."""
         if isinstance(asked, SnapshotRecord):
             asked = self.ask_back(asked)
-        return self.restorer.restore(asked, state or self.state)
+        return restore_now(self.store, self.restorer, asked.id, StreamSite(state or self.state, None))
 
 
 @pytest.fixture
@@ -151,7 +152,7 @@ def test_what_can_not_go_back_changes_nothing(bench, damage, code):
     assert (failed.state, failed.error.code) == (RestoreState.FAILED, code)
     assert bench.is_at("after")
     assert bench.open_messages() == 0
-    assert bench.store.list_running_restores() == []
+    assert list_running_restores(bench.store) == []
 
 
 def test_a_snapshot_on_another_machines_disk_is_refused(bench: Bench) -> None:
@@ -172,7 +173,7 @@ def test_what_passes_by_itself_is_tried_again_from_where_it_ended(bench: Bench) 
     bench.acknowledge_all()
     with failing(PubSub, "seek_to_snapshot"), pytest.raises(PubSubUnavailableError):
         bench.restore(snapshot)
-    (left,) = bench.store.list_running_restores()
+    (left,) = list_running_restores(bench.store)
     assert (left.state, left.step) == (RestoreState.RUNNING, RestoreStep.RESTORED)
     # The state is not put back a second time: a stream may have been asked for more since.
     bench.mark("later")
@@ -205,12 +206,12 @@ MESSAGE = {
 }
 
 
-@pytest.mark.parametrize("fails", [(PubSub, "seek_to_snapshot"), (JobStore, "end_restore")])
+@pytest.mark.parametrize("fails", [(PubSub, "seek_to_snapshot"), (JobStore, "end_step_job")])
 def test_a_machine_that_takes_over_puts_the_state_back_in_its_own_home(bench, fails):
     bench.publish()
     other = restore_elsewhere(bench, fails)
     bench.acknowledge_all()
-    (left,) = bench.store.list_running_restores()
+    (left,) = list_running_restores(bench.store)
     assert left.step is not RestoreStep.WAITING
     assert bench.restore(left, other).state is RestoreState.SUCCEEDED
     assert JournalMark(other / "journal").is_asked
@@ -219,9 +220,9 @@ def test_a_machine_that_takes_over_puts_the_state_back_in_its_own_home(bench, fa
 
 
 def test_a_machine_that_takes_over_without_the_files_has_the_stream_learn_what_may_have_been_sought(bench):
-    other = restore_elsewhere(bench, (JobStore, "end_restore"))
+    other = restore_elsewhere(bench, (JobStore, "end_step_job"))
     bench.restorer._host = "there"
-    (left,) = bench.store.list_running_restores()
+    (left,) = list_running_restores(bench.store)
     assert bench.restore(left, other).state is RestoreState.FAILED
     mark = JournalMark(other / "journal")
     assert mark.is_asked
@@ -234,9 +235,9 @@ def test_a_kill_between_two_steps_costs_a_repetition_and_nothing_else(bench: Ben
     asked = bench.ask_back(bench.take())
     bench.acknowledge_all()
     for _ in range(3):
-        with patch.object(JobStore, "advance_restore", side_effect=KilledError), pytest.raises(KilledError):
+        with patch.object(JobStore, "note_step", side_effect=KilledError), pytest.raises(KilledError):
             bench.restore(asked)
-    assert bench.store.list_running_restores() == [asked]
+    assert list_running_restores(bench.store) == [asked]
     assert bench.restore(asked).state is RestoreState.SUCCEEDED
     assert bench.open_messages() == 1
     assert bench.is_at("before")
@@ -268,7 +269,7 @@ def launch_from(bench: Bench, snapshot: SnapshotRecord) -> tuple[StreamRecord, R
     """Launch another stream from the snapshot, after the first one has ended; return it and its folder."""
     bench.store.end_stream("backup", Wanted.DRAINED, actor="ann")
     record = bench.store.launch_stream("second", StreamKind.BACKUP, actor="ann", snapshot_id=snapshot.id)
-    (restore,) = bench.store.list_running_restores()
+    (restore,) = list_running_restores(bench.store)
     return record, restore, bench.state.with_name("second")
 
 
@@ -406,7 +407,7 @@ def test_nothing_is_discarded_before_the_subscriptions_are_back(bench: Bench, sh
         shop.roll_back(snapshot)
     # What is deleted and does not come again would be lost.
     assert shop.staged("orders") == ["new"]
-    (left,) = bench.store.list_running_restores()
+    (left,) = list_running_restores(bench.store)
     assert bench.restore(left, shop.state).state is RestoreState.SUCCEEDED
     assert shop.staged("orders") == []
 
@@ -447,7 +448,7 @@ def test_a_discarding_rollback_counts_also_when_its_snapshot_is_deleted(bench: B
     first = shop.take()
     second = shop.take()
     shop.roll_back(first)
-    bench.taker.delete(bench.store.delete_snapshot(first.id))
+    bench.delete(first.id)
     assert shop.roll_back(second).state is RestoreState.FAILED
 
 

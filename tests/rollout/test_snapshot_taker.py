@@ -118,18 +118,10 @@ def test_a_try_that_a_crash_ended_is_cleared_away_before_the_next(bench: Bench) 
 def test_a_snapshot_is_deleted_with_its_files_and_its_source(bench: Bench) -> None:
     kept = bench.take()
     gone = bench.take()
-    assert bench.taker.delete(bench.store.delete_snapshot(gone.id))
+    bench.delete(gone.id)
     assert bench.store.list_snapshots() == [kept]
     assert bench.sources() == sorted(source.snapshot for source in kept.sources)
     assert bench.folders() == [Path(kept.place.location).name]
-
-
-def test_a_snapshot_on_another_machines_disk_is_left_to_its_agent(bench: Bench) -> None:
-    made = bench.take()
-    assert made.place is not None
-    elsewhere = replace(bench.store.delete_snapshot(made.id), place=replace(made.place, host="there"))
-    assert not bench.taker.delete(elsewhere)
-    assert bench.store.get_snapshot(made.id).state is SnapshotState.DELETING
 
 
 def record(number: int, reason: SnapshotReason, state: SnapshotState = SnapshotState.COMPLETED) -> SnapshotRecord:
@@ -192,7 +184,7 @@ def test_nothing_is_left_of_a_snapshot_that_another_agent_deleted_while_it_was_m
 
     @contextmanager
     def deleting() -> Iterator[None]:
-        assert bench.taker.delete(bench.store.delete_snapshot(asked.id))
+        bench.delete(asked.id)
         yield
 
     with pytest.raises(StreamSnapshotNotFoundError):

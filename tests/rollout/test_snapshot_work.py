@@ -21,6 +21,7 @@ from streams.folder import StreamFolder
 from streams.journal_mark import JournalMark
 from streams.status import StatusFile
 from tests.work import Work, counted
+from tests.worlds.restores import list_running_restores
 from tests.worlds.snapshots import BROKEN, KilledError, server
 from tests.worlds.snapshots import Bench as SnapshotBench
 
@@ -118,7 +119,7 @@ def test_a_stream_is_put_back_once_its_process_has_ended(bench: Bench) -> None:
     restore = bench.ask_back(asked)
     bench.look()
     assert bench.work.is_going_back("backup")
-    assert bench.store.list_running_restores() == [restore]
+    assert list_running_restores(bench.store) == [restore]
     bench.process.is_running = False
     bench.look()
     (ended,) = bench.store.list_restores("backup")

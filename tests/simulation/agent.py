@@ -1,20 +1,20 @@
 """The agent's snapshots and rollbacks in the simulation: the product's code, over records that are in memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from jobs.disk_files import DiskFiles
-from jobs.store import JobStore
+from jobs.store import RESTORE, Job, JobStore, restore_of
+from model.errors import JobChangedError, LeaseLostError
 from model.fault import FaultRecord
+from model.job import JobState
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord
 from model.stream_snapshot import (
     RestoreRecord,
-    RestoreState,
-    RestoreStep,
     SnapshotPlace,
     SnapshotReason,
     SnapshotRecord,
@@ -37,7 +37,9 @@ class Records:
 
     def __init__(self, world: World, options: Any) -> None:
         self.snapshots: dict[str, SnapshotRecord] = {}
-        self.restores: dict[str, RestoreRecord] = {}
+        self.jobs: dict[str, Job] = {}
+        # The agent that holds the stream.
+        self.holder: str | None = None
         # What is looked at when a rollback has ended, while nobody commits.
         self.on_restored: Callable[[RestoreRecord, SnapshotRecord], None] = lambda restore, snapshot: None
         self._world = world
@@ -59,6 +61,10 @@ class Records:
     def list_active(self, _: str) -> list[Any]:
         return []
 
+    def now(self) -> datetime:
+        # The store's clock, whichever machine asks.
+        return datetime.fromtimestamp(self._world.unix_seconds, UTC)
+
     def create_snapshot(self, *, with_source: bool) -> None:
         made = SnapshotRecord(
             f"sn_{len(self.snapshots):04d}",
@@ -68,7 +74,7 @@ class Records:
             SnapshotReason.MANUAL,
             SnapshotState.PENDING,
             "operator",
-            self._now(),
+            self.now(),
         )
         self.snapshots[made.id] = made
 
@@ -100,40 +106,74 @@ class Records:
         return cleared
 
     def create_restore(self, snapshot: SnapshotRecord, *, discard_staged: bool) -> None:
-        made = RestoreRecord(
-            f"rs_{len(self.restores):04d}",
-            STREAM,
-            1,
-            snapshot.id,
-            RestoreState.RUNNING,
-            RestoreStep.WAITING,
-            "operator",
-            self._now(),
-            discard_staged=discard_staged,
+        about = {"snapshot_id": snapshot.id, "discard_staged": discard_staged}
+        made = Job(
+            id=f"rs_{len(self.jobs):04d}",
+            kind=RESTORE,
+            state=JobState.PENDING,
+            request={"stream": STREAM, "generation": 1, **about},
+            created_by="operator",
+            created_at=self.now(),
+            started_at=None,
+            finished_at=None,
+            progress={},
+            error=None,
+            epoch=0,
+            driver=None,
+            version=1,
+            step="stop",
         )
-        self.restores[made.id] = made
+        self.jobs[made.id] = made
 
     def list_running_restores(self) -> list[RestoreRecord]:
-        return [found for found in self.restores.values() if found.state is RestoreState.RUNNING]
+        return [restore_of(job) for job in self.list_step_jobs([RESTORE])]
 
     def list_restores(self, _: str) -> list[RestoreRecord]:
-        return list(reversed(self.restores.values()))
+        return [restore_of(job) for job in reversed(self.jobs.values())]
 
-    def advance_restore(
-        self, restore_id: str, step: RestoreStep, *, not_reverted: list[str] | None = None
-    ) -> RestoreRecord:
-        changes = {} if not_reverted is None else {"not_reverted": tuple(not_reverted)}
-        return self._change_restore(restore_id, step=step, **changes)
+    def list_step_jobs(self, _: Collection[str]) -> list[Job]:
+        return [job for job in self.jobs.values() if not job.state.is_final]
 
-    def end_restore(self, restore_id: str, *, error: FaultRecord | None = None) -> RestoreRecord:
-        state = RestoreState.SUCCEEDED if error is None else RestoreState.FAILED
-        ended = self._change_restore(restore_id, state=state, error=error)
-        self.on_restored(ended, self.snapshots[ended.snapshot_id])
-        return ended
+    def begin_step(self, seen: Job, step: str, *, owner: str, why: str | None, memory: Mapping[str, Any]) -> Job:
+        job = self._get_seen(seen, owner)
+        is_again = job.step == step and job.state is not JobState.PENDING
+        self._world.say(f"   {job.id} begins {step}" if why is None else f"   {job.id} begins {step} again: {why}")
+        began = {"step": step, "step_began_at": self.now(), "attempt": job.attempt + 1 if is_again else 1}
+        return self._change_job(job, state=JobState.RUNNING, memory={**job.memory, **memory}, **began)
 
-    def _now(self) -> datetime:
-        # The store's clock, whichever machine asks.
-        return datetime.fromtimestamp(self._world.unix_seconds, UTC)
+    def note_step(self, seen: Job, memory: Mapping[str, Any]) -> Job:
+        job = self._get_seen(seen, None)
+        return self._change_job(job, memory={**job.memory, **memory})
+
+    def end_step_job(
+        self,
+        seen: Job,
+        state: JobState,
+        *,
+        owner: str,
+        error: FaultRecord | None,
+        ended: Callable[[Job], None],
+        keep: int | None,
+        memory: Mapping[str, Any],
+    ) -> Job:
+        job = self._get_seen(seen, owner)
+        done = self._change_job(job, state=state, error=error, memory={**job.memory, **memory})
+        ended(done)
+        restore = restore_of(done)
+        self.on_restored(restore, self.snapshots[restore.snapshot_id])
+        return done
+
+    def _get_seen(self, seen: Job, owner: str | None) -> Job:
+        job = self.jobs[seen.id]
+        if owner not in (None, self.holder):
+            raise LeaseLostError
+        if job.state.is_final or (job.state, job.step, job.attempt) != (seen.state, seen.step, seen.attempt):
+            raise JobChangedError
+        return job
+
+    def _change_job(self, job: Job, **changes: Any) -> Job:
+        changed = self.jobs[job.id] = replace(job, **changes)
+        return changed
 
     def _change_pending(self, snapshot_id: str, at: SnapshotPlace | None, **changes: Any) -> SnapshotRecord:
         found = self.snapshots[snapshot_id]
@@ -142,10 +182,6 @@ class Records:
                 changes["sources"] = tuple(changes["sources"])
             found = self.snapshots[snapshot_id] = replace(found, **changes)
         return found
-
-    def _change_restore(self, restore_id: str, **changes: Any) -> RestoreRecord:
-        changed = self.restores[restore_id] = replace(self.restores[restore_id], **changes)
-        return changed
 
 
 def open_snapshot_work(
@@ -166,6 +202,7 @@ def open_snapshot_work(
             host=host,
             min_free_bytes=0,
         ),
+        owner=host,
     )
     # A default argument has the real clock.
     work._threads._now = lambda: disk.world.now

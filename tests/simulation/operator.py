@@ -98,7 +98,7 @@ class Operator:
         self._run = run
         self._open_work = open_work
         self._places = [Place(disk) for disk in disks]
-        self._wanted = self._places[0]
+        self._want(self._places[0])
         self._starts = 0
 
     def run(self) -> None:
@@ -106,7 +106,7 @@ class Operator:
         while True:
             self._world.step("look after the agents", self._world.random.choice((1.0, 5.0, 20.0)))
             if self._world.happens("move"):
-                self._wanted = next(place for place in self._places if place is not self._wanted)
+                self._want(next(place for place in self._places if place is not self._wanted))
             for place in self._places:
                 is_needed = place is self._wanted or place.is_used
                 if is_needed and (place.agent is None or place.agent.is_dead):
@@ -114,6 +114,9 @@ class Operator:
                     machine = place.disk.machine
                     place.agent = Process(f"{machine.name}.agent.{self._starts}", machine)
                     self._world.start("main", place.agent, partial(self._run_agent, place))
+
+    def _want(self, place: Place) -> None:
+        self._wanted, self._records.holder = place, place.disk.machine.name
 
     def _run_agent(self, place: Place) -> None:
         """Look after the stream of one machine; an order that a full disk does not take is given later."""

@@ -24,12 +24,12 @@ from connectors.pubsub import pull, source
 from connectors.pubsub.pull import Puller
 from connectors.pubsub.source import PullSource, collect_results
 from connectors.spark.session import open_session
+from jobs import steps, stream_threads
 from model import failpoint
 from model.disk import replacing
 from model.errors import CheckpointCorruptError, LeaseHeldError, RefeedError, SnapshotCorruptError
 from model.moment import CLOCK_SKEW
 from model.stream_snapshot import RestoreRecord, SnapshotRecord
-from rollout import stream_threads
 from streams.backlog import measuring
 from streams.commit_worker import end_process
 from streams.folder import StreamFolder
@@ -74,6 +74,8 @@ _PACKAGES: Final = frozenset(
         "streams",
         "rollout",
         "jobs.disk_files",
+        "jobs.steps",
+        "jobs.stream_threads",
         "pipeline.staged_ids",
         "connectors.pubsub.pull",
         "connectors.pubsub.publish",
@@ -206,7 +208,9 @@ class Simulation:
                 # Work that fails in a thread of an agent is tried again, whatever it is.
                 ("_log", stream_threads._log, SimpleNamespace(warning=self._say_error, exception=self._fail)),
             ]
-            stack.enter_context(replaced({"streams.snapshot", "rollout.stream_threads"}, own))
+            stack.enter_context(replaced({"streams.snapshot", "jobs.stream_threads"}, own))
+            said = SimpleNamespace(info=_say_nothing, warning=_say_nothing, exception=self._fail)
+            stack.enter_context(replaced({"jobs.steps"}, [("_log", steps._log, said)]))
             yield
 
     def _say_error(self, what: str, *, error: str, **_: Any) -> None:
@@ -337,3 +341,7 @@ class _SubscriptableFuture:
 
     def __getitem__(self, _: object) -> "_SubscriptableFuture":
         return self
+
+
+def _say_nothing(*_: Any, **__: Any) -> None:
+    """The operator's records say it."""

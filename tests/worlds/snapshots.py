@@ -8,15 +8,18 @@ import pytest
 
 from connectors.pubsub.client import PubSub
 from jobs.disk_files import DiskFiles
-from jobs.store import JobStore
+from jobs.steps import StepRunner
+from jobs.store import DELETION, JobStore
+from jobs.stream_threads import StreamThreads
 from local.server import PubSubServer
 from model.message import backup_subscription_id
 from model.settings import read_settings
 from model.stream_options import StreamKind
 from model.stream_snapshot import RestoreRecord, SnapshotRecord
 from rollout.fence import StreamFence
-from rollout.restorer import StreamRestorer
+from rollout.restorer import StreamRestorer, StreamSite
 from rollout.snapshot_taker import SnapshotTaker
+from rollout.snapshot_work import deletion_kind
 from streams.journal import Journal
 from tests.memory.warehouse import MemoryWarehouse
 
@@ -84,6 +87,13 @@ class Bench:
 
     def ask_back(self, snapshot: SnapshotRecord) -> RestoreRecord:
         return self.store.create_restore("backup", snapshot.id, actor="ann")
+
+    def delete(self, snapshot_id: str) -> None:
+        """Have the snapshot deleted, and carry that out."""
+        self.store.delete_snapshot(snapshot_id)
+        runner = StepRunner(self.store, [deletion_kind(self.store, self.taker)], StreamThreads("test"))
+        (job,) = self.store.list_step_jobs([DELETION])
+        runner.carry_out(self.store.begin_step(job, job.step or "", owner=None), StreamSite(None, None))
 
     def sources(self) -> list[str]:
         """The snapshots that Pub/Sub has."""

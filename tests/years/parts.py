@@ -104,7 +104,7 @@ class Taker:
         self._store = store
         self.taken = 0
 
-    def is_here(self, _: SnapshotRecord) -> bool:
+    def is_here(self, _: SnapshotPlace | None) -> bool:
         return True
 
     def take(self, snapshot: SnapshotRecord, *_: Any) -> None:
@@ -117,8 +117,8 @@ class Taker:
             facts = {"format_version": 1, "size_bytes": 1, "seconds_paused": 0.1, "known_messages": 1}
             self._store.complete_snapshot(snapshot.id, place, sources=[], taken_at=self._store.now(), **facts)
 
-    def delete(self, snapshot: SnapshotRecord) -> None:
-        self._store.forget_snapshot(snapshot.id)
+    def remove(self, _: SnapshotRecord) -> None:
+        """It has no files."""
 
     def clear(self, snapshot: SnapshotRecord) -> None:
         self._store.clear_snapshot(snapshot.id)

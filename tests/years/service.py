@@ -24,7 +24,8 @@ from jobs.keys import Keyring
 from jobs.kinds import JobKind
 from jobs.notify import Notifier
 from jobs.sessions import SessionDesk
-from jobs.store import JobStore, open_store
+from jobs.steps import StepKind
+from jobs.store import RESTORE, JobStore, open_store
 from jobs.store.records import UserSession
 from jobs.store.tables import METADATA
 from jobs.supervisor import JobSupervisor
@@ -105,7 +106,7 @@ class Replica:
         snapshots = SnapshotWork(
             store,
             taker=Taker(store),  # type: ignore[arg-type]
-            restorer=SimpleNamespace(),  # type: ignore[arg-type]
+            restorer=SimpleNamespace(kind=lambda: StepKind(RESTORE, ())),  # type: ignore[arg-type]
             every_seconds=service.snapshot_every.total_seconds(),
             keep=3,
         )

@@ -44,6 +44,10 @@ class StreamThreads:
         self._threads[stream] = thread
         thread.start()
 
+    def abandon(self, stream: str) -> None:
+        """Forget the thread of a stream, which hangs; the next work begins in another one."""
+        self._threads.pop(stream, None)
+
     def join(self, seconds: float) -> None:
         """Wait for what is under way, ``seconds`` at most for all of it."""
         deadline = time.monotonic() + seconds

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 import structlog
 
+from jobs.stream_threads import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, StreamThreads
 from model.errors import StorageFullError
-from rollout.stream_threads import FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS, StreamThreads
 
 
 class Yard:

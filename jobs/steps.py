@@ -1,0 +1,230 @@
+"""Carries out jobs in steps: one runner knows every bound, so that a kind is its steps and nothing else."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, Generic, TypeVar
+
+import structlog
+
+from jobs.store import Job, JobStore
+from jobs.stream_threads import StreamThreads
+from model import failpoint
+from model.errors import JobChangedError, LeaseLostError, RefeedError, StepTimeoutError, StoreUnavailableError
+from model.fault import FaultRecord
+from model.job import JobState
+
+_log = structlog.get_logger(__name__)
+
+Place = TypeVar("Place")
+# Somebody else changed the job or holds its stream now: it is theirs to go on.
+_OVERTAKEN: Final = (JobChangedError, LeaseLostError)
+_NOTHING: Final[Mapping[str, Any]] = {}
+# A step that began later than now by more was written down by a clock that was ahead.
+_AHEAD: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Stay:
+    """The step is not over yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The step is over, and ``step`` is the next one; ``memory`` is what later steps are to know."""
+
+    step: str
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The job is done."""
+
+    memory: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step(Generic[Place]):
+    """A part of a job: written down before it begins, and begun again after a crash, so it must allow that.
+
+    ``look`` returns where the step stands, from the job and from the ``Place`` of what the job is about. It never
+    waits, unless the step ``is_slow``: then it is called in a thread. After an error in ``passing``, which passes
+    by itself, it is called again later; any other error ends the job FAILED.
+
+    An attempt has ``seconds``, counted from what the store has, so that a process that hangs or crashes again and
+    again comes to an end too. A step that used up its ``attempts`` ends the job FAILED.
+
+    A thread that hangs may wake up after its attempt: what it does to the outside must be safe then. What it
+    writes to the job is refused.
+    """
+
+    name: str
+    look: Callable[[Job, Place], Stay | Next | Done]
+    seconds: float
+    attempts: int = 1
+    is_slow: bool = False
+    passing: tuple[type[Exception], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepKind(Generic[Place]):
+    """A kind of job as its steps, the first one first.
+
+    ``ended`` is called within the transaction that ends a job, so that its subject changes with it. With ``keep``
+    only as many jobs that ended are kept.
+    """
+
+    name: str
+    steps: Sequence[Step[Place]]
+    ended: Callable[[Job], None] = lambda _: None
+    keep: int | None = None
+
+    def find(self, step: str | None) -> Step[Place] | None:
+        """Return a step by its name; None for one of a later release."""
+        return next((each for each in self.steps if each.name == step), None)
+
+
+class StepRunner(Generic[Place]):
+    """Carries out the jobs of some kinds, a step a look; several may share a store.
+
+    Everything it knows is in the store, so it can die at any moment. ``owner`` is the agent that it runs in: it
+    carries out no job of a stream that another one holds. Of a stream, which a job's request names, one slow step
+    is under way at a time, in ``threads``.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        kinds: Sequence[StepKind[Place]],
+        threads: StreamThreads,
+        *,
+        owner: str | None = None,
+    ) -> None:
+        self._store = store
+        self._kinds = {kind.name: kind for kind in kinds}
+        self._threads = threads
+        self._owner = owner
+
+    def look(self, find_place: Callable[[Job], Place | None]) -> list[Job]:
+        """Bring each job one step further that has a place here, and return those that had not ended before.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
+        jobs = self._store.list_step_jobs(self._kinds)
+        for job in jobs:
+            place = find_place(job)
+            if place is not None:
+                try:
+                    self._look(job, place)
+                except _OVERTAKEN as exc:
+                    _log.info("job_moved", job=job.id, why=exc.message)
+        return jobs
+
+    def carry_out(self, job: Job, place: Place) -> Job:
+        """Take the step that the job is at, write down what comes of it, and return the job as it is then.
+
+        Raises:
+            RefeedError: something that passes by itself; a later call goes on.
+            JobChangedError, LeaseLostError: somebody else has the job meanwhile.
+        """
+        kind = self._kinds[job.kind]
+        step = kind.find(job.step)
+        assert step is not None, "it was looked up before"
+        try:
+            found = step.look(job, place)
+        except _OVERTAKEN:
+            raise
+        except (RefeedError, OSError) as exc:
+            if isinstance(exc, (*step.passing, StoreUnavailableError)):
+                raise
+            return self._end(kind, job, FaultRecord.of(exc, "A file can't be written: "))
+        except Exception as exc:  # noqa: BLE001 - whatever it is, it must not be raised again at every look
+            _log.exception("step_failed", job=job.id, step=step.name)
+            message = f"The step {step.name} failed ({type(exc).__name__}). The agent's log has the reason."
+            return self._end(kind, job, FaultRecord(RefeedError.code, message))
+        if isinstance(found, Stay):
+            return job
+        failpoint.hit("step.done")
+        if isinstance(found, Done):
+            return self._end(kind, job, None, found.memory)
+        return self._begin(job, found.step, memory=found.memory)
+
+    def _look(self, job: Job, place: Place) -> None:
+        kind = self._kinds[job.kind]
+        # Each step comes once at most in a look.
+        for _ in kind.steps:
+            step = kind.find(job.step)
+            if step is None:
+                return
+            if job.state is JobState.PENDING:
+                job = self._begin(job, step.name)
+            elif self._is_late(job, step):
+                job = self._end_attempt(kind, job, step)
+            if job.state.is_final:
+                return
+            if step.is_slow:
+                self._threads.begin(_stream_of(job), job.id, partial(self._run, job, place))
+                return
+            before = job
+            try:
+                job = self.carry_out(job, place)
+            except (RefeedError, OSError) as exc:
+                if isinstance(exc, _OVERTAKEN):
+                    raise
+                _log.info("step_waits", job=job.id, step=step.name, error=str(exc))
+                return
+            if job.state.is_final or job is before:
+                return
+
+    def _run(self, job: Job, place: Place) -> None:
+        """Carry out a slow step, and the slow ones after it by later looks."""
+        try:
+            self.carry_out(job, place)
+        except _OVERTAKEN as exc:
+            _log.info("job_moved", job=job.id, why=exc.message)
+
+    def _is_late(self, job: Job, step: Step[Place]) -> bool:
+        assert job.step_began_at is not None, "it is RUNNING"
+        elapsed = self._store.now() - job.step_began_at
+        return not -_AHEAD <= elapsed < timedelta(seconds=step.seconds)
+
+    def _end_attempt(self, kind: StepKind[Place], job: Job, step: Step[Place]) -> Job:
+        """Begin another attempt after one that used up its time; after the last one the job is FAILED."""
+        self._threads.abandon(_stream_of(job))
+        why = f"The step {step.name} did not end within {step.seconds:g} s."
+        if job.attempt < step.attempts:
+            _log.warning("step_late", job=job.id, step=step.name, attempt=job.attempt)
+            return self._begin(job, step.name, why=why)
+        error = StepTimeoutError(f"{why} It was tried {job.attempt} times.")
+        return self._end(kind, job, FaultRecord.of(error))
+
+    def _begin(self, job: Job, step: str, *, why: str | None = None, memory: Mapping[str, Any] = _NOTHING) -> Job:
+        begun = self._store.begin_step(job, step, owner=self._owner, why=why, memory=memory)
+        failpoint.hit("step.entered")
+        _log.info("step_began", job=job.id, step=step, attempt=begun.attempt)
+        return begun
+
+    def _end(
+        self, kind: StepKind[Place], job: Job, fault: FaultRecord | None, memory: Mapping[str, Any] = _NOTHING
+    ) -> Job:
+        state = JobState.SUCCEEDED if fault is None else JobState.FAILED
+        ended = self._store.end_step_job(
+            job,
+            state,
+            owner=self._owner,
+            error=None if fault is None else fault.shown(),
+            ended=kind.ended,
+            keep=kind.keep,
+            memory=memory,
+        )
+        _log.info(
+            "job_ended", job=job.id, kind=job.kind, state=state.value, why=None if fault is None else str(fault)
+        )
+        return ended
+
+
+def _stream_of(job: Job) -> str:
+    return str(job.request["stream"])

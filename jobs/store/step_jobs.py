@@ -1,0 +1,251 @@
+"""Jobs that are carried out in steps: each step is written down before it begins."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
+
+from jobs.store.database import Database
+from jobs.store.events import JobEventType
+from jobs.store.job_rows import JOB_RECORDS, append_event, append_move
+from jobs.store.records import Idempotency, Job
+from jobs.store.rows import key_columns
+from jobs.store.stream_rows import get_record
+from jobs.store.tables import EVENTS, JOBS, STREAM_SNAPSHOTS
+from model.errors import JobChangedError, LeaseLostError
+from model.fault import FaultRecord
+from model.job import ACTIVE_STATES, FINAL_STATES, JobState, new_job_id, validate_move
+
+# Named one by one, so that the index by state is used: most jobs in a store have ended.
+_ACTIVE: Final = sorted(state.value for state in ACTIVE_STATES)
+_NOTHING: Final[Mapping[str, Any]] = {}
+_ENDED: Final = sorted(state.value for state in FINAL_STATES)
+# The kinds of jobs that agents carry out in steps.
+DELETION: Final = "deletion"
+RESTORE: Final = "restore"
+_STREAM: Final = "stream/"
+_SNAPSHOT: Final = "snapshot/"
+
+
+class StepJobs:
+    """Keeps jobs with steps; every call names the step that its caller saw, so that a late one changes nothing.
+
+    The subject's row is locked before the job's, everywhere: another order could deadlock.
+    """
+
+    _database: Database
+
+    def list_step_jobs(self, kinds: Collection[str]) -> list[Job]:
+        """Return every job of the kinds that has not ended, oldest first."""
+        with self._database.read() as connection:
+            return _find_active(connection, JOBS.c.kind.in_(sorted(kinds)))
+
+    def begin_step(
+        self,
+        seen: Job,
+        step: str,
+        *,
+        owner: str | None,
+        why: str | None = None,
+        memory: Mapping[str, Any] = _NOTHING,
+    ) -> Job:
+        """Write down that a job begins ``step``, or begins it once more, and what later steps are to know.
+
+        ``owner`` is the agent that carries it out; None is anybody.
+
+        Raises:
+            JobChangedError: the job has ended meanwhile, or is at another step or attempt.
+            LeaseLostError: another agent holds the stream that the job is about.
+        """
+        with self._database.write() as connection:
+            now = self._database.now(connection)
+            job = _lock(connection, seen, owner, now)
+            attempt = job.attempt + 1 if job.step == step and job.state is not JobState.PENDING else 1
+            if job.state is JobState.PENDING:
+                append_move(connection, job, JobState.RUNNING, now, actor="agent", why=None)
+            begun = JOB_RECORDS.update(
+                connection,
+                job.id,
+                state=JobState.RUNNING,
+                started_at=job.started_at or now,
+                step=step,
+                step_began_at=now,
+                attempt=attempt,
+                memory={**job.memory, **memory},
+                version=job.version + 1,
+            )
+            what = f"began {step}" if attempt == 1 else f"began {step} again"
+            event = JobEventType.STEP
+            append_event(
+                connection, job.id, event, now, actor="agent", what=what, why=why, step=step, attempt=attempt
+            )
+            return begun
+
+    def note_step(self, seen: Job, memory: Mapping[str, Any]) -> Job:
+        """Keep in the job's memory what its step has done, so that it is not begun again from the start.
+
+        Raises:
+            JobChangedError: the job has ended meanwhile, or is at another step or attempt.
+        """
+        with self._database.write() as connection:
+            job = _get_seen(connection, seen)
+            return JOB_RECORDS.update(connection, job.id, memory={**job.memory, **memory})
+
+    def end_step_job(
+        self,
+        seen: Job,
+        state: JobState,
+        *,
+        owner: str | None,
+        error: FaultRecord | None = None,
+        ended: Callable[[Job], None] = lambda _: None,
+        keep: int | None = None,
+        memory: Mapping[str, Any] = _NOTHING,
+    ) -> Job:
+        """End a job; what ``ended`` writes to this store is kept with it, or not at all.
+
+        Of the jobs of its kind that ended, the ``keep`` newest stay.
+
+        Raises:
+            JobChangedError: the job has ended meanwhile, or is at another step or attempt.
+            LeaseLostError: another agent holds the stream that the job is about.
+        """
+        with self._database.write() as connection:
+            now = self._database.now(connection)
+            job = _lock(connection, seen, owner, now)
+            done = _end(connection, job, state, now, error=error, memory={**job.memory, **memory})
+            ended(done)
+            if keep is not None:
+                _forget_oldest(connection, job.kind, keep)
+            return done
+
+
+def begin_job(
+    connection: Connection,
+    now: datetime,
+    *,
+    kind: str,
+    prefix: str,
+    subject: str,
+    step: str,
+    request: Mapping[str, Any],
+    actor: str,
+    idempotency: Idempotency | None = None,
+) -> Job:
+    """Have a job carried out, within what its caller changes; its first step is ``step``."""
+    made = JOB_RECORDS.insert(
+        connection,
+        id=new_job_id(prefix),
+        kind=kind,
+        state=JobState.PENDING,
+        subject=subject,
+        step=step,
+        request=dict(request),
+        created_by=actor,
+        created_at=now,
+        progress={},
+        epoch=0,
+        version=1,
+        **key_columns(of_kind(idempotency, kind), actor),
+    )
+    append_event(connection, made.id, JobEventType.CREATED, now, actor=actor, what="created")
+    return made
+
+
+def of_kind(idempotency: Idempotency | None, kind: str) -> Idempotency | None:
+    """Return the key as one of a kind's own: the same key may have made a job of another kind."""
+    # A key comes in a header, so it has no line break.
+    return idempotency and replace(idempotency, key=f"{idempotency.key}\n{kind}")
+
+
+def stream_subject(stream: str) -> str:
+    """Return the subject of a job that is about a stream."""
+    return _STREAM + stream
+
+
+def snapshot_subject(snapshot_id: str) -> str:
+    """Return the subject of a job that is about a snapshot."""
+    return _SNAPSHOT + snapshot_id
+
+
+def find_jobs(connection: Connection, kind: str, subject: str) -> list[Job]:
+    """Return all jobs of a kind about a subject, newest first."""
+    query = sa.select(JOBS).where(JOBS.c.subject == subject, JOBS.c.kind == kind)
+    return JOB_RECORDS.find_all(connection, query.order_by(JOBS.c.id.desc()))
+
+
+def find_active_jobs(connection: Connection, kind: str) -> list[Job]:
+    """Return all jobs of a kind that have not ended, oldest first."""
+    return _find_active(connection, JOBS.c.kind == kind)
+
+
+def find_active_job(connection: Connection, kind: str, subject: str) -> Job | None:
+    """Return the job of a kind about a subject that has not ended; None where there is none."""
+    found = _find_active(connection, JOBS.c.subject == subject, JOBS.c.kind == kind)
+    return found[0] if found else None
+
+
+def fail_jobs(connection: Connection, kind: str, subject: str, error: FaultRecord, now: datetime) -> None:
+    """Make every job of a kind about a subject FAILED, within what its caller changes."""
+    for job in _find_active(connection, JOBS.c.subject == subject, JOBS.c.kind == kind):
+        _end(connection, job, JobState.FAILED, now, error=error, memory=job.memory)
+
+
+def _find_active(connection: Connection, *where: sa.ColumnElement[bool]) -> list[Job]:
+    query = sa.select(JOBS).where(*where, JOBS.c.state.in_(_ACTIVE))
+    # Sorted here: asked to sort, SQLite would rather walk through every job there ever was.
+    return sorted(JOB_RECORDS.find_all(connection, query), key=lambda job: job.id)
+
+
+def _lock(connection: Connection, seen: Job, owner: str | None, now: datetime) -> Job:
+    """Lock the job's subject, then the job, and return it where nothing has changed since it was ``seen``."""
+    subject = seen.subject or ""
+    if subject.startswith(_STREAM):
+        record = get_record(connection, subject.removeprefix(_STREAM), now, for_update=True)
+        if owner not in (None, record.agent):
+            raise LeaseLostError(f"Another agent holds {record.name} now.", owner=record.agent)
+    elif subject.startswith(_SNAPSHOT):
+        columns = STREAM_SNAPSHOTS.c
+        row = sa.select(columns.id).where(columns.id == subject.removeprefix(_SNAPSHOT))
+        connection.execute(row.with_for_update())
+    return _get_seen(connection, seen)
+
+
+def _get_seen(connection: Connection, seen: Job) -> Job:
+    job = JOB_RECORDS.get(connection, seen.id, for_update=True)
+    place = (job.state, job.step, job.attempt)
+    if job.state.is_final or place != (seen.state, seen.step, seen.attempt):
+        message = f"{job.id} is {job.state} at attempt {job.attempt} of {job.step}."
+        raise JobChangedError(message, version=job.version)
+    return job
+
+
+def _end(
+    connection: Connection,
+    job: Job,
+    state: JobState,
+    now: datetime,
+    *,
+    error: FaultRecord | None,
+    memory: dict[str, Any],
+) -> Job:
+    validate_move(job.id, job.state, state)
+    why = None if error is None else str(error)
+    append_move(connection, job, state, now, actor="agent", why=why)
+    changes: dict[str, Any] = {"state": state, "finished_at": now, "error": error, "memory": memory}
+    return JOB_RECORDS.update(connection, job.id, **changes, version=job.version + 1)
+
+
+def _forget_oldest(connection: Connection, kind: str, keep: int) -> None:
+    """Forget the ended jobs of a kind beyond the newest: by their number, whatever the clock says."""
+    columns = JOBS.c
+    newest = sa.select(columns.id).where(columns.kind == kind).order_by(columns.id.desc())
+    last = connection.scalar(newest.offset(keep).limit(1))
+    if last is None:
+        return
+    old = (columns.kind == kind, columns.id <= last, columns.state.in_(_ENDED))
+    connection.execute(EVENTS.delete().where(EVENTS.c.job_id.in_(sa.select(columns.id).where(*old))))
+    connection.execute(JOBS.delete().where(*old))

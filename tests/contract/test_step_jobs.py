@@ -1,0 +1,267 @@
+"""Jobs in steps on every job store: whatever happens at a step, the job ends within its bound."""
+
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from jobs.steps import Done, Next, Stay, Step, StepKind, StepRunner
+from jobs.store import Job, JobStore
+from jobs.store.step_jobs import begin_job
+from jobs.stream_threads import StreamThreads
+from model.errors import JobChangedError, PubSubUnavailableError, SnapshotRefusedError
+from model.job import JobState
+from model.stream_options import StreamKind
+from tests.years.clock import Clock
+
+SECONDS, ATTEMPTS = 60.0, 3
+STEPS = ("pack", "carry", "unpack")
+
+
+class KilledError(BaseException):
+    """The agent's process is gone in the middle of a step."""
+
+
+class Move:
+    """A kind of job with a slow step between two fast ones, whose looks a test replaces, and an agent for it."""
+
+    def __init__(self, store: JobStore, clock: Clock) -> None:
+        store._database.now = lambda _: clock.now  # type: ignore[method-assign]
+        store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+        self.store = store
+        self.clock = clock
+        self.looks: dict[str, Callable[[Job, str], Any]] = {}
+        self.looked: list[str] = []
+        self.ended: list[JobState] = []
+        self.hold("agent")
+
+    def hold(self, agent: str) -> None:
+        """Start an agent that holds the stream; the one before is gone."""
+        for each in self.store.list_agents():
+            self.store.release_streams(each)
+        self.store.take_streams(agent, limit=1, lease_seconds=1200)
+        self.threads = StreamThreads("test", now=lambda: self.clock.seconds)
+        self.runner = StepRunner(self.store, [self.kind()], self.threads, owner=agent)
+
+    def kind(self) -> StepKind[str]:
+        steps = [
+            Step(
+                name,
+                self._look,
+                SECONDS,
+                attempts=ATTEMPTS,
+                is_slow=name == "carry",
+                passing=(PubSubUnavailableError,),
+            )
+            for name in STEPS
+        ]
+        return StepKind("move", steps, ended=lambda job: self.ended.append(job.state), keep=2)
+
+    def ask(self) -> Job:
+        with self.store._database.write() as connection:
+            now = self.store._database.now(connection)
+            facts: dict[str, Any] = {"kind": "move", "prefix": "mv", "request": {"stream": "backup"}}
+            return begin_job(connection, now, subject="stream/backup", step=STEPS[0], actor="ann", **facts)
+
+    def look(self, seconds: float = 1.0) -> None:
+        """Look once, wait for what was begun, and let time pass."""
+        self.runner.look(lambda _: "here")
+        self.threads.join(10)
+        self.clock.go(timedelta(seconds=seconds))
+
+    def run(self, job: Job, *, looks: int = 10) -> Job:
+        for _ in range(looks):
+            self.look()
+        return self.store.get(job.id)
+
+    def _look(self, job: Job, place: str) -> Any:
+        assert job.step is not None
+        self.looked.append(job.step)
+        found = self.looks.get(job.step)
+        if found is not None:
+            return found(job, place)
+        after = STEPS.index(job.step) + 1
+        return Done({"all": after}) if after == len(STEPS) else Next(STEPS[after], {job.step: place})
+
+
+@pytest.fixture
+def move(store: JobStore) -> Move:
+    return Move(store, Clock(store.now()))
+
+
+def test_steps_come_in_their_order_and_know_of_each_other(move: Move) -> None:
+    job = move.run(move.ask())
+    assert (job.state, job.memory) == (JobState.SUCCEEDED, {"pack": "here", "carry": "here", "all": 3})
+    assert tuple(move.looked) == STEPS
+    assert move.ended == [JobState.SUCCEEDED]
+    lines = [event.what for event in move.store.list_events(job.id)]
+    assert lines == [
+        "created",
+        "PENDING -> RUNNING",
+        "began pack",
+        "began carry",
+        "began unpack",
+        "RUNNING -> SUCCEEDED",
+    ]
+
+
+def kill(*_: Any) -> Any:
+    raise KilledError
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("step", STEPS)
+def test_the_next_agent_goes_on_at_the_step_at_which_one_was_killed(move: Move, step: str) -> None:
+    job = move.ask()
+    move.looks[step] = kill
+    while move.looked[-1:] != [step]:
+        try:
+            move.look()
+        except KilledError:
+            break
+    move.looks.clear()
+    move.hold("second agent")
+    assert move.run(job).state is JobState.SUCCEEDED
+    assert move.looked.count(step) == 2
+    assert len(move.looked) == len(STEPS) + 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("step", STEPS)
+def test_a_step_that_kills_its_agent_each_time_ends_within_its_bound(move: Move, step: str) -> None:
+    job, began = move.ask(), move.clock.now
+    move.looks[step] = kill
+    for number in range(100):
+        try:
+            move.look(10)
+        except KilledError:
+            move.clock.jump(timedelta(seconds=10))
+        move.hold(f"agent {number}")
+        if move.store.get(job.id).state.is_final:
+            break
+    ended = move.store.get(job.id)
+    assert ended.error is not None
+    assert (ended.state, ended.error.code) == (JobState.FAILED, "step_timeout")
+    assert move.clock.now - began <= timedelta(seconds=ATTEMPTS * (SECONDS + 10) + 30)
+    assert move.ended == [JobState.FAILED]
+
+
+def test_a_hung_step_is_begun_in_another_thread_and_what_it_says_later_is_refused(move: Move) -> None:
+    wakes_up, is_over = threading.Event(), threading.Event()
+    job = move.ask()
+
+    def hang(seen: Job, _: str) -> Any:
+        if seen.attempt == 1:
+            assert wakes_up.wait(30)
+            is_over.set()
+            return Next("pack")
+        return Next("unpack")
+
+    move.looks["carry"] = hang
+    move.runner.look(lambda _: "here")
+    move.clock.jump(timedelta(seconds=SECONDS))
+    ended = move.run(job)
+    assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1)
+    assert move.looked == ["pack", "carry", "carry", "unpack"]
+    hung = next(each for each in threading.enumerate() if each.name == "test-backup")
+    wakes_up.set()
+    assert is_over.wait(10)
+    hung.join(10)
+    assert move.store.get(job.id) == ended
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_an_agent_that_lost_the_stream_in_the_middle_of_a_step_changes_nothing(move: Move, step: str) -> None:
+    job = move.ask()
+
+    def lose(*_: Any) -> Any:
+        move.store.release_streams("agent")
+        move.store.take_streams("other", limit=1, lease_seconds=1200)
+        return Done()
+
+    move.looks[step] = lose
+    found = move.run(job)
+    assert (found.state, found.step, found.attempt) == (JobState.RUNNING, step, 1)
+    move.looks.clear()
+    move.hold("other")
+    assert move.run(job).state is JobState.SUCCEEDED
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_what_passes_by_itself_is_waited_for_and_anything_else_ends_the_job(move: Move, step: str) -> None:
+    errors: list[Exception] = [PubSubUnavailableError("Away."), PubSubUnavailableError("Away.")]
+    job = move.ask()
+
+    def fail(*_: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        raise SnapshotRefusedError("No.")
+
+    move.looks[step] = fail
+    ended = move.run(job, looks=40)
+    assert ended.error is not None
+    assert (ended.state, ended.error.message, ended.attempt) == (JobState.FAILED, "No.", 1)
+    assert move.looked.count(step) == 3
+
+
+def test_an_error_that_nobody_expects_ends_the_job_with_a_sentence(move: Move) -> None:
+    job = move.ask()
+    move.looks["carry"] = lambda *_: 1 // 0
+    ended = move.run(job)
+    assert ended.error is not None
+    assert (ended.state, move.looked.count("carry")) == (JobState.FAILED, 1)
+    assert ended.error.message == "The step carry failed (ZeroDivisionError). The agent's log has the reason."
+
+
+def test_a_step_of_a_later_release_is_left_alone(move: Move) -> None:
+    job = move.ask()
+    move.store.begin_step(job, "weigh", owner=None)
+    assert move.run(job).step == "weigh"
+    assert move.looked == []
+
+
+def test_a_step_that_a_clock_years_ahead_has_begun_is_begun_again(move: Move) -> None:
+    job = move.ask()
+    move.looks["pack"] = lambda *_: Stay()
+    move.clock.jump(timedelta(days=3650))
+    move.look()
+    move.clock.jump(timedelta(days=-3650))
+    move.look(SECONDS)
+    move.look(SECONDS)
+    assert move.store.get(job.id).attempt == ATTEMPTS
+
+
+def test_the_subject_changes_with_the_end_of_the_job_or_not_at_all(move: Move) -> None:
+    job = move.store.begin_step(move.ask(), "unpack", owner=None)
+
+    def end(ended: Job) -> None:
+        move.store.note_stream("backup", actor="agent", what=f"{ended.id} {ended.state}")
+        raise SnapshotRefusedError("It can't be.")
+
+    with pytest.raises(SnapshotRefusedError):
+        move.store.end_step_job(job, JobState.SUCCEEDED, owner=None, ended=end)
+    assert move.store.get(job.id) == job
+    assert [event.what for event in move.store.list_stream_events("backup")] == ["launched"]
+
+
+def test_an_ended_job_takes_no_more_steps(move: Move) -> None:
+    job = move.run(move.ask())
+    for call in (
+        lambda: move.store.begin_step(job, "pack", owner=None),
+        lambda: move.store.note_step(job, {"more": 1}),
+        lambda: move.store.end_step_job(job, JobState.FAILED, owner=None),
+    ):
+        with pytest.raises(JobChangedError):
+            call()
+
+
+def test_the_newest_jobs_that_ended_are_kept_and_every_one_that_has_not(move: Move) -> None:
+    waiting = move.store.begin_step(move.ask(), "weigh", owner=None)
+    ended = [move.run(move.ask(), looks=2).id for _ in range(4)]
+    move.store.get(waiting.id)
+    with move.store._database.read() as connection:
+        ids = set(connection.exec_driver_sql("SELECT id FROM jobs").scalars())
+        lines = set(connection.exec_driver_sql("SELECT job_id FROM events").scalars())
+    assert ids == lines == {waiting.id, *ended[-2:]}
