@@ -286,7 +286,6 @@ class Deployment:
 
         from connectors.pubsub.client import PubSub
         from jobs.files import open_files
-        from jobs.lease_owner import LeaseOwner
         from rollout.restorer import StreamRestorer
         from rollout.snapshot_taker import SnapshotTaker
         from rollout.snapshot_work import SnapshotWork
@@ -310,7 +309,6 @@ class Deployment:
             ),
             every_seconds=settings.snapshot_seconds,
             keep=settings.keep_snapshots,
-            owner=str(LeaseOwner.current()),
         )
 
     @cached_property

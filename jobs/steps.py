@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
 
@@ -17,7 +17,17 @@ from model.job import JobState
 
 _log = structlog.get_logger(__name__)
 
-Place = TypeVar("Place")
+
+class JobPlace(Protocol):
+    """Where an agent carries out a job."""
+
+    @property
+    def agent(self) -> str | None:
+        """Who holds the job's stream; None where nobody has to."""
+        ...
+
+
+Place = TypeVar("Place", bound=JobPlace)
 # Somebody else changed the job or holds its stream now: it is theirs to go on.
 _OVERTAKEN: Final = (JobChangedError, LeaseLostError)
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -89,9 +99,9 @@ class StepKind(Generic[Place]):
 class StepRunner(Generic[Place]):
     """Carries out the jobs of some kinds, a step a look; several may share a store.
 
-    Everything it knows is in the store, so it can die at any moment. ``owner`` is the agent that it runs in: it
-    carries out no job of a stream that another one holds. Of a stream, which a job's request names, one slow step
-    is under way at a time, in ``threads``.
+    Everything it knows is in the store, so it can die at any moment. What an agent finds about a stream that
+    another agent holds by now is not kept. Of a stream, which a job's request names, one slow step is under way at
+    a time, in ``threads``.
     """
 
     def __init__(
@@ -99,13 +109,10 @@ class StepRunner(Generic[Place]):
         store: JobStore,
         kinds: Sequence[StepKind[Place]],
         threads: StreamThreads,
-        *,
-        owner: str | None = None,
     ) -> None:
         self._store = store
         self._kinds = {kind.name: kind for kind in kinds}
         self._threads = threads
-        self._owner = owner
 
     def look(self, find_place: Callable[[Job], Place | None]) -> list[Job]:
         """Bring each job one step further that has a place here, and return those that had not ended before.
@@ -140,17 +147,17 @@ class StepRunner(Generic[Place]):
         except (RefeedError, OSError) as exc:
             if isinstance(exc, (*step.passing, StoreUnavailableError)):
                 raise
-            return self._end(kind, job, FaultRecord.of(exc, "A file can't be written: "))
+            return self._end(kind, place, job, FaultRecord.of(exc, "A file can't be written: "))
         except Exception as exc:  # noqa: BLE001 - whatever it is, it must not be raised again at every look
             _log.exception("step_failed", job=job.id, step=step.name)
             message = f"The step {step.name} failed ({type(exc).__name__}). The agent's log has the reason."
-            return self._end(kind, job, FaultRecord(RefeedError.code, message))
+            return self._end(kind, place, job, FaultRecord(RefeedError.code, message))
         if isinstance(found, Stay):
             return job
         failpoint.hit("step.done")
         if isinstance(found, Done):
-            return self._end(kind, job, None, found.memory)
-        return self._begin(job, found.step, memory=found.memory)
+            return self._end(kind, place, job, None, found.memory)
+        return self._begin(place, job, found.step, memory=found.memory)
 
     def _look(self, job: Job, place: Place) -> None:
         kind = self._kinds[job.kind]
@@ -160,9 +167,9 @@ class StepRunner(Generic[Place]):
             if step is None:
                 return
             if job.state is JobState.PENDING:
-                job = self._begin(job, step.name)
+                job = self._begin(place, job, step.name)
             elif self._is_late(job, step):
-                job = self._end_attempt(kind, job, step)
+                job = self._end_attempt(kind, place, job, step)
             if job.state.is_final:
                 return
             if step.is_slow:
@@ -191,30 +198,37 @@ class StepRunner(Generic[Place]):
         elapsed = self._store.now() - job.step_began_at
         return not -_AHEAD <= elapsed < timedelta(seconds=step.seconds)
 
-    def _end_attempt(self, kind: StepKind[Place], job: Job, step: Step[Place]) -> Job:
+    def _end_attempt(self, kind: StepKind[Place], place: Place, job: Job, step: Step[Place]) -> Job:
         """Begin another attempt after one that used up its time; after the last one the job is FAILED."""
         self._threads.abandon(_stream_of(job))
         why = f"The step {step.name} did not end within {step.seconds:g} s."
         if job.attempt < step.attempts:
             _log.warning("step_late", job=job.id, step=step.name, attempt=job.attempt)
-            return self._begin(job, step.name, why=why)
+            return self._begin(place, job, step.name, why=why)
         error = StepTimeoutError(f"{why} It was tried {job.attempt} times.")
-        return self._end(kind, job, FaultRecord.of(error))
+        return self._end(kind, place, job, FaultRecord.of(error))
 
-    def _begin(self, job: Job, step: str, *, why: str | None = None, memory: Mapping[str, Any] = _NOTHING) -> Job:
-        begun = self._store.begin_step(job, step, owner=self._owner, why=why, memory=memory)
+    def _begin(
+        self, place: Place, job: Job, step: str, *, why: str | None = None, memory: Mapping[str, Any] = _NOTHING
+    ) -> Job:
+        begun = self._store.begin_step(job, step, owner=place.agent, why=why, memory=memory)
         failpoint.hit("step.entered")
         _log.info("step_began", job=job.id, step=step, attempt=begun.attempt)
         return begun
 
     def _end(
-        self, kind: StepKind[Place], job: Job, fault: FaultRecord | None, memory: Mapping[str, Any] = _NOTHING
+        self,
+        kind: StepKind[Place],
+        place: Place,
+        job: Job,
+        fault: FaultRecord | None,
+        memory: Mapping[str, Any] = _NOTHING,
     ) -> Job:
         state = JobState.SUCCEEDED if fault is None else JobState.FAILED
         ended = self._store.end_step_job(
             job,
             state,
-            owner=self._owner,
+            owner=place.agent,
             error=None if fault is None else fault.shown(),
             ended=kind.ended,
             keep=kind.keep,

@@ -50,10 +50,11 @@ _ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class StreamSite:
-    """Where an agent works on a stream: the folder of its state, and its newest process."""
+    """Where an agent works on a stream: the folder of its state, its newest process, and the agent."""
 
     state: Path | None
     process: StreamProcess | None
+    agent: str | None = None
 
 
 class StreamRestorer:

@@ -37,7 +37,7 @@ class SnapshotWork:
     The agent calls :meth:`look` a few times a second and :meth:`is_going_back` before it starts a stream. What
     takes long is done in threads, one at a time for each stream. With ``every_seconds`` it asks for a snapshot of
     each stream, with its source, when the newest is as old, and keeps the ``keep`` newest of those; 0 schedules
-    nothing. ``owner`` is the agent; without one, streams need not be held.
+    nothing.
     """
 
     def __init__(
@@ -48,7 +48,6 @@ class SnapshotWork:
         restorer: StreamRestorer,
         every_seconds: float = 0.0,
         keep: int = 7,
-        owner: str | None = None,
     ) -> None:
         self._store = store
         self._taker = taker
@@ -56,7 +55,7 @@ class SnapshotWork:
         self._keep = keep
         self._threads = StreamThreads("snapshot")
         kinds = (restorer.kind(), deletion_kind(store, taker))
-        self._runner = StepRunner(store, kinds, self._threads, owner=owner)
+        self._runner = StepRunner(store, kinds, self._threads)
         self._going_back: set[str] = set()
         self._scheduled_at: float | None = None
 
@@ -75,7 +74,7 @@ class SnapshotWork:
                 is_here = self._taker.is_here(None if place is None else SnapshotPlace(**place))
                 return _NOWHERE if is_here else None
             found = streams.get(job.request["stream"])
-            return None if found is None else StreamSite(found[2], found[1])
+            return None if found is None else StreamSite(found[2], found[1], found[0].agent)
 
         jobs = self._runner.look(find_place)
         self._going_back = {job.request["stream"] for job in jobs if job.kind == RESTORE}

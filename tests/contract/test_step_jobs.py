@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -24,6 +25,11 @@ class KilledError(BaseException):
     """The agent's process is gone in the middle of a step."""
 
 
+@dataclass(frozen=True)
+class Here:
+    agent: str | None
+
+
 class Move:
     """A kind of job with a slow step between two fast ones, whose looks a test replaces, and an agent for it."""
 
@@ -32,7 +38,7 @@ class Move:
         store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
         self.store = store
         self.clock = clock
-        self.looks: dict[str, Callable[[Job, str], Any]] = {}
+        self.looks: dict[str, Callable[[Job, Here], Any]] = {}
         self.looked: list[str] = []
         self.ended: list[JobState] = []
         self.hold("agent")
@@ -43,9 +49,10 @@ class Move:
             self.store.release_streams(each)
         self.store.take_streams(agent, limit=1, lease_seconds=1200)
         self.threads = StreamThreads("test", now=lambda: self.clock.seconds)
-        self.runner = StepRunner(self.store, [self.kind()], self.threads, owner=agent)
+        self.runner = StepRunner(self.store, [self.kind()], self.threads)
+        self.place = Here(agent)
 
-    def kind(self) -> StepKind[str]:
+    def kind(self) -> StepKind[Here]:
         steps = [
             Step(
                 name,
@@ -67,7 +74,7 @@ class Move:
 
     def look(self, seconds: float = 1.0) -> None:
         """Look once, wait for what was begun, and let time pass."""
-        self.runner.look(lambda _: "here")
+        self.runner.look(lambda _: self.place)
         self.threads.join(10)
         self.clock.go(timedelta(seconds=seconds))
 
@@ -76,14 +83,14 @@ class Move:
             self.look()
         return self.store.get(job.id)
 
-    def _look(self, job: Job, place: str) -> Any:
+    def _look(self, job: Job, place: Here) -> Any:
         assert job.step is not None
         self.looked.append(job.step)
         found = self.looks.get(job.step)
         if found is not None:
             return found(job, place)
         after = STEPS.index(job.step) + 1
-        return Done({"all": after}) if after == len(STEPS) else Next(STEPS[after], {job.step: place})
+        return Done({"all": after}) if after == len(STEPS) else Next(STEPS[after], {job.step: "here"})
 
 
 @pytest.fixture
@@ -152,7 +159,7 @@ def test_a_hung_step_is_begun_in_another_thread_and_what_it_says_later_is_refuse
     wakes_up, is_over = threading.Event(), threading.Event()
     job = move.ask()
 
-    def hang(seen: Job, _: str) -> Any:
+    def hang(seen: Job, _: Here) -> Any:
         if seen.attempt == 1:
             assert wakes_up.wait(30)
             is_over.set()
@@ -160,7 +167,7 @@ def test_a_hung_step_is_begun_in_another_thread_and_what_it_says_later_is_refuse
         return Next("unpack")
 
     move.looks["carry"] = hang
-    move.runner.look(lambda _: "here")
+    move.runner.look(lambda _: move.place)
     move.clock.jump(timedelta(seconds=SECONDS))
     ended = move.run(job)
     assert (ended.state, ended.attempt) == (JobState.SUCCEEDED, 1)

@@ -53,7 +53,7 @@ class Records:
         )
 
     def get_stream(self, _: str) -> StreamRecord:
-        return cast("StreamRecord", self._stream)
+        return cast("StreamRecord", SimpleNamespace(**vars(self._stream), agent=self.holder))
 
     def note_stream(self, stream: str, *, actor: str, what: str, why: str | None, snapshot: str) -> None:
         self._world.say(f"   {what}" if why is None else f"   {what}: {why}")
@@ -202,7 +202,6 @@ def open_snapshot_work(
             host=host,
             min_free_bytes=0,
         ),
-        owner=host,
     )
     # A default argument has the real clock.
     work._threads._now = lambda: disk.world.now
