@@ -129,7 +129,7 @@ def test_leaving_a_query_ends_it(processes: QueryProcesses, limits: QueryLimits)
 
 def test_a_result_that_is_too_large_is_refused(processes: QueryProcesses, limits: QueryLimits) -> None:
     endless = Statement("SELECT range AS n FROM range(10000000000)", {})
-    with pytest.raises(QueryTooLargeError, match="gives more than"):
+    with pytest.raises(QueryTooLargeError, match="returns more than"):
         processes.run(EMPTY, [endless], limits, max_bytes=1_000_000)
 
 
