@@ -67,7 +67,7 @@ def make_app(settings: Settings, open_services: OpenServices) -> FastAPI:
     app = FastAPI(
         title="Refeed",
         version=version("refeed"),
-        summary="Backfills of raw Pub/Sub messages, by SQL, and merges of what comes of them.",
+        summary="Back up raw Pub/Sub messages, replay them with SQL, and merge their rows.",
         description=_DESCRIPTION,
         lifespan=lifespan,
         openapi_url="/openapi.json",

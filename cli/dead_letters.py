@@ -147,6 +147,6 @@ def _lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         said = f"{one['source']} {one['code']}: {one['example_reason']}".replace("\n", " ")
         yield said if len(said) <= COLUMNS else f"{said[: COLUMNS - 1]}…"
     if any(one["repaired"] is None for one in reasons):
-        yield "\nWhich are repaired is unknown: name the staging tables in the API's"
+        yield "\nThe number of repaired messages is unknown: name the staging tables in the API's"
         yield "REFEED_QUERY_TABLES."
     yield f"\nSend them again: refeed dead-letters plan --source {reasons[0]['source']}, then redrive"

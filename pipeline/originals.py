@@ -64,7 +64,7 @@ def replay_ids(backfill_ids: pa.Array, rows: pa.Array) -> pa.Array:
 def _row_number(text: str) -> int:
     number = int(text)
     if not 0 <= number < _INT64:
-        raise ValueError(f"{text} is no row's number")
+        raise ValueError(f"{text} is not the number of a row")
     return number
 
 

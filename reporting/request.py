@@ -167,7 +167,7 @@ def _parse_since(text: str) -> datetime:
     try:
         return found.astimezone(UTC)
     except OverflowError as exc:
-        raise ValueError(f"{text[:40]!r} lies outside of the calendar") from exc
+        raise ValueError(f"{text[:40]!r} is outside the calendar") from exc
 
 
 def _parse_day(text: str) -> datetime:

@@ -99,7 +99,7 @@ def _parse_control(text: str) -> StreamControl:
     """
     fields = json.loads(text)
     if not isinstance(fields, dict):
-        raise TypeError("it is no object")
+        raise TypeError("it is not an object")
     control = StreamControl(**fields)
     if control.order not in get_args(Order):
         raise ValueError(f"there is no order {control.order!r}")

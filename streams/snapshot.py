@@ -430,7 +430,7 @@ def _unpack(archive: Path, folder: Path, where: str) -> None:
                 path = Path(member.name)
                 is_entry = path.parent == Path(_JOURNAL) and _ENTRY.fullmatch(path.name)
                 if not member.isfile() or not (is_entry or member.name == PLAN_FILE):
-                    raise SnapshotCorruptError(f"{where} holds {member.name}, which is no file of a state.")
+                    raise SnapshotCorruptError(f"{where} has {member.name}, which is not a state file.")
                 # TarFile.extract has no safe form in Python 3.11 before 3.11.4, which Debian 12 has.
                 content = tar.extractfile(member)
                 assert content is not None, "a file has content"
