@@ -127,7 +127,7 @@ class LocalToUtc:
         if self._patterns is not None and not self._patterns[0].has_year:
             raise DescriptorError(f"The time pattern {patterns[0]!r} has no year. A local time needs its date.")
         if self._patterns is not None and self._patterns[0].lacks_half_day:
-            raise DescriptorError(f"The time pattern {patterns[0]!r} has h without a. Write H, or add a.")
+            raise DescriptorError(f"The time pattern {patterns[0]!r} has `h` without `a`. Write `H` or add `a`.")
 
     def convert(self, text: str) -> str:
         """Return the instant of the local time ``text``, in UTC.

@@ -96,7 +96,7 @@ class Jobs:
             JobStateError: no job begins in ``state``.
         """
         if state not in FIRST_STATES:
-            raise JobStateError(f"A job does not begin as {state}.", wanted=state.value)
+            raise JobStateError(f"A new job can't have the state {state}.", wanted=state.value)
         chosen = dict(options or {})
         values: dict[str, Any] = {
             "id": job_id,

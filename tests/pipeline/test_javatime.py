@@ -75,7 +75,7 @@ def test_an_hour_of_half_a_day_is_from_1_to_12(text, hour):
 
 
 def test_hours_of_half_a_day_without_the_half_are_told_before_any_message_comes():
-    with pytest.raises(DescriptorError, match="without a"):
+    with pytest.raises(DescriptorError, match="without `a`"):
         LocalToUtc("UTC, yyyy-MM-dd hh:mm, yyyy-MM-dd HH:mm")
     assert LocalToUtc("UTC, yyyy-MM-dd HH:mm, hh:mm").convert("2024-03-01 15:30") == "03:30"
 
