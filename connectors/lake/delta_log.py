@@ -1,8 +1,8 @@
-"""The log of a Delta table on a local disk: it survives a power cut.
+"""The log of a Delta table: on a local disk it survives a power cut, in a bucket a commit is one request.
 
 delta-rs syncs nothing. So every entry is synced before anything relies on it, a checkpoint is synced before it
 gets its name, and entries that a power cut left torn are set aside when the table is opened. On an object store a
-write is durable when it is answered: there delta-rs keeps the log by itself.
+write is durable when it is answered.
 """
 
 import fcntl
@@ -22,6 +22,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import PostCommitHookProperties
 
+from connectors.lake.bucket import Bucket
 from connectors.lake.files import sync_file
 
 # Delta's own default.
@@ -59,6 +60,8 @@ class DeltaLog:
         self._durable: int | None = None
         self._checkpointed = -1
         self._interval = _CHECKPOINT_INTERVAL
+        self._bucket: Bucket | None = None
+        self._read_at = Stopwatch()
 
     @property
     def is_local(self) -> bool:
@@ -105,6 +108,10 @@ class DeltaLog:
             OSError, DeltaError: the commit is made, and may not be durable.
         """
         if self._folder is None:
+            read_at = Stopwatch()
+            table.update_incremental()
+            self._durable, self._read_at = table.version(), read_at
+            self._interval = _interval_of(table)
             return False
         table.update_incremental()
         self.sync(table)
@@ -122,8 +129,11 @@ class DeltaLog:
             OSError: the entry may be there, and may not be durable.
             CommitFailedError: as :meth:`refuse_late` says.
         """
-        if self._folder is None or self._durable != version:
+        if self._durable != version:
             return False
+        content = "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+        if self._folder is None:
+            return self._put(version, content)
         # An entry is only deleted after a checkpoint that is newer: its place must not be taken again.
         if _checkpoint_version(self._folder) > version:
             return False
@@ -131,7 +141,7 @@ class DeltaLog:
         temporary = self._folder.parent / f"{uuid.uuid4().hex}.json.tmp"
         try:
             with temporary.open("wb") as file:
-                file.write("".join(f"{json.dumps(action)}\n" for action in actions).encode())
+                file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             # Two writers can't both make it: delta-rs makes its own in this way as well.
@@ -142,6 +152,23 @@ class DeltaLog:
             temporary.unlink(missing_ok=True)
         sync_file(str(self._folder))
         self.refuse_late(version)
+        self._durable = version + 1
+        return True
+
+    def _put(self, version: int, content: bytes) -> bool:
+        """Put the entry that follows ``version`` into the bucket, by one request; False where it is not put.
+
+        delta-rs writes the checkpoints, after commits of its own. So it makes those that one follows, and those
+        that come so late that their place may have been freed.
+        """
+        if (version + 2) % self._interval == 0 or self._read_at.seconds() > _MOST_WRITE_SECONDS / 2:
+            return False
+        if self._bucket is None:
+            self._bucket = Bucket(f"{self._uri}/_delta_log")
+        since, self._read_at = self._read_at, Stopwatch()
+        if not self._bucket.put_new(f"{version + 1:020d}.json", content):
+            return False
+        self.refuse_late(version, since)
         self._durable = version + 1
         return True
 
@@ -164,7 +191,7 @@ class DeltaLog:
 
     def is_checkpoint_due(self, version: int) -> bool:
         """Whether :meth:`committed` would look for a checkpoint to write at ``version``."""
-        return version - self._checkpointed >= self._interval
+        return self.is_local and version - self._checkpointed >= self._interval
 
     def sync(self, table: DeltaTable) -> None:
         """Make every entry up to the table's version durable, also those of other writers: the log has no gaps.
@@ -186,7 +213,7 @@ class DeltaLog:
     def _keep_short(self, folder: Path, table: DeltaTable) -> None:
         """Write a checkpoint when it is due, and delete what it stands for; a failure is only logged."""
         configuration = table.metadata().configuration
-        self._interval = int(configuration.get("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
+        self._interval = _interval_of(table)
         if not self.is_checkpoint_due(table.version()):
             return
         self._checkpointed = _checkpoint_version(folder)
@@ -263,6 +290,10 @@ class DeltaLog:
             _log.warning("torn_log_entries_set_aside", table=self._uri, first=torn, entries=len(after))
         finally:
             os.close(descriptor)
+
+
+def _interval_of(table: DeltaTable) -> int:
+    return int(table.metadata().configuration.get("delta.checkpointInterval") or _CHECKPOINT_INTERVAL)
 
 
 def _entry(folder: Path, version: int) -> Path:

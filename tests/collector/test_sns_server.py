@@ -1,9 +1,6 @@
 """An SNS server of somebody else's, moto's, signs notifications and posts them to a collector's socket."""
 
 import asyncio
-import os
-import subprocess
-import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,37 +9,22 @@ from xml.etree import ElementTree as ET
 import httpx
 import pytest
 
-from cli.processes import free_port, is_listening
 from collector.sns import SnsRoute
 from connectors.sns.client import SnsClient
-from rollout.child import Child, Children
 from tests.collector.conftest import Yard
 from tests.collector.snsworld import HOST
+from tests.worlds.bucket import moto_server
 
 pytestmark = pytest.mark.cloud
 
-_MOTO = "moto==5.2.5"
 _SIGNED = "AWS4-HMAC-SHA256 Credential=a/20260101/eu-west-1/sns/aws4_request, SignedHeaders=host, Signature=a"
 
 
 @pytest.fixture(scope="module")
 def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of moto's server, installed from PyPI once an environment."""
-    folder = Path(sys.prefix) / "share" / "refeed-tests" / _MOTO.replace("==", "-")
-    if not (folder / "flask_cors" / "__init__.py").exists():
-        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(folder)]
-        packages = [_MOTO, "flask", "flask-cors"]
-        done = subprocess.run([*command, *packages], capture_output=True, text=True, timeout=170, check=False)
-        if done.returncode != 0:
-            pytest.skip(f"PyPI is out of reach: {done.stderr.strip().splitlines()[-1]}")
-    port = free_port()
-    environment = {**os.environ, "PYTHONPATH": str(folder)}
-    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
-    child = Child("moto", command, environment=environment, log=tmp_path_factory.mktemp("moto") / "moto.log")
-    with Children() as children:
-        children.start(child)
-        child.wait_until(lambda: is_listening(f"127.0.0.1:{port}"), seconds=60, what="begun to listen")
-        yield f"http://127.0.0.1:{port}"
+    """The URL of moto's server."""
+    with moto_server(tmp_path_factory.mktemp("moto")) as url:
+        yield url
 
 
 class Detour(httpx.AsyncHTTPTransport):

@@ -1,0 +1,149 @@
+"""A bucket of moto's S3 server behind a proxy that counts requests, and loses, cuts or refuses some of them."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from cli.processes import free_port, is_listening
+from rollout.child import Child, Children
+
+_MOTO = "moto==5.2.5"
+
+
+@contextmanager
+def moto_server(folder: Path) -> Iterator[str]:
+    """Run moto's server, installed from PyPI once an environment, and yield its URL; its log is in ``folder``."""
+    packages = Path(sys.prefix) / "share" / "refeed-tests" / _MOTO.replace("==", "-")
+    if not (packages / "flask_cors" / "__init__.py").exists():
+        command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(packages)]
+        wanted = [_MOTO, "flask", "flask-cors"]
+        done = subprocess.run([*command, *wanted], capture_output=True, text=True, timeout=170, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"PyPI is out of reach: {done.stderr.strip().splitlines()[-1]}")
+    port = free_port()
+    environment = {**os.environ, "PYTHONPATH": str(packages)}
+    command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
+    child = Child("moto", command, environment=environment, log=folder / "moto.log")
+    with Children() as children:
+        children.start(child)
+        child.wait_until(lambda: is_listening(f"127.0.0.1:{port}"), seconds=60, what="begun to listen")
+        yield f"http://127.0.0.1:{port}"
+
+
+@dataclass
+class Fault:
+    """What becomes of the next ``count`` requests with ``method`` whose path contains ``part``.
+
+    ``kind`` is ``lost`` (done, and answered with 500), ``cut`` (done, and the connection closed), or the status
+    with which they are refused.
+    """
+
+    method: str
+    part: str
+    kind: str
+    count: int = 1
+
+
+@dataclass
+class Proxy:
+    """Counts what passes, in the order of its beginning, as ``METHOD path``."""
+
+    upstream: str
+    requests: list[str] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def fault_of(self, method: str, path: str) -> str | None:
+        """Note a request, and return what becomes of it."""
+        with self.lock:
+            self.requests.append(f"{method} {path}")
+            for fault in self.faults:
+                if fault.count and fault.method == method and fault.part in path:
+                    fault.count -= 1
+                    return fault.kind
+        return None
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        """Serve for the length of the block and yield the URL."""
+        handler = type("Handler", (_Handler,), {"proxy": self})
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, name="bucket")
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    proxy: ClassVar[Proxy]
+
+    def log_message(self, *_: object) -> None:
+        """Keep standard error for what matters."""
+
+    def do_GET(self) -> None:
+        kind = self.proxy.fault_of(self.command, self.path)
+        body = self._body()
+        if kind is not None and kind.isdigit():
+            self._answer(int(kind), {}, b"")
+            return
+        connection = HTTPConnection(self.proxy.upstream, timeout=60)
+        try:
+            connection.request(self.command, self.path, body, self._headers())
+            answer = connection.getresponse()
+            content, headers = answer.read(), dict(answer.getheaders())
+        finally:
+            connection.close()
+        if kind == "cut":
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
+        elif kind == "lost":
+            self._answer(500, {}, b"")
+        else:
+            self._answer(answer.status, headers, content)
+
+    do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815
+
+    def _body(self) -> bytes:
+        if self.headers.get("transfer-encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("content-length", 0)))
+        chunks = []
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            chunks.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            """A trailer."""
+        return b"".join(chunks)
+
+    def _headers(self) -> dict[str, str]:
+        hop = ("content-length", "transfer-encoding", "expect", "connection")
+        return {name: value for name, value in self.headers.items() if name.lower() not in hop}
+
+    def _answer(self, status: int, headers: dict[str, Any], content: bytes) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            if name.lower() not in ("content-length", "transfer-encoding", "connection", "server", "date"):
+                self.send_header(name, value)
+        length = headers.get("Content-Length", "0") if self.command == "HEAD" else str(len(content))
+        self.send_header("Content-Length", length)
+        self.end_headers()
+        if self.command != "HEAD":
+            # A client may have given up.
+            with suppress(BrokenPipeError):
+                self.wfile.write(content)
