@@ -11,7 +11,14 @@ import structlog
 from jobs.store import Job, JobStore
 from jobs.stream_threads import StreamThreads
 from model import failpoint
-from model.errors import JobChangedError, LeaseLostError, RefeedError, StepTimeoutError, StoreUnavailableError
+from model.errors import (
+    JobChangedError,
+    JobNotFoundError,
+    LeaseLostError,
+    RefeedError,
+    StepTimeoutError,
+    StoreUnavailableError,
+)
 from model.fault import FaultRecord
 from model.job import JobState
 
@@ -28,8 +35,8 @@ class JobPlace(Protocol):
 
 
 Place = TypeVar("Place", bound=JobPlace)
-# Somebody else changed the job or holds its stream now: it is theirs to go on.
-_OVERTAKEN: Final = (JobChangedError, LeaseLostError)
+# Somebody else changed the job, or forgot it after its end, or holds its stream now: it is theirs to go on.
+_OVERTAKEN: Final = (JobChangedError, JobNotFoundError, LeaseLostError)
 _NOTHING: Final[Mapping[str, Any]] = {}
 # A step that began later than now by more was written down by a clock that was ahead.
 _AHEAD: Final = timedelta(hours=1)
@@ -135,7 +142,7 @@ class StepRunner(Generic[Place]):
 
         Raises:
             RefeedError: something that passes by itself; a later call goes on.
-            JobChangedError, LeaseLostError: somebody else has the job meanwhile.
+            JobChangedError, JobNotFoundError, LeaseLostError: somebody else has the job meanwhile.
         """
         kind = self._kinds[job.kind]
         step = kind.find(job.step)
@@ -200,7 +207,7 @@ class StepRunner(Generic[Place]):
 
     def _end_attempt(self, kind: StepKind[Place], place: Place, job: Job, step: Step[Place]) -> Job:
         """Begin another attempt after one that used up its time; after the last one the job is FAILED."""
-        self._threads.abandon(_stream_of(job))
+        self._threads.abandon(_stream_of(job), job.id, older_than=step.seconds)
         why = f"The step {step.name} did not end within {step.seconds:g} s."
         if job.attempt < step.attempts:
             _log.warning("step_late", job=job.id, step=step.name, attempt=job.attempt)

@@ -26,6 +26,8 @@ class StreamThreads:
         self._kind = kind
         self._now = now
         self._threads: dict[str, threading.Thread] = {}
+        # What each of them works on, and since when.
+        self._begun: dict[str, tuple[str, float]] = {}
         # When the key's work may begin again, and the wait after the next failure.
         self._waits: dict[str, tuple[float, float]] = {}
         self._waits_lock = threading.Lock()
@@ -42,11 +44,17 @@ class StreamThreads:
             target=self._run, args=(stream, key, work), name=f"{self._kind}-{stream}", daemon=True
         )
         self._threads[stream] = thread
+        self._begun[stream] = (key, self._now())
         thread.start()
 
-    def abandon(self, stream: str) -> None:
-        """Forget the thread of a stream, which hangs; the next work begins in another one."""
-        self._threads.pop(stream, None)
+    def abandon(self, stream: str, key: str, *, older_than: float) -> None:
+        """Forget the thread of a stream where it works on ``key`` or hangs; the next work begins in another one.
+
+        One that works on something else hangs once it is ``older_than`` so many seconds.
+        """
+        at_work, began = self._begun.get(stream, (key, 0.0))
+        if at_work == key or self._now() - began >= older_than:
+            self._threads.pop(stream, None)
 
     def join(self, seconds: float) -> None:
         """Wait for what is under way, ``seconds`` at most for all of it."""
@@ -59,6 +67,7 @@ class StreamThreads:
         self._threads = {
             name: thread for name, thread in self._threads.items() if name in streams or thread.is_alive()
         }
+        self._begun = {name: begun for name, begun in self._begun.items() if name in self._threads}
         with self._waits_lock:
             self._waits = {key: wait for key, wait in self._waits.items() if key in keys}
 

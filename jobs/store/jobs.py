@@ -29,6 +29,8 @@ from model.process import Driver
 _CREATE_SECONDS: Final = 120.0
 # Named one by one, so that the index by state is used: most jobs in a store have ended.
 _ACTIVE: Final = sorted(state.value for state in ACTIVE_STATES)
+# Those that people ask for by their kind; the others are parts of the history of a stream or a snapshot.
+_HAS_NO_SUBJECT: Final = JOBS.c.subject.is_(None)
 
 
 class Jobs:
@@ -167,14 +169,14 @@ class Jobs:
     def count_jobs(self, figures: Sequence[str] = ()) -> list[JobCount]:
         """Return how many jobs there are of each kind in each state, with sums of ``figures`` of progress.
 
-        It reads every job there ever was; a job without a figure counts as 0.
+        It reads every job there ever was, but none in steps; a job without a figure counts as 0.
         """
         # An INTEGER of PostgreSQL ends at two thousand million; a large backfill publishes more.
         sums = [
             sa.func.sum(sa.cast(JOBS.c.progress[name].as_string(), sa.BigInteger)).label(f"sum_{name}")
             for name in figures
         ]
-        query = sa.select(JOBS.c.kind, JOBS.c.state, sa.func.count().label("jobs"), *sums)
+        query = sa.select(JOBS.c.kind, JOBS.c.state, sa.func.count().label("jobs"), *sums).where(_HAS_NO_SUBJECT)
         with self._database.read() as connection:
             return [
                 JobCount(
@@ -187,14 +189,18 @@ class Jobs:
             ]
 
     def find_last_failures(self) -> dict[str, datetime]:
-        """Return when the newest FAILED job of each kind ended; a kind without one is left out."""
+        """Return when the newest FAILED job of each kind ended; a kind without one, or in steps, is left out."""
         newest = sa.func.max(JOBS.c.finished_at, type_=JOBS.c.finished_at.type).label("newest")
-        query = sa.select(JOBS.c.kind, newest).where(JOBS.c.state == JobState.FAILED).group_by(JOBS.c.kind)
+        query = sa.select(JOBS.c.kind, newest).where(JOBS.c.state == JobState.FAILED, _HAS_NO_SUBJECT)
         with self._database.read() as connection:
-            return {row.kind: row.newest for row in connection.execute(query) if row.newest is not None}
+            return {
+                row.kind: row.newest
+                for row in connection.execute(query.group_by(JOBS.c.kind))
+                if row.newest is not None
+            }
 
     def list_active(self, kind: str | None = None) -> list[Job]:
-        """Return every job of a kind, or of all kinds, that is not at its end, oldest first."""
+        """Return every job of a kind, or of all kinds but those in steps, that is not at its end, oldest first."""
         with self._database.read() as connection:
             return _active(connection, kind)
 
@@ -401,7 +407,7 @@ def _find_created(
 
 
 def _active(connection: Connection, kind: str | None) -> list[Job]:
-    of_kind = [] if kind is None else [JOBS.c.kind == kind]
-    query = sa.select(JOBS).where(*of_kind, JOBS.c.state.in_(_ACTIVE))
+    of_kind = _HAS_NO_SUBJECT if kind is None else JOBS.c.kind == kind
+    query = sa.select(JOBS).where(of_kind, JOBS.c.state.in_(_ACTIVE))
     # Sorted here: asked to sort, SQLite would rather walk through every job there ever was.
     return sorted(JOB_RECORDS.find_all(connection, query), key=lambda job: job.id)

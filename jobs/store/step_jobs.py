@@ -190,7 +190,9 @@ def find_active_job(connection: Connection, kind: str, subject: str) -> Job | No
 
 def fail_jobs(connection: Connection, kind: str, subject: str, error: FaultRecord, now: datetime) -> None:
     """Make every job of a kind about a subject FAILED, within what its caller changes."""
-    for job in _find_active(connection, JOBS.c.subject == subject, JOBS.c.kind == kind):
+    for found in _find_active(connection, JOBS.c.subject == subject, JOBS.c.kind == kind):
+        # Once more, held: a step may have noted something meanwhile.
+        job = JOB_RECORDS.get(connection, found.id, for_update=True)
         _end(connection, job, JobState.FAILED, now, error=error, memory=job.memory)
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from jobs.steps import Done, Next, Stay, Step, StepKind, StepRunner
 from jobs.store import Job, JobStore
-from jobs.store.step_jobs import begin_job
+from jobs.store.step_jobs import begin_job, fail_jobs
 from jobs.stream_threads import StreamThreads
 from model.errors import JobChangedError, PubSubUnavailableError, SnapshotRefusedError
+from model.fault import FaultRecord
 from model.job import JobState
 from model.stream_options import StreamKind
 from tests.years.clock import Clock
@@ -272,3 +273,69 @@ def test_the_newest_jobs_that_ended_are_kept_and_every_one_that_has_not(move: Mo
         ids = set(connection.exec_driver_sql("SELECT id FROM jobs").scalars())
         lines = set(connection.exec_driver_sql("SELECT job_id FROM events").scalars())
     assert ids == lines == {waiting.id, *ended[-2:]}
+
+
+def test_a_job_that_somebody_else_ended_and_forgot_keeps_no_other_from_its_step(move: Move) -> None:
+    first, last = move.ask(), move.ask()
+    for _ in range(2):
+        move.ask()
+
+    def find_place(job: Job) -> Here:
+        if job.id == first.id:
+            # Only two are kept, and three newer ones are there.
+            other = StepRunner(move.store, [move.kind()], StreamThreads("other"))
+            begun = move.store.begin_step(job, "unpack", owner=None)
+            other.carry_out(begun, move.place)
+        return move.place
+
+    move.runner.look(find_place)
+    assert move.store.get(last.id).state is JobState.RUNNING
+    move.threads.join(10)
+
+
+def test_of_a_stream_one_slow_step_is_under_way_however_many_are_late(move: Move) -> None:
+    wakes_up = threading.Event()
+    under_way: list[str] = []
+
+    def fail(*_: Any) -> Any:
+        raise PubSubUnavailableError("Away.")
+
+    def work(seen: Job, _: Here) -> Any:
+        under_way.append(seen.id)
+        assert wakes_up.wait(30)
+        return Stay()
+
+    move.looks["carry"] = fail
+    for _ in range(3):
+        move.ask()
+    move.look(SECONDS)
+    move.looks["carry"] = work
+    move.runner.look(lambda _: move.place)
+    move.runner.look(lambda _: move.place)
+    assert len(under_way) == 1
+    wakes_up.set()
+    move.threads.join(10)
+
+
+def test_a_job_that_its_stream_ends_keeps_what_its_step_noted_at_the_same_moment(move: Move) -> None:
+    job = move.store.begin_step(move.ask(), "carry", owner=None)
+
+    def end() -> None:
+        with move.store._database.write() as connection:
+            fail_jobs(connection, "move", "stream/backup", FaultRecord("ended", "Over."), move.clock.now)
+
+    ending = threading.Thread(target=end)
+    with move.store._database.write():
+        move.store.note_step(job, {"sought": True})
+        ending.start()
+        ending.join(0.5)
+    ending.join(10)
+    ended = move.store.get(job.id)
+    assert (ended.state, ended.memory) == (JobState.FAILED, {"sought": True})
+
+
+def test_figures_of_jobs_are_of_those_that_people_ask_for(move: Move) -> None:
+    failed = move.store.begin_step(move.ask(), "unpack", owner=None)
+    move.store.end_step_job(failed, JobState.FAILED, owner=None)
+    move.ask()
+    assert (move.store.count_jobs(), move.store.find_last_failures(), move.store.list_active()) == ([], {}, [])
