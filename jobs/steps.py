@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final, Generic, Protocol, TypeVar
 
@@ -128,11 +128,14 @@ class StepRunner(Generic[Place]):
             StoreUnavailableError: the store does not answer.
         """
         jobs = self._store.list_step_jobs(self._kinds)
+        if not jobs:
+            return jobs
+        now = self._store.now()
         for job in jobs:
             place = find_place(job)
             if place is not None:
                 try:
-                    self._look(job, place)
+                    self._look(job, place, now)
                 except _OVERTAKEN as exc:
                     _log.info("job_moved", job=job.id, why=exc.message)
         return jobs
@@ -166,7 +169,7 @@ class StepRunner(Generic[Place]):
             return self._end(kind, place, job, None, found.memory)
         return self._begin(place, job, found.step, memory=found.memory)
 
-    def _look(self, job: Job, place: Place) -> None:
+    def _look(self, job: Job, place: Place, now: datetime) -> None:
         kind = self._kinds[job.kind]
         # Each step comes once at most in a look.
         for _ in kind.steps:
@@ -175,7 +178,7 @@ class StepRunner(Generic[Place]):
                 return
             if job.state is JobState.PENDING:
                 job = self._begin(place, job, step.name)
-            elif self._is_late(job, step):
+            elif _is_late(job, step, now):
                 job = self._end_attempt(kind, place, job, step)
             if job.state.is_final:
                 return
@@ -199,11 +202,6 @@ class StepRunner(Generic[Place]):
             self.carry_out(job, place)
         except _OVERTAKEN as exc:
             _log.info("job_moved", job=job.id, why=exc.message)
-
-    def _is_late(self, job: Job, step: Step[Place]) -> bool:
-        assert job.step_began_at is not None, "it is RUNNING"
-        elapsed = self._store.now() - job.step_began_at
-        return not -_AHEAD <= elapsed < timedelta(seconds=step.seconds)
 
     def _end_attempt(self, kind: StepKind[Place], place: Place, job: Job, step: Step[Place]) -> Job:
         """Begin another attempt after one that used up its time; after the last one the job is FAILED."""
@@ -245,6 +243,11 @@ class StepRunner(Generic[Place]):
             "job_ended", job=job.id, kind=job.kind, state=state.value, why=None if fault is None else str(fault)
         )
         return ended
+
+
+def _is_late(job: Job, step: Step[Place], now: datetime) -> bool:
+    assert job.step_began_at is not None, "it is RUNNING"
+    return not -_AHEAD <= now - job.step_began_at < timedelta(seconds=step.seconds)
 
 
 def _stream_of(job: Job) -> str:
