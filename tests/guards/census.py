@@ -28,6 +28,9 @@ This page lists the tests for [what Refeed promises](../overview.md#what-refeed-
 [what each component must do](../overview.md#what-each-component-must-do). If the code breaks a promise, a test of
 this promise fails. A mutant is a fault that `make mutants` puts into a copy of the code. At least one test must
 then fail. `make census` writes this page from `tests/guards/capabilities.toml`.
+
+The column "tests" has each test's name, written as words and without commas, and the test's file. In these
+names, an *oracle* is an independent reference implementation in plain Python, which computes the expected result.
 """
 
 
