@@ -158,7 +158,9 @@ class StepRunner(Generic[Place]):
             if isinstance(exc, (*step.passing, StoreUnavailableError)):
                 raise
             return self._end(kind, place, job, FaultRecord.of(exc, "A file can't be written: "))
-        except Exception as exc:  # noqa: BLE001 - whatever it is, it must not be raised again at every look
+        except Exception as exc:  # whatever it is, it must not be raised again at every look
+            if isinstance(exc, step.passing):
+                raise
             _log.exception("step_failed", job=job.id, step=step.name)
             message = f"The step {step.name} failed ({type(exc).__name__}). The agent's log has the reason."
             return self._end(kind, place, job, FaultRecord(RefeedError.code, message))

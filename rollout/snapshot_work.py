@@ -11,7 +11,7 @@ from typing import Final
 from jobs.steps import Done, Step, StepKind, StepRunner
 from jobs.store import DELETION, RESTORE, Job, JobStore
 from jobs.stream_threads import StreamThreads
-from model.errors import RefeedError, SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
+from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord
 from model.stream_snapshot import SnapshotPlace, SnapshotReason, SnapshotRecord, SnapshotState
@@ -154,7 +154,7 @@ def deletion_kind(store: JobStore, taker: SnapshotTaker) -> StepKind[StreamSite]
         store.end_deletion(job.request["snapshot_id"], error=job.error)
 
     # Whatever keeps it from its files, such as a bucket's rights, is mended by people within days.
-    step = Step("delete", delete, _DELETION_SECONDS, attempts=3, is_slow=True, passing=(RefeedError, OSError))
+    step = Step("delete", delete, _DELETION_SECONDS, attempts=3, is_slow=True, passing=(Exception,))
     return StepKind(DELETION, (step,), ended=end, keep=KEPT_DELETIONS)
 
 

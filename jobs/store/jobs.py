@@ -193,11 +193,8 @@ class Jobs:
         newest = sa.func.max(JOBS.c.finished_at, type_=JOBS.c.finished_at.type).label("newest")
         query = sa.select(JOBS.c.kind, newest).where(JOBS.c.state == JobState.FAILED, _HAS_NO_SUBJECT)
         with self._database.read() as connection:
-            return {
-                row.kind: row.newest
-                for row in connection.execute(query.group_by(JOBS.c.kind))
-                if row.newest is not None
-            }
+            rows = connection.execute(query.group_by(JOBS.c.kind))
+            return {row.kind: row.newest for row in rows if row.newest is not None}
 
     def list_active(self, kind: str | None = None) -> list[Job]:
         """Return every job of a kind, or of all kinds but those in steps, that is not at its end, oldest first."""

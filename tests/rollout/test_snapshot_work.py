@@ -289,3 +289,14 @@ def test_the_schedule_reads_nothing_of_the_snapshots_that_people_keep_and_of_tho
     after = look()
     assert (after.statements, after.rows) == (first.statements, first.rows)
     assert after.instructions <= first.instructions + 200, "not one for each snapshot"
+
+
+def test_a_deletion_that_fails_in_a_way_that_nobody_expects_is_tried_again(bench: Bench) -> None:
+    asked = bench.take()
+    bench.store.delete_snapshot(asked.id)
+    with patch.object(PubSub, "list_snapshots", side_effect=ZeroDivisionError):
+        bench.look()
+    found = bench.store.get_snapshot(asked.id)
+    assert (found.state, found.error) == (SnapshotState.DELETING, None)
+    bench.look(bench.make())
+    assert bench.store.list_snapshots() == []
