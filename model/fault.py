@@ -22,8 +22,12 @@ class FaultRecord:
         return cls(StorageFullError.code, f"{context}{error}")
 
     def shown(self) -> Self:
-        """Return the fault without the words of an engine, which may quote values of messages."""
-        return replace(self, message=safe_message(self.code, self.message))
+        """Return the fault as a store keeps it, without an engine's words, which may quote values of messages.
+
+        A NUL and one half of a surrogate pair, which no database takes, become a question mark.
+        """
+        message = safe_message(self.code, self.message).replace("\0", "?")
+        return replace(self, message=message.encode(errors="replace").decode())
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"

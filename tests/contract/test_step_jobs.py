@@ -214,6 +214,18 @@ def test_what_passes_by_itself_is_waited_for_and_anything_else_ends_the_job(move
     assert move.looked.count(step) == 3
 
 
+def test_an_error_in_characters_that_no_database_takes_ends_the_job_all_the_same(move: Move) -> None:
+    job = move.ask()
+
+    def refuse(*_: Any) -> Any:
+        raise SnapshotRefusedError("It is of the group \ud800\0.")
+
+    move.looks["carry"] = refuse
+    ended = move.run(job)
+    assert ended.error is not None
+    assert (ended.state, ended.error.message) == (JobState.FAILED, "It is of the group ??.")
+
+
 def test_an_error_that_nobody_expects_ends_the_job_with_a_sentence(move: Move) -> None:
     job = move.ask()
     move.looks["carry"] = lambda *_: 1 // 0
