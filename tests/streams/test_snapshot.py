@@ -218,7 +218,7 @@ def test_a_file_that_is_no_part_of_a_state_is_refused(state: Path, tmp_path: Pat
     files = DiskFiles(tmp_path / "sn_1")
     store_state(captured, files, {})
     before = content(state)
-    with pytest.raises(SnapshotCorruptError, match="holds lock"):
+    with pytest.raises(SnapshotCorruptError, match="has lock"):
         restore_state(files, state)
     captured.discard()
     assert content(state) == {name: text for name, text in before.items() if not name.startswith("captured")}
