@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.java, pytest.mark.kills, pytest.mark.timeout(900)]
 
 ANN = Principal("ann", frozenset({STREAMS_READ, STREAMS_OPERATE}))
 SNAPSHOT_PLACES = ("snapshot.captured", "snapshot.sources", "snapshot.copied")
-RESTORE_PLACES = ("restore.before", "restore.restored", "restore.sought")
+RESTORE_PLACES = ("step.entered", "step.done", "restore.before", "restore.restored", "restore.sought")
 
 
 class ManagedPlant:
