@@ -207,7 +207,7 @@ class StepRunner(Generic[Place]):
 
     def _end_attempt(self, kind: StepKind[Place], place: Place, job: Job, step: Step[Place]) -> Job:
         """Begin another attempt after one that used up its time; after the last one the job is FAILED."""
-        self._threads.abandon(_stream_of(job), job.id, older_than=step.seconds)
+        self._threads.abandon(_stream_of(job), job.id, older_than_seconds=step.seconds)
         why = f"The step {step.name} did not end within {step.seconds:g} s."
         if job.attempt < step.attempts:
             _log.warning("step_late", job=job.id, step=step.name, attempt=job.attempt)

@@ -47,13 +47,13 @@ class StreamThreads:
         self._begun[stream] = (key, self._now())
         thread.start()
 
-    def abandon(self, stream: str, key: str, *, older_than: float) -> None:
+    def abandon(self, stream: str, key: str, *, older_than_seconds: float) -> None:
         """Forget the thread of a stream where it works on ``key`` or hangs; the next work begins in another one.
 
-        One that works on something else hangs once it is ``older_than`` so many seconds.
+        A thread that works on another key counts as hung after ``older_than_seconds``.
         """
         at_work, began = self._begun.get(stream, (key, 0.0))
-        if at_work == key or self._now() - began >= older_than:
+        if at_work == key or self._now() - began >= older_than_seconds:
             self._threads.pop(stream, None)
 
     def join(self, seconds: float) -> None:

@@ -231,7 +231,7 @@ class StreamSnapshots:
     def delete_snapshot(self, snapshot_id: str, *, actor: str = "agent") -> SnapshotRecord:
         """Have an agent delete the snapshot's files, its Pub/Sub snapshots, and then its record.
 
-        One whose deletion failed is deleted anew.
+        A snapshot whose deletion has failed gets another deletion job.
 
         Raises:
             StreamStateError: a stream is being put back to it.
