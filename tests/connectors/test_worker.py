@@ -1,10 +1,9 @@
-import gc
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
-from connectors.worker import WorkerMarks, freeze_loaded
+from connectors.worker import WorkerMarks
 
 DIES = """
 import os, signal, sys
@@ -30,6 +29,21 @@ die()
 """
 
 
+FREEZES = """
+import gc
+from connectors.worker import freeze_loaded
+freeze_loaded()
+frozen = gc.get_freeze_count()
+assert frozen > 0
+later = [[]]
+freeze_loaded()
+assert gc.get_freeze_count() <= frozen
+later[0].append(later)
+del later
+assert gc.collect() > 0
+"""
+
+
 def start_worker(folder: Path, where: str) -> subprocess.Popen[str]:
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     worker = subprocess.Popen([sys.executable, "-c", DIES, str(folder), where], text=True, **pipes)
@@ -38,18 +52,8 @@ def start_worker(folder: Path, where: str) -> subprocess.Popen[str]:
 
 
 def test_what_is_loaded_is_frozen_once_and_garbage_is_still_collected():
-    try:
-        freeze_loaded()
-        frozen = gc.get_freeze_count()
-        assert frozen > 0
-        later = [[]]
-        freeze_loaded()
-        assert gc.get_freeze_count() <= frozen
-        later[0].append(later)
-        del later
-        assert gc.collect() > 0
-    finally:
-        gc.unfreeze()
+    # In a process of its own: another test's process may have frozen and thawed before.
+    subprocess.run([sys.executable, "-c", FREEZES], check=True, timeout=60)
 
 
 def test_a_worker_that_died_in_a_marked_block_is_known_to_the_others_and_one_beside_it_is_not(tmp_path):
