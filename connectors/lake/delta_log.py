@@ -13,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -22,8 +23,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import PostCommitHookProperties
 
-from connectors.lake.bucket import Bucket
-from connectors.lake.files import sync_file
+from connectors.lake.objects import Objects, open_objects, sync_file
 
 # Delta's own default.
 _CHECKPOINT_INTERVAL: Final = 100
@@ -60,7 +60,6 @@ class DeltaLog:
         self._durable: int | None = None
         self._checkpointed = -1
         self._interval = _CHECKPOINT_INTERVAL
-        self._bucket: Bucket | None = None
         self._read_at = Stopwatch()
 
     @property
@@ -131,46 +130,32 @@ class DeltaLog:
         """
         if self._durable != version:
             return False
-        content = "".join(f"{json.dumps(action)}\n" for action in actions).encode()
-        if self._folder is None:
-            return self._put(version, content)
-        # An entry is only deleted after a checkpoint that is newer: its place must not be taken again.
-        if _checkpoint_version(self._folder) > version:
+        if not self._is_place_kept(version):
             return False
-        # Vacuum deletes the one that a kill leaves. Written in place the entry could be read, and relied on, torn.
-        temporary = self._folder.parent / f"{uuid.uuid4().hex}.json.tmp"
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            # Two writers can't both make it: delta-rs makes its own in this way as well.
-            _entry(self._folder, version + 1).hardlink_to(temporary)
-        except FileExistsError:
-            return False
-        finally:
-            temporary.unlink(missing_ok=True)
-        sync_file(str(self._folder))
-        self.refuse_late(version)
-        self._durable = version + 1
-        return True
-
-    def _put(self, version: int, content: bytes) -> bool:
-        """Put the entry that follows ``version`` into the bucket, by one request; False where it is not put.
-
-        delta-rs writes the checkpoints, after commits of its own. So it makes those that one follows, and those
-        that come so late that their place may have been freed.
-        """
-        if (version + 2) % self._interval == 0 or self._read_at.seconds() > _MOST_WRITE_SECONDS / 2:
-            return False
-        if self._bucket is None:
-            self._bucket = Bucket(f"{self._uri}/_delta_log")
         since, self._read_at = self._read_at, Stopwatch()
-        if not self._bucket.put_new(f"{version + 1:020d}.json", content):
+        content = "".join(f"{json.dumps(action)}\n" for action in actions).encode()
+        # Two writers can't both put it: delta-rs puts its own in this way as well.
+        if self._entries.put_new(f"{version + 1:020d}.json", content) is None:
             return False
         self.refuse_late(version, since)
         self._durable = version + 1
         return True
+
+    def _is_place_kept(self, version: int) -> bool:
+        """Whether the place after ``version`` has never been taken, and delta-rs need not make this commit.
+
+        An entry is only deleted after a checkpoint that is newer, and its place must not be taken again. In a
+        bucket delta-rs writes the checkpoints, after commits of its own. So it makes those that one follows, and
+        those that come so late that their place may have been freed.
+        """
+        if self._folder is not None:
+            return _checkpoint_version(self._folder) <= version
+        return (version + 2) % self._interval != 0 and self._read_at.seconds() <= _MOST_WRITE_SECONDS / 2
+
+    @cached_property
+    def _entries(self) -> Objects:
+        # Vacuum deletes the unfinished entry that a kill leaves in the table's folder.
+        return open_objects(f"{self._uri}/_delta_log", is_swept=True)
 
     def refuse_late(self, version: int, since: Stopwatch | None = None) -> None:
         """Raise where an entry that follows ``version`` was written so late that its place may have been freed.

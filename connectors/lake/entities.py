@@ -21,8 +21,9 @@ from deltalake.transaction import AddAction, RemoveAction
 from connectors.columns import arrow_schema
 from connectors.lake.delta_table import SCHEMA_PROPERTY, DurableTable, rewrite_mark
 from connectors.lake.errors import our_errors
-from connectors.lake.files import WrittenFile, open_folder, row_groups, sync_file
+from connectors.lake.files import WrittenFile, open_folder, row_groups
 from connectors.lake.log_entries import add_action, remove_action
+from connectors.lake.objects import sync_file
 from connectors.lake.rows import LakeRowTable, widen_batch
 from connectors.lake.tables import refuse_old
 from model.entity import PARTITION_DATE

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import os
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from connectors.lake.errors import our_errors
+from connectors.lake.objects import sync_file
 from model.errors import WarehouseError
 from model.format import Format
 from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
@@ -254,15 +254,6 @@ def open_folder(uri: str) -> tuple[pafs.FileSystem, str]:
     """Return the file system of a path or a URI, and where it is there."""
     filesystem, place = pafs.FileSystem.from_uri(uri if "://" in uri else Path(uri).absolute().as_uri())
     return filesystem, place
-
-
-def sync_file(path: str) -> None:
-    """Make a local file or folder durable against the loss of power, not only of the process."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def count_volumes(rows: pa.Table) -> HourCounts:

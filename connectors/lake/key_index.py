@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from connectors.lake.errors import our_errors
-from connectors.lake.files import open_folder, sync_file
+from connectors.lake.files import open_folder
+from connectors.lake.objects import sync_file
 from model.errors import MergeOvertakenError
 
 Hashes = npt.NDArray[np.uint64]

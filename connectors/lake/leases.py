@@ -1,17 +1,12 @@
 """Leases beside a table: a small file for each epoch says who holds one, the Delta log counts the epochs."""
 
 import json
-import os
 import re
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
 from typing import Final
 
-import pyarrow.fs as pafs
-
 from connectors.lake.errors import our_errors
-from connectors.lake.files import open_folder, sync_file
+from connectors.lake.objects import Tag, open_objects
 from model.errors import LeaseLostError, WarehouseError
 
 _FOLDER: Final = "_leases"
@@ -24,27 +19,28 @@ class LakeLeases:
 
     ``take_lease`` makes a new epoch in the table's log and returns it.
 
-    Files have no compare-and-set, so a holder writes to its epoch's file alone and the highest epoch counts: a
-    stream that slept through the loss of its lease changes nothing by what it writes. A holder deletes the files
-    of older epochs, which do not count beside its own.
+    A holder writes to its epoch's file alone and the highest epoch counts: a stream that slept through the loss of
+    its lease changes nothing by what it writes. A holder deletes the files of older epochs, which do not count
+    beside its own. So a renewal needs to look at nothing: it replaces the file that this object wrote last, by one
+    request where that is in a bucket, and where the file is another one or gone, it looks why.
     """
 
     def __init__(self, uri: str, take_lease: Callable[[str], int]) -> None:
         dataset, self._prefix = uri.rsplit("/", 1)
-        self._filesystem, folder = open_folder(dataset)
-        self._folder = f"{folder}/{_FOLDER}"
+        self._objects = open_objects(f"{dataset}/{_FOLDER}")
         self._take = take_lease
+        self._written: dict[str, Tag] = {}
 
     def read_lease(self, name: str) -> bytes | None:
         """Return what the holder of the highest epoch wrote last, None before anything was written."""
         for _ in range(_MOST_TRIES):
-            paths = self._list(name)
-            newest = max(paths, default=0)
-            content = self._read(name, paths[newest]) if paths else None
-            if paths and content is None:
+            epochs = self._list(name)
+            newest = max(epochs, default=0)
+            content = self._read(name, epochs[newest]) if epochs else None
+            if epochs and content is None:
                 continue
             # Refeed wrote one file for all epochs before; such a stream may run still.
-            shared = self._read(name, self._shared_path(name))
+            shared = self._read(name, f"{self._prefix}.{name}.json")
             return shared if shared is not None and (content is None or _epoch(shared) > newest) else content
         raise WarehouseError(f"Other processes take the lease {name} all the time.")
 
@@ -54,56 +50,49 @@ class LakeLeases:
         Raises:
             LeaseLostError: another stream has taken the lease; nothing was written, or nothing that counts.
         """
-        paths = self._list(name)
-        if max(paths, default=0) > epoch:
-            raise LeaseLostError(lease=name)
-        path = f"{self._folder}/{self._prefix}.{name}.epoch-{epoch}.json"
+        own = f"{self._prefix}.{name}.epoch-{epoch}.json"
         with our_errors(f"the lease {name} was written"):
-            self._filesystem.create_dir(self._folder, recursive=True)
-            self._replace(path, content)
-            for older in (paths[number] for number in paths if number < epoch):
-                with suppress(FileNotFoundError):
-                    self._filesystem.delete_file(older)
+            tag = self._written.pop(own, None)
+            if tag is not None:
+                tag = self._objects.replace(own, content, tag)
+            self._written[own] = self._claim(name, epoch, content) if tag is None else tag
 
     def take_lease(self, name: str) -> int:
         """Return a new epoch; commits under an older one are refused from now on."""
         return self._take(name)
 
-    def _replace(self, path: str, content: bytes) -> None:
-        """Write a file whole: an object appears whole; a local file is made beside and moved into place."""
-        if not isinstance(self._filesystem, pafs.LocalFileSystem):
-            with self._filesystem.open_output_stream(path) as file:
-                file.write(content)
-            return
-        beside = Path(f"{path}.{os.getpid()}")
-        try:
-            beside.write_bytes(content)
-            sync_file(str(beside))
-            beside.replace(path)
-        except BaseException:
-            beside.unlink(missing_ok=True)
-            raise
+    def _claim(self, name: str, epoch: int, content: bytes) -> Tag:
+        """Write the file of ``epoch``, whatever is in it, where no higher one has a file; delete older ones."""
+        epochs = self._list(name)
+        if max(epochs, default=0) > epoch:
+            raise LeaseLostError(lease=name)
+        own = f"{self._prefix}.{name}.epoch-{epoch}.json"
+        for _ in range(_MOST_TRIES):
+            found = self._objects.read(own) if epoch in epochs else None
+            tag = (
+                self._objects.put_new(own, content)
+                if found is None
+                else self._objects.replace(own, content, found.tag)
+            )
+            if tag is not None:
+                for older in (file for number, file in epochs.items() if number < epoch):
+                    self._objects.delete(older)
+                return tag
+            # An earlier try of this holder came in only now.
+            epochs[epoch] = own
+        raise WarehouseError(f"Other processes write the lease {name} all the time.")
 
     def _list(self, name: str) -> dict[int, str]:
         """Return the lease's files by their epochs."""
         pattern = re.compile(rf"{re.escape(f'{self._prefix}.{name}')}\.epoch-(\d+)\.json")
-        try:
-            found = self._filesystem.get_file_info(pafs.FileSelector(self._folder, allow_not_found=True))
-        except OSError as exc:
-            raise WarehouseError(f"The leases in {self._folder} can't be listed: {exc}") from exc
-        return {int(match[1]): info.path for info in found if (match := pattern.fullmatch(info.base_name))}
+        with our_errors(f"the files of the lease {name} were listed"):
+            found = self._objects.list()
+        return {int(match[1]): file for file in found if (match := pattern.fullmatch(file))}
 
-    def _read(self, name: str, path: str) -> bytes | None:
-        try:
-            with self._filesystem.open_input_stream(path) as file:
-                return bytes(file.read())
-        except FileNotFoundError:
-            return None
-        except OSError as exc:
-            raise WarehouseError(f"The lease {name} can't be read: {exc}") from exc
-
-    def _shared_path(self, name: str) -> str:
-        return f"{self._folder}/{self._prefix}.{name}.json"
+    def _read(self, name: str, file: str) -> bytes | None:
+        with our_errors(f"the lease {name} was read"):
+            found = self._objects.read(file)
+        return None if found is None else found.content
 
 
 def _epoch(content: bytes) -> int:

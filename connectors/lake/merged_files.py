@@ -12,7 +12,8 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from connectors.lake.errors import our_errors
-from connectors.lake.files import open_folder, sync_file
+from connectors.lake.files import open_folder
+from connectors.lake.objects import sync_file
 
 FOLDER: Final = "_refeed_taken"
 _SCHEMA: Final = pa.schema([("name", pa.string()), ("partition", pa.timestamp("us", "UTC"))])

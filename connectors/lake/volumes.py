@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 
 from connectors.lake.data_files import DataFile
 from connectors.lake.errors import our_errors
-from connectors.lake.files import VOLUMES_KEY, count_volumes, open_folder, sync_file
+from connectors.lake.files import VOLUMES_KEY, count_volumes, open_folder
+from connectors.lake.objects import sync_file
 from connectors.lake.tables import LakeTable
 from model.volume import HourCounts, HourVolumes, add_counts, hours_of, volumes_of
 from model.window import Window

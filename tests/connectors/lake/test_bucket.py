@@ -8,10 +8,10 @@ import httpx
 import pytest
 
 from connectors.lake.archive import LakeArchive
-from connectors.lake.bucket import Bucket
+from connectors.lake.objects import Bucket, Objects, open_objects
 from connectors.lake.tables import CONFIGURATION
 from model.archive import Attempt, IdSpan
-from model.errors import LeaseLostError
+from model.errors import LeaseLostError, WarehouseError
 from tests.worlds.bucket import Fault, Proxy, moto_server
 from tests.worlds.tables import pulled
 
@@ -77,10 +77,8 @@ def on_the_log(proxy: Proxy) -> list[str]:
 
 
 @pytest.fixture(params=["disk", "bucket"])
-def objects(request, tmp_path) -> Bucket:
-    (tmp_path / "folder").mkdir()
-    folder = tmp_path.as_uri() if request.param == "disk" else request.getfixturevalue("uri")
-    return Bucket(f"{folder}/folder")
+def objects(request, tmp_path) -> Objects:
+    return open_objects(str(tmp_path / "folder") if request.param == "disk" else request.getfixturevalue("uri"))
 
 
 def test_an_object_is_put_where_there_is_none_and_left_where_there_is_another(objects):
@@ -88,6 +86,20 @@ def test_an_object_is_put_where_there_is_none_and_left_where_there_is_another(ob
     assert not objects.put_new("a/1.json", b"two")
     assert objects.put_new("a/1.json", b"one"), "it is this one, whose answer was lost"
     assert objects.put_new("a/2.json", b"one")
+
+
+def test_an_object_is_replaced_where_it_is_the_one_that_was_read_or_put(objects):
+    assert objects.replace("1.json", b"none", {"e_tag": '"one"'}) is None
+    first = objects.put_new("1.json", b"one")
+    second = objects.replace("1.json", b"two", first)
+    assert objects.replace("1.json", b"three", first) is None
+    assert objects.read("1.json").content == b"two"
+    assert objects.replace("1.json", b"three", objects.read("1.json").tag)
+    assert objects.replace("1.json", b"four", second) is None
+    assert (objects.list(), objects.read("1.json").content) == (["1.json"], b"three")
+    for _ in range(2):
+        objects.delete("1.json")
+    assert (objects.list(), objects.read("1.json")) == ([], None)
 
 
 def test_an_object_that_another_request_is_about_to_put_is_not_put(uri, proxy):
@@ -103,6 +115,15 @@ def test_an_object_whose_answer_is_lost_or_a_refusal_is_put_once(uri, proxy, kin
     proxy.faults.append(Fault("PUT", "1.json", kind))
     assert objects.put_new("1.json", b"one")
     assert not objects.put_new("1.json", b"two")
+
+
+@pytest.mark.parametrize("kind", ["lost", "cut", "503", "429"])
+def test_an_object_is_replaced_though_the_answer_is_lost_or_a_refusal(uri, proxy, kind):
+    objects = Bucket(uri)
+    first = objects.put_new("1.json", b"one")
+    proxy.faults.append(Fault("PUT", "1.json", kind))
+    second = objects.replace("1.json", b"two", first)
+    assert objects.replace("1.json", b"three", second)
 
 
 def test_a_commit_that_nobody_comes_between_is_one_request(archive, proxy):
@@ -146,6 +167,53 @@ def test_a_lease_whose_answer_is_lost_is_held(archive, proxy):
     epoch = archive.take_lease("l")
     append(archive, 2, epoch)
     assert (epoch, ids(archive)) == (2, ["1", "2"])
+
+
+def on_the_lease(proxy: Proxy) -> list[str]:
+    found = [request.partition(" ") for request in proxy.requests if "_leases" in request]
+    return [
+        f"{method} {'the list' if 'list-type' in path else path.rpartition('/')[2]}" for method, _, path in found
+    ]
+
+
+def test_a_lease_is_renewed_by_one_request(archive, proxy):
+    leases = archive.leases()
+    for number in range(3):
+        leases.write_lease("l", 1, b"%d" % number)
+    own = "PUT messages.l.epoch-1.json"
+    assert on_the_lease(proxy) == ["GET list", own, own, own]
+    assert len(proxy.requests) == 4
+    assert archive.another().leases().read_lease("l") == b"2"
+
+
+@pytest.mark.parametrize("kind", ["lost", "cut", "503"])
+def test_a_lease_whose_renewals_answer_is_lost_is_held(archive, proxy, kind):
+    leases = archive.leases()
+    for content in (b"1", b"2", b"3"):
+        proxy.faults.append(Fault("PUT", "epoch-1.json", kind))
+        leases.write_lease("l", 1, content)
+        assert archive.another().leases().read_lease("l") == content
+
+
+def test_a_renewal_that_is_not_answered_is_followed_by_one_that_counts(archive, proxy):
+    leases = archive.leases()
+    leases.write_lease("l", 1, b"1")
+    proxy.faults.append(Fault("PUT", "epoch-1.json", "lost", count=20))
+    with pytest.raises(WarehouseError):
+        leases.write_lease("l", 1, b"2")
+    proxy.faults.clear()
+    leases.write_lease("l", 1, b"3")
+    assert archive.another().leases().read_lease("l") == b"3"
+
+
+def test_a_renewal_of_a_lease_that_another_has_taken_is_refused(archive, proxy):
+    leases, successor = archive.leases(), archive.another().leases()
+    leases.write_lease("l", 1, b"1")
+    successor.write_lease("l", successor.take_lease("l"), b"2")
+    for _ in range(2):
+        with pytest.raises(LeaseLostError):
+            leases.write_lease("l", 1, b"1 again")
+    assert archive.another().leases().read_lease("l") == b"2"
 
 
 def test_delta_rs_writes_the_checkpoints_between_the_commits(uri, proxy, monkeypatch):
