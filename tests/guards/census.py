@@ -29,8 +29,7 @@ This page lists the tests for [what Refeed promises](../overview.md#what-refeed-
 this promise fails. A mutant is a fault that `make mutants` puts into a copy of the code. At least one test must
 then fail. `make census` writes this page from `tests/guards/capabilities.toml`.
 
-The column "tests" has each test's name, written as words and without commas, and the test's file. In these
-names, an *oracle* is an independent reference implementation in plain Python, which computes the expected result.
+The column "tests" has pytest's id of each test.
 """
 
 
@@ -119,8 +118,8 @@ def render_page(census: Census) -> str:
     for component, promises in census.promises.items():
         lines.append(f"\n## {component}\n\n| promise | tests | mutants |\n|---|---|---|\n")
         for each in promises:
-            tests = "; ".join(_sentence(test) for test in each.tests)
-            lines.append(f"| {each.name} | {tests} | {', '.join(f'`{name}`' for name in each.mutants)} |\n")
+            tests, mutants = (", ".join(f"`{name}`" for name in names) for names in (each.tests, each.mutants))
+            lines.append(f"| {each.name} | {tests} | {mutants} |\n")
     return "".join(lines)
 
 
@@ -206,13 +205,6 @@ def _faults_of_rooms(census: Census, lines: dict[str, int]) -> Iterator[str]:
                 f"{room} has {count:,} lines and may have {census.rooms[room]:,}. Make it shorter, or add to "
                 f'tests/guards/{LIST.name}: [[growth]] room = "{room}", lines = ..., why = "...".'
             )
-
-
-def _sentence(test: str) -> str:
-    path, _, name = test.partition("::")
-    name, _, case = name.partition("[")
-    words = re.sub(r"_s(?=_|$)", "'s", name.removeprefix("test_")).replace("_", " ")
-    return f"{words}{f' ({case[:-1]})' if case else ''} (`{path}`)"
 
 
 @cache

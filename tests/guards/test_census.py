@@ -114,11 +114,11 @@ def test_a_room_grows_only_with_a_reason(root: Path) -> None:
 
 
 def test_a_page_has_each_promise_with_its_tests_and_mutants() -> None:
-    promise = Holding("MUST open", ("tests/test_till.py::test_it_s_open[by day]",), ("stays-shut",))
+    promise = Holding("MUST open", ("tests/test_till.py::test_it_s_open[by_day]",), ("stays-shut",))
     page = census.render_page(Census([], {"Till": [promise]}, {}))
     assert page.endswith(
         "## Till\n\n| promise | tests | mutants |\n|---|---|---|\n"
-        "| MUST open | it's open (by day) (`tests/test_till.py`) | `stays-shut` |\n"
+        "| MUST open | `tests/test_till.py::test_it_s_open[by_day]` | `stays-shut` |\n"
     )
 
 
