@@ -36,7 +36,7 @@ LOCATION_HEADER: Final = {
 }
 PLACE_HEADERS: Final = {
     **LOCATION_HEADER,
-    "Retry-After": {"description": "Seconds to wait before you ask for it.", "schema": {"type": "integer"}},
+    "Retry-After": {"description": "Seconds to wait before you read the resource.", "schema": {"type": "integer"}},
 }
 CREATED_HEADERS: Final = {**PLACE_HEADERS, **_ETAG_HEADER}
 _RETRY_AFTER_SECONDS: Final = "1"

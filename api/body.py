@@ -33,7 +33,9 @@ class HeadLimit:
         if scope["type"] == "http":
             sizes = [len(name) + len(value) for name, value in scope["headers"]]
             if sum(sizes) > self._max_bytes or len(sizes) > _MAX_HEADERS:
-                detail = f"A request has {_MAX_HEADERS} headers and {self._max_bytes} bytes of them at most."
+                detail = (
+                    f"A request can have at most {_MAX_HEADERS} headers, with at most {self._max_bytes} bytes."
+                )
                 response = problem_response(Request(scope), _HEAD_TOO_LARGE, "http_error", detail)
                 await response(scope, receive, send)
                 return

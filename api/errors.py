@@ -224,7 +224,7 @@ async def _answer_unknown_error(request: Request, exc: Exception) -> JSONRespons
 def _internal_problem(request: Request, exc: Exception) -> JSONResponse:
     # What it was goes to the log alone: it may hold other people's SQL, paths or secrets.
     _LOG.error("unexpected error", path=request.url.path, method=request.method, exc_info=exc)
-    detail = "Something unexpected happened; the service's log has it."
+    detail = "An unexpected error occurred. The service's log has the details."
     return problem_response(request, HTTPStatus.INTERNAL_SERVER_ERROR, "internal", detail)
 
 

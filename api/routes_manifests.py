@@ -26,7 +26,7 @@ _BODY: Final[dict[str, Any]] = {
             "application/yaml": {
                 "schema": {
                     "type": "string",
-                    "description": "The manifest; `refeed manifest schema` has its fields.",
+                    "description": "The manifest. `refeed manifest schema` prints its JSON Schema.",
                 }
             }
         },

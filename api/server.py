@@ -149,7 +149,7 @@ class _Protocol(HeadTimeout, H11Protocol):
         cause = sys.exc_info()[1]
         is_large = isinstance(cause, h11.RemoteProtocolError) and cause.error_status_hint == _HEAD_TOO_LARGE
         status = _HEAD_TOO_LARGE if is_large else _BAD_REQUEST
-        detail = f"A request's line and headers have {MAX_HEAD_BYTES} bytes at most." if is_large else msg
+        detail = f"A request's line and headers can have at most {MAX_HEAD_BYTES} bytes." if is_large else msg
         problem = render_problem(status, "http_error", detail, instance="")
         body = json.dumps(problem).encode()
         headers = [

@@ -21,7 +21,7 @@ _ATTEMPT: Final = re.compile(
     r"(?P<signed>(?P<id>[A-Za-z0-9_-]{43})\.(?P<ends>\d{10}))\.(?P<mac>[A-Za-z0-9_-]{43})"
 )
 _SAID_CHARS: Final = 300
-_UNKNOWN: Final = "This sign-in was not started in this browser, has expired, or was used already; start it again."
+_UNKNOWN: Final = "This sign-in was not started in this browser, has expired, or was already used. Start it again."
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,7 +67,7 @@ def check(
     declared = [parse_table_schema(text) for text in table_schema or ()]
     policy = gate_policy(command_settings(), replay=not free, declared=declared)
     if (query is None) == (jsonl is None):
-        raise typer.BadParameter("takes one query, or --jsonl with a file of them")
+        raise typer.BadParameter("needs one query, or --jsonl with a file of queries")
     if jsonl is not None:
         with nullcontext(sys.stdin) if jsonl == "-" else _open(jsonl) as lines:
             for verdict in check_lines(lines, policy):

@@ -18,7 +18,7 @@ NameOption = Annotated[str | None, typer.Option("--name", hidden=True, help="Nam
 InstanceOption = Annotated[
     str | None,
     typer.Option(
-        "--instance", hidden=True, help="Id of this run. Orders come through the control file of this run."
+        "--instance", hidden=True, help="The run's id. Orders to the stream are in the control file of this run."
     ),
 ]
 

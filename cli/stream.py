@@ -209,7 +209,7 @@ def _check_lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"    {reason['advice']}"
     for change in found["changes"]:
         yield f"  {change}"
-    yield "There is a way back." if found["has_way_back"] else "There is no way back:"
+    yield "The update can be rolled back." if found["has_way_back"] else "The update can't be rolled back:"
     for why in found["no_way_back"]:
         yield f"  {why}"
 
@@ -235,7 +235,7 @@ def parse_mapping(texts: Sequence[str] | None) -> dict[str, str | None]:
     Raises:
         InputError: a text is no pair, or a source comes twice.
     """
-    pairs = parse_pairs(texts, "--mapping", "OLD=NEW, such as orders=sales, or orders= if it is to end") or {}
+    pairs = parse_pairs(texts, "--mapping", "OLD=NEW, such as orders=sales, or orders= to stop reading it") or {}
     return {old: new or None for old, new in pairs.items()}
 
 

@@ -144,7 +144,7 @@ def find_living_update(name: str, found: Sequence[Mapping[str, Any]]) -> str:
     for each in found:
         if each["state"] not in _ENDED:
             return str(each["id"])
-    message = f"{name} has no update to decide"
+    message = f"{name} has no update that waits for a decision"
     if found:
         message += f": {found[0]['id']} is {found[0]['state']}"
     if found and found[0]["state"] == UpdateState.STABLE:

@@ -91,10 +91,10 @@ def caller_attributes(parameters: Iterable[tuple[str, str]]) -> dict[str, str]:
         elif not name:
             faults.append(_fault("parameter_unnamed", name, "A parameter needs a name."))
         elif len(key.encode()) > MAX_ATTRIBUTE_KEY_BYTES:
-            text = f"A parameter's name has {MAX_ATTRIBUTE_KEY_BYTES} bytes at most."
+            text = f"A parameter's name can have at most {MAX_ATTRIBUTE_KEY_BYTES} bytes."
             faults.append(_fault("parameter_name_too_long", name[:40], text))
         elif len(value.encode()) > MAX_ATTRIBUTE_VALUE_BYTES:
-            text = f"A parameter's value has {MAX_ATTRIBUTE_VALUE_BYTES} bytes at most."
+            text = f"A parameter's value can have at most {MAX_ATTRIBUTE_VALUE_BYTES} bytes."
             faults.append(_fault("parameter_too_long", name, text))
         found[key] = value
     if faults:

@@ -104,7 +104,9 @@ class Collector:
             if request.is_head_too_large:
                 await _send(send, head_too_large())
             elif not has_valid_hosts(scope):
-                await _send(send, problem(400, "http_error", "A request has one Host header.", request.path))
+                await _send(
+                    send, problem(400, "http_error", "A request must have exactly one Host header.", request.path)
+                )
             else:
                 await self._serve(request, send)
         elif scope["type"] == "lifespan":
@@ -299,7 +301,7 @@ class Collector:
         if encoding in ("", "identity"):
             return body
         if encoding != "gzip":
-            raise _unsupported("content-encoding", f"The collector unpacks gzip, not {encoding[:40]!r}.")
+            raise _unsupported("content-encoding", f"The collector accepts only gzip, not {encoding[:40]!r}.")
         return gunzip(body, self._settings.max_body_bytes)
 
     async def _take_query(self, request: CollectorRequest, topic: str, section: TopicSection) -> Answer:
@@ -431,7 +433,7 @@ def _sort(
         except BodyTooLargeError as error:
             faults[at] = error
     if not faults and not events:
-        raise RequestInvalidError.of("batch_empty", "The batch holds no event.")
+        raise RequestInvalidError.of("batch_empty", "The batch has no event.")
     return events, faults
 
 

@@ -114,7 +114,7 @@ def _find_fault(text: str) -> Any:
     start = _skip_space(text, 0)
     end, value = _parse(strict, text, start)
     if (rest := _skip_space(text, end)) < len(text):
-        raise _invalid_at(text, rest, "More follows after the value.")
+        raise _invalid_at(text, rest, "There is more text after the value.")
     if strict.faults:
         raise RequestInvalidError.of(*strict.faults[0])
     return value
@@ -147,7 +147,7 @@ def split_array(data: bytes) -> Iterator[BatchItem]:
     if not text.startswith("]", end):
         raise _invalid_at(text, end, "Expecting ',' or ']'.")
     if (rest := _skip_space(text, end + 1)) < len(text):
-        raise _invalid_at(text, rest, "More follows after the array.")
+        raise _invalid_at(text, rest, "There is more text after the array.")
     return iter(items)
 
 
@@ -234,7 +234,7 @@ def _check_depth(text: str) -> None:
         depth += 1 if bracket[0] in "[{" else -1
         if depth > MAX_DEPTH:
             raise RequestInvalidError.of(
-                "json_too_deep", f"Arrays and objects are nested {MAX_DEPTH} levels deep at most."
+                "json_too_deep", f"Arrays and objects can be nested at most {MAX_DEPTH} levels deep."
             )
 
 
@@ -246,7 +246,7 @@ def _parse(strict: _Strict, text: str, start: int) -> tuple[int, Any]:
     except RecursionError as exc:
         # A string that never ends hides brackets from the count.
         raise RequestInvalidError.of(
-            "json_too_deep", f"Arrays and objects are nested {MAX_DEPTH} levels deep at most."
+            "json_too_deep", f"Arrays and objects can be nested at most {MAX_DEPTH} levels deep."
         ) from exc
     return end, value
 
@@ -267,7 +267,9 @@ def _check_text(data: bytes, value: Any) -> None:
         try:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as exc:
-            raise RequestInvalidError.of("json_surrogate", "A string holds half of a surrogate pair.") from exc
+            raise RequestInvalidError.of(
+                "json_surrogate", "A string contains one half of a surrogate pair."
+            ) from exc
 
 
 def _skip_space(text: str, at: int) -> int:

@@ -87,7 +87,7 @@ def problem(status: int, code: str, detail: str, path: str, errors: list[dict[st
 
 def head_too_large() -> Answer:
     """Return the answer to a request whose line and headers are too many or too large."""
-    text = f"A request has {MAX_HEADERS} headers and {MAX_HEAD_BYTES} bytes of them at most."
+    text = f"A request can have at most {MAX_HEADERS} headers, with at most {MAX_HEAD_BYTES} bytes."
     return problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "http_error", text, "")
 
 

@@ -51,7 +51,7 @@ _RECORD_BYTES: Final = 100
 _OWN_FILES: Final = ("refused.ndjson", "unsubscribed.json", "unsubscribed.json.new")
 _OWN_MARK: Final = "_"
 _UNWRITABLE: Final = "The queue can't be written."
-_NOTHING_TAKEN: Final = "Nothing of this request was taken."
+_NOTHING_TAKEN: Final = "No event of this request was accepted."
 
 
 class QueueDelivery(Delivery):

@@ -88,10 +88,10 @@ class CollectorRequest:
         try:
             return parse_qsl(self.raw_query.decode(), keep_blank_values=True, errors="strict", max_num_fields=most)
         except UnicodeDecodeError as exc:
-            message = "The parameters are no UTF-8."
+            message = "The parameters are not UTF-8."
             raise RequestInvalidError.of("parameters_not_utf8", message, "query:") from exc
         except ValueError as exc:
-            message = f"A request has {most} parameters at most."
+            message = f"A request can have at most {most} parameters."
             raise RequestInvalidError.of("too_many_parameters", message, "query:") from exc
 
     @property

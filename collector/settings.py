@@ -34,7 +34,7 @@ def read_own_secret(reference: str) -> str:
     """
     secret = read_secret(reference, os.environ, decrypt)
     if len(secret) < _MIN_SECRET_CHARS:
-        raise ValueError(f"{reference} holds less than {_MIN_SECRET_CHARS} characters")
+        raise ValueError(f"{reference} has fewer than {_MIN_SECRET_CHARS} characters")
     return secret
 
 
@@ -56,7 +56,7 @@ def _pattern(text: str) -> str:
 
 def _name(text: str) -> str:
     if "*" in text:
-        raise ValueError("takes a topic's name, not a pattern")
+        raise ValueError("must be a topic's name, not a pattern")
     return _pattern(text)
 
 
@@ -69,7 +69,7 @@ def _origin(text: str) -> str:
     parts = urlsplit(text)
     is_origin = parts.scheme in ("http", "https") and parts.netloc and text == f"{parts.scheme}://{parts.netloc}"
     if text != "*" and not is_origin:
-        raise ValueError("takes an origin such as https://shop.example, or *")
+        raise ValueError("must be an origin such as https://shop.example, or *")
     return text.lower()
 
 
@@ -128,7 +128,9 @@ class SignatureSection(_Section):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if (self.kind == "generic") != bool(self.header):
-            raise ValueError("a generic signature names its header; GitHub's needs no field but secret")
+            raise ValueError(
+                "the kind generic needs the field header; the kind github allows only the field secret"
+            )
         return self
 
 

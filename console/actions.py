@@ -87,9 +87,9 @@ def _describe_retry(visit: Visit, given: Mapping[str, str]) -> ActionPage:
     options.append(
         (
             "missing",
-            "messages that have not landed"
+            "messages that are not in the staging table"
             if missing is None
-            else f"the {missing:,} messages that have not landed",
+            else f"the {missing:,} messages that are not in the staging table",
         )
     )
     chosen = given.get("only", "all")

@@ -121,7 +121,7 @@ class MessageBrowser:
         rows = self._read(whole, window, None, 1, should_stop)
         if not rows:
             place = " to ".join(map(str, _bounds(window).values()))
-            message = f"No message {request.message_id} of {request.topic} came in from {place}."
+            message = f"No message {request.message_id} of {request.topic} arrived from {place}."
             raise MessageNotFoundError(message, topic=request.topic)
         return MessageData(_bounds(window), bytes(rows[0]["data"] or b""))
 

@@ -56,7 +56,7 @@ def judge_streams(streams: Sequence[StreamInfo], attached: int | None) -> list[S
     if attached and all(stream.state in ENDED for stream in backups):
         topics = "1 topic is" if attached == 1 else f"{attached:,} topics are"
         state = backups[0].state if backups else "not known here"
-        message = f"{topics} attached and nothing is backed up: the backup stream is {state}."
+        message = f"{topics} attached but nothing is backed up, because the backup stream is {state}."
         found.append(StatusProblem("backup_not_running", BACKUP_STREAM, message))
     return found
 

@@ -275,16 +275,16 @@ class JobSupervisor:
         """Take the driver's word for how the attempt ended."""
         if outcome.state is JobState.CANCELLED and job.state is not JobState.CANCELLING:
             # Its folder told it so, and nobody did: a replica that stood still in writing an order wakes up late.
-            self._bury(job, "The driver was told to stop, and nobody has cancelled the job.", folder)
+            self._bury(job, "The driver was stopped, although nobody cancelled the job.", folder)
         elif outcome.state is not JobState.PAUSED:
             self._finish(job, outcome)
         elif job.state is JobState.CANCELLING:
             self._finish(job, Outcome(job.epoch, JobState.CANCELLED))
         elif self._is_paused(job, folder):
-            self._let_go_of_driver(job, "It was paused for long; a resume launches another one.")
+            self._let_go_of_driver(job, "The job was paused for a long time. A resume launches another driver.")
         else:
             # Resumed in the moment in which the driver left.
-            self._restart(job, "Its driver had just ended, after a long pause.", wait_seconds=0.0, counts=False)
+            self._restart(job, "The driver had just ended after a long pause.", wait_seconds=0.0, counts=False)
 
     def _bury(self, job: Job, reason: str, folder: JobFolder) -> None:
         """Go on after a driver that died without a word."""

@@ -15,16 +15,16 @@ AUDITS_TABLE: Final = "merge_audits"
 AUDIT_SCHEMA: Final = RowSchema(
     (
         Field("source", "STRING", description="The data source that was merged."),
-        Field("merge", "STRING", description="Which merge of it: its rows are one a check."),
-        Field("until", "TIMESTAMP", description="Up to when the merge takes what came to staging."),
+        Field("merge", "STRING", description="The id of the merge. The merge has one row for each audit."),
+        Field("until", "TIMESTAMP", description="The merge read the rows that were staged up to this time."),
         Field("name", "STRING", description="The audit: keys_unique, counts_reconciled or freshness."),
-        Field("is_passed", "BOOL", description="Whether it holds; else nothing was committed."),
-        Field("expected", "INT64", description="What had to come out."),
-        Field("found", "INT64", description="What came out."),
-        Field("details", "JSON", description="The counts behind it."),
-        Field("ingest_time", "TIMESTAMP", description="When it was checked."),
+        Field("is_passed", "BOOL", description="Whether the audit passed. If not, the merge committed nothing."),
+        Field("expected", "INT64", description="The number that the audit expected."),
+        Field("found", "INT64", description="The number that the audit found."),
+        Field("details", "JSON", description="More figures from the audit."),
+        Field("ingest_time", "TIMESTAMP", description="When the audit ran."),
     ),
-    "What merges checked before they were committed.",
+    "The audits that merges ran before their commits.",
 )
 
 
@@ -107,9 +107,9 @@ class MergeCounts:
 
 
 _FAULTS: Final[Mapping[AuditName, str]] = {
-    "keys_unique": "a key is there twice",
-    "counts_reconciled": "not every changed key is in a partition, or rows were lost or doubled",
-    "freshness": "the newest row that was staged is missing",
+    "keys_unique": "a key has more than one row",
+    "counts_reconciled": "some changed keys are in no partition, or rows were lost or duplicated",
+    "freshness": "the newest staged row is missing",
 }
 
 

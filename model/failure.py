@@ -8,7 +8,7 @@ from model.errors import RefeedError
 _ENGINE_CODES: Final = frozenset({"query_failed", "warehouse_error"})
 # Codes that no error class has.
 _SENTENCES: Final = {
-    "driver_died": "The driver ended without saying why.",
+    "driver_died": "The driver ended without an error message.",
     "driver_failed": "The driver failed.",
     "interrupted": "The service was stopped.",
 }

@@ -30,5 +30,5 @@ def parse_label(text: str) -> tuple[str, str]:
     """
     key, equals, value = text.partition("=")
     if not equals or not is_label(key, value):
-        raise ValueError("takes key=value, of lower-case letters, digits, _ and -")
+        raise ValueError("must be key=value with lower-case letters, digits, _ and -")
     return key, value

@@ -159,9 +159,9 @@ def _evolve_field(
     field: Field, other: Field, path: str, changes: list[Difference], refused: list[Difference]
 ) -> Field:
     if field.type != other.type:
-        refused.append(Difference(path, f"is {field.type}, wanted is {other.type}"))
+        refused.append(Difference(path, f"is {field.type}, but must be {other.type}"))
     if (field.mode == "REPEATED") != (other.mode == "REPEATED"):
-        refused.append(Difference(path, f"is {field.mode}, wanted is {other.mode}"))
+        refused.append(Difference(path, f"is {field.mode}, but must be {other.mode}"))
     mode = field.mode
     if field.mode == "REQUIRED" and other.mode == "NULLABLE":
         mode = "NULLABLE"

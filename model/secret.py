@@ -43,7 +43,7 @@ def parse_reference(text: str) -> str:
         'file:/run/secrets/aws'
     """
     if _PLACE.fullmatch(text) is None and _WRAPPED.fullmatch(text) is None:
-        raise ValueError(f"takes {REFERENCE_FORMS}, and not the secret itself")
+        raise ValueError(f"must be {REFERENCE_FORMS}, not the secret itself")
     return text
 
 

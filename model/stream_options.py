@@ -39,9 +39,9 @@ def parse_start(text: str) -> datetime | None:
         in_utc = moment.astimezone(UTC)
     # Before the year 1 in UTC, or after 9999.
     except (ValueError, OverflowError) as exc:
-        raise ValueError("takes LATEST, TRIM_HORIZON or a moment such as 2026-01-03T10:00:00Z") from exc
+        raise ValueError("must be LATEST, TRIM_HORIZON or a time such as 2026-01-03T10:00:00Z") from exc
     if moment.tzinfo is None:
-        raise ValueError("takes a moment with its offset, such as 2026-01-03T10:00:00Z")
+        raise ValueError("must be a time with an offset, such as 2026-01-03T10:00:00Z")
     return in_utc
 
 
@@ -52,13 +52,13 @@ def _check_start(text: str) -> str:
 
 def _check_recreated(text: str) -> str:
     if text not in {REFUSE, BEGIN}:
-        raise ValueError("takes refuse or begin")
+        raise ValueError("must be refuse or begin")
     return text
 
 
 def _parse_group(text: str) -> str:
     if not is_group(text):
-        raise ValueError("takes small letters, digits and -")
+        raise ValueError("must have only lower-case letters, digits and -")
     return text
 
 
@@ -66,7 +66,7 @@ def _parse_topic(text: str) -> str:
     try:
         return parse_resource_id(text)
     except InvalidNameError as exc:
-        raise ValueError("takes the name of a topic") from exc
+        raise ValueError("must be the name of a topic") from exc
 
 
 SLOTS: Final = FieldSpec(
@@ -378,7 +378,7 @@ def option_errors(kind: StreamKind, document: Mapping[str, Any]) -> list[dict[st
 
     Example:
         >>> option_errors(StreamKind.BACKUP, {"slots": 0})[0]["message"]
-        'slots takes a whole number from 1 to 1000.'
+        'slots must be a whole number from 1 to 1000.'
     """
     known = {each.name: each for each in declared_fields(OPTIONS[kind])}
     found = []
@@ -420,9 +420,9 @@ def _fault(field: DeclaredField, value: Any) -> str | None:
         return None
     if field.kind == Mapping[str, str]:
         is_mapping = isinstance(value, Mapping) and all(isinstance(new, str) and new for new in value.values())
-        return None if is_mapping else "takes an object of texts"
+        return None if is_mapping else "must be an object with strings as values"
     kinds = int if field.kind is int else int | float
     if isinstance(value, kinds) and not isinstance(value, bool) and field.spec.allows(value):
         return None
     number = "a whole number" if field.kind is int else "a number"
-    return f"takes {number} from {field.spec.least:.15g} to {field.spec.most:.15g}"
+    return f"must be {number} from {field.spec.least:.15g} to {field.spec.most:.15g}"

@@ -25,14 +25,14 @@ DEFAULT_ARCHIVE_TABLE: Final = "backup.messages"
 DEFAULT_DEAD_LETTER_TABLE: Final = "backup.dead_letters"
 
 ARCHIVE_COLUMNS: Final = (
-    Column("data", "BYTES", "The message's payload, bit for bit."),
-    Column("attributes", "ATTRIBUTES", "The message's attributes, untouched."),
-    Column("message_id", "STRING", "Pub/Sub's id; unique within its topic only."),
-    Column("publish_time", "TIMESTAMP", "When Pub/Sub took the message."),
-    Column("topic", "STRING", "The id of the topic it was published to."),
-    Column("subscription", "STRING", "The id of the backup subscription it came through."),
-    Column("ordering_key", "STRING", "The message's ordering key; empty when it has none."),
-    Column("ingest_time", "TIMESTAMP", "When the commit that holds the row was made; one value per commit."),
+    Column("data", "BYTES", "The message's payload, unchanged."),
+    Column("attributes", "ATTRIBUTES", "The message's attributes, unchanged."),
+    Column("message_id", "STRING", "The message's id in Pub/Sub. It is unique only within the topic."),
+    Column("publish_time", "TIMESTAMP", "When Pub/Sub received the message."),
+    Column("topic", "STRING", "The id of the topic to which the message was published."),
+    Column("subscription", "STRING", "The id of the backup subscription that delivered the message."),
+    Column("ordering_key", "STRING", "The message's ordering key. Empty if the message has no ordering key."),
+    Column("ingest_time", "TIMESTAMP", "When Refeed committed the row. All rows of a commit have the same time."),
 )
 
 # Columns a replay query may name that no table stores: BigQuery's pseudo columns.

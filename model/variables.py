@@ -32,11 +32,14 @@ def lake(text: str) -> str:
         return text
     found = misread_part(text)
     if found is not None:
-        raise ValueError(f"takes a folder without {found!r}, which Delta Lake reads as something else; rename it")
+        raise ValueError(
+            f"must be a folder without {found!r} in its path, because Delta Lake would look for "
+            "another folder. Rename the folder"
+        )
     try:
         return str(Path(text).expanduser().absolute())
     except RuntimeError as exc:
-        raise ValueError("takes a folder, but its user does not exist") from exc
+        raise ValueError("must be a folder of a user who exists") from exc
 
 
 def misread_part(path: str) -> str | None:
@@ -55,7 +58,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
 
     def parse(text: str) -> int:
         if not re.fullmatch(r"\d{1,15}", text) or not low <= int(text) <= high:
-            raise ValueError(f"takes a whole number from {low} to {high}")
+            raise ValueError(f"must be a whole number from {low} to {high}")
         return int(text)
 
     return parse
@@ -66,7 +69,7 @@ def number(low: float, high: float) -> Callable[[str], float]:
 
     def parse(text: str) -> float:
         if not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text) or not low <= float(text) <= high:
-            raise ValueError(f"takes a number from {low} to {high}")
+            raise ValueError(f"must be a number from {low} to {high}")
         return float(text)
 
     return parse
@@ -88,7 +91,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if text not in choices:
-            raise ValueError(f"takes one of {', '.join(choices)}")
+            raise ValueError(f"must be one of {', '.join(choices)}")
         return text
 
     return parse
@@ -99,7 +102,7 @@ def matching(pattern: str, wanted: str) -> Callable[[str], str]:
 
     def parse(text: str) -> str:
         if not re.fullmatch(pattern, text):
-            raise ValueError(f"takes {wanted}")
+            raise ValueError(f"must be {wanted}")
         return text
 
     return parse
@@ -136,7 +139,7 @@ def time_of_day(text: str) -> time | None:
     if text == "off":
         return None
     if not re.fullmatch(r"([01]\d|2[0-3]):[0-5]\d", text):
-        raise ValueError("takes a time of day in UTC such as 00:15, or an empty value for never")
+        raise ValueError("must be a time of day in UTC such as 00:15, or empty for never")
     return time.fromisoformat(text)
 
 
@@ -147,7 +150,7 @@ def texts(text: str) -> Mapping[str, str]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ValueError('takes a JSON object with text values, such as {"spark.executor.memory": "2g"}')
+        raise ValueError('must be a JSON object with strings as values, such as {"spark.executor.memory": "2g"}')
     return found
 
 
@@ -162,7 +165,7 @@ def words_of(*choices: str) -> Callable[[str], tuple[str, ...]]:
     def parse(text: str) -> tuple[str, ...]:
         found = tuple(dict.fromkeys(words(text)))
         if not set(found) <= set(choices):
-            raise ValueError(f"takes some of {', '.join(choices)}, with commas between them")
+            raise ValueError(f"must be a list of {', '.join(choices)}, separated by commas")
         return found
 
     return parse
@@ -178,7 +181,7 @@ def labels(text: str) -> tuple[tuple[str, str], ...]:
     try:
         return tuple(sorted(parse_label(part) for part in text.split(",") if part.strip()))
     except ValueError as exc:
-        raise ValueError("takes key=value,key=value of lower-case letters, digits, - and _") from exc
+        raise ValueError("must be key=value,key=value with lower-case letters, digits, - and _") from exc
 
 
 def price(text: str) -> float | None:
@@ -189,14 +192,14 @@ def price(text: str) -> float | None:
 def emulator_url(text: str) -> str:
     """Return the URL of an emulator, which is given as one or as host:port."""
     if not re.fullmatch(r"(https?://)?[\w.\-]+(:\d{1,5})?/?", text):
-        raise ValueError("takes host:port or a URL")
+        raise ValueError("must be host:port or a URL")
     return (text if "://" in text else f"http://{text}").rstrip("/")
 
 
 def google_host(text: str) -> str:
     """Return ``host:port`` of Google's; credentials are sent there."""
     if not re.fullmatch(r"[a-z0-9.\-]+\.googleapis\.com(:\d{1,5})?", text):
-        raise ValueError("takes a host of Google, such as europe-west1-pubsub.googleapis.com")
+        raise ValueError("must be a Google host, such as europe-west1-pubsub.googleapis.com")
     return text if ":" in text else f"{text}:443"
 
 
@@ -205,21 +208,21 @@ def web_address(text: str) -> str:
     parts = urlsplit(text)
     is_safe = parts.scheme == "https" or (parts.scheme == "http" and is_loopback_name(parts.hostname or ""))
     if not is_safe or not parts.hostname or "@" in parts.netloc or re.search(r"[\s\\]", text):
-        raise ValueError("takes an https:// address without a user name, or an http:// address on loopback")
+        raise ValueError("must be an https:// address without a user name, or an http:// address on loopback")
     return text
 
 
 def console_address(text: str) -> str:
     """Return the console's address in a browser, which ends in /console."""
     if not web_address(text).endswith("/console") or urlsplit(text).query or urlsplit(text).fragment:
-        raise ValueError("takes the console's address, such as https://refeed.shop.example/console")
+        raise ValueError("must be the console's address, such as https://refeed.shop.example/console")
     return text
 
 
 def openid_scopes(text: str) -> str:
     """Return scopes with spaces between them, of which one is openid."""
     if "openid" not in text.split():
-        raise ValueError("takes scopes with spaces between them. One of them must be openid")
+        raise ValueError("must be a list of scopes, separated by spaces. One of them must be openid")
     return " ".join(text.split())
 
 
@@ -235,7 +238,7 @@ def request_parameters(text: str) -> tuple[tuple[str, str], ...]:
     """Return further parameters of a sign-in's request, key=value with commas between them."""
     pairs = [word.partition("=") for word in words(text)]
     if any(not equals or not key or key in _OWN_PARAMETERS for key, equals, _ in pairs):
-        raise ValueError("takes key=value,key=value, without the parameters that Refeed sets itself")
+        raise ValueError("must be key=value,key=value, without the parameters that Refeed itself sets")
     return tuple((key, value) for key, _, value in pairs)
 
 
@@ -249,7 +252,7 @@ def notify_secret(text: str) -> str:
     except ValueError:
         size = 0
     if not text.startswith("whsec_") or not _MIN_SECRET_BYTES <= size <= _MAX_SECRET_BYTES:
-        raise ValueError(f"takes whsec_ and {_MIN_SECRET_BYTES} to {_MAX_SECRET_BYTES} bytes in base64")
+        raise ValueError(f"must be whsec_ and then {_MIN_SECRET_BYTES} to {_MAX_SECRET_BYTES} bytes in base64")
     return text
 
 

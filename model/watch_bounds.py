@@ -60,7 +60,7 @@ class WatchBounds(Declared):
     def faults(self) -> list[tuple[str, str]]:
         """Return the names of the fields that are out of their bounds, each with what it takes."""
         return [
-            (each.name, f"takes a number from {each.spec.least:g} to {each.spec.most:g}")
+            (each.name, f"must be a number from {each.spec.least:g} to {each.spec.most:g}")
             for each in declared_fields(type(self))
             if not each.spec.allows(getattr(self, each.name))
         ]

@@ -13,29 +13,29 @@ from pipeline.originals import read_originals
 
 DEAD_LETTER_SCHEMA: Final = RowSchema(
     (
-        Field("data", "BYTES", description="The message's payload, bit for bit."),
+        Field("data", "BYTES", description="The message's payload, unchanged."),
         Field(
             "attributes",
             "RECORD",
             "REPEATED",
-            "The message's attributes, untouched.",
+            "The message's attributes, unchanged.",
             fields=(Field("key", "STRING"), Field("value", "STRING")),
         ),
         Field(
             "message_id",
             "STRING",
-            description="Pub/Sub's id, of a replay its original's; unique within its topic.",
+            description="The message's id in Pub/Sub, or the original's id for a replay. Unique within the topic.",
         ),
-        Field("publish_time", "TIMESTAMP", description="When Pub/Sub first took the message."),
-        Field("topic", "STRING", description="The topic it was first published to."),
-        Field("ordering_key", "STRING", description="The message's ordering key; empty when it has none."),
-        Field("source", "STRING", description="The data source whose row it should have been."),
-        Field("error_code", "STRING", description="Such as not_json, wrong_type, too_large, row_refused."),
-        Field("error_message", "STRING", description="What is wrong with it, and where."),
-        Field("schema_version", "STRING", description="Hash of the schema that it does not fit."),
+        Field("publish_time", "TIMESTAMP", description="When Pub/Sub first received the message."),
+        Field("topic", "STRING", description="The topic to which the message was first published."),
+        Field("ordering_key", "STRING", description="The message's ordering key. Empty if there is none."),
+        Field("source", "STRING", description="The data source that could not read the message."),
+        Field("error_code", "STRING", description="The code, such as not_json, wrong_type or too_large."),
+        Field("error_message", "STRING", description="The reason, and the place of the fault in the message."),
+        Field("schema_version", "STRING", description="The hash of the schema that the message does not fit."),
         Field("ingest_time", "TIMESTAMP", description="When the row was written."),
     ),
-    "Messages that no row could be made of.",
+    "Messages that could not become rows.",
 )
 _COLUMNS: Final = arrow_schema(DEAD_LETTER_SCHEMA)
 _CARRIED: Final = ("data", "attributes", "ordering_key")

@@ -18,25 +18,27 @@ ANY_TAG: Final = re.compile("")
 
 _PAIR: Final = (Field("key", "STRING"), Field("value", "STRING"))
 ATTRIBUTES_COLUMN: Final = Field(
-    ATTRIBUTES_FIELD, "RECORD", "REPEATED", "The message's attributes; without a replay's tags.", fields=_PAIR
+    ATTRIBUTES_FIELD, "RECORD", "REPEATED", "The message's attributes, without the tags of a replay.", fields=_PAIR
 )
 INGEST_TIME: Final = "ingest_time"
 
 # What every row says of its message; all of it is the original message's when the row comes of a replay.
 META_COLUMNS: Final = (
-    Field("_topic", "STRING", description="The topic that the message was first published to."),
-    Field("_message_id", "STRING", description="Pub/Sub's id of the message; unique within its topic."),
-    Field("_publish_time", "TIMESTAMP", description="When Pub/Sub first took the message."),
-    Field("_backfill_id", "STRING", description="The backfill that replayed the message; null for a live one."),
-    Field("_backfill_row", "INT64", description="The message's row in that backfill's selection."),
-    Field("_schema_version", "STRING", description="Hash of the schema that the row was made with."),
-    Field("_unknown", "JSON", description="What the schema does not know, by its path; null when it knows all."),
-    Field(INGEST_TIME, "TIMESTAMP", description="When the row was written; one value a file."),
+    Field("_topic", "STRING", description="The topic to which the message was first published."),
+    Field("_message_id", "STRING", description="The message's id in Pub/Sub. It is unique only within the topic."),
+    Field("_publish_time", "TIMESTAMP", description="When Pub/Sub first received the message."),
+    Field("_backfill_id", "STRING", description="The backfill that replayed the message. Null without a replay."),
+    Field("_backfill_row", "INT64", description="The number of the message's row in the backfill's selection."),
+    Field("_schema_version", "STRING", description="The hash of the schema that the row follows."),
+    Field(
+        "_unknown", "JSON", description="The fields that the schema lacks, by their path. Null if there are none."
+    ),
+    Field(INGEST_TIME, "TIMESTAMP", description="When the row was written. Rows of a file share this time."),
 )
 CHANGE_COLUMNS: Final = (
     Field("_operation", "STRING", description="INSERT, MODIFY or REMOVE."),
     Field("_stream_time", "TIMESTAMP", description="When the source's stream published the change."),
-    Field("_stream_event_id", "STRING", description="The change's id in the source's stream."),
+    Field("_stream_event_id", "STRING", description="The id of the change in the source's stream."),
 )
 # Columns that a warehouse adds: partitions.
 _RESERVED: Final = {"ingest_date", "ingest_hour"}

@@ -133,7 +133,7 @@ def check_update(running: StreamSide, wanted: StreamSide, mapping: Mapping[str, 
         # An update that names no release leaves the present one, which nobody may have meant.
         changes.insert(0, f"the release {running.release} becomes the installed version")
     no_way_back = [
-        f"{running.formats.version} can't read {name} as {wanted.formats.version} writes it"
+        f"{running.formats.version} can't read the {name} that {wanted.formats.version} writes"
         for name, ours, theirs in _pairs(wanted, running)
         if theirs is None or not theirs.can_read(ours)
     ]

@@ -159,7 +159,7 @@ class StreamService:
         """
         principal.require(STREAMS_OPERATE)
         if not 0 <= timeout_seconds <= MAX_DRAIN_TIMEOUT_SECONDS:
-            message = f"timeout_seconds takes a number from 0 to {MAX_DRAIN_TIMEOUT_SECONDS:.0f}."
+            message = f"timeout_seconds must be a number from 0 to {MAX_DRAIN_TIMEOUT_SECONDS:.0f}."
             fault = {"code": "out_of_range", "message": message, "pointer": "/timeout_seconds"}
             raise RequestInvalidError(message, errors=[fault])
         return self._end(name, Wanted.DRAINED, principal, versions, why, timeout_seconds=timeout_seconds)
@@ -239,7 +239,7 @@ class StreamService:
         """
         errors = option_errors(kind, request.options)
         if not is_stream_name(request.name):
-            message = "name takes up to 63 lower-case letters, digits and -, a letter first."
+            message = "name must have 1 to 63 lower-case letters, digits and -, with a letter first."
             errors.insert(0, {"code": "name_invalid", "message": message, "pointer": "/name"})
         if not errors:
             errors = self._group_errors(kind, request.options)

@@ -98,7 +98,7 @@ class Template:
                 value = parameter.default
             if value is None and parameter.is_required:
                 about = f": {parameter.help}" if parameter.help else ""
-                message = f"{name} is missing, a {parameter.type}{about}."
+                message = f"{name} is missing. It is a {parameter.type}{about}."
                 errors.append(_fault("parameter_missing", f"/parameters/{name}", message))
             elif value is not None and (wrong := _type_fault(parameter.type, value)):
                 errors.append(_fault("parameter_invalid", f"/parameters/{name}", f"{name}: {wrong}."))
@@ -217,7 +217,7 @@ class _Reading:
         value = owner.get(name) or {}
         if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
             return value
-        self.add(pointer, f"{name} must have names with values.")
+        self.add(pointer, f"{name} must be a mapping of names to values.")
         return {}
 
     def check_names(self, given: Mapping[str, Any], known: Sequence[str], pointer: str) -> None:
@@ -245,7 +245,7 @@ def parse_template(name: str, content: bytes) -> Template:
     except (ValueError, TypeError, RecursionError) as exc:
         raise _invalid(name, [_placed("", f"The file is not YAML with plain values: {exc}", 1, 1)]) from exc
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise _invalid(name, [_placed("", "The file must have names with values.", 1, 1)])
+        raise _invalid(name, [_placed("", "The file must be a mapping of names to values.", 1, 1)])
     reading = _Reading(document, source)
     reading.check_names(document, _FIELDS, "")
     if reading.text("name") not in {name, ""}:

@@ -200,10 +200,10 @@ def _no_way_back(update: StreamUpdate) -> str:
 def _errors_of(record: StreamRecord, request: UpdateRequest) -> list[dict[str, str]]:
     errors = option_errors(record.kind, request.options)
     if not 0 <= request.validate_seconds <= MAX_VALIDATE_SECONDS:
-        message = f"validate_seconds takes a number from 0 to {MAX_VALIDATE_SECONDS:.0f}."
+        message = f"validate_seconds must be a number from 0 to {MAX_VALIDATE_SECONDS:.0f}."
         errors.append({"code": "out_of_range", "message": message, "pointer": "/validate_seconds"})
     if request.min_messages < 0:
-        message = "min_messages takes a whole number from 0."
+        message = "min_messages must be a whole number that is not negative."
         errors.append({"code": "out_of_range", "message": message, "pointer": "/min_messages"})
     if request.mapping and record.kind is not StreamKind.PIPELINE:
         message = f"A {record.kind} stream has no sources that a mapping could rename."
@@ -212,6 +212,6 @@ def _errors_of(record: StreamRecord, request: UpdateRequest) -> list[dict[str, s
         message = f"A {record.kind} stream converts nothing: only a pipeline has a shadow."
         errors.append({"code": "field_unknown", "message": message, "pointer": "/shadow"})
     if request.shadow is not None and not 0 <= request.shadow.hours <= MAX_SHADOW_HOURS:
-        message = f"shadow.hours takes a number from 0 to {MAX_SHADOW_HOURS:.0f}."
+        message = f"shadow.hours must be a number from 0 to {MAX_SHADOW_HOURS:.0f}."
         errors.append({"code": "out_of_range", "message": message, "pointer": "/shadow/hours"})
     return errors

@@ -167,7 +167,7 @@ def shift(moment: datetime, amount: int, unit: str) -> datetime:
             return moment + timedelta(microseconds=amount * (1000 if unit == "MILLISECOND" else 1))
         return moment + timedelta(seconds=amount * _SECONDS[unit])
     except (OverflowError, ValueError, KeyError) as exc:
-        raise ConstantError(f"{amount} {unit} lead out of the calendar") from exc
+        raise ConstantError(f"{amount} {unit} leads out of the calendar") from exc
 
 
 def as_moment(value: date | datetime) -> datetime:

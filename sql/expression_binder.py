@@ -112,10 +112,10 @@ class ExpressionBinder(ConstructBinder):
             value = self.fault(node, "literal_invalid", f"This is {exc}.")
         if hides_a_failure(node, self.values):
             # The lake's engine gives NULL and looks no further; Google's fails where the rest does.
-            self.gap(node, "a NULL beside a call that may fail: write NULL in place of the whole")
+            self.gap(node, "a NULL next to a call that may fail. Write NULL instead of the whole expression")
         if len(value.lake) > MAX_LAKE_TEXT:
             # Functions that name an argument twice would double the text at every level.
-            self.gap(node, "an expression that is too long there")
+            self.gap(node, "an expression that would be too long in its SQL")
             value = replace(value, lake="NULL")
         if not _hands_on(node):
             value = replace(value, type=computed(value.type))

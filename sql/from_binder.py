@@ -167,7 +167,7 @@ class FromBinder(ExpressionBinder):
             return self._bind_array(node, array, node.alias or node.path[-1], scope)
         name = ".".join(part.text for part in node.path)
         if node.has_offset:
-            self.fault(node, "clause_not_allowed", "WITH OFFSET belongs to arrays.")
+            self.fault(node, "clause_not_allowed", "WITH OFFSET is allowed only for arrays.")
         if name in self.policy.archive_names():
             return self._add_archive(node, scope)
         extra = self.policy.extra_table(name)

@@ -180,7 +180,7 @@ class QueryGrammar(ExpressionGrammar):
                 "VALUE" if self.token.upper == "VALUE" and self.take() else None
             )
             if shape is None:
-                self.refuse("Only AS STRUCT and AS VALUE are known", "clause_not_allowed")
+                self.refuse("Only AS STRUCT and AS VALUE are allowed", "clause_not_allowed")
         items = self.read_items()
         self._refuse_clause()
         source = self.read_from() if self.accept_word("FROM") else None
@@ -384,7 +384,7 @@ class QueryGrammar(ExpressionGrammar):
         if self.accept_word("TABLESAMPLE"):
             self.expect_field()
             if self.peek(-1).upper != "SYSTEM":
-                self.refuse("Only TABLESAMPLE SYSTEM is known.", "clause_not_allowed")
+                self.refuse("Only TABLESAMPLE SYSTEM is allowed.", "clause_not_allowed")
             self.expect_symbol("(")
             sample = self.read_expression()
             if self.expect_field().text.upper() != "PERCENT":

@@ -111,7 +111,7 @@ def parse_parameter(body: Any) -> Parameter:
 def _parse_value(kind: str, value: Any) -> ParameterValue:
     if value is None:
         return None
-    fault = ConstantError(f"{str(value)[:60]!r} is no {kind}")
+    fault = ConstantError(f"{str(value)[:60]!r} is not a valid {kind}")
     if kind == "BOOL":
         if isinstance(value, bool):
             return value

@@ -197,7 +197,8 @@ def check_output(bound: Bound) -> list[Fault]:
             faults.append(
                 Fault(
                     "message_id_computed",
-                    "message_id must be an unchanged message_id column of a table, because it names the message.",
+                    "message_id must be an unchanged message_id column of a table, because it "
+                    "identifies the message.",
                     at,
                     "m.message_id AS message_id",
                 )

@@ -265,7 +265,7 @@ def _join_columns(sql: str, relation: Relation, missing: tuple[str, ...], window
         f"SELECT {keys}, count(DISTINCT topic) AS topics, {found} FROM {LAKE_VIEW} "
         f'WHERE "{PARTITION_TIME}" >= {low} AND "{PARTITION_TIME}" < {high} GROUP BY {keys}'
     )
-    shared = "error('message_id ' || r.message_id || ' is there in several topics; select topic as well')"
+    shared = "error('message_id ' || r.message_id || ' occurs in several topics; select topic as well')"
     kinds = {"publish_time": "TIMESTAMPTZ"}
     columns = ", ".join(
         f"CASE WHEN k.topics > 1 THEN CAST({shared} AS {kinds.get(name, 'VARCHAR')}) ELSE k.{name} END AS {name}"

@@ -229,7 +229,7 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _too_slow() -> Violation:
-    return Violation("query_too_slow", "The gate needs too long to read this query. Write a simpler query.", 1, 1)
+    return Violation("query_too_slow", "The gate took too long to read this query. Write a simpler query.", 1, 1)
 
 
 def write_frame(pipe: IO[bytes], value: object) -> None:

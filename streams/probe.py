@@ -24,7 +24,7 @@ def find_fault(name: str, *, host: str, now: float) -> str | None:
     if status is None:
         return f"{StreamFolder.of(home, name).status} is not there yet"
     if status.get("host") != host:
-        return f"the last report is {status.get('host')}'s, this is {host}"
+        return f"the last report is from the host {status.get('host')}, but this host is {host}"
     silence = now - status["at"]
     return f"the last report is {silence:.0f} s old" if silence > _SILENT_SECONDS else None
 

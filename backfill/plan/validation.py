@@ -128,7 +128,7 @@ def _check_name(text: str, kind: str, pointer: str, refuse: Refuse) -> None:
 
 def _check_description(text: str, refuse: Refuse) -> None:
     if len(text) > MAX_DESCRIPTION_CHARACTERS:
-        message = f"A description has {MAX_DESCRIPTION_CHARACTERS} characters."
+        message = f"A description can have at most {MAX_DESCRIPTION_CHARACTERS} characters."
         refuse("description_too_long", message, "/description")
 
 

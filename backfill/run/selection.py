@@ -172,7 +172,7 @@ def read_slice(folder: Files | Path, part: SelectionSlice, offset: int = 0) -> p
         raise CheckpointCorruptError(f"The selection's file {path} can't be read: {exc}", path=path) from exc
     if table.num_rows != part.rows:
         raise CheckpointCorruptError(
-            f"The selection's file {path} holds {table.num_rows} rows where {part.rows} were written.",
+            f"The selection's file {path} has {table.num_rows} rows, but {part.rows} were written.",
             path=path,
         )
     (rows,) = table.combine_chunks().to_batches()

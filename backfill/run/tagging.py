@@ -64,7 +64,7 @@ def tag_messages(
     reasons = {
         int(row): "attribute_without_text: an attribute has no key or no value"
         if has_no_text[row]
-        else f"no_room_for_tags: {counts[row]} attributes with the tags, Pub/Sub takes {MAX_ATTRIBUTES}"
+        else f"no_room_for_tags: {counts[row]} attributes with the tags, but Pub/Sub allows only {MAX_ATTRIBUTES}"
         if is_crowded[row]
         else KEY_STOPPED
         for row in np.flatnonzero(is_refused)

@@ -29,7 +29,7 @@ def list_inbox(store: JobStore, folder_of: Callable[[str], JobFolder]) -> list[I
             missing = verification.get("missing")
             said = "an unknown number of" if missing is None else f"{missing:,}"
             items.append(
-                _item(job, "incomplete", job.finished_at, f"{said} messages did not land in the staging table")
+                _item(job, "incomplete", job.finished_at, f"{said} messages are not in the staging table")
             )
     return items
 

@@ -147,7 +147,7 @@ class BackfillReader(JobService[Backfill]):
     def list_missing(
         self, backfill_id: str, *, principal: Principal, limit: int = DEFAULT_PAGE_SIZE, after: int = -1
     ) -> list[MissingMessage]:
-        """Return selected messages that have not landed, by row after ``after``.
+        """Return selected messages that are not in the staging table, by row after ``after``.
 
         Raises:
             StagingUnknownError: nobody knows what landed.

@@ -100,7 +100,7 @@ class Verifier:
         )
 
     def missing_messages(self, job: Job, *, limit: int, after: int = -1) -> list[MissingMessage]:
-        """Return up to ``limit`` selected messages that have not landed, after row ``after``.
+        """Return up to ``limit`` selected messages that are not in the staging table, after row ``after``.
 
         Raises:
             StagingUnknownError: nobody knows what landed.

@@ -57,7 +57,7 @@ class DemoConsole:
         with Children() as children:
             try:
                 children.start(self._up)
-                err.print("starting all of it with a console ...")
+                err.print("starting everything with a console ...")
                 with RefeedApi(self._stack.api_url) as api:
                     self._up.wait_until(lambda: self._is_ready(api), seconds=_UP_SECONDS, what="become ready")
                     for _ in attach_topics(self._stack.settings, TOPICS):

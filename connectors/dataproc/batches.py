@@ -212,13 +212,13 @@ def _advice(exc: Exception, text: str, place: BatchPlace) -> str:
 
     if isinstance(exc, api.Forbidden | api.Unauthorized):
         if "has not been used" in text or "SERVICE_DISABLED" in text:
-            return f" Switch it on: gcloud services enable dataproc.googleapis.com --project={place.project}"
+            return f" Enable the API: gcloud services enable dataproc.googleapis.com --project={place.project}"
         if "actAs" in text or "act as" in text:
             account = place.service_account or "the Compute Engine default service account"
             return f" The account that Refeed runs as needs {ACCOUNT_ROLE} on {account}; docs/iam.md says how."
         return f" The account that Refeed runs as needs {EDITOR_ROLE} on the project; docs/iam.md says how."
     if isinstance(exc, api.ResourceExhausted):
-        return f" Ask for more in {place.region}, or lower REFEED_MAX_RUNNING; then retry."
+        return f" Request a higher quota in {place.region}, or lower REFEED_MAX_RUNNING. Then retry."
     if isinstance(exc, api.NotFound | api.InvalidArgument):
         return (
             " Look at the REFEED_DATAPROC_ settings: region, image, runtime, subnet, account and history server."

@@ -187,7 +187,7 @@ class BucketFiles:
                 return False
             if self._upload(name, content, generation):
                 return True
-        raise FolderUnavailableError(f"Other processes change {self._where(name)} again and again.")
+        raise FolderUnavailableError(f"Other processes keep changing {self._where(name)}. Try again.")
 
     def remove(self, name: str) -> None:
         """Remove an object; one that is gone is no error."""
@@ -301,7 +301,7 @@ class BucketFiles:
                 return number
             # Somebody else's, or our own of a request whose answer was lost: said twice is as good as once.
             number = None
-        raise FolderUnavailableError(f"Other processes write to {self._where(name)} again and again.")
+        raise FolderUnavailableError(f"Other processes keep writing to {self._where(name)}. Try again.")
 
     def _pieces(self, log: str) -> Sequence[str]:
         names = (blob.name[len(self._prefix) :] for blob in self._list(f"{self._prefix}{log}."))

@@ -29,7 +29,7 @@ class LakeArchive(LakeTable):
             WarehouseError: it can't be created, or exists with another partitioning.
         """
         if not self.exists():
-            description = "Every raw Pub/Sub message, untouched."
+            description = "Every raw Pub/Sub message, unchanged."
             self._create(FILE_SCHEMA, CONFIGURATION, name="messages", description=description)
         with our_errors(f"opening {self.name}"):
             self._log.sync(self._table())

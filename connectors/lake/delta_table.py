@@ -100,8 +100,9 @@ class DurableTable:
         if FORGETTING in table.metadata().configuration:
             self._delta = None
             raise WarehouseError(
-                f"{self.uri} has the property {FORGETTING}. With it the table's log forgets who writes to it, and "
-                "two streams could write at once. Remove it: ALTER TABLE ... UNSET TBLPROPERTIES."
+                f"{self.uri} has the property {FORGETTING}. With this property, the table's log "
+                "forgets the leases of its writers, and two streams could write at once. "
+                "Remove the property: ALTER TABLE ... UNSET TBLPROPERTIES."
             )
 
     def _create(
@@ -164,7 +165,7 @@ class DurableTable:
                 change()
             except CommitFailedError as exc:
                 if not left:
-                    raise WarehouseError(f"Other processes change {self.name} all the time: {exc}") from exc
+                    raise WarehouseError(f"Other processes keep changing {self.name}: {exc}") from exc
                 self._delta = None
             else:
                 break

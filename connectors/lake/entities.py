@@ -215,7 +215,7 @@ class EntityTable(DurableTable):
             except CommitFailedError:
                 continue
             return table.transaction_version(_TAKEN) or 0
-        raise WarehouseError(f"Merges commit to {self.name} all the time; try again.")
+        raise WarehouseError(f"Other merges keep committing to {self.name}. Try again.")
 
 
 class ReportingUpkeep(LakeRowTable):

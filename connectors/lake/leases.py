@@ -42,7 +42,7 @@ class LakeLeases:
             # Refeed wrote one file for all epochs before; such a stream may run still.
             shared = self._read(name, f"{self._prefix}.{name}.json")
             return shared if shared is not None and (content is None or _epoch(shared) > newest) else content
-        raise WarehouseError(f"Other processes take the lease {name} all the time.")
+        raise WarehouseError(f"Other processes keep taking the lease {name}.")
 
     def write_lease(self, name: str, epoch: int, content: bytes) -> None:
         """Replace what the holder of ``epoch`` wrote, all at once.

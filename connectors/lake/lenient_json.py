@@ -21,7 +21,7 @@ class Pairs(list[tuple[str, Any]]):
 
 def no_constant(text: str) -> Any:
     """Refuse what only Python takes for a number of JSON."""
-    raise ValueError(f"{text} is no JSON")
+    raise ValueError(f"{text} is not JSON")
 
 
 AS_WRITTEN: Final = json.JSONDecoder(

@@ -440,7 +440,9 @@ class LakeTable(DurableTable):
         if not is_ours:
             raise LeaseLostError(lease=attempt.lease) from exc
         if not is_settled:
-            raise CommitOutcomeUnknownError(f"The commit failed ({exc}) and may still be made.") from exc
+            raise CommitOutcomeUnknownError(
+                f"The commit failed ({exc}), but Delta Lake may still make it."
+            ) from exc
         if is_disk_full(exc):
             raise StorageFullError from exc
         raise WarehouseError(f"The commit failed and nothing was added: {exc}") from exc

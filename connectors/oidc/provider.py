@@ -23,7 +23,9 @@ _OK: Final = 200
 _BAD_REQUEST: Final = 400
 _SERVER_ERROR: Final = 500
 _SAID_CHARS: Final = 200
-_AWAY: Final = "The identity provider does not answer, or not as OpenID Connect says; API keys still work."
+_AWAY: Final = (
+    "The identity provider does not answer, or its answer does not follow OpenID Connect. API keys still work."
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,7 +79,7 @@ class SettingDifference:
     can_change: bool
 
     def __str__(self) -> str:
-        return f"{self.field} is {self.found}, wanted is {self.wanted}"
+        return f"{self.field} is {self.found} instead of {self.wanted}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,9 @@ class SnsClient:
         path = _path_at(sns_host(topic_arn), url)
         query = parse_qs(urlsplit(url).query) if path is not None else {}
         if query.get("Action") != ["ConfirmSubscription"] or query.get("TopicArn") != [topic_arn]:
-            raise ForbiddenError("SubscribeURL confirms no subscription to the topic at SNS.")
+            raise ForbiddenError(
+                "SubscribeURL is not the address at which SNS confirms a subscription to the topic."
+            )
         try:
             await self._get(url)
         except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, ValueError) as exc:

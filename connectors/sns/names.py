@@ -29,5 +29,5 @@ def sns_host(topic_arn: str) -> str:
     found = _ARN.fullmatch(topic_arn)
     domain = _DOMAINS.get(found[1]) if found else None
     if found is None or domain is None:
-        raise ValueError("takes the ARN of a standard topic, such as arn:aws:sns:eu-west-1:123456789012:orders")
+        raise ValueError("must be the ARN of a standard topic, such as arn:aws:sns:eu-west-1:123456789012:orders")
     return f"sns.{found[2]}.{domain}"

@@ -134,6 +134,7 @@ if __name__ == "__main__":
             link_spark_home()
             build_class_data(find_java_home())
         except (OSError, subprocess.SubprocessError) as exc:
-            print(f"Spark's classes can't be kept, so it starts slower: {exc}", file=sys.stderr)  # noqa: T201
+            fault = f"The archive of Spark's classes can't be written, so Spark starts more slowly: {exc}"
+            print(fault, file=sys.stderr)  # noqa: T201
     else:
         _train(*sys.argv[1:])

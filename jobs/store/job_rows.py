@@ -78,4 +78,4 @@ def check_owner(job: Job, owner: str | None) -> None:
         LeaseLostError: somebody else does.
     """
     if owner is not None and job.lease_owner != owner:
-        raise LeaseLostError(f"Another replica looks after {job.id} now.", owner=job.lease_owner)
+        raise LeaseLostError(f"Another replica supervises {job.id} now.", owner=job.lease_owner)

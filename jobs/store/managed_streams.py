@@ -317,7 +317,7 @@ class ManagedStreams:
             now = self._database.now(connection)
             record = get_record(connection, name, now, for_update=True)
             if record.agent != agent:
-                raise LeaseLostError(f"Another agent looks after {name} now.", owner=record.agent)
+                raise LeaseLostError(f"Another agent runs {name} now.", owner=record.agent)
             if state is StreamState.NOT_REPORTING or (state.is_ended and _ENDS.get(record.wanted) is not state):
                 raise StreamStateError(f"{name} is to be {record.wanted} and can't become {state}.", wanted=state)
             changes: dict[str, Any] = {

@@ -273,7 +273,7 @@ def _check_runs(record: StreamRecord, side: RolloutSide) -> None:
     differences = side.differences(RolloutSide(record.release, record.options))
     if differences:
         told = "; ".join(
-            f"{name} is {_shown(name, runs)}, from says {_shown(name, said)}"
+            f"{name} is {_shown(name, runs)}, but in 'from' it is {_shown(name, said)}"
             for name, (said, runs) in differences.items()
         )
         errors = [
@@ -285,7 +285,7 @@ def _check_runs(record: StreamRecord, side: RolloutSide) -> None:
             for name, (_, runs) in differences.items()
         ]
         raise RolloutRefusedError(
-            f"{record.name} does not run with the release and options in from: {told}.", errors=errors
+            f"{record.name} does not run with the release and options in 'from': {told}.", errors=errors
         )
 
 

@@ -55,7 +55,7 @@ class Cron:
         """
         fields = text.lower().split()
         if len(fields) != len(_NAMES):
-            raise ValueError(f"takes five fields, {', '.join(_NAMES)}, and has {len(fields)}")
+            raise ValueError(f"must have five fields, {', '.join(_NAMES)}, but has {len(fields)}")
         found: list[frozenset[int]] = []
         faults = []
         for number, field in enumerate(fields):

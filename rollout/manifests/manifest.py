@@ -164,7 +164,7 @@ def _find_faults(value: Any, name: str | None) -> Iterator[Found]:
         for error in exc.errors(include_input=False, include_url=False):
             yield _sentence(error)
     except (ValueError, TypeError, RecursionError):
-        yield (), "It takes names and plain values."
+        yield (), "It must be a mapping of names to plain values."
     for path, kind in find_secrets(value):
         yield path, f"The value is {kind} in clear text. A manifest must not contain secrets."
     if not isinstance(value, Mapping):

@@ -152,7 +152,7 @@ def _format(args: Sequence[Value]) -> str:
     while (place := pattern.find("%", end)) >= 0:
         found = _SPECIFIER.match(pattern, place)
         if found is None:
-            raise LakeGapError("a format with a specifier that it does not know")
+            raise LakeGapError("a format with an unknown specifier")
         parts.append(quote_text(pattern[end:place]))
         if found["kind"] == "%":
             parts.append("'%'")

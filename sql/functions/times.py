@@ -92,7 +92,7 @@ def _date(args: Sequence[Value]) -> str:
         try:
             return f"DATE '{parse_timestamp(text).date().isoformat()}'"
         except ConstantError as exc:
-            raise LakeGapError("a text that is no date") from exc
+            raise LakeGapError("a text that is not a date") from exc
     return f"CAST({args[0].lake} AS DATE)"
 
 
@@ -251,7 +251,7 @@ def _text(args: Sequence[Value]) -> str:
     if args[0].type.name == "JSON" and len(args) == 1:
         json = args[0].lake
         found = f"WHEN json_type({json}) = 'VARCHAR' THEN json_extract_string({json}, '$')"
-        return f"CASE WHEN {json} IS NULL THEN NULL {found} ELSE error('The JSON value is no string') END"
+        return f"CASE WHEN {json} IS NULL THEN NULL {found} ELSE error('The JSON value is not a string') END"
     if args[0].type.name == "DATE":
         return f"CAST({args[0].lake} AS VARCHAR)"
     raise LakeGapError("STRING of a time")

@@ -101,7 +101,7 @@ def test_the_ten_lines_do_what_the_page_says(home: Path, tmp_path: Path) -> None
     lines += UNTIL_ARCHIVED.splitlines()
     said = run_lines(lines, home, tmp_path, seconds=500)
     assert "version 0.1.0 becomes 0.2.0" in said
-    assert "There is a way back." in said
+    assert "The update can be rolled back." in said
     assert "INCONCLUSIVE" in said, said
     assert re.search(r"^up_\w+ .*ROLLED_BACK", said, re.MULTILINE), said
     assert "backup  DRAINED" in said

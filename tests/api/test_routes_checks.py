@@ -105,7 +105,7 @@ def test_every_reason_is_told_at_once_with_what_to_do_and_without_a_way_back(api
     (project,) = [each for each in found["reasons"] if each["code"] == "project_changed"]
     assert "from another to refeed-local" in project["message"]
     assert not found["has_way_back"]
-    assert f"{own_formats().version} can't read journal as 9.0.0 writes it" in found["no_way_back"]
+    assert f"{own_formats().version} can't read the journal that 9.0.0 writes" in found["no_way_back"]
 
 
 def test_a_machine_that_shares_the_home_checks_what_another_one_runs(api: Any, tmp_path: Path) -> None:
@@ -140,12 +140,12 @@ def test_the_terminal_prints_the_same_and_its_exit_code_says_whether_it_passes(a
     code, text, _ = refeed("stream", "check", "backup", "--set", "slots=3")
     assert (code, text.splitlines()) == (
         0,
-        ["The update may begin.", "  slots changes from 2 to 3", "There is a way back."],
+        ["The update may begin.", "  slots changes from 2 to 3", "The update can be rolled back."],
     )
     code, text, _ = refeed("stream", "check", "backup", "--release", "9.0.0", "--mapping", "orders=")
     assert code == 1
     assert "Add a mapping of this source to the update, or correct the registry." in text
-    assert "There is no way back:" in text
+    assert "The update can't be rolled back:" in text
     code, text, _ = refeed("stream", "check", "backup", "--release", "9.0.0", "--mapping", "orders=", "--json")
     assert (code, json.loads(text)) == (1, check(api, release="9.0.0", mapping={"orders": None}))
     for arguments, words in (

@@ -209,7 +209,9 @@ def test_a_backup_that_does_not_run_while_topics_are_attached_is_wrong(api: Any)
     api.pubsub.create_subscription(backup_subscription_id("orders"), "orders")
     (problem,) = get(api, "/status")["problems"]
     assert problem["code"] == "backup_not_running"
-    assert problem["message"] == "1 topic is attached and nothing is backed up: the backup stream is DRAINED."
+    assert problem["message"] == (
+        "1 topic is attached but nothing is backed up, because the backup stream is DRAINED."
+    )
 
 
 def test_a_background_loop_that_fails_is_wrong_until_it_works_again(

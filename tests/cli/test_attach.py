@@ -63,7 +63,7 @@ def test_topics_are_attached_by_a_label(refeed: Callable[..., Any], pubsub_serve
         assert [s.topic for s in pubsub.list_subscriptions()] == ["orders"]
         nothing = refeed("attach", "--label", "backup=no")
         assert (nothing.code, "has the label" in nothing.err) == (1, True)
-        assert "takes key=value" in refeed("attach", "--label", "backup").err
+        assert "must be key=value" in refeed("attach", "--label", "backup").err
         assert "Give the id of a topic" in refeed("attach").err
 
 
@@ -83,7 +83,7 @@ def test_what_differs_is_said_and_mended_only_when_asked(
     assert refeed("attach", "orders").code == 0
     monkeypatch.setenv("REFEED_ACK_DEADLINE_SECONDS", "120")
     told = refeed("attach", "orders")
-    assert (told.code, "ack_deadline_seconds is 60, wanted is 120; use --update to change this" in told.err) == (
+    assert (told.code, "ack_deadline_seconds is 60 instead of 120; use --update to change this" in told.err) == (
         0,
         True,
     )

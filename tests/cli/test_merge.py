@@ -135,10 +135,10 @@ MERGE = {
             "changed": 0,
             "newer": 0,
             "partitions": [],
-            "error": {"code": "audit_failed", "message": "a key is there twice"},
+            "error": {"code": "audit_failed", "message": "a key has more than one row"},
         },
     ],
-    "error": {"code": "audit_failed", "message": "customers: a key is there twice"},
+    "error": {"code": "audit_failed", "message": "customers: a key has more than one row"},
 }
 
 
@@ -163,7 +163,7 @@ def test_the_service_is_asked_for_a_merge_with_what_was_given_alone(
     shown = refeed("merge", "create", "--source", "orders", "--date", "2026-01-01", "--dry-run")
     assert calls == [("POST", "/merges", {"source": "orders", "date": "2026-01-01", "dry_run": True})]
     assert shown.code == 0
-    assert "customers  audit_failed: a key is there twice" in shown.out
+    assert "customers  audit_failed: a key has more than one row" in shown.out
     refeed("merge", "create")
     assert calls[1] == ("POST", "/merges", {})
 

@@ -101,7 +101,7 @@ def test_a_difference_is_shown_and_a_refused_one_fails(refeed, files, settings):
     refused = refeed("registry", "diff", "--json", *files("string id = 1; string name = 2;"))
     assert refused.code == 1
     (found,) = json.loads(refused.out)["sources"]
-    assert found["refused"] == [{"path": "id", "text": "is INT64, wanted is STRING"}]
+    assert found["refused"] == [{"path": "id", "text": "is INT64, but must be STRING"}]
 
 
 def test_what_a_table_can_t_become_is_not_published(refeed, files, settings):

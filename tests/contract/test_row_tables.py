@@ -181,7 +181,7 @@ def test_a_change_that_can_t_be_made_is_refused_whole_with_every_difference_name
     with pytest.raises(EvolutionRefusedError) as refused:
         world.tables.open(world.orders).evolve(wanted)
     differences = {found["path"]: found["text"] for found in refused.value.details["differences"]}
-    assert differences["id"] == "is INT64, wanted is STRING"
+    assert differences["id"] == "is INT64, but must be STRING"
     assert differences["raw"] == "was JSON and is gone"
     assert {"lines", "lines.sku", "lines.count"} <= differences.keys()
     assert world.tables.open(world.orders).schema() == ORDERS

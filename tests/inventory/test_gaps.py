@@ -50,7 +50,7 @@ def test_a_gap_waits_in_the_inbox_with_its_topic_and_hour(tmp_path: Path) -> Non
     counts = CountedHours()
     (item,) = inventory_of(counts, tmp_path).list_inbox(principal=LOCAL)
     assert (item.kind, item.resource, item.id, item.since) == ("gap", "topic", "orders", counts.hole)
-    assert item.message.startswith(f"No message came in from {counts.hole:%Y-%m-%dT%H}:00:00")
+    assert item.message.startswith(f"No message arrived from {counts.hole:%Y-%m-%dT%H}:00:00")
     shown = json.loads(InboxOut.model_validate({"items": [item]}, from_attributes=True).model_dump_json())["items"]
     assert (shown[0]["state"], shown[0]["created_by"]) == (None, None)
     lines = list(_inbox_lines(shown))

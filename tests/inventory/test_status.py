@@ -43,7 +43,7 @@ def test_what_is_wrong_with_a_stream_is_named(found: StreamInfo, attached: int |
 
 def test_topics_without_any_stream_are_not_backed_up() -> None:
     assert [problem.message for problem in judge_streams([], 2)] == [
-        "2 topics are attached and nothing is backed up: the backup stream is not known here."
+        "2 topics are attached but nothing is backed up, because the backup stream is not known here."
     ]
     assert judge_streams([], 0) == []
 

@@ -37,7 +37,7 @@ def raising(error: Exception) -> Callable[[], Outcome]:
 
 def test_what_the_work_says_is_the_outcome(folder: JobFolder) -> None:
     assert drive(folder, lambda: Outcome(3, JobState.SUCCEEDED)) == (0, Outcome(3, JobState.SUCCEEDED))
-    error = {"code": "audit_failed", "message": "a key is there twice"}
+    error = {"code": "audit_failed", "message": "a key has more than one row"}
     assert drive(folder, lambda: Outcome(3, JobState.FAILED, error)) == (1, Outcome(3, JobState.FAILED, error))
 
 

@@ -198,7 +198,7 @@ def test_a_driver_that_was_told_to_stop_by_nobody_is_replaced(store, drivers, su
     assert len(drivers.launched) == 2
     job = store.get(job_id)
     assert (job.epoch, job.restarts) == (2, 1)
-    assert "nobody has cancelled" in str([event.why for event in store.list_events(job_id)])
+    assert "nobody cancelled" in str([event.why for event in store.list_events(job_id)])
 
 
 def test_a_driver_that_has_ended_before_it_could_be_noted_is_taken_at_its_word(

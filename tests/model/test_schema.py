@@ -41,9 +41,9 @@ def test_a_column_that_is_gone_and_types_and_modes_that_changed_are_refused_each
     )
     refused = {fault.path: fault.text for fault in plan_evolution(CURRENT, wanted).refused}
     assert refused == {
-        "id": "is INT64, wanted is STRING",
+        "id": "is INT64, but must be STRING",
         "name": "was STRING and is gone",
-        "items": "is REPEATED, wanted is NULLABLE",
+        "items": "is REPEATED, but must be NULLABLE",
         "items.count": "was INT64 and is gone",
     }
 

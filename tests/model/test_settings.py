@@ -30,8 +30,8 @@ def test_every_fault_is_reported_at_once_with_what_would_be_right():
             }
         )
     text = raised.value.message
-    assert "REFEED_ACK_DEADLINE_SECONDS='5': takes a whole number from 10 to 600" in text
-    assert "REFEED_ARCHIVE_PARTITIONING='week': takes one of day, hour" in text
+    assert "REFEED_ACK_DEADLINE_SECONDS='5': must be a whole number from 10 to 600" in text
+    assert "REFEED_ARCHIVE_PARTITIONING='week': must be one of day, hour" in text
     assert "REFEED_PROJECT" in text
     assert "REFEED_BACKUP_BATCH_SECONDS" in text
     assert raised.value.code == "settings_invalid"
@@ -40,8 +40,8 @@ def test_every_fault_is_reported_at_once_with_what_would_be_right():
 @pytest.mark.parametrize(
     ("env", "said"),
     [
-        ({"GOOGLE_CLOUD_PROJECT": "My Shop"}, "GOOGLE_CLOUD_PROJECT='My Shop': takes a Google Cloud project id"),
-        ({"GOOGLE_CLOUD_PROJECT": "My Shop", "REFEED_PROJECT": "-"}, "REFEED_PROJECT='-': takes a Google Cloud"),
+        ({"GOOGLE_CLOUD_PROJECT": "My Shop"}, "GOOGLE_CLOUD_PROJECT='My Shop': must be a Google Cloud project id"),
+        ({"GOOGLE_CLOUD_PROJECT": "My Shop", "REFEED_PROJECT": "-"}, "REFEED_PROJECT='-': must be a Google Cloud"),
     ],
 )
 def test_a_wrong_project_is_the_fault_of_the_variable_that_was_set(env, said):
@@ -65,7 +65,7 @@ def test_a_home_whose_lake_or_database_would_lie_elsewhere_is_refused(name, part
 
 
 def test_a_lake_that_delta_lake_would_look_for_elsewhere_is_refused_and_other_names_are_not():
-    with pytest.raises(SettingsError, match="REFEED_LAKE='/tmp/a%20b': takes a folder without '%20'"):
+    with pytest.raises(SettingsError, match="REFEED_LAKE='/tmp/a%20b': must be a folder without '%20'"):
         read_settings({"REFEED_LAKE": "/tmp/a%20b"})
     for lake in ("/tmp/100% #1 [x] ä", "/lake ", "gs://bucket/a%20b"):
         assert read_settings({"REFEED_LAKE": lake}).lake == lake
@@ -76,7 +76,7 @@ def test_a_lake_is_the_same_folder_for_a_driver_that_works_in_another_one(tmp_pa
     monkeypatch.setenv("HOME", "/home/ada")
     assert read_settings({"REFEED_LAKE": "lake/"}).lake == str(tmp_path / "lake")
     assert read_settings({"REFEED_LAKE": "~/lake"}).lake == "/home/ada/lake"
-    with pytest.raises(SettingsError, match=r"REFEED_LAKE='~nobody-here/x': .* its user does not exist"):
+    with pytest.raises(SettingsError, match=r"REFEED_LAKE='~nobody-here/x': .* of a user who exists"):
         read_settings({"REFEED_LAKE": "~nobody-here/x"})
 
 
@@ -85,7 +85,7 @@ def test_the_nightly_merge_has_a_time_of_day_and_can_be_off():
     assert read_settings({"REFEED_MERGE_AT": "23:59"}).merge_at == time(23, 59)
     # Set and empty is off, not the default.
     assert [read_settings({"REFEED_MERGE_AT": text}).merge_at for text in ("", "off")] == [None, None]
-    with pytest.raises(SettingsError, match="REFEED_MERGE_AT='24:00': takes a time of day"):
+    with pytest.raises(SettingsError, match="REFEED_MERGE_AT='24:00': must be a time of day"):
         read_settings({"REFEED_MERGE_AT": "24:00"})
 
 
@@ -96,7 +96,7 @@ def test_the_home_that_is_given_wins_over_the_variable(tmp_path):
 @pytest.mark.parametrize("text", ["{", '{"a":' * 100_000, '{"a": 1}'], ids=["cut", "deep", "number"])
 def test_a_spark_conf_that_is_no_object_of_texts_is_refused_with_what_it_takes(text):
     with pytest.raises(
-        SettingsError, match=r"REFEED_SPARK_CONF=.*: takes a JSON object with text values, such as"
+        SettingsError, match=r"REFEED_SPARK_CONF=.*: must be a JSON object with strings as values, such as"
     ):
         read_settings({"REFEED_SPARK_CONF": text})
 
@@ -263,5 +263,7 @@ def test_who_uploads_manifests_has_the_scopes_that_a_setting_names() -> None:
     assert read_settings(bucket).manifests_subscription == "manifest-changes"
     with pytest.raises(SettingsError, match="REFEED_MANIFESTS is not gs://bucket/prefix"):
         read_settings({**bucket, "REFEED_MANIFESTS": "/etc/manifests"})
-    with pytest.raises(SettingsError, match="REFEED_MANIFESTS_SUBSCRIPTION='a/b': takes the id of a subscription"):
+    with pytest.raises(
+        SettingsError, match="REFEED_MANIFESTS_SUBSCRIPTION='a/b': must be the id of a subscription"
+    ):
         read_settings({**bucket, "REFEED_MANIFESTS_SUBSCRIPTION": "a/b"})

@@ -27,12 +27,12 @@ def test_every_fault_is_named_at_once_with_its_place() -> None:
     assert refused.value.details["errors"] == [
         {
             "code": "option_invalid",
-            "message": "slots takes a whole number from 1 to 1000.",
+            "message": "slots must be a whole number from 1 to 1000.",
             "pointer": "/options/slots",
         },
         {
             "code": "option_invalid",
-            "message": "batch_seconds takes a number from 0.05 to 300.",
+            "message": "batch_seconds must be a number from 0.05 to 300.",
             "pointer": "/options/batch_seconds",
         },
         {
@@ -42,12 +42,12 @@ def test_every_fault_is_named_at_once_with_its_place() -> None:
         },
         {
             "code": "option_invalid",
-            "message": "group takes small letters, digits and -.",
+            "message": "group must have only lower-case letters, digits and -.",
             "pointer": "/options/group",
         },
         {
             "code": "option_invalid",
-            "message": "message_bytes takes a whole number from 1000 to 100000000.",
+            "message": "message_bytes must be a whole number from 1000 to 100000000.",
             "pointer": "/options/message_bytes",
         },
     ]

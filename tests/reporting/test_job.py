@@ -93,7 +93,7 @@ def test_every_source_is_merged_in_turn_and_has_its_report(run: Any, warehouse: 
 def test_a_source_that_fails_keeps_none_of_the_others_from_being_merged(run: Any, warehouse: Warehouse) -> None:
     audits = [replace(AUDIT, is_passed=False).to_json()]
     warehouse.faults = {
-        "orders": [AuditFailedError("a key is there twice", source="orders", audits=audits)],
+        "orders": [AuditFailedError("a key has more than one row", source="orders", audits=audits)],
         "visits": [OSError("no space left")],
     }
 
@@ -102,7 +102,7 @@ def test_a_source_that_fails_keeps_none_of_the_others_from_being_merged(run: Any
     assert outcome.state is JobState.FAILED
     assert outcome.error is not None
     assert outcome.error["code"] == "audit_failed"
-    assert "orders: a key is there twice" in outcome.error["message"]
+    assert "orders: a key has more than one row" in outcome.error["message"]
     assert "visits: The merge failed with OSError" in outcome.error["message"]
     assert states(findings) == {"orders": "failed", "returns": "merged", "visits": "failed"}
     assert findings["orders"]["audits"] == audits

@@ -129,9 +129,9 @@ def test_what_its_driver_found_is_shown_and_in_the_history(yard: Yard, reach: An
     half = yard.service.get(made.id, principal=ANN)
     assert half.progress == {"sources": 2, "merged": 1, "failed": 0, "changed": 3, "newer": 2, "without_key": 0}
 
-    failure = describe_failure("returns", "audit_failed", "a key is there twice", [])
+    failure = describe_failure("returns", "audit_failed", "a key has more than one row", [])
     folder.write_findings({"orders": describe_report(MERGED), "returns": failure})
-    error = {"code": "audit_failed", "message": "returns: a key is there twice"}
+    error = {"code": "audit_failed", "message": "returns: a key has more than one row"}
     folder.write_outcome(Outcome(1, JobState.FAILED, error))
     failed = reach(made.id, JobState.FAILED)
 
@@ -143,7 +143,7 @@ def test_what_its_driver_found_is_shown_and_in_the_history(yard: Yard, reach: An
     assert failed.error.code == "audit_failed"
     history = [(event.actor, event.what, event.why) for event in yard.service.list_events(made.id, principal=ANN)]
     assert ("driver", "orders merged", "orders: 3 keys staged, 2 newer, 1 partitions") in history
-    assert ("driver", "returns failed", "returns: a key is there twice") in history
+    assert ("driver", "returns failed", "returns: a key has more than one row") in history
     # A look that finds nothing new writes nothing.
     yard.supervisor.tick()
     assert yard.service.get(made.id, principal=ANN).etag == failed.etag

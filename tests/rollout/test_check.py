@@ -71,8 +71,8 @@ def test_a_newer_format_that_the_old_release_can_t_read_leaves_no_way_back_and_p
     result = check(formats=formats(journal=Format(2, (1, 2)), watermarks=Format(1)))
     assert result.passes
     assert result.no_way_back == (
-        "0.1.0 can't read journal as 9.0 writes it",
-        "0.1.0 can't read watermarks as 9.0 writes it",
+        "0.1.0 can't read the journal that 9.0 writes",
+        "0.1.0 can't read the watermarks that 9.0 writes",
     )
     assert result.changes == ("version 0.1.0 becomes 9.0",)
 

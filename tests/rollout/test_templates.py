@@ -78,9 +78,9 @@ def test_every_wrong_parameter_is_named_at_once_with_the_name_that_was_meant() -
             "parameter_unknown",
             "The template replay has no parameter topik. Did you mean topic?",
         ),
-        "/parameters/day": ("parameter_missing", "day is missing, a DATE: The day of ingestion."),
-        "/parameters/rate": ("parameter_invalid", "rate: 'fast' is no INT64."),
-        "/parameters/paused": ("parameter_invalid", "paused: 'yes' is no BOOL."),
+        "/parameters/day": ("parameter_missing", "day is missing. It is a DATE: The day of ingestion."),
+        "/parameters/rate": ("parameter_invalid", "rate: 'fast' is not a valid INT64."),
+        "/parameters/paused": ("parameter_invalid", "paused: 'yes' is not a valid BOOL."),
     }
 
 
@@ -164,7 +164,7 @@ request:
         "/parameters/day/type": "There is no type 'DAY'. The types are STRING, INT64, FLOAT64, BOOL, DATE, "
         "TIMESTAMP.",
         "/parameters/Topic": "No field uses the parameter Topic. Write ${Topic} where its value goes.",
-        "/parameters/Topic/default": "The default of Topic: '3' is no STRING.",
+        "/parameters/Topic/default": "The default of Topic: '3' is not a valid STRING.",
         "/parameters/Topic/required": "Topic has a default, so it can't be required.",
         "/parameters/unused": "No field uses the parameter unused. Write ${unused} where its value goes.",
         "/parameters/unused/help": "help must be a text.",
@@ -197,10 +197,10 @@ def test_a_parameter_within_a_text_always_has_a_value() -> None:
     ("text", "words"),
     [
         ("name: [", "The file is not YAML with plain values"),
-        ("- a", "The file must have names with values."),
+        ("- a", "The file must be a mapping of names to values."),
         ("name: replay\nname: replay\n", "comes twice"),
         ("kind: merge\n", "name is missing, or is not a text."),
-        ("name: replay\nkind: merge\nrequest: [1]\n", "request must have names with values."),
+        ("name: replay\nkind: merge\nrequest: [1]\n", "request must be a mapping of names to values."),
     ],
 )
 def test_a_file_that_is_no_template_is_refused(text: str, words: str) -> None:

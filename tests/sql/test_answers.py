@@ -195,7 +195,7 @@ def test_bytes_beside_text_and_dates_as_moments_are_refused_with_a_sentence(lake
     ],
 )
 def test_a_call_that_may_fail_beside_null_is_refused_with_a_sentence(lake: Lake, expression: str) -> None:
-    sentence = "refused: The lake's engine can't do this: a NULL beside a call that may fail"
+    sentence = "refused: The lake's engine can't do this: a NULL next to a call that may fail"
     assert lake.query(f"SELECT {expression}").startswith(sentence)
 
 
@@ -233,7 +233,7 @@ def test_a_call_that_can_not_fail_is_answered_beside_null(lake: Lake, expression
 )
 def test_what_may_fail_inside_of_a_harmless_call_is_refused_beside_null(lake: Lake, expression: str) -> None:
     found = lake.query(f"SELECT {expression} FROM UNNEST(['a']) AS x")
-    assert found.startswith("refused: The lake's engine can't do this: a NULL beside a call that may fail")
+    assert found.startswith("refused: The lake's engine can't do this: a NULL next to a call that may fail")
 
 
 def test_no_call_that_google_failed_for_some_value_is_held_for_one_that_can_not(lake: Lake) -> None:

@@ -70,8 +70,9 @@ def _notes(query: ValidatedQuery, look_up_bytes: int) -> list[QueryNote]:
         return []
     names = ", ".join(query.missing_columns)
     message = (
-        f"The query does not give {names}: looked up in the archive by message_id within the window, which "
-        f"reads {look_up_bytes:,} bytes more. Select them, if you can."
+        f"The query does not return {names}. Refeed looks up these columns in the archive by "
+        f"message_id, within the window. This reads {look_up_bytes:,} bytes more. If possible, "
+        "add the columns to the query."
     )
     return [QueryNote("columns_looked_up", message)]
 

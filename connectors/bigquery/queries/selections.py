@@ -98,7 +98,7 @@ class SelectionJobs:
             },
         ).start(f"starting the query of {backfill}")
         if (job.labels or {}).get(FINGERPRINT) != mark:
-            raise IdempotencyKeyReusedError(f"{backfill} has a query job already, with another query.")
+            raise IdempotencyKeyReusedError(f"{backfill} already has a query job, with another query.")
         return str(job.job_id)
 
     def wait(self, backfill: str, is_stopping: Callable[[], bool] = lambda: False) -> SelectedTable:
@@ -174,7 +174,7 @@ class SelectionJobs:
         """Create the table empty, with its expiry: a job that dies leaves nothing for ever."""
         table = bigquery.Table(str(self.table_of(backfill)))
         table.expires = expires
-        table.description = f"What the query of backfill {backfill} selected."
+        table.description = f"The rows that the query of backfill {backfill} selected."
         table.labels = {**self._clients.connection.labels_for(_USE), "refeed_backfill": _name(backfill)}
         table.encryption_configuration = self._encryption()
         call_bigquery(

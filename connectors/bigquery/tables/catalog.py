@@ -45,7 +45,7 @@ def apply(clients: Clients, specs: Sequence[TableSpec]) -> list[Change]:
     """
     changes = differences(clients, specs)
     if wrong := [change for change in changes if not change.is_compatible]:
-        texts = [f"{c.resource} {c.field}: is {c.found}, wanted is {c.wanted}" for c in wrong]
+        texts = [f"{c.resource} {c.field}: is {c.found}, but must be {c.wanted}" for c in wrong]
         raise TableMismatchError(
             f"Nothing was changed, because these differences can't be removed: {'; '.join(texts)}.",
             changes=[asdict(change) for change in wrong],
@@ -86,7 +86,7 @@ def check_tables(clients: Clients, specs: Sequence[TableSpec]) -> None:
         if table is None:
             raise TableNotFoundError(f"There is no table {spec.id}. Run 'refeed init' to create it.")
         if wrong := [change for change in _compare(spec, table) if _is_in_the_way(change)]:
-            texts = [f"{c.field} is {c.found}, wanted is {c.wanted}" for c in wrong]
+            texts = [f"{c.field} is {c.found}, but must be {c.wanted}" for c in wrong]
             raise TableMismatchError(f"Table {spec.id}: {'; '.join(texts)}. Run 'refeed init'.")
 
 
@@ -137,7 +137,7 @@ def _create_or_patch(clients: Clients, spec: TableSpec, fields: Sequence[str]) -
 def _create_dataset(clients: Clients, spec: TableSpec) -> None:
     dataset = bigquery.Dataset(f"{spec.id.project}.{spec.id.dataset}")
     dataset.location = clients.connection.location
-    dataset.description = "Refeed's archive of raw Pub/Sub messages and what belongs to it."
+    dataset.description = "Refeed's archive of raw Pub/Sub messages, and its other tables."
     dataset.labels = dict(spec.labels)
     if spec.kms_key:
         dataset.default_encryption_configuration = bigquery.EncryptionConfiguration(kms_key_name=spec.kms_key)

@@ -29,8 +29,10 @@ _CLUSTERED: Final = 4
 _CLUSTERED_TYPES: Final = frozenset({"BOOL", "DATE", "DATETIME", "INT64", "NUMERIC", "STRING", "TIMESTAMP"})
 _PARTITIONED_TYPES: Final = frozenset({"DATE", "DATETIME", "TIMESTAMP"})
 _WATERMARK_COLUMNS: Final = (
-    bigquery.SchemaField("number", "INT64", description="How many merges there were."),
-    bigquery.SchemaField("until", "TIMESTAMP", description="Up to when staging is in reporting."),
+    bigquery.SchemaField("number", "INT64", description="A number that increases with each merge."),
+    bigquery.SchemaField(
+        "until", "TIMESTAMP", description="The time up to which staging is merged into reporting."
+    ),
     bigquery.SchemaField("merged_at", "TIMESTAMP", description="When the last merge was committed."),
 )
 
@@ -87,7 +89,7 @@ class BigQueryEntityTable:
         table = read_table(self._clients, self.watermark)
         if table is None:
             made = bigquery.Table(str(self.watermark), schema=_WATERMARK_COLUMNS)
-            made.description = f"Up to when staging has been merged into {self.id.table}."
+            made.description = f"The time up to which staging is merged into {self.id.table}."
             self._create(made)
             table = read_table(self._clients, self.watermark)
         # A table that is created again counts from 1.
@@ -123,7 +125,7 @@ class BigQueryEntityTable:
         """Make a table that a merge needs for a while, and return it; without columns its query gives it some."""
         made = bigquery.Table(str(table), schema=columns)
         made.expires = expires
-        made.description = f"What a merge into {self.id.table} has on the way."
+        made.description = f"Temporary rows of a merge into {self.id.table}."
         self._create(made)
         return table
 

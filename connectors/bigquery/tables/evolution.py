@@ -34,7 +34,7 @@ def plan_table(found: Any, wanted: RowSchema, *, may_widen: bool = False) -> Evo
     evolution = plan_evolution(current, RowSchema(tuple(fields), wanted.description))
     count = _count(evolution.schema.fields)
     if evolution.changes and count > _MAX_COLUMNS:
-        fault = Difference("the table", f"would have {count} columns, of {_MAX_COLUMNS} that BigQuery takes")
+        fault = Difference("the table", f"would have {count} columns, but BigQuery allows only {_MAX_COLUMNS}")
         evolution = replace(evolution, refused=(*evolution.refused, fault))
     return evolution
 
@@ -75,7 +75,7 @@ def evolve_table(
     for _ in range(_TRIES):
         if (done := call_bigquery(call, f"changing {table}", seconds=_CHANGE_SECONDS)) is not None:
             return done
-    raise WarehouseError(f"Other processes change {table} all the time. Try again.")
+    raise WarehouseError(f"Other processes keep changing {table}. Try again.")
 
 
 def _change(clients: Clients, found: Any, schema: RowSchema) -> bool:

@@ -21,29 +21,36 @@ ATTEMPTS: Final = "attempts"
 _ATTRIBUTES: Final[ColumnType] = "ATTRIBUTES"
 DEAD_LETTER_ROWS: Final = RowSchema(
     (
-        Field("topic", "STRING", description="The id of the topic it was published to."),
-        Field("subscription", "STRING", description="The id of the backup subscription it came through."),
-        Field("message_id", "STRING", description="Pub/Sub's id; unique within its topic only."),
-        Field("reason", "STRING", description="What BigQuery said against the row."),
-        Field("row", "BYTES", description="The archive's row as an Arrow IPC stream, bit for bit."),
-        Field("failed_at", "TIMESTAMP", description="When it was refused."),
+        Field("topic", "STRING", description="The id of the topic to which the message was published."),
+        Field(
+            "subscription", "STRING", description="The id of the backup subscription that delivered the message."
+        ),
+        Field(
+            "message_id", "STRING", description="The message's id in Pub/Sub. It is unique only within the topic."
+        ),
+        Field("reason", "STRING", description="BigQuery's reason."),
+        Field("row", "BYTES", description="The unchanged row of the archive, as an Arrow IPC stream."),
+        Field("failed_at", "TIMESTAMP", description="When BigQuery refused the row."),
     ),
-    "Messages that BigQuery refused for good, whole, with the reason.",
+    "Whole messages that BigQuery refused permanently, with the reason.",
 )
 ATTEMPT_ROWS: Final = RowSchema(
     (
-        Field("lease", "STRING", description="The lease that the attempt was made under."),
-        Field("epoch", "INT64", description="How many times that lease had been taken."),
-        Field("stream", "STRING", description="The stream whose attempt it is."),
-        Field("attempt", "INT64", description="The attempt's number in its stream."),
-        Field("kind", "STRING", description="attempt, ids (a piece of its message ids) or abandoned."),
-        Field("document", "STRING", description="What has to be committed, JSON."),
+        Field("lease", "STRING", description="The lease that the stream held."),
+        Field("epoch", "INT64", description="The number of times that the lease had been taken."),
+        Field("stream", "STRING", description="The stream that made the attempt."),
+        Field("attempt", "INT64", description="The number of the attempt in its stream."),
+        Field("kind", "STRING", description="attempt, ids (some of the attempt's message ids) or abandoned."),
+        Field("document", "STRING", description="The content of the commit, as JSON."),
         Field(
-            "ids", "BYTES", description="Topic, message_id and publish_time of its messages, an Arrow IPC stream."
+            "ids",
+            "BYTES",
+            description="The topic, message_id and publish_time of the attempt's messages, as an Arrow "
+            "IPC stream.",
         ),
-        Field("noted_at", "TIMESTAMP", description="When it was noted."),
+        Field("noted_at", "TIMESTAMP", description="When this row was written."),
     ),
-    "What each attempt of a stream wrote, noted before its commit.",
+    "Each stream's attempts to commit, written before the commit.",
 )
 
 
@@ -68,7 +75,7 @@ def archive_specs(archive: TableId, partitioning: Partitioning, settings: BigQue
     return [
         TableSpec(
             archive,
-            "Every raw Pub/Sub message, untouched.",
+            "Every raw Pub/Sub message, unchanged.",
             tuple(_archive_fields()),
             partitioning,
             clustering=("topic", "message_id"),

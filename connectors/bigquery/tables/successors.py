@@ -135,7 +135,8 @@ def _spread_place(place: NamedColumns, wanted: Field, *, may_widen: bool) -> lis
         *(
             replace(
                 column,
-                description=f"{name} of the rows written since it became {column.type}.",
+                description=f"The values of {name} in rows that were written after the type changed to "
+                f"{column.type}.",
                 policy_tags=wanted.policy_tags,
             )
             for column in later

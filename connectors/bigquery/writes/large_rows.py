@@ -107,7 +107,10 @@ def _create(clients: Clients, staged: TableId, target: TableId) -> Sequence[Any]
     if found is None:
         raise TableNotFoundError(f"There is no table {target}.")
     table = bigquery.Table(str(staged), schema=found.schema)
-    table.description = "Rows too large for one append request, on their way; expires by itself."
+    table.description = (
+        "Rows that are too large for one append request. Refeed inserts them from here. The "
+        "table expires by itself."
+    )
     table.expires = datetime.now(UTC) + _KEEP
     table.labels = clients.connection.labels_for("large_rows")
     table.encryption_configuration = found.encryption_configuration

@@ -128,7 +128,7 @@ class BigQueryLeases:
                 except api.PreconditionFailed:
                     continue
                 return wanted
-            raise WarehouseUnavailableError(f"Other processes change the lease {name} all the time.")
+            raise WarehouseUnavailableError(f"Other processes keep changing the lease {name}.")
 
         return call_bigquery(call, f"changing the lease {name}", seconds=_LEASE_SECONDS)
 

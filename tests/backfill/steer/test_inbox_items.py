@@ -31,7 +31,7 @@ def test_what_did_not_land_whole_waits_and_what_landed_does_not(store: JobStore,
         store.set_verification(job_id, verification, actor="service", epoch=0, again_seconds=None)
     ended(store, JobState.CANCELLED)
     (item,) = items(store, tmp_path)
-    assert (item.kind, item.message) == ("incomplete", "3 messages did not land in the staging table")
+    assert (item.kind, item.message) == ("incomplete", "3 messages are not in the staging table")
     assert _DOES[item.kind, item.resource].format(id=item.id).startswith("refeed backfill missing bf_")
 
 

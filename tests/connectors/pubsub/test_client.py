@@ -29,8 +29,8 @@ def test_a_subscription_that_can_be_mended_is_mended_and_says_what_differed(pubs
     found = pubsub.attach_backup("orders", token="ab12", ack_deadline_seconds=60)
     differences = find_differences(found, ack_deadline_seconds=60, exactly_once=True)
     assert [str(d) for d in differences] == [
-        "ack_deadline_seconds is 10, wanted is 60",
-        "exactly_once is False, wanted is True",
+        "ack_deadline_seconds is 10 instead of 60",
+        "exactly_once is False instead of True",
     ]
     assert all(d.can_change for d in differences)
     mended = pubsub.update_subscription(replace(found, ack_deadline_seconds=60, exactly_once=True))

@@ -31,7 +31,7 @@ class Setting:
 
     def render(self) -> str:
         """Return the variable's part of the page."""
-        facts = [f"Takes {prose(self.takes)}."] if self.takes else []
+        facts = [f"Must be {prose(self.takes)}."] if self.takes else []
         facts += ["May be a [reference to a secret](#secrets)."] if self.is_secret else []
         facts += [f"Default: {self.default}."]
         return f"### `{self.name}`\n\n{prose(sentence(self.text))}\n\n{' '.join(facts)}\n"
@@ -89,7 +89,7 @@ def _takes(source: Any) -> str:
             source.parse("\1")
         except ValueError as exc:
             words = str(exc)
-            return words.removeprefix("takes ") if words.startswith("takes ") else ""
+            return words.removeprefix("must be ") if words.startswith("must be ") else ""
     return ""
 
 

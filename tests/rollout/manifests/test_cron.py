@@ -40,9 +40,9 @@ def test_a_leap_day_is_found_over_a_century_without_one() -> None:
 @pytest.mark.parametrize(
     ("cron", "fault"),
     [
-        ("* * * *", "takes five fields"),
-        ("0 0 0 * * *", "takes five fields"),
-        ("@daily", "takes five fields"),
+        ("* * * *", "must have five fields"),
+        ("0 0 0 * * *", "must have five fields"),
+        ("@daily", "must have five fields"),
         ("60 24 0 13 8", "minute: '60' is not from 0 to 59; hour: '24' is not from 0 to 23; day of month: '0'"),
         ("9-5 * * * *", "minute: '9-5' ends before it begins"),
         ("*/0 * * * *", "has a step of 0"),

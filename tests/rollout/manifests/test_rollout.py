@@ -121,7 +121,7 @@ def test_every_declared_setting_of_a_stream_is_taken_and_nothing_else_is_in_the_
             "from: {}",
             "from: {}\nvalidate: {thresholds: {lag_factor: -1, rate_factor: 2}}",
             "/validate/thresholds",
-            "lag_factor takes a number from 0 to 1e+06; rate_factor takes a number from 0 to 1",
+            "lag_factor must be a number from 0 to 1e+06; rate_factor must be a number from 0 to 1",
         ),
         (
             "from: {}",
@@ -161,5 +161,5 @@ def test_options_of_another_kind_of_stream_are_refused_when_its_kind_is_known() 
         side.resolve(StreamKind.PIPELINE)
     with pytest.raises(RequestInvalidError, match="REFEED_BACKUP_SLOTS is not a setting of a pipeline stream"):
         RolloutSideWanted(environment={"REFEED_BACKUP_SLOTS": "1"}).resolve(StreamKind.PIPELINE)
-    with pytest.raises(RequestInvalidError, match="slots takes a whole number from 1 to 1000"):
+    with pytest.raises(RequestInvalidError, match="slots must be a whole number from 1 to 1000"):
         RolloutSideWanted(environment={"REFEED_BACKUP_SLOTS": "many"}).resolve(StreamKind.BACKUP)

@@ -160,7 +160,7 @@ def test_what_runs_otherwise_than_from_says_and_a_stream_that_has_ended_fail_wit
     slots.schedule(TEXT.replace("    to:", '    from: {release: "1.1"}\n    to:'))
     run = slots.be_due()
     assert (run.state, ids(slots)) == (RunState.FAILED, [])
-    assert "release is 1.2, from says 1.1" in run.why
+    assert "release is 1.2, but in 'from' it is 1.1" in run.why
     slots.schedule(TEXT.replace('release: "1.3"', 'release: "1.2"'))
     slots.store.end_stream("backup", Wanted.DRAINED, actor="bob")
     slots.drain()

@@ -142,7 +142,7 @@ def test_a_difference_that_cannot_be_mended_is_named_and_nothing_is_touched(shar
     client.delete_table(f"{settings.archive_table}_attempts")
     hourly = BigQueryArchive(settings.project, settings.archive_table, settings.bigquery, "hour")
     assert [c.field for c in hourly.differences() if not c.is_compatible] == ["partitioning"]
-    with pytest.raises(TableMismatchError, match="is DAY, wanted is HOUR"):
+    with pytest.raises(TableMismatchError, match="is DAY, but must be HOUR"):
         hourly.create()
     assert len(list(client.list_tables(settings.archive_table.split(".")[0]))) == 3
 
@@ -157,7 +157,7 @@ def test_a_column_of_another_type_cannot_be_mended(shared_standin, archive, sett
     )
     fresh.time_partitioning = bigquery.TimePartitioning(type_="DAY")
     client.create_table(fresh)
-    with pytest.raises(TableMismatchError, match="column data: is STRING NULLABLE, wanted is BYTES"):
+    with pytest.raises(TableMismatchError, match="column data: is STRING NULLABLE, but must be BYTES"):
         archive.create()
     with pytest.raises(TableMismatchError, match="refeed init"):
         archive.check()
