@@ -20,7 +20,7 @@ class Bulkhead:
         ...     pass
         Traceback (most recent call last):
             ...
-        model.errors.ServiceBusyError: 1 plans and look-ups are running, which is the limit. Try again in a moment.
+        model.errors.ServiceBusyError: The limit of 1 running plans and look-ups is reached. Try again in a moment.
     """
 
     def __init__(self, max_calls: int = MAX_SLOW_CALLS, what: str = "plans and look-ups") -> None:
@@ -36,7 +36,7 @@ class Bulkhead:
         """
         if not self._places.acquire(blocking=False):
             raise ServiceBusyError(
-                f"{self._max_calls} {self._what} are running, which is the limit. Try again in a moment."
+                f"The limit of {self._max_calls} running {self._what} is reached. Try again in a moment."
             )
 
     def __exit__(self, *_: object) -> None:

@@ -78,7 +78,9 @@ class ManifestPlanOut(BaseModel):
     action: Literal["create", "update", "none", "remove"] = Field(description="What the call would do.")
     differences: list[DifferenceOut] = Field(description="The values that would change.")
     hash: str = Field(description="The hash of this change. Send the hash as `plan` to make exactly this change.")
-    note: str | None = Field(description="If the same manifest was applied before: the result of that rollout.")
+    note: str | None = Field(
+        description="The result of the earlier rollout, if the same manifest was applied before."
+    )
     warnings: list[CodedMessage] = Field(description="Warnings about the query of the manifest's job.")
 
 

@@ -124,7 +124,7 @@ class KinesisUnavailableError(KinesisError, code="kinesis_unavailable"):
 
 
 class KinesisThrottledError(KinesisUnavailableError, code="kinesis_throttled"):
-    """Kinesis refuses more calls of this kind for the moment."""
+    """Kinesis refuses further reads for now."""
 
 
 class KinesisStreamNotFoundError(KinesisError, code="kinesis_stream_not_found"):

@@ -189,7 +189,7 @@ def _shown_to(update: StreamUpdate, principal: Principal) -> StreamUpdate:
 
 
 def _not_now(update: StreamUpdate, what: str, when: str) -> StreamStateError:
-    message = f"{update.id} is {update.state}: it can be {what} {when}."
+    message = f"{update.id} is {update.state}. It can be {what} only {when}."
     return StreamStateError(message, update=update.id, state=update.state.value)
 
 

@@ -80,7 +80,7 @@ class LakeLeases:
                 return tag
             # An earlier try of this holder came in only now.
             epochs[epoch] = own
-        raise WarehouseError(f"Other processes write the lease {name} all the time.")
+        raise WarehouseError(f"Other processes keep writing the lease {name}.")
 
     def _list(self, name: str) -> dict[int, str]:
         """Return the lease's files by their epochs."""

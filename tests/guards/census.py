@@ -112,14 +112,15 @@ def count_lines(root: Path = ROOT) -> dict[str, int]:
     }
 
 
-def render_page(census: Census) -> str:
-    """Return the page with every promise, its tests and its mutants."""
-    lines = [_HEAD]
+def render_page(census: Census, overview: str) -> str:
+    """Return the page with every promise of ``overview``, its tests and its mutants."""
+    lines, said = [_HEAD], read_promises(overview)
     for component, promises in census.promises.items():
         lines.append(f"\n## {component}\n\n| promise | tests | mutants |\n|---|---|---|\n")
         for each in promises:
             tests, mutants = (", ".join(f"`{name}`" for name in names) for names in (each.tests, each.mutants))
-            lines.append(f"| {each.name} | {tests} | {mutants} |\n")
+            whole = next(text for text in said[component] if text.startswith(each.name))
+            lines.append(f"| {re.split(r': - |[.](?: |$)', whole)[0]} | {tests} | {mutants} |\n")
     return "".join(lines)
 
 
@@ -156,7 +157,7 @@ def find_uncollected(tests: Collection[str], root: Path = ROOT) -> list[str]:
 def main() -> int:
     """Write the page, print every fault, and return 1 if there is one."""
     census = Census.read()
-    PAGE.write_text(render_page(census))
+    PAGE.write_text(render_page(census, OVERVIEW.read_text()))
     faults = find_faults(census) or find_uncollected(census.tests())
     promises = sum(map(len, census.promises.values()))
     sys.stdout.write(

@@ -115,10 +115,10 @@ def test_a_room_grows_only_with_a_reason(root: Path) -> None:
 
 def test_a_page_has_each_promise_with_its_tests_and_mutants() -> None:
     promise = Holding("MUST open", ("tests/test_till.py::test_it_s_open[by_day]",), ("stays-shut",))
-    page = census.render_page(Census([], {"Till": [promise]}, {}))
+    page = census.render_page(Census([], {"Till": [promise]}, {}), OVERVIEW)
     assert page.endswith(
         "## Till\n\n| promise | tests | mutants |\n|---|---|---|\n"
-        "| MUST open | `tests/test_till.py::test_it_s_open[by_day]` | `stays-shut` |\n"
+        "| MUST open at eight and close | `tests/test_till.py::test_it_s_open[by_day]` | `stays-shut` |\n"
     )
 
 
@@ -127,4 +127,6 @@ def test_every_capability_and_every_promise_of_refeed_has_its_test() -> None:
 
 
 def test_the_page_of_promises_is_that_of_the_list() -> None:
-    assert census.render_page(Census.read()) == census.PAGE.read_text(), "run: make census"
+    assert census.render_page(Census.read(), census.OVERVIEW.read_text()) == census.PAGE.read_text(), (
+        "run: make census"
+    )
