@@ -1,1 +1,1 @@
-"""The nouns of Refeed; imports only Python's standard library."""
+"""Types and settings that every room uses; imports only Python's standard library."""

@@ -39,7 +39,9 @@ class WatchBounds(Declared):
     lag_factor: Annotated[
         float,
         FieldSpec(
-            description="The factor for the lag: the age of the oldest pending message.", least=0, most=_MOST
+            description="The factor for the lag. The lag is the age of the oldest pending message.",
+            least=0,
+            most=_MOST,
         ),
     ] = 2.0
     # A lag that has grown by a minute beyond twice the old one's will not go away by itself.

@@ -290,7 +290,9 @@ def _compare_source(before: CheckedSource, after: CheckedSource) -> Iterator[Che
         )
         yield CheckReason("table_changed", about, message, Remedy.DRAIN_AND_RELAUNCH)
     elif (before.schema is None) != (after.schema is None):
-        message = f"{before.name} has a schema in one release only. Its rows would not fit {before.staging}."
+        message = (
+            f"{before.name} has a schema in only one of the two releases. Its rows would not fit {before.staging}."
+        )
         yield CheckReason("schema_changed", about, message, Remedy.SNAPSHOT_AND_REPLAY)
     elif before.schema is not None and after.schema is not None:
         evolution = plan_evolution(before.schema, after.schema)

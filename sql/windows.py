@@ -92,7 +92,7 @@ class WindowBinding:
         if spec.frame == "RANGE" and has_amount:
             keys = [self._binder.bind(item.key, self._scope).type for item in spec.order_by]
             if len(keys) != 1 or (keys[0].is_known and not keys[0].is_number):
-                self._refuse("RANGE with an amount needs exactly one number in ORDER BY; ROWS does not.")
+                self._refuse("RANGE with an amount needs exactly one number in ORDER BY. Otherwise use ROWS.")
 
     def _bound(self, spec: WindowSpec, bound: FrameBound) -> str:
         if bound.amount is None:

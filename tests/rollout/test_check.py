@@ -122,7 +122,7 @@ def test_another_home_project_warehouse_table_or_group_is_no_update() -> None:
         ((MEMBERS, replace(ORDERS, topic="sales")), "topic_changed", "from orders to sales"),
         ((MEMBERS, replace(ORDERS, subscription="mine")), "subscription_changed", "to mine"),
         ((MEMBERS, replace(ORDERS, staging="staging.sales")), "table_changed", "write 'staging: staging.orders'"),
-        ((MEMBERS, replace(ORDERS, schema=None)), "schema_changed", "schema in one release only"),
+        ((MEMBERS, replace(ORDERS, schema=None)), "schema_changed", "schema in only one of the two releases"),
         (
             (MEMBERS, replace(ORDERS, schema=RowSchema((Field("id", "INT64"),)))),
             "schema_changed",
