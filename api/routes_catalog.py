@@ -334,7 +334,7 @@ def _parse_attributes(texts: Iterable[str]) -> dict[str, str]:
     for text in texts:
         key, sign, value = text.partition("=")
         if not sign or key in found:
-            message = f"attribute {text[:80]!r} is not KEY=VALUE, or its key comes twice."
+            message = f"attribute {text[:80]!r} is not KEY=VALUE, or its key occurs twice."
             raise RequestInvalidError.of("attribute_invalid", message, "query:attribute")
         found[key] = value
     return found

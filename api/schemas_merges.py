@@ -69,8 +69,8 @@ class MergedSource(BaseModel):
     changed: int = Field(description="Number of keys in the rows that the merge read from staging.")
     newer: int = Field(description="Number of keys whose row in the reporting table changed.")
     without_key: int = Field(
-        description="Number of staged rows in which all key columns are null. Each row without a key becomes a "
-        "row of its own in the reporting table."
+        description="Number of staged rows in which all key columns are null. Each row without a key "
+        "becomes a separate row in the reporting table."
     )
     partitions: list[str | None] = Field(
         description="The days of the changed partitions. A null in the list means the partition of entities "

@@ -184,7 +184,7 @@ def _audit_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def _rows_without_key(source: str, count: int) -> str:
-    return f"{source}: {count:,} without a key; each is a row of its own in reporting"
+    return f"{source}: {count:,} without a key; each is a separate row in reporting"
 
 
 def _together(failed: Mapping[str, RefeedError], count: int) -> RefeedError:

@@ -125,7 +125,7 @@ def _read_files(files: list[Path] | None) -> dict[str, bytes]:
                 f"{path} is neither {SOURCES_FILE} nor a descriptor set ({', '.join(DESCRIPTOR_SUFFIXES)})."
             )
         if path.name in found:
-            raise InputError(f"Two files have the name {path.name}. In a registry, each file has another name.")
+            raise InputError(f"Two files have the name {path.name}. Each file needs a different name.")
         try:
             found[path.name] = path.read_bytes()
         except OSError as exc:

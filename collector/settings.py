@@ -238,8 +238,8 @@ class CollectorFile(_Section):
 
     topics: dict[Pattern, TopicSection] = Field(
         default_factory=dict,
-        description="Settings by topic or pattern. If a topic has a section of its own, that section applies. "
-        "Otherwise the first pattern that matches applies.",
+        description="Settings by topic or pattern. If the topic has its own section, that section "
+        "applies. Otherwise the first pattern that matches applies.",
     )
     keys: tuple[KeySection, ...] = Field(default=(), description="The keys of callers.")
     facts: tuple[Literal["path", "query", "user_agent", "referer", "client_address"], ...] = Field(

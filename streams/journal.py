@@ -403,8 +403,8 @@ def _read(path: Path, schema: pa.Schema) -> tuple[pa.Table, float]:
     except (OSError, pa.ArrowException) as exc:
         raise CheckpointCorruptError(
             f"The journal file {path} can't be read ({exc}). Move the folder {path.parent} away "
-            "and start the stream again. Nothing is lost: the stream reads from its tables which "
-            "messages may come again.",
+            "and start the stream again. Nothing is lost: the stream reads from its tables the "
+            "ids of the messages that Pub/Sub may redeliver.",
             file=str(path),
         ) from exc
 

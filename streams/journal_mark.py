@@ -139,7 +139,7 @@ def _read(path: Path) -> _Fields:
     except (OSError, ValueError, KeyError, TypeError) as exc:
         raise CheckpointCorruptError(
             f"{path} can't be read ({exc}). Delete the file and start the stream again. The "
-            "stream then reads from its tables which messages may come again.",
+            "stream then reads from its tables the ids of the messages that Pub/Sub may redeliver.",
             file=str(path),
         ) from exc
 

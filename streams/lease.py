@@ -262,7 +262,7 @@ def _stream_id(path: Path) -> str:
     if len(text) != len(uuid.uuid4().hex):
         raise CheckpointCorruptError(
             f"{path} is damaged. Delete the folder {path.parent}. Nothing is lost: the stream "
-            "reads from its tables which messages may come again.",
+            "reads from its tables the ids of the messages that Pub/Sub may redeliver.",
             file=str(path),
         )
     return text
