@@ -318,6 +318,8 @@ def warn_of_target(target: PlanTarget, overlapping: Sequence[str] = ()) -> list[
         )
         found.append({"code": "endpoint_is_global", "message": message})
     if overlapping:
-        message = f"{', '.join(overlapping)}: publishes to the same topic now, and its window overlaps."
+        message = (
+            f"Other backfills with an overlapping window publish to this topic now: {', '.join(overlapping)}."
+        )
         found.append({"code": "backfill_overlaps", "message": message})
     return found

@@ -139,8 +139,9 @@ def _check_labels(labels: Mapping[str, str], refuse: Refuse) -> None:
         if not is_label(key, value):
             refuse(
                 "label_invalid",
-                f"Label {key[:70]}={value[:70]}: keys are a lower-case letter and up to 62 lower-case letters, "
-                "digits, _ or -; values up to 63 of those.",
+                f"Label {key[:70]}={value[:70]}: a key has a lower-case letter and then up to "
+                "62 lower-case letters, digits, _ or -. A value has up to 63 of these "
+                "characters.",
                 "/labels",
             )
 
