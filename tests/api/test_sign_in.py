@@ -194,7 +194,7 @@ def test_a_callback_counts_once(browser: Browser) -> None:
     answer = browser.approve(started)
     assert browser.complete(started, answer).status_code == 201
     problem = assert_problem(browser.complete(started, answer), 403, "sign_in_refused")
-    assert "start it again" in problem["detail"]
+    assert "Start it again" in problem["detail"]
     assert "was used already" in str(browser.api.audit()[-1].why)
     assert len(browser.provider.token_requests) == 1
 

@@ -108,7 +108,7 @@ def test_a_callback_counts_in_the_browser_that_started_it_and_once(
     assert browser.get(callback).status_code == 303
     with httpx.Client(base_url=api.url, timeout=SECONDS, cookies=kept) as again:
         replayed = again.get(callback)
-        assert (replayed.status_code, "was used already" in replayed.text) == (403, True)
+        assert (replayed.status_code, "was already used" in replayed.text) == (403, True)
     assert len(provider.token_requests) == 1
 
 

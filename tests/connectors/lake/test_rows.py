@@ -196,7 +196,7 @@ def test_upkeep_that_comes_between_a_change_is_waited_out_three_times_at_most(ta
     assert table.schema() == MORE
     tries.clear()
     monkeypatch.setattr(LakeRowTable, "_note", fail(9))
-    with pytest.raises(WarehouseError, match="Other processes change"):
+    with pytest.raises(WarehouseError, match="Other processes keep changing"):
         table.evolve(RowSchema((*MORE.fields, Field("last", "BOOL")), "x"))
     assert len(tries) == 3
 
