@@ -39,7 +39,7 @@ def test_a_reversal_exchanges_from_and_to_and_validates_nothing_towards_a_stable
     assert yard.tick() is RolloutState.STABLE
     assert yard.steps() == ["PENDING", "DRAINING", "STARTING", "STABLE"]
     assert yard.side() == OLD
-    with pytest.raises(RolloutRefusedError, match="does not run with the release and options in from"):
+    with pytest.raises(RolloutRefusedError, match="does not run with the release and options in 'from'"):
         yard.rollouts.reverse(done.id, principal=ANN)
 
 
@@ -81,7 +81,7 @@ def test_a_rollout_that_goes_on_or_went_back_is_not_reversed(yard: Yard) -> None
     yard.tick()
     yard.run()
     assert yard.tick() is RolloutState.ROLLED_BACK
-    with pytest.raises(RolloutRefusedError, match=r"release is 1\.2, from says 1\.3"):
+    with pytest.raises(RolloutRefusedError, match=r"release is 1\.2, but in 'from' it is 1\.3"):
         yard.rollouts.reverse(made.id, principal=ANN)
 
 
@@ -114,7 +114,7 @@ def test_the_same_content_again_says_what_became_of_it(yard: Yard) -> None:
     [
         ("stream: backup", "stream: bakcup", StreamNotFoundError, "backup"),
         ('{release: "1.3"', '{release: "1.9"', ReleaseNotFoundError, "1.9"),
-        ("slots: 2}}", "slots: 3}}", RolloutRefusedError, "options.slots is 2, from says 3"),
+        ("slots: 2}}", "slots: 3}}", RolloutRefusedError, "options.slots is 2, but in 'from' it is 3"),
         ("slots: 2}}", "group: a}}", RequestInvalidError, "no option group"),
         (
             "REFEED_BACKUP_BATCH_SECONDS: 3",
