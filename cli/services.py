@@ -18,7 +18,9 @@ NameOption = Annotated[str | None, typer.Option("--name", hidden=True, help="Nam
 InstanceOption = Annotated[
     str | None,
     typer.Option(
-        "--instance", hidden=True, help="The run's id. Orders to the stream are in the control file of this run."
+        "--instance",
+        hidden=True,
+        help="The run's id. The stream gets its orders through the control file of this run.",
     ),
 ]
 

@@ -183,7 +183,9 @@ class StreamRestorer:
         plan = PlanFacts.read(state / PLAN_FILE)
         for source, name in ((source, name) for source, names in plan.tables.items() for name in names):
             if source in merges:
-                kept.append(f"{name} keeps what was staged since the snapshot: {merges[source]} merges it.")
+                kept.append(
+                    f"{name} keeps the rows that were staged since the snapshot: {merges[source]} merges them."
+                )
                 continue
             try:
                 rows = discard_staged(tables, name, journal, snapshot.taken_at)
@@ -193,7 +195,8 @@ class StreamRestorer:
                 # The stream is back, and knows what stays.
                 _log.warning("staged_not_discarded", stream=restore.stream, table=name, error=exc.message)
                 kept.append(
-                    f"{name} keeps what was staged since the snapshot: {safe_message(exc.code, exc.message)}"
+                    f"{name} keeps the rows that were staged since the snapshot: "
+                    f"{safe_message(exc.code, exc.message)}"
                 )
                 continue
             _log.info("staged_discarded", stream=restore.stream, table=name, rows=rows)
@@ -291,11 +294,11 @@ def list_newer(facts: Mapping[str, Any], plan: PlanFacts) -> list[str]:
     """Return, in sentences, which tables of ``plan`` have rows that are not discarded: those of no plan before."""
     known = facts.get("columns", {}).keys() | facts.get("versions", {}).keys()
     newer = [table for table in (*plan.columns, *plan.versions) if table not in known]
-    return [f"{table} came after the snapshot and keeps its rows." for table in newer]
+    return [f"{table} is newer than the snapshot and keeps its rows." for table in newer]
 
 
 _KEPT_ALWAYS: Final = (
-    "Reporting tables keep what was merged since the snapshot.",
+    "Reporting tables keep the rows that were merged since the snapshot.",
     "Dead letters since the snapshot stay, and their messages are not tried again.",
 )
 
@@ -321,11 +324,11 @@ def list_kept(facts: Mapping[str, Any], snapshot: SnapshotRecord, plan: PlanFact
     for table, columns in plan.columns.items():
         known = facts.get("columns", {}).get(table)
         if known is not None and (new := [name for name in columns if name not in known]):
-            kept.append(f"{table} stays as wide as it is: {', '.join(new)} came after the snapshot.")
+            kept.append(f"{table} keeps these columns, which are newer than the snapshot: {', '.join(new)}.")
     for table, version in plan.versions.items():
         known = facts.get("versions", {}).get(table)
         if known is not None and known < version:
-            kept.append(f"{table} stays at version {version} of its schema; the snapshot has {known}.")
+            kept.append(f"The schema of {table} stays at version {version}. The snapshot has version {known}.")
     if not snapshot.with_source:
-        kept.append("The subscriptions stay where they are: the snapshot was made without its source.")
+        kept.append("The subscriptions do not return to the snapshot, because it was made without its source.")
     return kept

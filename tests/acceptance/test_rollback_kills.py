@@ -173,7 +173,7 @@ def check_discarded(shop: ManagedPlant, made: SnapshotRecord, *, staged_again: i
     before = staged()
     done = shop.roll_back(made, discard_staged=True)
     assert done.not_reverted == (
-        "Reporting tables keep what was merged since the snapshot.",
+        "Reporting tables keep the rows that were merged since the snapshot.",
         "Dead letters since the snapshot stay, and their messages are not tried again.",
     )
     shop.wait(lambda: len(staged()) == len(before), "the seek takes effect, and what was discarded is staged")

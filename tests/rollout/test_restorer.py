@@ -111,7 +111,7 @@ def test_a_snapshot_without_its_source_leaves_the_subscriptions_and_says_so(benc
     done = bench.restore(snapshot)
     assert done.state is RestoreState.SUCCEEDED
     assert done.not_reverted == (
-        "The subscriptions stay where they are: the snapshot was made without its source.",
+        "The subscriptions do not return to the snapshot, because it was made without its source.",
     )
     assert bench.open_messages() == 0
     assert JournalMark(bench.state / "journal").is_asked
@@ -258,11 +258,11 @@ def test_a_table_that_became_wider_or_newer_is_named() -> None:
     columns = {"staging.orders": ["id", "note"], "staging.same": ["id"], "staging.new": ["id"]}
     plan = PlanFacts((), columns, {"staging.clicks": 3})
     assert list_kept(facts, snapshot, plan) == [
-        "staging.orders stays as wide as it is: note came after the snapshot.",
-        "staging.clicks stays at version 3 of its schema; the snapshot has 2.",
+        "staging.orders keeps these columns, which are newer than the snapshot: note.",
+        "The schema of staging.clicks stays at version 3. The snapshot has version 2.",
     ]
     alone = list_kept({}, replace(snapshot, with_source=False), plan)
-    assert alone == ["The subscriptions stay where they are: the snapshot was made without its source."]
+    assert alone == ["The subscriptions do not return to the snapshot, because it was made without its source."]
 
 
 def launch_from(bench: Bench, snapshot: SnapshotRecord) -> tuple[StreamRecord, RestoreRecord, Path]:
@@ -382,9 +382,9 @@ def test_what_was_staged_since_the_snapshot_is_discarded_but_where_a_merge_works
     assert shop.staged("members") == ["old", "new"]
     assert shop.staged("late") == ["new"]
     assert done.not_reverted == (
-        "staging.late came after the snapshot and keeps its rows.",
-        f"staging.members keeps what was staged since the snapshot: {merge.id} merges it.",
-        "Reporting tables keep what was merged since the snapshot.",
+        "staging.late is newer than the snapshot and keeps its rows.",
+        f"staging.members keeps the rows that were staged since the snapshot: {merge.id} merges them.",
+        "Reporting tables keep the rows that were merged since the snapshot.",
         "Dead letters since the snapshot stay, and their messages are not tried again.",
     )
     whats = [event.what for event in bench.store.list_stream_events("shop")]
@@ -426,7 +426,9 @@ def test_a_table_that_can_not_lose_its_rows_keeps_them_and_the_stream_is_back(be
     monkeypatch.setattr(RowTables, "delete_since", fail)
     done = shop.roll_back(snapshot)
     assert (done.state, done.error) == (RestoreState.SUCCEEDED, None)
-    assert done.not_reverted[0] == f"staging.orders keeps what was staged since the snapshot: {TOO_LARGE}"
+    assert done.not_reverted[0] == (
+        f"staging.orders keeps the rows that were staged since the snapshot: {TOO_LARGE}"
+    )
     assert (shop.staged("orders"), shop.staged("members")) == (["new"], [])
 
 
