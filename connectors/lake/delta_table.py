@@ -52,9 +52,9 @@ class DurableTable:
 
     def exists(self) -> bool:
         """Whether the table has been created."""
-        if self._delta is not None:
-            return bool(DeltaTable.is_deltatable(self.uri))
         with our_errors(f"opening {self.name}"):
+            if self._delta is not None and self._log.is_local:
+                return bool(DeltaTable.is_deltatable(self.uri))
             self._delta = self._log.find()
             if self._delta is not None:
                 self._opened(self._delta)

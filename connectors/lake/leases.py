@@ -55,18 +55,17 @@ class LakeLeases:
             tag = self._written.pop(own, None)
             if tag is not None:
                 tag = self._objects.replace(own, content, tag)
-            self._written[own] = self._claim(name, epoch, content) if tag is None else tag
+            self._written[own] = self._claim(name, epoch, own, content) if tag is None else tag
 
     def take_lease(self, name: str) -> int:
         """Return a new epoch; commits under an older one are refused from now on."""
         return self._take(name)
 
-    def _claim(self, name: str, epoch: int, content: bytes) -> Tag:
-        """Write the file of ``epoch``, whatever is in it, where no higher one has a file; delete older ones."""
+    def _claim(self, name: str, epoch: int, own: str, content: bytes) -> Tag:
+        """Write ``own``, the file of ``epoch``, where no higher one has a file; delete older ones."""
         epochs = self._list(name)
         if max(epochs, default=0) > epoch:
             raise LeaseLostError(lease=name)
-        own = f"{self._prefix}.{name}.epoch-{epoch}.json"
         for _ in range(_MOST_TRIES):
             found = self._objects.read(own) if epoch in epochs else None
             tag = (

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -21,13 +22,14 @@ from deltalake.transaction import AddAction, RemoveAction
 from connectors.lake.data_files import DataFile, files_between, files_since, list_files, touches
 from connectors.lake.delta_log import LOG_RETENTION
 from connectors.lake.delta_table import KEPT_IN_BUCKET, DurableTable
-from connectors.lake.errors import is_disk_full, our_errors
+from connectors.lake.errors import error_from, our_errors
 from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, is_partition, partition_value
 from connectors.lake.leases import LakeLeases
 from connectors.lake.log_entries import add_action, append_entries, remove_action
+from connectors.patience import retry_passing
 from model import failpoint
 from model.archive import Attempt, IdSpan
-from model.errors import CommitOutcomeUnknownError, LeaseLostError, StorageFullError, WarehouseError
+from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError, WarehouseUnavailableError
 from model.table import Partitioning
 from model.window import Window
 
@@ -43,6 +45,8 @@ CONFIGURATION: Final = {
 MAX_UNCOMMITTED_HOURS: Final = 1
 MIN_VACUUM_HOURS: Final = 2
 COMPACTED_BYTES: Final = 128 * 1024 * 1024
+# For how long a store that does not answer is asked what became of a commit; its messages are held meanwhile.
+OUTCOME_SECONDS: Final = 300.0
 # Streams commit every second or two; a commit takes milliseconds.
 _REPLACE_TRIES: Final = 10
 
@@ -193,7 +197,8 @@ class LakeTable(DurableTable):
         """
         self._keep_log()
         table = self._table()
-        epoch = int(table.transaction_version(f"lease:{lease}") or 0) + 1
+        with our_errors(f"taking the lease {lease}"):
+            epoch = int(table.transaction_version(f"lease:{lease}") or 0) + 1
         commit_id = secrets.randbits(63)
         try:
             self._commit(table, [], {f"lease:{lease}": epoch, f"taken:{lease}": commit_id})
@@ -274,7 +279,9 @@ class LakeTable(DurableTable):
         after it wrote the same transaction, and Delta refuses the second writer of one.
         """
         table = self._table()
-        if table.transaction_version(f"lease:{attempt.lease}") != attempt.lease_epoch:
+        with our_errors("reading the table's log"):
+            epoch = table.transaction_version(f"lease:{attempt.lease}")
+        if epoch != attempt.lease_epoch:
             raise LeaseLostError(lease=attempt.lease)
         return table
 
@@ -419,33 +426,36 @@ class LakeTable(DurableTable):
     def _resolve(self, files: Sequence[WrittenFile], attempt: Attempt, exc: Exception) -> None:
         """Return when the failed commit is in after all; else raise what became of it.
 
+        A store that does not answer is asked for minutes: only then the stream ends, and its next start asks.
+        """
+        try:
+            is_in = retry_passing(partial(self._find_out, files, attempt), seconds=OUTCOME_SECONDS)
+        except LeaseLostError:
+            raise
+        except WarehouseError as second:
+            raise CommitOutcomeUnknownError(f"The commit failed ({exc}), and may be made: {second}") from exc
+        if not is_in:
+            raise error_from(exc, "committing (nothing was added)") from exc
+
+    def _find_out(self, files: Sequence[WrittenFile], attempt: Attempt) -> bool:
+        """Return whether an attempt that failed is in; one that is not never will be.
+
         An owner that took the lease may be the same stream, where a home was copied, and go on with the same
         number. So only the commit's id and its files say whose commit is in. Where that owner has committed since,
         and merged the files, their messages come again.
         """
-        try:
-            self._delta = self._tip = None
-            is_settled = self._log.is_local or self._take_place(attempt)
-            is_ours = self.lease_epoch(attempt.lease) == attempt.lease_epoch
-            is_in = self.settle(attempt) and (is_ours or attempt.commit_id is not None)
-            if not is_in and not is_ours:
-                new = {f"{self.uri}/{file.path}" for file in files}
-                is_in = bool(new) and new <= {file.path for file in self._files(self._table())}
-        except WarehouseError as second:
-            raise CommitOutcomeUnknownError(
-                f"The commit failed ({exc}) and the table can't be read ({second})."
-            ) from exc
-        if is_in:
-            return
-        if not is_ours:
-            raise LeaseLostError(lease=attempt.lease) from exc
-        if not is_settled:
-            raise CommitOutcomeUnknownError(
-                f"The commit failed ({exc}), but Delta Lake may still make it."
-            ) from exc
-        if is_disk_full(exc):
-            raise StorageFullError from exc
-        raise WarehouseError(f"The commit failed and nothing was added: {exc}") from exc
+        self._delta = self._tip = None
+        is_settled = self._log.is_local or self._take_place(attempt)
+        is_ours = self.lease_epoch(attempt.lease) == attempt.lease_epoch
+        is_in = self.settle(attempt) and (is_ours or attempt.commit_id is not None)
+        if not is_in and not is_ours:
+            new = {f"{self.uri}/{file.path}" for file in files}
+            is_in = bool(new) and new <= {file.path for file in self._files(self._table())}
+        if not is_in and not is_ours:
+            raise LeaseLostError(lease=attempt.lease)
+        if not is_in and not is_settled:
+            raise WarehouseError("Delta Lake may still make it.")
+        return is_in
 
     def _take_place(self, attempt: Attempt) -> bool:
         """Make sure that an attempt that is not in now never will be; return whether that worked.
@@ -453,12 +463,14 @@ class LakeTable(DurableTable):
         An object store may make a commit after its client gave up. It goes to the one place in the log that was
         free, and a commit of nothing takes that. Under a lease that another one took, its commit has done so.
         """
-        table = self._table()
-        if table.transaction_version(f"lease:{attempt.lease}") != attempt.lease_epoch:
-            return True
         try:
-            self._commit(table, [], {f"lease:{attempt.lease}": attempt.lease_epoch})
-        except (DeltaError, OSError):
+            with our_errors("taking the place of a commit"):
+                self._commit(self._held_table(attempt), [], {f"lease:{attempt.lease}": attempt.lease_epoch})
+        except LeaseLostError:
+            return True
+        except WarehouseUnavailableError:
+            raise
+        except WarehouseError:
             return False
         return True
 

@@ -1,6 +1,7 @@
 """A bucket of moto's S3 server behind a proxy that counts requests, and loses, cuts or refuses some of them."""
 
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -45,8 +46,8 @@ def moto_server(folder: Path) -> Iterator[str]:
 class Fault:
     """What becomes of the next ``count`` requests with ``method`` whose path contains ``part``.
 
-    ``kind`` is ``lost`` (done, and answered with 500), ``cut`` (done, and the connection closed), or the status
-    with which they are refused.
+    ``kind`` is ``lost`` (done, and answered with 500), ``cut`` (done, and the connection closed), ``slow`` (done
+    when the client has given up), or the status with which they are refused.
     """
 
     method: str
@@ -73,6 +74,18 @@ class Proxy:
                     fault.count -= 1
                     return fault.kind
         return None
+
+    @contextmanager
+    def storm(self, kind: str) -> Iterator[None]:
+        """Have every request of the block meet the same fault."""
+        faults = [
+            Fault(method, "", kind, count=sys.maxsize) for method in ("GET", "PUT", "POST", "DELETE", "HEAD")
+        ]
+        self.faults += faults
+        try:
+            yield
+        finally:
+            self.faults.clear()
 
     @contextmanager
     def serving(self) -> Iterator[str]:
@@ -103,6 +116,9 @@ class _Handler(BaseHTTPRequestHandler):
         if kind is not None and kind.isdigit():
             self._answer(int(kind), {}, b"")
             return
+        if kind == "slow":
+            # A client that gives up closes its connection.
+            select.select([self.connection], [], [], 60)
         connection = HTTPConnection(self.proxy.upstream, timeout=60)
         try:
             connection.request(self.command, self.path, body, self._headers())

@@ -23,8 +23,8 @@ from connectors.bigquery.errors import (
     call_bigquery,
     error_from,
     find_in_bigquery,
-    retry_passing,
 )
+from connectors.patience import retry_passing
 from model.errors import (
     QueryError,
     QueryStoppedError,

@@ -12,8 +12,9 @@ from google.api_core import exceptions as api
 from google.cloud.bigquery_storage_v1 import types
 
 from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.errors import PATIENCE_SECONDS, SDK_ERRORS, Patience, call_bigquery, error_from
+from connectors.bigquery.errors import PATIENCE_SECONDS, SDK_ERRORS, call_bigquery, error_from
 from connectors.bigquery.table_id import TableId
+from connectors.patience import Patience
 from model.errors import WarehouseUnavailableError
 
 READ_ROLE: Final = "roles/bigquery.readSessionUser"

@@ -12,10 +12,11 @@ from google.cloud.bigquery_storage_v1 import types
 from google.rpc import code_pb2
 
 from connectors.bigquery.client import CALL_SECONDS, Clients
-from connectors.bigquery.errors import SDK_ERRORS, Patience, error_from
+from connectors.bigquery.errors import SDK_ERRORS, error_from
 from connectors.bigquery.writes.append_queue import AppendQueue, ConnectionTurn, Request
 from connectors.bigquery.writes.batches import RefusedRow
 from connectors.bigquery.writes.write_streams import APPEND_SECONDS
+from connectors.patience import Patience
 from connectors.wire import field_head
 from model.errors import WarehouseError, WarehouseUnavailableError
 

@@ -9,7 +9,7 @@ from google.api_core import exceptions as api
 from google.cloud.bigquery_storage_v1 import types
 
 from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.errors import SDK_ERRORS, error_from, retry_passing
+from connectors.bigquery.errors import SDK_ERRORS, error_from
 from connectors.bigquery.queries.job import NamedParameter, QueryJob
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.specs import DEAD_LETTERS
@@ -17,6 +17,7 @@ from connectors.bigquery.writes.archive_writer import WrittenPart
 from connectors.bigquery.writes.attempt_notes import AttemptNote
 from connectors.bigquery.writes.large_rows import LargeRows, insert_large_rows
 from connectors.bigquery.writes.write_streams import flush_stream, is_committed
+from connectors.patience import retry_passing
 from model import failpoint
 from model.errors import CommitOutcomeUnknownError, TableNotFoundError, WarehouseError, WarehouseUnavailableError
 from model.volume import add_counts

@@ -9,9 +9,10 @@ from google.api_core import exceptions as api
 from google.cloud.bigquery_storage_v1 import types
 
 from connectors.bigquery.client import ONCE, Clients
-from connectors.bigquery.errors import call_bigquery, find_in_bigquery, our_errors, retry_passing
+from connectors.bigquery.errors import call_bigquery, find_in_bigquery, our_errors
 from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.catalog import read_table
+from connectors.patience import retry_passing
 from model.errors import TableNotFoundError, TableNotReadyError, WarehouseError
 
 PENDING: Final = types.WriteStream.Type.PENDING

@@ -5,7 +5,8 @@ import pytest
 import requests.exceptions
 from google.api_core import exceptions as api
 
-from connectors.bigquery.errors import JOB_ROLE, Patience, error_from, our_errors, retry_passing
+from connectors.bigquery.errors import JOB_ROLE, error_from, our_errors
+from connectors.patience import Patience, retry_passing
 from model.errors import (
     QuotaExceededError,
     TableNotFoundError,

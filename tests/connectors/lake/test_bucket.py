@@ -11,7 +11,7 @@ from connectors.lake.archive import LakeArchive
 from connectors.lake.objects import Bucket, Objects, open_objects
 from connectors.lake.tables import CONFIGURATION
 from model.archive import Attempt, IdSpan
-from model.errors import LeaseLostError, WarehouseError
+from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError, WarehouseUnavailableError
 from tests.worlds.bucket import Fault, Proxy, moto_server
 from tests.worlds.tables import pulled
 
@@ -171,9 +171,7 @@ def test_a_lease_whose_answer_is_lost_is_held(archive, proxy):
 
 def on_the_lease(proxy: Proxy) -> list[str]:
     found = [request.partition(" ") for request in proxy.requests if "_leases" in request]
-    return [
-        f"{method} {'the list' if 'list-type' in path else path.rpartition('/')[2]}" for method, _, path in found
-    ]
+    return [f"{method} {'list' if 'list-type' in path else path.rpartition('/')[2]}" for method, _, path in found]
 
 
 def test_a_lease_is_renewed_by_one_request(archive, proxy):
@@ -240,3 +238,86 @@ def test_a_commit_that_comes_minutes_after_the_log_was_read_reads_it_again(archi
     append(archive, 4)
     assert on_the_log(proxy)[-1] == "PUT 5.json"
     assert ids(archive) == ["1", "2", "3", "4"]
+
+
+CALLS = {
+    "begin": lambda archive: archive.another().create(),
+    "begin again": lambda archive: archive.exists(),
+    "write": lambda archive: archive.writer().write([("orders", "s", pulled(b"x"))]),
+    "take a lease": lambda archive: archive.take_lease("l"),
+    "read a lease": lambda archive: archive.leases().read_lease("l"),
+    "write a lease": lambda archive: archive.leases().write_lease("l", 1, b"1"),
+    "settle": lambda archive: archive.settle(Attempt("s", 1, "l", 1, commit_id=1)),
+    "learn": ids,
+    "compact": lambda archive: archive.another().compact(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_stream_waits_for_a_store_that_refuses_every_request(archive, proxy, name):
+    with proxy.storm("503"), pytest.raises(WarehouseUnavailableError):
+        CALLS[name](archive)
+    CALLS[name](archive)
+
+
+@pytest.mark.parametrize("kind", ["429", "cut", "slow"])
+def test_a_stream_waits_for_a_store_that_answers_late_or_badly(archive, proxy, monkeypatch, kind):
+    # A request that is not answered ends then, and not after 30 s.
+    monkeypatch.setenv("AWS_TIMEOUT", "3s")
+    leases = archive.leases()
+    leases.write_lease("l", 1, b"1")
+    proxy.faults += [Fault("PUT", "", kind, count=100), Fault("POST", "", kind, count=100)]
+    with pytest.raises(WarehouseUnavailableError):
+        leases.write_lease("l", 1, b"2")
+
+
+def test_a_store_that_refuses_the_account_is_not_waited_for(archive, proxy):
+    with proxy.storm("403"), pytest.raises(WarehouseError) as found:
+        CALLS["write"](archive)
+    assert not isinstance(found.value, WarehouseUnavailableError)
+
+
+def test_a_commit_in_a_storm_is_not_made_and_never_will_be(archive, proxy):
+    append(archive, 2)
+    proxy.faults += [
+        Fault("PUT", f"{4:020d}.json", "503", count=6),
+        Fault("GET", "_last_checkpoint", "503", count=11),
+    ]
+    with pytest.raises(WarehouseUnavailableError, match="nothing was added"):
+        append(archive, 3)
+    append(archive, 4)
+    assert ids(archive) == ["1", "2", "4"]
+
+
+def test_a_commit_that_is_made_after_its_client_gave_up_is_in_or_never_will_be(archive, proxy, monkeypatch):
+    monkeypatch.setenv("AWS_TIMEOUT", "3s")
+    late = archive.another()
+    append(late, 2)
+    append(late, 3)
+    proxy.faults.append(Fault("PUT", f"{5:020d}.json", "slow"))
+    is_in = True
+    try:
+        append(late, 4)
+    except WarehouseUnavailableError:
+        is_in = False
+    append(late, 5)
+    assert ids(archive) == ["1", "2", "3", *["4"] * is_in, "5"]
+
+
+def test_a_commit_in_a_storm_that_is_in_is_found_to_be_in(archive, proxy):
+    append(archive, 2)
+    proxy.faults += [
+        Fault("PUT", f"{4:020d}.json", "lost", count=6),
+        Fault("GET", f"{4:020d}.json", "503", count=6),
+        Fault("GET", "_last_checkpoint", "503", count=11),
+    ]
+    append(archive, 3)
+    assert ids(archive) == ["1", "2", "3"]
+
+
+def test_the_outcome_of_a_commit_is_unknown_after_a_storm_of_minutes(archive, proxy, monkeypatch):
+    monkeypatch.setattr("connectors.lake.tables.OUTCOME_SECONDS", 0.1)
+    append(archive, 2)
+    file = archive.writer().write([("orders", "s", pulled(b"x", first=3))])
+    with proxy.storm("503"), pytest.raises(CommitOutcomeUnknownError):
+        archive.commit([file], Attempt("s", 3, "l", 1, commit_id=3))
