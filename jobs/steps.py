@@ -62,13 +62,31 @@ class Done:
     memory: Mapping[str, Any] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class StepRun(Generic[Place]):
+    """One run of a step: the ``job`` as this run knows it, and the ``place`` of what it is about."""
+
+    store: JobStore
+    job: Job
+    place: Place
+
+    def note(self, memory: Mapping[str, Any]) -> None:
+        """Keep in the job's memory what the step has done, so that its next run goes on from there.
+
+        Raises:
+            JobChangedError, JobNotFoundError: another run of the step noted something, or the job ended: what
+                this run finds no longer counts.
+        """
+        self.job = self.store.note_step(self.job, memory)
+
+
 @dataclass(frozen=True, slots=True)
 class Step(Generic[Place]):
     """A part of a job: written down before it begins, and begun again after a crash, so it must allow that.
 
-    ``look`` returns where the step stands, from the job and from the ``Place`` of what the job is about. It never
-    waits, unless the step ``is_slow``: then it is called in a thread. After an error in ``passing``, which passes
-    by itself, it is called again later; any other error ends the job FAILED.
+    ``look`` returns where the step stands. It never waits, unless the step ``is_slow``: then it is called in a
+    thread. After an error in ``passing``, which passes by itself, it is called again later; any other error ends
+    the job FAILED.
 
     An attempt has ``seconds``, counted from what the store has, so that a process that hangs or crashes again and
     again comes to an end too. A step that used up its ``attempts`` ends the job FAILED.
@@ -78,7 +96,7 @@ class Step(Generic[Place]):
     """
 
     name: str
-    look: Callable[[Job, Place], Stay | Next | Done]
+    look: Callable[[StepRun[Place]], Stay | Next | Done]
     seconds: float
     attempts: int = 1
     is_slow: bool = False
@@ -121,15 +139,22 @@ class StepRunner(Generic[Place]):
         self._kinds = {kind.name: kind for kind in kinds}
         self._threads = threads
 
-    def look(self, find_place: Callable[[Job], Place | None]) -> list[Job]:
-        """Bring each job one step further that has a place here, and return those that had not ended before.
+    def list_jobs(self) -> list[Job]:
+        """Return the jobs that have not ended, oldest first.
 
         Raises:
             StoreUnavailableError: the store does not answer.
         """
-        jobs = self._store.list_step_jobs(self._kinds)
+        return self._store.list_step_jobs(self._kinds)
+
+    def look(self, jobs: Sequence[Job], find_place: Callable[[Job], Place | None]) -> None:
+        """Bring each of the jobs one step further that has a place here.
+
+        Raises:
+            StoreUnavailableError: the store does not answer.
+        """
         if not jobs:
-            return jobs
+            return
         now = self._store.now()
         for job in jobs:
             place = find_place(job)
@@ -138,7 +163,6 @@ class StepRunner(Generic[Place]):
                     self._look(job, place, now)
                 except _OVERTAKEN as exc:
                     _log.info("job_moved", job=job.id, why=exc.message)
-        return jobs
 
     def carry_out(self, job: Job, place: Place) -> Job:
         """Take the step that the job is at, write down what comes of it, and return the job as it is then.
@@ -150,26 +174,27 @@ class StepRunner(Generic[Place]):
         kind = self._kinds[job.kind]
         step = kind.find(job.step)
         assert step is not None, "it was looked up before"
+        run = StepRun(self._store, job, place)
         try:
-            found = step.look(job, place)
+            found = step.look(run)
         except _OVERTAKEN:
             raise
         except (RefeedError, OSError) as exc:
             if isinstance(exc, (*step.passing, StoreUnavailableError)):
                 raise
-            return self._end(kind, place, job, FaultRecord.of(exc, "A file can't be written: "))
+            return self._end(kind, place, run.job, FaultRecord.of(exc, "A file can't be written: "))
         except Exception as exc:  # whatever it is, it must not be raised again at every look
             if isinstance(exc, step.passing):
                 raise
             _log.exception("step_failed", job=job.id, step=step.name)
             message = f"The step {step.name} failed ({type(exc).__name__}). The agent's log has the reason."
-            return self._end(kind, place, job, FaultRecord(RefeedError.code, message))
+            return self._end(kind, place, run.job, FaultRecord(RefeedError.code, message))
         if isinstance(found, Stay):
-            return job
+            return run.job
         failpoint.hit("step.done")
         if isinstance(found, Done):
-            return self._end(kind, place, job, None, found.memory)
-        return self._begin(place, job, found.step, memory=found.memory)
+            return self._end(kind, place, run.job, None, found.memory)
+        return self._begin(place, run.job, found.step, memory=found.memory)
 
     def _look(self, job: Job, place: Place, now: datetime) -> None:
         kind = self._kinds[job.kind]
@@ -195,7 +220,7 @@ class StepRunner(Generic[Place]):
                     raise
                 _log.info("step_waits", job=job.id, step=step.name, error=str(exc))
                 return
-            if job.state.is_final or job is before:
+            if job.state.is_final or job.step == before.step:
                 return
 
     def _run(self, job: Job, place: Place) -> None:

@@ -10,7 +10,7 @@ import structlog
 
 from connectors.pubsub.client import PubSub
 from jobs.files import Files, open_files
-from jobs.steps import Done, Next, Stay, Step, StepKind
+from jobs.steps import Done, Next, Stay, Step, StepKind, StepRun
 from jobs.store import RESTORE, Job, JobStore, restore_of
 from model import failpoint
 from model.errors import (
@@ -56,6 +56,11 @@ class StreamSite:
     process: StreamProcess | None
     agent: str | None = None
 
+    @property
+    def is_running(self) -> bool:
+        """Whether a process of the stream runs here."""
+        return self.process is not None and self.process.is_running
+
 
 class StreamRestorer:
     """Puts streams back: stopped, then the state of the snapshot, then the seek; the next start learns.
@@ -99,17 +104,18 @@ class StreamRestorer:
         )
         return StepKind(RESTORE, steps, ended=self._end)
 
-    def _put_back(self, job: Job, place: StreamSite) -> Stay | Done:
+    def _put_back(self, run: StepRun[StreamSite]) -> Stay | Done:
         """Put the stream back to the snapshot, from where an earlier try of the step ended."""
-        if place.state is None or not isinstance(_await_stop(job, place), Next):
+        state = run.place.state
+        if state is None or not isinstance(_await_stop(run), Next):
             return Stay()
-        restore = restore_of(job)
+        restore = restore_of(run.job)
         snapshot = self._store.get_snapshot(restore.snapshot_id)
         options = self._store.get_stream(restore.stream).parsed_options()
-        with self._fence.hold(place.state, options) as tables:
-            job = self._restore_held(job, snapshot, place.state, group=options.to_json().get("group"))
+        with self._fence.hold(state, options) as tables:
+            self._restore_held(run, snapshot, state, group=options.to_json().get("group"))
             if restore.discard_staged and tables is not None:
-                self._discard(job, snapshot, place.state, tables)
+                self._discard(run, snapshot, state, tables)
         return Done()
 
     def _end(self, job: Job) -> None:
@@ -131,12 +137,14 @@ class StreamRestorer:
         )
         self._note(restore, f"not rolled back to {restore.snapshot_id}", why=str(job.error))
 
-    def _restore_held(self, job: Job, snapshot: SnapshotRecord, state: Path, *, group: str | None) -> Job:
-        """Go on from what is done, and return the job once state and subscriptions are back.
+    def _restore_held(
+        self, run: StepRun[StreamSite], snapshot: SnapshotRecord, state: Path, *, group: str | None
+    ) -> None:
+        """Go on from what is done, until state and subscriptions are back.
 
         A machine that takes over puts the state back in its own home too, whatever is done.
         """
-        restore = restore_of(job)
+        restore = restore_of(run.job)
         if not holds_restore(state, restore.id):
             if restore.step is not RestoreStep.WAITING:
                 # Subscriptions may be back already. Should this try fail, the stream learns what comes again.
@@ -151,7 +159,7 @@ class StreamRestorer:
             if restore.discard_staged:
                 kept += list_newer(facts, plan)
             kept = list(dict.fromkeys((*restore.not_reverted, *kept)))
-            job = self._store.note_step(job, {"not_reverted": kept})
+            run.note({"not_reverted": kept})
             failpoint.hit("restore.before")
             restore_state(
                 files,
@@ -162,21 +170,20 @@ class StreamRestorer:
             )
             failpoint.hit("restore.restored")
         if restore.step is RestoreStep.WAITING:
-            job = self._store.note_step(job, {"done": RestoreStep.RESTORED})
+            run.note({"done": RestoreStep.RESTORED})
         if restore.step is not RestoreStep.SOUGHT:
             self._seek(snapshot)
             failpoint.hit("restore.sought")
-            job = self._store.note_step(job, {"done": RestoreStep.SOUGHT})
-        return job
+            run.note({"done": RestoreStep.SOUGHT})
 
-    def _discard(self, job: Job, snapshot: SnapshotRecord, state: Path, tables: RowTables) -> None:
+    def _discard(self, run: StepRun[StreamSite], snapshot: SnapshotRecord, state: Path, tables: RowTables) -> None:
         """Delete what was staged since the snapshot, but from tables that a merge works on, and note what stays.
 
         It comes after the seek, which brings every deleted message again, and before the stream learns: what is
         kept is known to it. A crash in between deletes the rest the next time.
         """
         assert snapshot.taken_at is not None, "it is COMPLETED"
-        restore = restore_of(job)
+        restore = restore_of(run.job)
         merges = {name: job.id for job in self._store.list_active(MERGE.name) for name in job.request["sources"]}
         journal = Journal(state / "journal", keep_seconds=0, schema=TABLE_IDS_SCHEMA)
         kept = []
@@ -202,7 +209,7 @@ class StreamRestorer:
             _log.info("staged_discarded", stream=restore.stream, table=name, rows=rows)
             self._note(restore, f"discarded {rows:,} rows of {name}", why=None)
         found = dict.fromkeys((*restore.not_reverted, *kept, *_KEPT_ALWAYS))
-        self._store.note_step(job, {"not_reverted": list(found)})
+        run.note({"not_reverted": list(found)})
 
     def _cancel_unborn(self, restore: RestoreRecord, why: str) -> None:
         """Cancel a stream that was to start from the snapshot: without its state it would be another stream."""
@@ -285,9 +292,8 @@ class StreamRestorer:
         self._store.note_stream(restore.stream, actor="agent", what=what, why=why, snapshot=restore.snapshot_id)
 
 
-def _await_stop(_: Job, place: StreamSite) -> Stay | Next:
-    is_stopped = place.process is None or not place.process.is_running
-    return Next("put_back") if is_stopped else Stay()
+def _await_stop(run: StepRun[StreamSite]) -> Stay | Next:
+    return Stay() if run.place.is_running else Next("put_back")
 
 
 def list_newer(facts: Mapping[str, Any], plan: PlanFacts) -> list[str]:

@@ -4,7 +4,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -13,10 +13,10 @@ import structlog
 
 from connectors.pubsub.client import PubSub, SnapshotInfo
 from jobs.files import Files
+from jobs.steps import StepRun
 from jobs.store import JobStore
 from model import failpoint
-from model.errors import RefeedError, SnapshotRefusedError, StreamSnapshotNotFoundError
-from model.fault import FaultRecord
+from model.errors import RefeedError, SnapshotRefusedError, StoreUnavailableError
 from model.message import backup_subscription_id, source_snapshot_id
 from model.stream_options import StreamKind
 from model.stream_snapshot import (
@@ -43,12 +43,11 @@ Pause = Callable[[], AbstractContextManager[object]]
 
 
 class SnapshotTaker:
-    """Carries out what the store's records of snapshots ask for; each call can be made again after a crash.
+    """Writes the files and the Pub/Sub snapshots that a snapshot is made of, and deletes them.
 
-    Each try has a folder and Pub/Sub snapshots of its own, and the place in the record says whose try counts: two
-    agents that take one snapshot, or an agent with an old list, delete nothing of a snapshot that is whole. What a
-    failure or a crash leaves is found by its names, and is deleted after the record says FAILED, or has the next
-    try.
+    Each run has a folder and Pub/Sub snapshots of its own, and the job's notes say which run counts: two agents
+    that take one snapshot, or a thread that hung, delete nothing of a snapshot that is whole. What a crash leaves
+    is found by its names, and is deleted by the next run, or after the record says FAILED.
     """
 
     def __init__(
@@ -64,75 +63,47 @@ class SnapshotTaker:
         self._files = files
         self._host = host
 
-    def take(self, snapshot: SnapshotRecord, state: Path, pause: Pause) -> SnapshotRecord:
-        """Make the PENDING ``snapshot`` of the stream whose folder is ``state``; return its record as it ended.
-
-        One that has ended since it was listed, or that another agent makes by now, is left to itself.
+    def take(self, run: StepRun[Any], state: Path, pause: Pause) -> None:
+        """Make the snapshot of the stream whose folder is ``state``, and note what it has.
 
         Raises:
-            RefeedError: what is left of a try can't be deleted; a PENDING snapshot is tried again, and
-                :meth:`clear` has another try with a FAILED one.
-            StreamSnapshotNotFoundError: another agent deleted it meanwhile; nothing of it is left.
+            JobChangedError, JobNotFoundError: another run makes it by now, or it is to be deleted; nothing of this
+                run is left.
+            RefeedError, OSError: it can't be made. Where something of it is left, its place is noted.
         """
+        snapshot = self._store.get_snapshot(run.job.request["snapshot_id"])
         files = self._files.folder(snapshot.stream).folder(f"{snapshot.id}.{secrets.token_hex(4)}")
-        place = SnapshotPlace(self._host, str(files))
-        begun = self._store.begin_snapshot(snapshot, place)
-        if begun.place != place:
-            return begun
-        if snapshot.place is not None:
+        is_again = run.job.memory.get("place") is not None
+        run.note({"place": SnapshotPlace(self._host, str(files))})
+        if is_again:
             self._remove(snapshot, snapshot.id)
         try:
-            ended = self._make(begun, files, state, pause)
-        except StreamSnapshotNotFoundError:
-            # Another agent deleted it meanwhile, and not what was made after that.
-            self._remove(begun, files.name)
+            run.note({"made": self._make(snapshot, files, state, pause)})
+        except StoreUnavailableError:
+            # The note may have been written, and the snapshot be whole.
             raise
-        if (ended.state, ended.place) == (SnapshotState.COMPLETED, place):
-            return ended
-        self._remove(begun, files.name)
-        return self.clear(ended)
+        except (RefeedError, OSError):
+            # Otherwise it never counted, so it can go before the record says so.
+            with suppress(RefeedError, OSError):
+                self._remove(snapshot, files.name)
+                run.note({"place": None})
+            raise
 
     def remove(self, snapshot: SnapshotRecord) -> None:
-        """Delete the files and the Pub/Sub snapshots of every try of a DELETING ``snapshot``.
+        """Delete the files and the Pub/Sub snapshots of every run for a snapshot that is not to be restored.
 
         Raises:
-            RefeedError: Pub/Sub or the storage does not answer; the rest is deleted at the next try.
+            RefeedError: Pub/Sub or the storage does not answer; the rest is deleted at the next call.
         """
         if snapshot.place is not None:
             self._remove(snapshot, snapshot.id)
-
-    def abandon(self, snapshot: SnapshotRecord) -> SnapshotRecord:
-        """Make a PENDING ``snapshot`` FAILED whose stream has ended, unless it was begun on another machine.
-
-        Raises:
-            RefeedError: what is left of a try can't be deleted; :meth:`clear` has another try.
-        """
-        if not self.is_here(snapshot.place):
-            return snapshot
-        ended = SnapshotRefusedError(f"{snapshot.stream} ended before the snapshot was made.")
-        return self.clear(self._fail(snapshot, ended))
-
-    def clear(self, snapshot: SnapshotRecord) -> SnapshotRecord:
-        """Delete what is left of a FAILED ``snapshot`` on this machine and at Pub/Sub, and return its record.
-
-        Raises:
-            RefeedError: Pub/Sub or the storage does not answer; the rest is deleted at the next try.
-        """
-        if (
-            snapshot.state is not SnapshotState.FAILED
-            or snapshot.place is None
-            or not self.is_here(snapshot.place)
-        ):
-            return snapshot
-        self._remove(snapshot, snapshot.id)
-        return self._store.clear_snapshot(snapshot.id)
 
     def is_here(self, place: SnapshotPlace | None) -> bool:
         """Whether this machine reaches the files of a snapshot, if there are any."""
         return place is None or place.is_shared or place.host == self._host
 
-    def _make(self, snapshot: SnapshotRecord, files: Files, state: Path, pause: Pause) -> SnapshotRecord:
-        """Make the try of ``snapshot`` whose folder is ``files``, and return the record as it is then."""
+    def _make(self, snapshot: SnapshotRecord, files: Files, state: Path, pause: Pause) -> dict[str, Any]:
+        """Make a snapshot whose folder is ``files``, and return what its record is to have."""
         captured: CapturedState | None = None
         try:
             with pause():
@@ -144,32 +115,17 @@ class SnapshotTaker:
                 seconds_paused = time.monotonic() - began
             manifest = self._copy(snapshot, captured, files, sources)
             failpoint.hit("snapshot.copied")
-        except (RefeedError, OSError) as exc:
-            return self._fail(snapshot, exc)
         finally:
             if captured is not None:
                 captured.discard()
-        made = self._store.complete_snapshot(
-            snapshot.id,
-            snapshot.place,
-            sources=sources,
-            format_version=manifest.format_version,
-            taken_at=manifest.taken_at,
-            size_bytes=manifest.size_bytes,
-            seconds_paused=round(seconds_paused, 3),
-            known_messages=manifest.known_messages,
-        )
-        if (made.state, made.place) == (SnapshotState.COMPLETED, snapshot.place):
-            _log.info(
-                "snapshot_made",
-                stream=snapshot.stream,
-                snapshot=snapshot.id,
-                subscriptions=len(sources),
-                bytes=manifest.size_bytes,
-                seconds_paused=made.seconds_paused,
-            )
-            self._note(made, f"snapshot {made.id} made")
-        return made
+        return {
+            "sources": sources,
+            "format_version": manifest.format_version,
+            "taken_at": manifest.taken_at,
+            "size_bytes": manifest.size_bytes,
+            "seconds_paused": round(seconds_paused, 3),
+            "known_messages": manifest.known_messages,
+        }
 
     def _snapshot_sources(self, snapshot: SnapshotRecord, files: Files, state: Path) -> list[SourceSnapshot]:
         """Make a Pub/Sub snapshot of every subscription of the stream, several at once."""
@@ -204,23 +160,8 @@ class SnapshotTaker:
         }
         return store_state(captured, files, facts)
 
-    def _fail(self, snapshot: SnapshotRecord, exc: RefeedError | OSError) -> SnapshotRecord:
-        """Make the snapshot FAILED where the try at its place still counts, and return its record."""
-        fault = FaultRecord.of(exc, "The snapshot can't be written: ")
-        failed = self._store.fail_snapshot(snapshot.id, snapshot.place, fault.shown())
-        if failed.error == fault.shown():
-            _log.error(
-                "snapshot_failed",
-                stream=snapshot.stream,
-                snapshot=snapshot.id,
-                code=fault.code,
-                error=fault.message,
-            )
-            self._note(failed, f"snapshot {snapshot.id} failed", why=str(fault))
-        return failed
-
     def _remove(self, snapshot: SnapshotRecord, name: str) -> None:
-        """Delete the files and Pub/Sub snapshots of the try called ``name``, of every try by the snapshot's id."""
+        """Delete what the run made whose folder is ``name``; with the snapshot's id what every run made."""
         if snapshot.with_source:
             with self._open_pubsub() as pubsub:
                 for found in pubsub.list_snapshots():
@@ -231,9 +172,6 @@ class SnapshotTaker:
             if folder == name or folder.startswith(f"{name}."):
                 files.take_away(folder, lambda: False)
         files.sweep()
-
-    def _note(self, snapshot: SnapshotRecord, what: str, why: str | None = None) -> None:
-        self._store.note_stream(snapshot.stream, actor="agent", what=what, why=why, snapshot=snapshot.id)
 
 
 def find_subscriptions(pubsub: PubSub, kind: str, state: Path) -> list[str]:

@@ -2,30 +2,36 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from jobs.steps import Done, Step, StepKind, StepRunner
-from jobs.store import DELETION, RESTORE, Job, JobStore
+import structlog
+
+from jobs.steps import Done, Step, StepKind, StepRun, StepRunner
+from jobs.store import DELETION, RESTORE, SNAPSHOT, Job, JobStore
 from jobs.stream_threads import StreamThreads
 from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord
-from model.stream_snapshot import SnapshotPlace, SnapshotReason, SnapshotRecord, SnapshotState
+from model.stream_snapshot import SnapshotPlace, SnapshotReason, SnapshotState
 from rollout.process import StreamProcess
 from rollout.restorer import StreamRestorer, StreamSite
 from rollout.snapshot_taker import SnapshotTaker, find_surplus, is_overdue
 from streams.control import LONGEST_PAUSE_SECONDS
 from streams.lease import lock_home
 
+_log = structlog.get_logger(__name__)
+
 _JOIN_SECONDS: Final = 10.0
 _SCHEDULE_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.05
+# Longer than the state of a stream takes to a bucket.
+_SNAPSHOT_SECONDS: Final = 3600.0
 _DELETION_SECONDS: Final = 86400.0
-KEPT_DELETIONS: Final = 1000
+KEPT_JOBS: Final = 1000
 _NOWHERE: Final = StreamSite(None, None)
 # The actor of what a schedule makes and deletes.
 _ACTOR: Final = "agent"
@@ -54,7 +60,7 @@ class SnapshotWork:
         self._every = timedelta(seconds=every_seconds)
         self._keep = keep
         self._threads = StreamThreads("snapshot")
-        kinds = (restorer.kind(), deletion_kind(store, taker))
+        kinds = (restorer.kind(), snapshot_kind(store, taker), deletion_kind(store, taker))
         self._runner = StepRunner(store, kinds, self._threads)
         self._going_back: set[str] = set()
         self._scheduled_at: float | None = None
@@ -66,28 +72,26 @@ class SnapshotWork:
             StoreUnavailableError: the store does not answer.
         """
         streams = {record.name: (record, process, state) for record, process, state in held}
-
-        def find_place(job: Job) -> StreamSite | None:
-            """A snapshot is deleted where its files are, and a stream is put back where it is held."""
-            if job.kind == DELETION:
-                place = job.request["place"]
-                is_here = self._taker.is_here(None if place is None else SnapshotPlace(**place))
-                return _NOWHERE if is_here else None
-            found = streams.get(job.request["stream"])
-            return None if found is None else StreamSite(found[2], found[1], found[0].agent)
-
-        jobs = self._runner.look(find_place)
-        self._going_back = {job.request["stream"] for job in jobs if job.kind == RESTORE}
         if self._every and self._is_time_to_schedule():
             for record, _, _ in streams.values():
                 self._schedule(record)
-        snapshots = self._store.list_unfinished_snapshots()
-        for snapshot in reversed(snapshots):
-            work = self._find_work(snapshot, streams.get(snapshot.stream))
-            if work is not None:
-                self._threads.begin(snapshot.stream, snapshot.id, work)
-        keys = {each.id for each in snapshots} | {each.id for each in jobs}
-        self._threads.keep(set(streams), keys)
+        jobs = self._runner.list_jobs()
+        self._going_back = {_stream_of(job) for job in jobs if job.kind == RESTORE}
+
+        def find_place(job: Job) -> StreamSite | None:
+            """A snapshot is deleted where its files are; a stream is paused and put back where it is held."""
+            if job.kind == DELETION:
+                return _NOWHERE if self._is_here(job.request["place"]) else None
+            found = streams.get(_stream_of(job))
+            if found is not None:
+                record, process, state = found
+                site = StreamSite(state, process, record.agent)
+                return site if job.kind == RESTORE or self._can_be_taken(job, site) else None
+            is_over = job.kind == SNAPSHOT and not self._store.get_stream(_stream_of(job)).is_living
+            return _NOWHERE if is_over and self._is_here(job.memory.get("place")) else None
+
+        self._runner.look(jobs, find_place)
+        self._threads.keep(set(streams), {each.id for each in jobs})
 
     def is_going_back(self, stream: str) -> bool:
         """Whether the stream is being put back: it is to be drained, and not started before that has ended."""
@@ -97,23 +101,14 @@ class SnapshotWork:
         """Wait for what is under way, for a bounded time; what is left is begun again by the next agent."""
         self._threads.join(_JOIN_SECONDS)
 
-    def _find_work(
-        self, snapshot: SnapshotRecord, held: tuple[StreamRecord, StreamProcess | None, Path] | None
-    ) -> Callable[[], object] | None:
-        """Return what is to be done about an open snapshot; None where it is another machine's, or waits."""
-        if snapshot.state is not SnapshotState.PENDING:
-            return partial(self._taker.clear, snapshot) if self._taker.is_here(snapshot.place) else None
-        if held is not None:
-            _, process, state = held
-            running = process if process is not None and process.is_running else None
-            # The state of a stream that does not run may be old: it ran elsewhere since. Rows from before the
-            # snapshot would then pass for later ones, and a rollback would discard them.
-            if snapshot.stream in self._going_back or (snapshot.with_source and running is None):
-                return None
-            pause = partial(lock_home, state) if running is None else partial(pause_stream, running)
-            return partial(self._taker.take, snapshot, state, pause)
-        is_over = self._taker.is_here(snapshot.place) and not self._store.get_stream(snapshot.stream).is_living
-        return partial(self._taker.abandon, snapshot) if is_over else None
+    def _can_be_taken(self, job: Job, site: StreamSite) -> bool:
+        # The state of a stream that does not run may be old: it ran elsewhere since. Rows from before the snapshot
+        # would then pass for later ones, and a rollback would discard them.
+        has_to_run = job.request["with_source"] and not site.is_running
+        return _stream_of(job) not in self._going_back and not has_to_run
+
+    def _is_here(self, place: dict[str, str] | None) -> bool:
+        return self._taker.is_here(None if place is None else SnapshotPlace(**place))
 
     def _is_time_to_schedule(self) -> bool:
         now = time.monotonic()
@@ -142,20 +137,60 @@ class SnapshotWork:
                 self._store.delete_snapshot(each.id)
 
 
-def deletion_kind(store: JobStore, taker: SnapshotTaker) -> StepKind[StreamSite]:
-    """Return the kind of job that deletes a snapshot: its files and Pub/Sub snapshots first, its record last."""
+def pause_site(site: StreamSite) -> AbstractContextManager[object]:
+    """Return what keeps a stream from every commit: it is paused, or does not start while its home is locked."""
+    if site.process is not None and site.is_running:
+        return pause_stream(site.process)
+    assert site.state is not None, "an agent holds it"
+    return lock_home(site.state)
 
-    def delete(job: Job, _: StreamSite) -> Done:
-        with suppress(StreamSnapshotNotFoundError):
-            taker.remove(store.get_snapshot(job.request["snapshot_id"]))
+
+def snapshot_kind(
+    store: JobStore,
+    taker: SnapshotTaker,
+    pause: Callable[[StreamSite], AbstractContextManager[object]] = pause_site,
+) -> StepKind[StreamSite]:
+    """Return the kind of job that makes a snapshot, which is COMPLETED or FAILED with the end of the job."""
+
+    def make(run: StepRun[StreamSite]) -> Done:
+        # A run that had all of it was killed before it could say so.
+        if "made" not in run.job.memory:
+            state = run.place.state
+            if state is None:
+                raise SnapshotRefusedError(f"{_stream_of(run.job)} ended before the snapshot was made.")
+            taker.take(run, state, partial(pause, run.place))
         return Done()
 
     def end(job: Job) -> None:
-        store.end_deletion(job.request["snapshot_id"], error=job.error)
+        ended = store.end_snapshot(job)
+        facts = {"stream": ended.stream, "snapshot": ended.id}
+        if job.error is None:
+            sizes = {"bytes": ended.size_bytes, "seconds_paused": ended.seconds_paused}
+            _log.info("snapshot_made", **facts, subscriptions=len(ended.sources), **sizes)
+        else:
+            _log.error("snapshot_failed", **facts, code=job.error.code, error=job.error.message)
+        what = f"snapshot {ended.id} {'made' if job.error is None else 'failed'}"
+        why = None if job.error is None else str(job.error)
+        store.note_stream(ended.stream, actor=_ACTOR, what=what, why=why, snapshot=ended.id)
+
+    step = Step("make", make, _SNAPSHOT_SECONDS, attempts=3, is_slow=True)
+    return StepKind(SNAPSHOT, (step,), ended=end, keep=KEPT_JOBS)
+
+
+def deletion_kind(store: JobStore, taker: SnapshotTaker) -> StepKind[StreamSite]:
+    """Return the kind of job that deletes a snapshot: its files and Pub/Sub snapshots first, its record last.
+
+    Of a FAILED one it deletes what is left, and the record stays.
+    """
+
+    def delete(run: StepRun[StreamSite]) -> Done:
+        with suppress(StreamSnapshotNotFoundError):
+            taker.remove(store.get_snapshot(run.job.request["snapshot_id"]))
+        return Done()
 
     # Whatever keeps it from its files, such as a bucket's rights, is mended by people within days.
     step = Step("delete", delete, _DELETION_SECONDS, attempts=3, is_slow=True, passing=(Exception,))
-    return StepKind(DELETION, (step,), ended=end, keep=KEPT_DELETIONS)
+    return StepKind(DELETION, (step,), ended=store.end_deletion, keep=KEPT_JOBS)
 
 
 @contextmanager
@@ -188,3 +223,7 @@ def pause_stream(process: StreamProcess, *, timeout_seconds: float = LONGEST_PAU
 def _is_paused(process: StreamProcess, number: int) -> bool:
     found = process.status()
     return found.get("state") == "paused" and found.get("control_number") == number
+
+
+def _stream_of(job: Job) -> str:
+    return str(job.request["stream"])

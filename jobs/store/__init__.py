@@ -15,7 +15,7 @@ from jobs.store.records import (
     StoredPlan,
     UserSession,
 )
-from jobs.store.step_jobs import DELETION, RESTORE
+from jobs.store.step_jobs import DELETION, RESTORE, SNAPSHOT
 from jobs.store.store import JobStore, open_store
 from jobs.store.stream_snapshots import restore_of
 
@@ -24,6 +24,7 @@ __all__ = [
     "EVERY_JOB",
     "ORDER_FIELDS",
     "RESTORE",
+    "SNAPSHOT",
     "ApiKey",
     "AuditEntry",
     "Idempotency",

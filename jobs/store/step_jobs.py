@@ -24,6 +24,7 @@ _ACTIVE: Final = sorted(state.value for state in ACTIVE_STATES)
 _NOTHING: Final[Mapping[str, Any]] = {}
 _ENDED: Final = sorted(state.value for state in FINAL_STATES)
 # The kinds of jobs that agents carry out in steps.
+SNAPSHOT: Final = "snapshot"
 DELETION: Final = "deletion"
 RESTORE: Final = "restore"
 _STREAM: Final = "stream/"
@@ -31,7 +32,7 @@ _SNAPSHOT: Final = "snapshot/"
 
 
 class StepJobs:
-    """Keeps jobs with steps; every call names the step that its caller saw, so that a late one changes nothing.
+    """Keeps jobs with steps; every call gives the job as its caller saw it, so that a late one changes nothing.
 
     The subject's row is locked before the job's, everywhere: another order could deadlock.
     """
@@ -57,7 +58,7 @@ class StepJobs:
         ``owner`` is the agent that carries it out; None is anybody.
 
         Raises:
-            JobChangedError: the job has ended meanwhile, or is at another step or attempt.
+            JobChangedError: the job has changed since it was ``seen``.
             LeaseLostError: another agent holds the stream that the job is about.
         """
         with self._database.write() as connection:
@@ -88,11 +89,12 @@ class StepJobs:
         """Keep in the job's memory what its step has done, so that it is not begun again from the start.
 
         Raises:
-            JobChangedError: the job has ended meanwhile, or is at another step or attempt.
+            JobChangedError: the job has changed since it was ``seen``.
         """
         with self._database.write() as connection:
             job = _get_seen(connection, seen)
-            return JOB_RECORDS.update(connection, job.id, memory={**job.memory, **memory})
+            changed = {"memory": {**job.memory, **memory}, "version": job.version + 1}
+            return JOB_RECORDS.update(connection, job.id, **changed)
 
     def end_step_job(
         self,
@@ -110,7 +112,7 @@ class StepJobs:
         Of the jobs of its kind that ended, the ``keep`` newest stay.
 
         Raises:
-            JobChangedError: the job has ended meanwhile, or is at another step or attempt.
+            JobChangedError: the job has changed since it was ``seen``.
             LeaseLostError: another agent holds the stream that the job is about.
         """
         with self._database.write() as connection:
@@ -177,23 +179,17 @@ def find_jobs(connection: Connection, kind: str, subject: str) -> list[Job]:
     return JOB_RECORDS.find_all(connection, query.order_by(JOBS.c.id.desc()))
 
 
-def find_active_jobs(connection: Connection, kind: str) -> list[Job]:
-    """Return all jobs of a kind that have not ended, oldest first."""
-    return _find_active(connection, JOBS.c.kind == kind)
+def find_active_jobs(connection: Connection, kind: str, subject: str | None = None) -> list[Job]:
+    """Return all jobs of a kind that have not ended, or those about a subject, oldest first."""
+    about = () if subject is None else (JOBS.c.subject == subject,)
+    return _find_active(connection, *about, JOBS.c.kind == kind)
 
 
-def find_active_job(connection: Connection, kind: str, subject: str) -> Job | None:
-    """Return the job of a kind about a subject that has not ended; None where there is none."""
-    found = _find_active(connection, JOBS.c.subject == subject, JOBS.c.kind == kind)
-    return found[0] if found else None
-
-
-def fail_jobs(connection: Connection, kind: str, subject: str, error: FaultRecord, now: datetime) -> None:
-    """Make every job of a kind about a subject FAILED, within what its caller changes."""
-    for found in _find_active(connection, JOBS.c.subject == subject, JOBS.c.kind == kind):
-        # Once more, held: a step may have noted something meanwhile.
-        job = JOB_RECORDS.get(connection, found.id, for_update=True)
-        _end(connection, job, JobState.FAILED, now, error=error, memory=job.memory)
+def fail_job(connection: Connection, job_id: str, error: FaultRecord, now: datetime) -> Job:
+    """Make a job FAILED, within what its caller changes."""
+    # Read once more, held: a step may have noted something meanwhile.
+    job = JOB_RECORDS.get(connection, job_id, for_update=True)
+    return _end(connection, job, JobState.FAILED, now, error=error, memory=job.memory)
 
 
 def _find_active(connection: Connection, *where: sa.ColumnElement[bool]) -> list[Job]:
@@ -218,8 +214,7 @@ def _lock(connection: Connection, seen: Job, owner: str | None, now: datetime) -
 
 def _get_seen(connection: Connection, seen: Job) -> Job:
     job = JOB_RECORDS.get(connection, seen.id, for_update=True)
-    place = (job.state, job.step, job.attempt)
-    if job.state.is_final or place != (seen.state, seen.step, seen.attempt):
+    if job.state.is_final or job.version != seen.version:
         message = f"{job.id} is {job.state} at attempt {job.attempt} of {job.step}."
         raise JobChangedError(message, version=job.version)
     return job

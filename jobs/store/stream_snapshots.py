@@ -14,9 +14,9 @@ from jobs.store.rows import Records, key_columns
 from jobs.store.step_jobs import (
     DELETION,
     RESTORE,
+    SNAPSHOT,
     begin_job,
-    fail_jobs,
-    find_active_job,
+    fail_job,
     find_active_jobs,
     find_jobs,
     of_kind,
@@ -34,11 +34,9 @@ from model.stream_snapshot import (
     RestoreRecord,
     RestoreState,
     RestoreStep,
-    SnapshotPlace,
     SnapshotReason,
     SnapshotRecord,
     SnapshotState,
-    SourceSnapshot,
 )
 from model.typed import to_plain
 
@@ -51,8 +49,7 @@ _RESTORE_STATES: Final = {JobState.SUCCEEDED: RestoreState.SUCCEEDED, JobState.F
 class StreamSnapshots:
     """Keeps a record of each snapshot until its files and its Pub/Sub snapshots are gone.
 
-    The agent that holds a stream carries out what is asked for here: making a snapshot, deleting one, putting the
-    stream back. Each can be begun again after a crash.
+    Making a snapshot, deleting one and putting a stream back are jobs, which agents carry out in steps.
     """
 
     _database: Database
@@ -96,6 +93,16 @@ class StreamSnapshots:
                 created_by=actor,
                 created_at=now,
                 **key_columns(idempotency, actor),
+            )
+            begin_job(
+                connection,
+                now,
+                kind=SNAPSHOT,
+                prefix="sj",
+                subject=stream_subject(stream),
+                step="make",
+                request={"stream": stream, "snapshot_id": made.id, "with_source": with_source},
+                actor=actor,
             )
             append_event(
                 connection,
@@ -159,74 +166,26 @@ class StreamSnapshots:
         with self._database.read() as connection:
             return connection.scalar(query.limit(1)) is not None
 
-    def list_unfinished_snapshots(self) -> list[SnapshotRecord]:
-        """Return the snapshots that are to be made, newest first, and the FAILED ones with a ``place``.
+    def end_snapshot(self, job: Job) -> SnapshotRecord:
+        """Make a PENDING snapshot COMPLETED or FAILED, as the job ended that makes it.
 
-        What is left there of a FAILED one is to be deleted.
-        """
-        columns = STREAM_SNAPSHOTS.c
-        is_open = columns.state == SnapshotState.PENDING
-        has_rest = sa.and_(columns.state == SnapshotState.FAILED, columns.place.is_not(None))
-        query = sa.select(STREAM_SNAPSHOTS).where(sa.or_(is_open, has_rest)).order_by(columns.id.desc())
-        with self._database.read() as connection:
-            return _SNAPSHOTS.find_all(connection, query)
-
-    def begin_snapshot(self, snapshot: SnapshotRecord, place: SnapshotPlace) -> SnapshotRecord:
-        """Note the ``place`` of a new try, before its first file is written, and return the record.
-
-        Nothing changes unless the record is still PENDING and as ``snapshot`` has it: the caller goes on only
-        where the returned ``place`` is its own. Then the try before this one can neither complete nor fail it.
+        What is left of a FAILED one gets a deletion job. The records of a stream's last twenty that failed are
+        kept, and earlier ones forgotten of which nothing is left.
         """
         with self._database.write() as connection:
-            return _change_pending(connection, snapshot.id, snapshot.place, place=place)
-
-    def complete_snapshot(
-        self,
-        snapshot_id: str,
-        place: SnapshotPlace | None,
-        *,
-        sources: Sequence[SourceSnapshot],
-        format_version: int,
-        taken_at: datetime,
-        size_bytes: int,
-        seconds_paused: float,
-        known_messages: int,
-    ) -> SnapshotRecord:
-        """Make a PENDING snapshot COMPLETED, unless ``place`` is no longer that of its try; return the record."""
-        return self._end_snapshot(
-            snapshot_id,
-            place,
-            state=SnapshotState.COMPLETED,
-            sources=list(sources),
-            format_version=format_version,
-            taken_at=taken_at,
-            size_bytes=size_bytes,
-            seconds_paused=seconds_paused,
-            known_messages=known_messages,
-        )
-
-    def fail_snapshot(self, snapshot_id: str, place: SnapshotPlace | None, error: FaultRecord) -> SnapshotRecord:
-        """Make a PENDING snapshot FAILED, unless ``place`` is no longer that of its try; return the record.
-
-        It comes before anything is deleted, so that no COMPLETED snapshot is ever without its files. The records
-        of a stream's last twenty that failed are kept, and earlier ones forgotten of which nothing is left.
-        """
-        columns = STREAM_SNAPSHOTS.c
-        with self._database.write() as connection:
-            failed = self._end_snapshot(snapshot_id, place, state=SnapshotState.FAILED, error=error)
-            is_failed = sa.and_(columns.stream == failed.stream, columns.state == SnapshotState.FAILED)
-            kept = sa.select(columns.id).where(is_failed).order_by(columns.id.desc()).limit(_KEPT_FAILED)
-            is_over = sa.and_(is_failed, columns.place.is_(None), columns.id.not_in(kept))
-            connection.execute(STREAM_SNAPSHOTS.delete().where(is_over))
+            now = self._database.now(connection)
+            found = _SNAPSHOTS.get(connection, job.request["snapshot_id"], for_update=True)
+            place = job.memory.get("place")
+            if job.error is None:
+                made = dict(job.memory["made"])
+                made["taken_at"] = datetime.fromisoformat(made["taken_at"])
+                ended = {"state": SnapshotState.COMPLETED, "place": place, "finished_at": now}
+                return _SNAPSHOTS.update(connection, found.id, **made, **ended)
+            ended = {"state": SnapshotState.FAILED, "error": job.error, "place": place, "finished_at": now}
+            failed = _SNAPSHOTS.update(connection, found.id, **ended)
+            _begin_deletion(connection, failed, actor="agent", now=now)
+            _forget_failed(connection, failed.stream)
             return failed
-
-    def clear_snapshot(self, snapshot_id: str) -> SnapshotRecord:
-        """Note that nothing is left of a FAILED snapshot but its record."""
-        with self._database.write() as connection:
-            found = _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
-            if found.state is not SnapshotState.FAILED:
-                return found
-            return _SNAPSHOTS.update(connection, snapshot_id, place=None)
 
     def delete_snapshot(self, snapshot_id: str, *, actor: str = "agent") -> SnapshotRecord:
         """Have an agent delete the snapshot's files, its Pub/Sub snapshots, and then its record.
@@ -237,40 +196,34 @@ class StreamSnapshots:
             StreamStateError: a stream is being put back to it.
         """
         with self._database.write() as connection:
-            found = _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
+            now = self._database.now(connection)
+            # The stream is locked before its jobs, and these before its snapshots.
+            stream = _SNAPSHOTS.get(connection, snapshot_id).stream
+            get_record(connection, stream, now, for_update=True)
             for job in find_active_jobs(connection, RESTORE):
                 if job.request["snapshot_id"] == snapshot_id:
                     stream = job.request["stream"]
                     raise StreamStateError(f"{stream} is being rolled back to {snapshot_id}.", stream=stream)
-            subject = snapshot_subject(snapshot_id)
-            if find_active_job(connection, DELETION, subject) is None:
-                begin_job(
-                    connection,
-                    self._database.now(connection),
-                    kind=DELETION,
-                    prefix="dl",
-                    subject=subject,
-                    step="delete",
-                    request={
-                        "stream": found.stream,
-                        "snapshot_id": snapshot_id,
-                        "place": None if found.place is None else to_plain(found.place),
-                    },
-                    actor=actor,
-                )
-            return _SNAPSHOTS.update(connection, snapshot_id, state=SnapshotState.DELETING, error=None)
+            changes: dict[str, Any] = {"state": SnapshotState.DELETING, "error": None}
+            for job in find_active_jobs(connection, SNAPSHOT, stream_subject(stream)):
+                if job.request["snapshot_id"] == snapshot_id:
+                    error = FaultRecord(StreamStateError.code, f"{snapshot_id} was deleted before it was made.")
+                    changes["place"] = fail_job(connection, job.id, error, now).memory.get("place")
+            _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
+            deleting = _SNAPSHOTS.update(connection, snapshot_id, **changes)
+            _begin_deletion(connection, deleting, actor=actor, now=now)
+            return deleting
 
-    def end_deletion(self, snapshot_id: str, *, error: FaultRecord | None = None) -> None:
-        """Forget a snapshot of which nothing is left, or note why something is; it stays DELETING then."""
-        is_it = STREAM_SNAPSHOTS.c.id == snapshot_id
+    def end_deletion(self, job: Job) -> None:
+        """Forget a DELETING snapshot of which nothing is left, or note why something is; a FAILED one is kept."""
         with self._database.write() as connection:
-            change = STREAM_SNAPSHOTS.delete() if error is None else STREAM_SNAPSHOTS.update().values(error=error)
-            connection.execute(change.where(is_it))
-
-    def _end_snapshot(self, snapshot_id: str, place: SnapshotPlace | None, **changes: Any) -> SnapshotRecord:
-        with self._database.write() as connection:
-            changes["finished_at"] = self._database.now(connection)
-            return _change_pending(connection, snapshot_id, place, **changes)
+            found = _SNAPSHOTS.get(connection, job.request["snapshot_id"], for_update=True)
+            if found.state is SnapshotState.DELETING and job.error is None:
+                connection.execute(STREAM_SNAPSHOTS.delete().where(STREAM_SNAPSHOTS.c.id == found.id))
+            elif found.state is SnapshotState.DELETING:
+                _SNAPSHOTS.update(connection, found.id, error=job.error)
+            elif job.error is None:
+                _SNAPSHOTS.update(connection, found.id, place=None)
 
     # -- streams that are put back
 
@@ -343,14 +296,34 @@ class StreamSnapshots:
             return [restore_of(job) for job in find_jobs(connection, RESTORE, stream_subject(stream))]
 
 
-def _change_pending(
-    connection: Connection, snapshot_id: str, at: SnapshotPlace | None, /, **changes: Any
-) -> SnapshotRecord:
-    """Change a PENDING snapshot whose try is ``at`` a place, and return it; any other is returned as it is."""
-    found = _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
-    if found.state is not SnapshotState.PENDING or found.place != at:
-        return found
-    return _SNAPSHOTS.update(connection, snapshot_id, **changes)
+def _begin_deletion(connection: Connection, snapshot: SnapshotRecord, *, actor: str, now: datetime) -> None:
+    """Have what there is of a snapshot deleted; of one that FAILED there may be nothing."""
+    subject = snapshot_subject(snapshot.id)
+    is_nothing = snapshot.state is SnapshotState.FAILED and snapshot.place is None
+    if is_nothing or find_active_jobs(connection, DELETION, subject):
+        return
+    begin_job(
+        connection,
+        now,
+        kind=DELETION,
+        prefix="dl",
+        subject=subject,
+        step="delete",
+        request={
+            "stream": snapshot.stream,
+            "snapshot_id": snapshot.id,
+            "place": None if snapshot.place is None else to_plain(snapshot.place),
+        },
+        actor=actor,
+    )
+
+
+def _forget_failed(connection: Connection, stream: str) -> None:
+    columns = STREAM_SNAPSHOTS.c
+    is_failed = sa.and_(columns.stream == stream, columns.state == SnapshotState.FAILED)
+    kept = sa.select(columns.id).where(is_failed).order_by(columns.id.desc()).limit(_KEPT_FAILED)
+    is_over = sa.and_(is_failed, columns.place.is_(None), columns.id.not_in(kept))
+    connection.execute(STREAM_SNAPSHOTS.delete().where(is_over))
 
 
 def check_snapshot(connection: Connection, snapshot_id: str, kind: str) -> None:
@@ -405,7 +378,8 @@ def insert_restore(
 def end_restores(connection: Connection, stream: str, *, now: datetime) -> None:
     """Make every restore FAILED that a stream which ends leaves behind: its next generation is not put back."""
     error = FaultRecord(StreamStateError.code, f"{stream} ended before the rollback was complete.")
-    fail_jobs(connection, RESTORE, stream_subject(stream), error, now)
+    for job in find_active_jobs(connection, RESTORE, stream_subject(stream)):
+        fail_job(connection, job.id, error, now)
 
 
 def restore_of(job: Job) -> RestoreRecord:

@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from jobs.store.database import Database
 from jobs.store.records import Idempotency
 from jobs.store.rows import Records, key_columns
-from jobs.store.step_jobs import RESTORE, find_active_job, stream_subject
+from jobs.store.step_jobs import RESTORE, find_active_jobs, stream_subject
 from jobs.store.stream_rows import append_event, check_living, check_versions, get_record, update_stream
 from jobs.store.tables import MANAGED_STREAMS, ROLLOUTS, STREAM_UPDATES
 from model.errors import RolloutInProgressError, StreamStateError, UpdateInProgressError, UpdateNotFoundError
@@ -224,7 +224,7 @@ def check_not_going_back(connection: Connection, stream: str) -> None:
     Raises:
         StreamStateError: it is.
     """
-    if (job := find_active_job(connection, RESTORE, stream_subject(stream))) is not None:
+    for job in find_active_jobs(connection, RESTORE, stream_subject(stream)):
         snapshot = job.request["snapshot_id"]
         raise StreamStateError(f"{stream} is being rolled back to {snapshot}.", stream=stream, restore=job.id)
 

@@ -15,6 +15,7 @@ from model.stream_snapshot import SnapshotState, SourceSnapshot
 from tests.api.terminal import Refeed, refeed
 from tests.worlds.job_store import empty
 from tests.worlds.restores import end_restore, list_running_restores
+from tests.worlds.snapshot_jobs import complete_snapshot, end_deletion, fail_snapshot
 
 __all__ = ["refeed"]
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -38,16 +39,8 @@ def ask(api: Any, **body: Any) -> dict[str, Any]:
 
 def complete(api: Any, snapshot_id: str, *sources: SourceSnapshot) -> None:
     """What an agent does when it has made the snapshot."""
-    api.store.complete_snapshot(
-        snapshot_id,
-        None,
-        sources=sources,
-        format_version=1,
-        taken_at=NOON,
-        size_bytes=1_000,
-        seconds_paused=0.02,
-        known_messages=7,
-    )
+    facts = {"sources": sources, "taken_at": NOON, "size_bytes": 1_000, "seconds_paused": 0.02}
+    complete_snapshot(api.store, snapshot_id, **facts, known_messages=7)
 
 
 def test_a_snapshot_is_asked_for_and_shown_whole_when_an_agent_has_made_it(api: Any) -> None:
@@ -127,7 +120,7 @@ def test_the_body_of_a_snapshot_may_be_left_out_and_unknown_fields_are_refused(a
 
 def test_a_snapshot_that_failed_says_why(api: Any) -> None:
     made = ask(api)
-    api.store.fail_snapshot(made["id"], None, FaultRecord("pubsub_unavailable", "Pub/Sub does not answer."))
+    fail_snapshot(api.store, made["id"], FaultRecord("pubsub_unavailable", "Pub/Sub does not answer."))
     with api.client() as client:
         shown = client.get(f"/snapshots/{made['id']}").json()
     assert shown["state"] == "FAILED"
@@ -179,7 +172,7 @@ def test_a_snapshot_is_deleted_by_an_agent(api: Any) -> None:
     with api.client() as client:
         answer = client.delete(f"/snapshots/{made['id']}")
         assert (answer.status_code, answer.json()["state"]) == (202, "DELETING")
-        api.store.end_deletion(made["id"])
+        end_deletion(api.store)
         gone = client.get(f"/snapshots/{made['id']}")
     assert (gone.status_code, gone.json()["code"]) == (404, "stream_snapshot_not_found")
 

@@ -161,7 +161,9 @@ def test_bigquery_answers_the_same_query_within_a_cap(
         "publish_time": "2024-03-01T23:59:59.123456Z",
     }
     assert "Only the first 1 rows" in result.err
-    (job,) = [job for job in shared_standin.client().list_jobs(all_users=True) if job.query == sql]
+    (job,) = [
+        job for job in shared_standin.client().list_jobs(all_users=True) if getattr(job, "query", None) == sql
+    ]
     assert job.maximum_bytes_billed == 2**30
     assert job.labels["app"] == "refeed"
 

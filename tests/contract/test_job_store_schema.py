@@ -18,11 +18,13 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from jobs.store import DELETION, RESTORE, Idempotency, JobFilter, JobStore, open_store
+from jobs.store import DELETION, RESTORE, SNAPSHOT, Idempotency, JobFilter, JobStore, open_store
 from jobs.store.tables import METADATA, SCHEMA_REVISION
 from model.errors import SettingsError, StoreError, StoreUnavailableError, StreamStateError
 from model.fault import FaultRecord
 from model.job import JobState
+from model.stream_snapshot import SnapshotPlace, SnapshotState
+from tests.worlds.snapshot_jobs import complete_snapshot
 
 pytestmark = pytest.mark.usefixtures("migrations")
 
@@ -179,6 +181,10 @@ def test_streams_that_were_put_back_and_snapshots_that_were_deleted_go_on_as_job
             ("sn_1", "DELETING", json.dumps({"host": "here", "location": "/snapshots/sn_1"})),
             ("sn_2", "DELETING", None),
             ("sn_3", "COMPLETED", None),
+            ("sn_4", "PENDING", None),
+            ("sn_5", "PENDING", json.dumps({"host": "here", "location": "/snapshots/sn_5"})),
+            ("sn_6", "FAILED", json.dumps({"host": "here", "location": "/snapshots/sn_6"})),
+            ("sn_7", "FAILED", None),
         ):
             insert(
                 "stream_snapshots", id=snapshot, stream="stream-rs_1", state=state, place=place, **made, **people
@@ -212,11 +218,16 @@ def test_streams_that_were_put_back_and_snapshots_that_were_deleted_go_on_as_job
         ]
         assert all(store.note_step(job, {"seen": True}).memory["seen"] for job in restores)
         deletions = {job.request["snapshot_id"]: job for job in store.list_step_jobs([DELETION])}
-        assert deletions.keys() == {"sn_1", "sn_2"}
+        assert deletions.keys() == {"sn_1", "sn_2", "sn_6"}
         assert deletions["sn_1"].request["place"] == {"host": "here", "location": "/snapshots/sn_1"}
         assert deletions["sn_2"].request["place"] is None
         with pytest.raises(StreamStateError):
             store.delete_snapshot("sn_3")
+        makings = {job.request["snapshot_id"]: job for job in store.list_step_jobs([SNAPSHOT])}
+        assert makings.keys() == {"sn_4", "sn_5"}
+        assert makings["sn_5"].memory["place"]["location"] == "/snapshots/sn_5"
+        assert complete_snapshot(store, "sn_4").state is SnapshotState.COMPLETED
+        assert store.delete_snapshot("sn_5").place == SnapshotPlace("here", "/snapshots/sn_5")
         again = Idempotency("key", "digest")
         assert store.create_restore("stream-rs_4", "sn_3", actor="ann", idempotency=again).id == "rs_4"
 

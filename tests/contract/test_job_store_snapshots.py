@@ -1,12 +1,14 @@
 """Snapshots of streams, and streams that are put back, as records in every job store."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from jobs.store import Idempotency, JobStore
+from jobs.store import DELETION, SNAPSHOT, Idempotency, JobStore
 from model.errors import (
+    JobChangedError,
     SnapshotRefusedError,
     StreamNotFoundError,
     StreamSnapshotNotFoundError,
@@ -25,6 +27,7 @@ from model.stream_snapshot import (
     SourceSnapshot,
 )
 from tests.worlds.restores import list_running_restores
+from tests.worlds.snapshot_jobs import begin_snapshot, complete_snapshot, end_deletion, fail_snapshot
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SOURCE = SourceSnapshot("refeed-backup.orders", "refeed.sn_1.refeed-backup.orders", "orders", NOON)
@@ -51,7 +54,7 @@ def create(store: JobStore, stream: str = "backup", **given: Any) -> SnapshotRec
 
 
 def complete(store: JobStore) -> SnapshotRecord:
-    return store.complete_snapshot(create(store).id, None, **COMPLETED)
+    return complete_snapshot(store, create(store).id, **COMPLETED)
 
 
 def test_a_snapshot_is_pending_until_it_is_whole(store: JobStore) -> None:
@@ -61,8 +64,9 @@ def test_a_snapshot_is_pending_until_it_is_whole(store: JobStore) -> None:
     assert (made.sources, made.expire_time, made.size_bytes, made.place) == ((), None, None, None)
 
     place = SnapshotPlace("here", "/home/snapshots/backup/sn")
-    assert store.begin_snapshot(made, place).place == place
-    done = store.complete_snapshot(made.id, place, **COMPLETED)
+    job = begin_snapshot(store, made.id, place)
+    assert store.get_snapshot(made.id) == made
+    done = complete_snapshot(store, made.id, job, **COMPLETED)
     assert done == store.get_snapshot(made.id)
     assert (done.state, done.sources, done.place) == (SnapshotState.COMPLETED, tuple(COMPLETED["sources"]), place)
     assert (done.size_bytes, done.known_messages, done.seconds_paused) == (3_000_000_000, 5_000_000_000, 0.125)
@@ -83,44 +87,63 @@ def test_only_living_streams_have_snapshots(store: JobStore) -> None:
         create(store)
 
 
-def test_of_two_tries_the_one_that_began_last_counts(store: JobStore) -> None:
+def test_of_two_runs_the_one_that_noted_its_place_last_counts(store: JobStore) -> None:
     made, first, second = create(store), SnapshotPlace("here", "/sn.1"), SnapshotPlace("there", "/sn.2")
-    begun = store.begin_snapshot(made, first)
-    assert store.begin_snapshot(made, second) == begun
-    again = store.begin_snapshot(begun, second)
-    assert again.place == second
-    assert store.complete_snapshot(made.id, first, **COMPLETED) == again
-    assert store.fail_snapshot(made.id, first, FaultRecord("x", "y")) == again
-    done = store.complete_snapshot(made.id, second, **COMPLETED)
+    begun = begin_snapshot(store, made.id)
+    earlier = store.note_step(begun, {"place": first})
+    with pytest.raises(JobChangedError):
+        store.note_step(begun, {"place": second})
+    later = store.note_step(earlier, {"place": second})
+    with pytest.raises(JobChangedError):
+        complete_snapshot(store, made.id, earlier)
+    with pytest.raises(JobChangedError):
+        fail_snapshot(store, made.id, FaultRecord("x", "y"), earlier)
+    done = complete_snapshot(store, made.id, later)
     assert (done.state, done.place) == (SnapshotState.COMPLETED, second)
-    assert store.begin_snapshot(again, first) == done
-    assert store.fail_snapshot(made.id, second, FaultRecord("x", "y")) == done
-    assert store.clear_snapshot(made.id) == done
+    with pytest.raises(JobChangedError):
+        fail_snapshot(store, made.id, FaultRecord("x", "y"), later)
 
 
-def test_a_snapshot_that_failed_is_unfinished_while_something_of_it_is_left(store: JobStore) -> None:
-    made, place = create(store), SnapshotPlace("here", "/sn.1")
-    store.begin_snapshot(made, place)
-    failed = store.fail_snapshot(made.id, place, FaultRecord("x", "y"))
-    pending, deleting, done = create(store), create(store), complete(store)
-    store.delete_snapshot(deleting.id)
-    store.fail_snapshot(create(store).id, None, FaultRecord("x", "y"))
-    found = store.list_unfinished_snapshots()
-    assert [each.id for each in found] == sorted([failed.id, pending.id], reverse=True)
-    assert store.clear_snapshot(made.id).place is None
+def test_a_snapshot_that_failed_gets_a_deletion_where_something_of_it_is_left(store: JobStore) -> None:
+    made, error = create(store), FaultRecord("x", "y")
+    job = begin_snapshot(store, made.id, SnapshotPlace("here", "/sn.1"))
+    failed = fail_snapshot(store, made.id, error, job)
+    fail_snapshot(store, create(store).id, error)
+    (deletion,) = store.list_step_jobs([DELETION])
+    assert deletion.request["snapshot_id"] == made.id
+    end_deletion(store)
+    assert store.get_snapshot(made.id) == replace(failed, place=None)
+    assert len(store.list_snapshots()) == 2
+
+
+def test_a_deletion_that_was_given_up_leaves_the_snapshot_and_says_why(store: JobStore) -> None:
+    done, error = complete(store), FaultRecord("x", "y")
     store.delete_snapshot(done.id)
-    assert [each.id for each in store.list_unfinished_snapshots()] == [pending.id]
+    end_deletion(store, error)
+    found = store.get_snapshot(done.id)
+    assert (found.state, found.error) == (SnapshotState.DELETING, error)
+    assert store.delete_snapshot(done.id).error is None
+    assert len(store.list_step_jobs([DELETION])) == 1
 
 
-def test_a_snapshot_that_is_to_be_deleted_does_not_become_whole_or_failed(store: JobStore) -> None:
-    made = create(store)
-    assert store.delete_snapshot(made.id).state is SnapshotState.DELETING
-    assert store.complete_snapshot(made.id, None, **COMPLETED).state is SnapshotState.DELETING
-    assert store.fail_snapshot(made.id, None, FaultRecord("x", "y")).state is SnapshotState.DELETING
-    store.end_deletion(made.id)
-    for call in (store.get_snapshot, store.delete_snapshot):
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_a_snapshot_that_is_to_be_deleted_does_not_become_whole_or_failed(store, is_begun):
+    made, place = create(store), SnapshotPlace("here", "/sn.1")
+    job = begin_snapshot(store, made.id, place) if is_begun else None
+    deleting = store.delete_snapshot(made.id)
+    assert (deleting.state, deleting.place) == (SnapshotState.DELETING, place if is_begun else None)
+    assert store.list_step_jobs([SNAPSHOT]) == []
+    if job is not None:
+        for call in (
+            lambda: complete_snapshot(store, made.id, job),
+            lambda: fail_snapshot(store, made.id, FaultRecord("x", "y"), job),
+        ):
+            with pytest.raises(JobChangedError):
+                call()
+    end_deletion(store)
+    for find in (store.get_snapshot, store.delete_snapshot):
         with pytest.raises(StreamSnapshotNotFoundError):
-            call(made.id)
+            find(made.id)
 
 
 def test_a_stream_is_launched_from_a_snapshot_and_put_to_it_before_it_starts(store: JobStore) -> None:
@@ -199,7 +222,7 @@ def test_a_stream_that_is_to_end_is_put_back_to_nothing(store: JobStore) -> None
 def test_of_snapshots_that_fail_for_years_the_last_twenty_are_kept(store: JobStore) -> None:
     whole = complete(store)
     error = FaultRecord("pubsub_error", "Pub/Sub refused it.")
-    failed = [store.fail_snapshot(create(store, with_source=False).id, None, error).id for _ in range(30)]
+    failed = [fail_snapshot(store, create(store, with_source=False).id, error).id for _ in range(30)]
     pending = create(store)
     found = [each.id for each in store.list_snapshots()]
     assert found == [pending.id, *failed[:-21:-1], whole.id]
@@ -213,7 +236,7 @@ def test_a_snapshot_is_young_by_when_it_was_asked_for(store: JobStore) -> None:
     assert not store.has_young_snapshot("backup", **times | {"after": at})
     assert not store.has_young_snapshot("backup", **times | {"until": at - second})
     assert store.has_young_snapshot("backup", **times | {"failed_after": at})
-    store.fail_snapshot(made.id, None, FaultRecord("pubsub_error", "Pub/Sub refused it."))
+    fail_snapshot(store, made.id, FaultRecord("pubsub_error", "Pub/Sub refused it."))
     assert store.has_young_snapshot("backup", **times)
     assert not store.has_young_snapshot("backup", **times | {"failed_after": at})
     store.delete_snapshot(made.id)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from jobs.steps import Done, Next, Stay, Step, StepKind, StepRunner
+from jobs.steps import Done, Next, Stay, Step, StepKind, StepRun, StepRunner
 from jobs.store import Job, JobStore
-from jobs.store.step_jobs import begin_job, fail_jobs
+from jobs.store.step_jobs import begin_job, fail_job
 from jobs.stream_threads import StreamThreads
 from model.errors import JobChangedError, PubSubUnavailableError, SnapshotRefusedError
 from model.fault import FaultRecord
@@ -39,7 +39,7 @@ class Move:
         store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
         self.store = store
         self.clock = clock
-        self.looks: dict[str, Callable[[Job, Here], Any]] = {}
+        self.looks: dict[str, Callable[[StepRun[Here]], Any]] = {}
         self.looked: list[str] = []
         self.ended: list[JobState] = []
         self.hold("agent")
@@ -75,7 +75,7 @@ class Move:
 
     def look(self, seconds: float = 1.0) -> None:
         """Look once, wait for what was begun, and let time pass."""
-        self.runner.look(lambda _: self.place)
+        self.runner.look(self.runner.list_jobs(), lambda _: self.place)
         self.threads.join(10)
         self.clock.go(timedelta(seconds=seconds))
 
@@ -84,12 +84,13 @@ class Move:
             self.look()
         return self.store.get(job.id)
 
-    def _look(self, job: Job, place: Here) -> Any:
+    def _look(self, run: StepRun[Here]) -> Any:
+        job = run.job
         assert job.step is not None
         self.looked.append(job.step)
         found = self.looks.get(job.step)
         if found is not None:
-            return found(job, place)
+            return found(run)
         after = STEPS.index(job.step) + 1
         return Done({"all": after}) if after == len(STEPS) else Next(STEPS[after], {job.step: "here"})
 
@@ -160,14 +161,14 @@ def test_a_hung_step_is_begun_in_another_thread_and_what_it_says_later_is_refuse
     wakes_up = threading.Event()
     job = move.ask()
 
-    def hang(seen: Job, _: Here) -> Any:
-        if seen.attempt == 1:
+    def hang(run: StepRun[Here]) -> Any:
+        if run.job.attempt == 1:
             assert wakes_up.wait(30)
             return Next("pack")
         return Next("unpack") if wakes_up.is_set() else Stay()
 
     move.looks["carry"] = hang
-    move.runner.look(lambda _: move.place)
+    move.runner.look(move.runner.list_jobs(), lambda _: move.place)
     (hung,) = [each for each in threading.enumerate() if each.name == "test-backup"]
     move.clock.go(timedelta(seconds=SECONDS))
     move.look()
@@ -178,6 +179,22 @@ def test_a_hung_step_is_begun_in_another_thread_and_what_it_says_later_is_refuse
     assert move.store.get(job.id) == again
     assert move.run(job).state is JobState.SUCCEEDED
     assert move.looked == ["pack", "carry", "carry", "carry", "unpack"]
+
+
+def test_of_two_runs_of_an_attempt_the_one_that_noted_last_goes_on(move: Move) -> None:
+    job = move.ask()
+
+    def work(run: StepRun[Here]) -> Any:
+        move.looks["carry"] = lambda later: later.note({"by": "later"}) or Done({"all": "later"})
+        other = StepRunner(move.store, [move.kind()], StreamThreads("other"))
+        run.note({"by": "earlier"})
+        other.carry_out(move.store.get(job.id), move.place)
+        return Done({"all": "earlier"})
+
+    move.looks["carry"] = work
+    ended = move.run(job)
+    assert (ended.state, ended.memory["by"], ended.memory["all"]) == (JobState.SUCCEEDED, "later", "later")
+    assert move.ended == [JobState.SUCCEEDED]
 
 
 @pytest.mark.parametrize("step", STEPS)
@@ -300,7 +317,7 @@ def test_a_job_that_somebody_else_ended_and_forgot_keeps_no_other_from_its_step(
             other.carry_out(begun, move.place)
         return move.place
 
-    move.runner.look(find_place)
+    move.runner.look(move.runner.list_jobs(), find_place)
     assert move.store.get(last.id).state is JobState.RUNNING
     move.threads.join(10)
 
@@ -312,8 +329,8 @@ def test_of_a_stream_one_slow_step_is_under_way_however_many_are_late(move: Move
     def fail(*_: Any) -> Any:
         raise PubSubUnavailableError("Away.")
 
-    def work(seen: Job, _: Here) -> Any:
-        under_way.append(seen.id)
+    def work(run: StepRun[Here]) -> Any:
+        under_way.append(run.job.id)
         assert wakes_up.wait(30)
         return Stay()
 
@@ -322,8 +339,8 @@ def test_of_a_stream_one_slow_step_is_under_way_however_many_are_late(move: Move
         move.ask()
     move.look(SECONDS)
     move.looks["carry"] = work
-    move.runner.look(lambda _: move.place)
-    move.runner.look(lambda _: move.place)
+    move.runner.look(move.runner.list_jobs(), lambda _: move.place)
+    move.runner.look(move.runner.list_jobs(), lambda _: move.place)
     assert len(under_way) == 1
     wakes_up.set()
     move.threads.join(10)
@@ -334,7 +351,7 @@ def test_a_job_that_its_stream_ends_keeps_what_its_step_noted_at_the_same_moment
 
     def end() -> None:
         with move.store._database.write() as connection:
-            fail_jobs(connection, "move", "stream/backup", FaultRecord("ended", "Over."), move.clock.now)
+            fail_job(connection, job.id, FaultRecord("ended", "Over."), move.clock.now)
 
     ending = threading.Thread(target=end)
     with move.store._database.write():

@@ -1,6 +1,5 @@
 import json
 from collections.abc import Iterator
-from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -356,7 +355,7 @@ class Shop:
 
     def take(self) -> SnapshotRecord:
         asked = self.bench.store.create_snapshot("shop", with_source=True, actor="ann")
-        return self.bench.taker.take(asked, self.state, nullcontext)
+        return self.bench.take(asked)
 
     def roll_back(self, snapshot: SnapshotRecord) -> RestoreRecord:
         asked = self.bench.store.create_restore("shop", snapshot.id, actor="ann", discard_staged=True)

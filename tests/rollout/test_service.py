@@ -14,6 +14,7 @@ from model.stream_snapshot import SourceSnapshot
 from rollout.request import StreamLaunch
 from rollout.service import StreamService
 from rollout.starter import stream_arguments
+from tests.worlds.snapshot_jobs import complete_snapshot
 
 
 @pytest.fixture
@@ -104,17 +105,8 @@ def completed(store: JobStore, stream: str, *, expires_in: timedelta) -> str:
     """Return the id of a whole snapshot of the stream, whose source expires after a while."""
     made = store.create_snapshot(stream, with_source=True, actor="ann")
     now = datetime.now(UTC)
-    store.complete_snapshot(
-        made.id,
-        made.place,
-        sources=[SourceSnapshot("refeed-pipeline.orders", "s", "orders", now + expires_in)],
-        format_version=1,
-        taken_at=now,
-        size_bytes=1,
-        seconds_paused=0.1,
-        known_messages=0,
-    )
-    return made.id
+    source = SourceSnapshot("refeed-pipeline.orders", "s", "orders", now + expires_in)
+    return complete_snapshot(store, made.id, sources=[source], taken_at=now).id
 
 
 def test_a_launch_from_a_snapshot_of_another_group_or_an_expired_one_is_refused(store, service):

@@ -10,10 +10,15 @@ import pytest
 
 from connectors.pubsub.client import PubSub
 from jobs.disk_files import DiskFiles
-from jobs.store import JobStore
+from jobs.store import DELETION, SNAPSHOT, Job, JobStore
 from jobs.store.tables import STREAM_SNAPSHOTS
 from local.server import PubSubServer
-from model.errors import PubSubUnavailableError, SnapshotRefusedError, StreamSnapshotNotFoundError
+from model.errors import (
+    JobChangedError,
+    PubSubUnavailableError,
+    SnapshotRefusedError,
+    StoreUnavailableError,
+)
 from model.message import backup_subscription_id
 from model.stream_snapshot import SnapshotPlace, SnapshotReason, SnapshotRecord, SnapshotState
 from rollout.snapshot_taker import find_surplus, is_overdue
@@ -187,7 +192,7 @@ def test_nothing_is_left_of_a_snapshot_that_another_agent_deleted_while_it_was_m
         bench.delete(asked.id)
         yield
 
-    with pytest.raises(StreamSnapshotNotFoundError):
+    with pytest.raises(JobChangedError):
         bench.take(asked, deleting())
     assert (bench.sources(), bench.folders(), bench.store.list_snapshots()) == ([], [], [])
 
@@ -195,19 +200,18 @@ def test_nothing_is_left_of_a_snapshot_that_another_agent_deleted_while_it_was_m
 def check_whole(made: SnapshotRecord, bench: Bench) -> None:
     """Fail unless all that the record names is there, and nothing else."""
     assert made.state is SnapshotState.COMPLETED
+    assert (Path(made.place.location) / "snapshot.json").exists()
     assert read_manifest(DiskFiles(Path(made.place.location))).facts["snapshot"] == made.id
     assert bench.sources() == sorted(source.snapshot for source in made.sources)
     assert [path.name for path in Path(made.place.location).parent.iterdir()] == [Path(made.place.location).name]
 
 
-@pytest.mark.parametrize("is_begun", [False, True])
-def test_a_snapshot_that_was_made_since_it_was_listed_stays_whole(bench: Bench, *, is_begun: bool) -> None:
-    listed = bench.ask()
-    made = bench.take(listed)
-    if is_begun:
-        listed = replace(listed, place=made.place)
-    assert bench.take(listed) == made
-    bench.taker.abandon(listed)
+def test_a_snapshot_that_was_made_since_it_was_listed_stays_whole(bench: Bench) -> None:
+    asked = bench.ask()
+    (listed,) = bench.store.list_step_jobs([SNAPSHOT])
+    made = bench.take(asked)
+    with pytest.raises(JobChangedError):
+        bench.carry_out(listed)
     assert bench.store.get_snapshot(made.id) == made
     check_whole(made, bench)
 
@@ -221,8 +225,25 @@ def test_of_two_agents_that_take_a_snapshot_the_later_one_makes_it(bench: Bench)
         yield
         second.append(bench.take(bench.store.get_snapshot(asked.id)))
 
-    assert bench.take(asked, overtaken()) == second[0]
+    with pytest.raises(JobChangedError):
+        bench.take(asked, overtaken())
+    assert bench.store.get_snapshot(asked.id) == second[0]
     check_whole(second[0], bench)
+
+
+def test_an_agent_ends_no_snapshot_that_another_one_has_begun_since(bench: Bench) -> None:
+    asked, other = bench.ask(), SnapshotPlace("there", "/sn.2")
+
+    @contextmanager
+    def overtaken() -> Iterator[None]:
+        yield
+        (job,) = bench.store.list_step_jobs([SNAPSHOT])
+        bench.store.note_step(job, {"place": other})
+
+    with pytest.raises(JobChangedError):
+        bench.take(asked, overtaken())
+    assert bench.store.get_snapshot(asked.id) == asked
+    assert (bench.sources(), bench.folders()) == ([], [])
 
 
 def test_an_agent_that_lost_a_snapshot_to_another_one_spoils_nothing_when_it_fails(bench: Bench) -> None:
@@ -234,21 +255,49 @@ def test_an_agent_that_lost_a_snapshot_to_another_one_spoils_nothing_when_it_fai
         bench.take(bench.store.get_snapshot(asked.id))
         raise SnapshotRefusedError("The snapshot took longer than the stream's pause.")
 
-    check_whole(bench.take(asked, overtaken()), bench)
+    with pytest.raises(JobChangedError):
+        bench.take(asked, overtaken())
+    check_whole(bench.store.get_snapshot(asked.id), bench)
     assert not list(bench.state.glob("captured*"))
 
 
-def test_a_snapshot_is_failed_before_anything_of_it_is_deleted_and_the_rest_goes_later(bench: Bench) -> None:
+def test_what_is_left_of_a_snapshot_that_failed_gets_a_deletion_and_its_record_stays(
+    bench: Bench,
+) -> None:
     asked, away = bench.ask(), patch.object(PubSub, "delete_snapshot", side_effect=PubSubUnavailableError(BROKEN))
-    with break_copy(), away, pytest.raises(PubSubUnavailableError):
-        bench.take(asked)
-    failed = bench.store.get_snapshot(asked.id)
+    with break_copy(), away:
+        failed = bench.take(asked)
     assert (failed.state, failed.error.code) == (SnapshotState.FAILED, "storage_full")
     assert len(bench.sources()) == 2
-    assert bench.store.list_unfinished_snapshots() == [failed]
-    assert bench.taker.clear(failed)
-    assert (bench.sources(), bench.folders(), bench.store.list_unfinished_snapshots()) == ([], [], [])
+    bench.carry_out_deletions()
+    assert (bench.sources(), bench.folders()) == ([], [])
     assert bench.store.get_snapshot(asked.id) == replace(failed, place=None)
+
+
+def test_a_snapshot_that_is_deleted_after_it_failed_has_one_deletion(bench: Bench) -> None:
+    asked, away = bench.ask(), patch.object(PubSub, "delete_snapshot", side_effect=PubSubUnavailableError(BROKEN))
+    with break_copy(), away:
+        bench.take(asked)
+    bench.store.delete_snapshot(asked.id)
+    assert len(bench.store.list_step_jobs([DELETION])) == 1
+    bench.carry_out_deletions()
+    assert (bench.sources(), bench.folders(), bench.store.list_snapshots()) == ([], [], [])
+
+
+@pytest.mark.parametrize("is_written", [True, False])
+def test_a_snapshot_whose_last_note_has_no_answer_is_whole_or_made_again(bench, is_written):
+    asked, note = bench.ask(), JobStore.note_step
+
+    def lose(store: JobStore, seen: Job, memory: Any) -> Job:
+        if "made" in memory:
+            if is_written:
+                note(store, seen, memory)
+            raise StoreUnavailableError("The store does not answer.")
+        return note(store, seen, memory)
+
+    with patch.object(JobStore, "note_step", lose), pytest.raises(StoreUnavailableError):
+        bench.take(asked)
+    check_whole(bench.take(asked), bench)
 
 
 def test_snapshots_that_a_clock_that_was_ahead_has_made_keep_no_others_from_being_made_or_kept(bench):

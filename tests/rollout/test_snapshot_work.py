@@ -22,6 +22,7 @@ from streams.journal_mark import JournalMark
 from streams.status import StatusFile
 from tests.work import Work, counted
 from tests.worlds.restores import list_running_restores
+from tests.worlds.snapshot_jobs import begin_snapshot, complete_snapshot, fail_snapshot
 from tests.worlds.snapshots import BROKEN, KilledError, server
 from tests.worlds.snapshots import Bench as SnapshotBench
 
@@ -155,17 +156,28 @@ def test_a_snapshot_is_asked_for_when_the_newest_is_too_old_and_not_before(bench
 
 def test_nothing_is_left_of_a_snapshot_whose_stream_ended_before_it_was_whole(bench: Bench) -> None:
     asked = bench.ask()
-    with patch.object(JobStore, "complete_snapshot", side_effect=KilledError), pytest.raises(KilledError):
+    with patch.object(SnapshotTaker, "_copy", side_effect=KilledError), pytest.raises(KilledError):
         bench.take(asked)
-    left = bench.store.get_snapshot(asked.id)
-    assert Path(left.place.location).exists()
+    assert len(bench.sources()) == 1
+    bench.store.end_stream("backup", Wanted.CANCELLED, actor="ann")
+    for _ in range(2):
+        bench.work.look([])
+        bench.work.stop()
+    ended = bench.store.get_snapshot(asked.id)
+    assert (ended.state, ended.error.code) == (SnapshotState.FAILED, "snapshot_refused")
+    assert (bench.sources(), bench.folders(), ended.place) == ([], [], None)
+
+
+def test_a_snapshot_that_was_whole_when_its_stream_ended_is_completed(bench: Bench) -> None:
+    asked = bench.ask()
+    with patch.object(JobStore, "end_step_job", side_effect=KilledError), pytest.raises(KilledError):
+        bench.take(asked)
     bench.store.end_stream("backup", Wanted.CANCELLED, actor="ann")
     bench.work.look([])
     bench.work.stop()
-    ended = bench.store.get_snapshot(asked.id)
-    assert (ended.state, ended.error.code) == (SnapshotState.FAILED, "snapshot_refused")
-    assert not Path(left.place.location).exists()
-    assert bench.sources() == []
+    made = bench.store.get_snapshot(asked.id)
+    assert made.state is SnapshotState.COMPLETED
+    assert bench.sources() == [source.snapshot for source in made.sources]
 
 
 def test_what_is_left_of_a_snapshot_that_failed_is_deleted_by_a_later_look(bench: Bench) -> None:
@@ -179,7 +191,7 @@ def test_what_is_left_of_a_snapshot_that_failed_is_deleted_by_a_later_look(bench
     assert len(bench.sources()) == 1
     bench.look(bench.make())
     assert bench.sources() == []
-    assert bench.store.list_unfinished_snapshots() == []
+    assert bench.store.get_snapshot(asked.id).place is None
 
 
 def test_a_pause_of_another_order_is_not_this_one(tmp_path: Path) -> None:
@@ -255,7 +267,7 @@ def count_threads(bench: Bench, kind: str = "snapshot") -> int:
 
 def test_what_another_machine_has_to_delete_costs_no_thread_a_look(bench: Bench) -> None:
     asked = bench.ask(with_source=False)
-    bench.store.begin_snapshot(asked, SnapshotPlace("elsewhere", "/home/snapshots"))
+    begin_snapshot(bench.store, asked.id, SnapshotPlace("elsewhere", "/home/snapshots"))
     bench.store.delete_snapshot(asked.id)
     assert count_threads(bench) == 0
     assert bench.store.get_snapshot(asked.id).state is SnapshotState.DELETING
@@ -279,13 +291,10 @@ def test_the_schedule_reads_nothing_of_the_snapshots_that_people_keep_and_of_tho
         take_scheduled(bench)
     first = look()
     error = FaultRecord("pubsub_error", "Pub/Sub refused it.")
-    facts = {"format_version": 1, "size_bytes": 1, "seconds_paused": 0.1, "known_messages": 1}
     for _ in range(100):
-        asked = bench.ask()
-        bench.store.complete_snapshot(asked.id, None, sources=[], taken_at=asked.created_at, **facts)
+        complete_snapshot(bench.store, bench.ask().id)
     for _ in range(20):
-        failed = bench.ask()
-        bench.store.fail_snapshot(failed.id, None, error)
+        fail_snapshot(bench.store, bench.ask().id, error)
     after = look()
     assert (after.statements, after.rows) == (first.statements, first.rows)
     assert after.instructions <= first.instructions + 200, "not one for each snapshot"

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,6 +27,7 @@ from rollout.starter import PreparedStart, StreamStarter
 from rollout.update_work import UpdateWork
 from streams.control import Order
 from streams.folder import StreamFolder
+from tests.worlds.snapshot_jobs import complete_snapshot
 
 # Commits ten messages every 20 ms while it holds the home's lock; the mood says what goes wrong.
 STREAM = """
@@ -112,8 +112,7 @@ class Snapshots:
 
     def look(self, _: Any) -> None:
         for made in self.store.list_snapshots(states=(SnapshotState.PENDING,)):
-            facts = {"format_version": 1, "size_bytes": 1, "seconds_paused": 0.0, "known_messages": 0}
-            self.store.complete_snapshot(made.id, made.place, sources=[], taken_at=datetime.now(UTC), **facts)
+            complete_snapshot(self.store, made.id)
 
     def is_going_back(self, _: str) -> bool:
         return False

@@ -1,5 +1,6 @@
 """The agent's snapshots and rollbacks in the simulation: the product's code, over records that are in memory."""
 
+import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -7,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from jobs.disk_files import DiskFiles
-from jobs.store import RESTORE, Job, JobStore, restore_of
+from jobs.store import DELETION, RESTORE, SNAPSHOT, Job, JobStore, restore_of
 from model.errors import JobChangedError, LeaseLostError
 from model.fault import FaultRecord
 from model.job import JobState
@@ -20,6 +21,7 @@ from model.stream_snapshot import (
     SnapshotRecord,
     SnapshotState,
 )
+from model.typed import field_readers, reader, to_plain
 from rollout.fence import StreamFence
 from rollout.restorer import StreamRestorer
 from rollout.snapshot_taker import SnapshotTaker
@@ -77,6 +79,7 @@ class Records:
             self.now(),
         )
         self.snapshots[made.id] = made
+        self._begin_job("sj", SNAPSHOT, "make", snapshot_id=made.id, with_source=with_source)
 
     def get_snapshot(self, snapshot_id: str) -> SnapshotRecord:
         return self.snapshots[snapshot_id]
@@ -84,52 +87,34 @@ class Records:
     def list_whole(self) -> list[SnapshotRecord]:
         return [found for found in self.snapshots.values() if found.state is SnapshotState.COMPLETED]
 
-    def list_unfinished_snapshots(self) -> list[SnapshotRecord]:
-        return [
-            found
-            for found in reversed(self.snapshots.values())
-            if found.state is SnapshotState.PENDING
-            or (found.state is SnapshotState.FAILED and found.place is not None)
-        ]
+    def end_snapshot(self, job: Job) -> SnapshotRecord:
+        found, place = (
+            self.snapshots[job.request["snapshot_id"]],
+            reader(SnapshotPlace | None)(job.memory.get("place")),
+        )
+        ended: dict[str, Any] = {"state": SnapshotState.FAILED, "error": job.error}
+        if job.error is None:
+            made = {name: field_readers(SnapshotRecord)[name](value) for name, value in job.memory["made"].items()}
+            ended = {"state": SnapshotState.COMPLETED, **made}
+        elif place is not None:
+            self._begin_job("dl", DELETION, "delete", snapshot_id=found.id, place=job.memory["place"])
+        made = self.snapshots[found.id] = replace(found, place=place, **ended)
+        return made
 
-    def begin_snapshot(self, snapshot: SnapshotRecord, place: SnapshotPlace) -> SnapshotRecord:
-        return self._change_pending(snapshot.id, snapshot.place, place=place)
-
-    def complete_snapshot(self, snapshot_id: str, place: SnapshotPlace | None, **found: Any) -> SnapshotRecord:
-        return self._change_pending(snapshot_id, place, state=SnapshotState.COMPLETED, **found)
-
-    def fail_snapshot(self, snapshot_id: str, place: SnapshotPlace | None, error: FaultRecord) -> SnapshotRecord:
-        return self._change_pending(snapshot_id, place, state=SnapshotState.FAILED, error=error)
-
-    def clear_snapshot(self, snapshot_id: str) -> SnapshotRecord:
-        cleared = self.snapshots[snapshot_id] = replace(self.snapshots[snapshot_id], place=None)
-        return cleared
+    def end_deletion(self, job: Job) -> None:
+        found = self.snapshots[job.request["snapshot_id"]]
+        if job.error is None:
+            self.snapshots[found.id] = replace(found, place=None)
 
     def create_restore(self, snapshot: SnapshotRecord, *, discard_staged: bool) -> None:
-        about = {"snapshot_id": snapshot.id, "discard_staged": discard_staged}
-        made = Job(
-            id=f"rs_{len(self.jobs):04d}",
-            kind=RESTORE,
-            state=JobState.PENDING,
-            request={"stream": STREAM, "generation": 1, **about},
-            created_by="operator",
-            created_at=self.now(),
-            started_at=None,
-            finished_at=None,
-            progress={},
-            error=None,
-            epoch=0,
-            driver=None,
-            version=1,
-            step="stop",
-        )
-        self.jobs[made.id] = made
+        about = {"generation": 1, "snapshot_id": snapshot.id, "discard_staged": discard_staged}
+        self._begin_job("rs", RESTORE, "stop", **about)
 
     def list_running_restores(self) -> list[RestoreRecord]:
-        return [restore_of(job) for job in self.list_step_jobs([RESTORE])]
+        return [restore_of(job) for job in self.list_step_jobs([]) if job.kind == RESTORE]
 
     def list_restores(self, _: str) -> list[RestoreRecord]:
-        return [restore_of(job) for job in reversed(self.jobs.values())]
+        return [restore_of(job) for job in reversed(self.jobs.values()) if job.kind == RESTORE]
 
     def list_step_jobs(self, _: Collection[str]) -> list[Job]:
         return [job for job in self.jobs.values() if not job.state.is_final]
@@ -143,7 +128,8 @@ class Records:
 
     def note_step(self, seen: Job, memory: Mapping[str, Any]) -> Job:
         job = self._get_seen(seen, None)
-        return self._change_job(job, memory={**job.memory, **memory})
+        # As a database keeps it.
+        return self._change_job(job, memory=json.loads(json.dumps({**job.memory, **memory}, default=to_plain)))
 
     def end_step_job(
         self,
@@ -159,29 +145,41 @@ class Records:
         job = self._get_seen(seen, owner)
         done = self._change_job(job, state=state, error=error, memory={**job.memory, **memory})
         ended(done)
-        restore = restore_of(done)
-        self.on_restored(restore, self.snapshots[restore.snapshot_id])
+        if done.kind == RESTORE:
+            restore = restore_of(done)
+            self.on_restored(restore, self.snapshots[restore.snapshot_id])
         return done
 
     def _get_seen(self, seen: Job, owner: str | None) -> Job:
         job = self.jobs[seen.id]
-        if owner not in (None, self.holder):
+        if job.kind != DELETION and owner not in (None, self.holder):
             raise LeaseLostError
-        if job.state.is_final or (job.state, job.step, job.attempt) != (seen.state, seen.step, seen.attempt):
+        if job.state.is_final or job.version != seen.version:
             raise JobChangedError
         return job
 
     def _change_job(self, job: Job, **changes: Any) -> Job:
-        changed = self.jobs[job.id] = replace(job, **changes)
+        changed = self.jobs[job.id] = replace(job, **changes, version=job.version + 1)
         return changed
 
-    def _change_pending(self, snapshot_id: str, at: SnapshotPlace | None, **changes: Any) -> SnapshotRecord:
-        found = self.snapshots[snapshot_id]
-        if found.state is SnapshotState.PENDING and found.place == at:
-            if "sources" in changes:
-                changes["sources"] = tuple(changes["sources"])
-            found = self.snapshots[snapshot_id] = replace(found, **changes)
-        return found
+    def _begin_job(self, prefix: str, kind: str, step: str, **request: Any) -> None:
+        made = Job(
+            id=f"{prefix}_{len(self.jobs):04d}",
+            kind=kind,
+            state=JobState.PENDING,
+            request={"stream": STREAM, **request},
+            created_by="operator",
+            created_at=self.now(),
+            started_at=None,
+            finished_at=None,
+            progress={},
+            error=None,
+            epoch=0,
+            driver=None,
+            version=1,
+            step=step,
+        )
+        self.jobs[made.id] = made
 
 
 def open_snapshot_work(

@@ -9,9 +9,10 @@ import pytest
 from connectors.pubsub.client import PubSub
 from jobs.disk_files import DiskFiles
 from jobs.steps import StepRunner
-from jobs.store import DELETION, JobStore
+from jobs.store import DELETION, SNAPSHOT, Job, JobStore
 from jobs.stream_threads import StreamThreads
 from local.server import PubSubServer
+from model.job import JobState
 from model.message import backup_subscription_id
 from model.settings import read_settings
 from model.stream_options import StreamKind
@@ -19,7 +20,7 @@ from model.stream_snapshot import RestoreRecord, SnapshotRecord
 from rollout.fence import StreamFence
 from rollout.restorer import StreamRestorer, StreamSite
 from rollout.snapshot_taker import SnapshotTaker
-from rollout.snapshot_work import deletion_kind
+from rollout.snapshot_work import deletion_kind, snapshot_kind
 from streams.journal import Journal
 from tests.memory.warehouse import MemoryWarehouse
 
@@ -80,7 +81,22 @@ class Bench:
     ) -> SnapshotRecord:
         """Make a snapshot, the one that was asked for or another one, in the stream's ``pause``."""
         asked = asked or self.ask(with_source=with_source)
-        return self.taker.take(asked, self.state, lambda: pause or self.pause())
+        (job,) = [
+            each for each in self.store.list_step_jobs([SNAPSHOT]) if each.request["snapshot_id"] == asked.id
+        ]
+        self.carry_out(job, pause)
+        return self.store.get_snapshot(asked.id)
+
+    def carry_out(self, job: Job, pause: AbstractContextManager[None] | None = None) -> None:
+        """Carry out the step of a job that makes or deletes a snapshot, as the job is now."""
+        kinds = (
+            snapshot_kind(self.store, self.taker, lambda _: pause or self.pause()),
+            deletion_kind(self.store, self.taker),
+        )
+        if job.state is JobState.PENDING:
+            job = self.store.begin_step(job, job.step or "", owner=None)
+        runner = StepRunner(self.store, kinds, StreamThreads("test"))
+        runner.carry_out(job, StreamSite(self.home / "streams" / job.request["stream"], None))
 
     def pause(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -91,9 +107,12 @@ class Bench:
     def delete(self, snapshot_id: str) -> None:
         """Have the snapshot deleted, and carry that out."""
         self.store.delete_snapshot(snapshot_id)
-        runner = StepRunner(self.store, [deletion_kind(self.store, self.taker)], StreamThreads("test"))
-        (job,) = self.store.list_step_jobs([DELETION])
-        runner.carry_out(self.store.begin_step(job, job.step or "", owner=None), StreamSite(None, None))
+        self.carry_out_deletions()
+
+    def carry_out_deletions(self) -> None:
+        """Carry out every deletion that was asked for."""
+        for job in self.store.list_step_jobs([DELETION]):
+            self.carry_out(job)
 
     def sources(self) -> list[str]:
         """The snapshots that Pub/Sub has."""

@@ -10,9 +10,9 @@ from typing import Any
 
 from jobs.folder import JobFolder, Outcome
 from jobs.launcher import Launch
+from jobs.steps import StepRun
 from jobs.store import Idempotency, JobStore
-from model.errors import ProcessEndedError
-from model.fault import FaultRecord
+from model.errors import ProcessEndedError, PubSubError
 from model.job import JobState, new_job_id
 from model.manifest_record import RunState, ScheduleRun
 from model.principal import Principal
@@ -23,6 +23,7 @@ from rollout.manifests.scheduled_jobs import StartedJob
 from rollout.starter import StreamStarter
 from streams.control import BatchPace, StreamControl
 from streams.folder import StreamFolder
+from tests.worlds.snapshot_jobs import FACTS
 
 SNAPSHOTS = "snapshot-of-"
 
@@ -107,21 +108,15 @@ class Taker:
     def is_here(self, _: SnapshotPlace | None) -> bool:
         return True
 
-    def take(self, snapshot: SnapshotRecord, *_: Any) -> None:
+    def take(self, run: StepRun[Any], *_: Any) -> None:
         self.taken += 1
-        place = SnapshotPlace("here", f"/snapshots/{self.taken}")
-        self._store.begin_snapshot(snapshot, place)
+        run.note({"place": SnapshotPlace("here", f"/snapshots/{self.taken}")})
         if self.taken % 4 == 0:
-            self._store.fail_snapshot(snapshot.id, place, FaultRecord("pubsub_error", "Pub/Sub refused it."))
-        else:
-            facts = {"format_version": 1, "size_bytes": 1, "seconds_paused": 0.1, "known_messages": 1}
-            self._store.complete_snapshot(snapshot.id, place, sources=[], taken_at=self._store.now(), **facts)
+            raise PubSubError("Pub/Sub refused it.")
+        run.note({"made": {**FACTS, "taken_at": self._store.now()}})
 
     def remove(self, _: SnapshotRecord) -> None:
         """It has no files."""
-
-    def clear(self, snapshot: SnapshotRecord) -> None:
-        self._store.clear_snapshot(snapshot.id)
 
 
 class StreamProcess:

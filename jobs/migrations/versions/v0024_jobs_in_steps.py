@@ -1,4 +1,4 @@
-"""Jobs that are carried out in steps; putting a stream back and deleting a snapshot become such jobs."""
+"""Jobs that are carried out in steps: snapshots are made and deleted, and streams are put back, by such jobs."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -23,8 +23,9 @@ _RESTORES = sa.table(
 )
 _SNAPSHOTS = sa.table(
     "stream_snapshots",
-    *(sa.column(name, TEXT) for name in ("id", "stream", "state")),
+    *(sa.column(name, TEXT) for name in ("id", "stream", "state", "created_by")),
     sa.column("place", DOCUMENT),
+    sa.column("with_source", sa.Boolean),
 )
 _JOBS = sa.table(
     "jobs",
@@ -49,8 +50,11 @@ def upgrade() -> None:
     connection, now = op.get_bind(), datetime.now(UTC)
     for row in connection.execute(sa.select(_RESTORES)).all():
         connection.execute(_JOBS.insert().values(**_restore(row, now)))
-    for row in connection.execute(sa.select(_SNAPSHOTS).where(_SNAPSHOTS.c.state == "DELETING")).all():
-        connection.execute(_JOBS.insert().values(**_deletion(row, now)))
+    for row in connection.execute(sa.select(_SNAPSHOTS).where(_SNAPSHOTS.c.state != "COMPLETED")).all():
+        if row.state == "PENDING":
+            connection.execute(_JOBS.insert().values(**_making(row, now)))
+        elif row.state == "DELETING" or row.place is not None:
+            connection.execute(_JOBS.insert().values(**_deletion(row, now)))
     op.drop_table("stream_restores")
 
 
@@ -81,6 +85,22 @@ def _restore(row: sa.Row[Any], now: datetime) -> dict[str, Any]:
         "finished_at": row.finished_at,
         "idempotency_key": key,
         "fingerprint": row.fingerprint,
+    }
+
+
+def _making(row: sa.Row[Any], now: datetime) -> dict[str, Any]:
+    return {
+        **_STEP_JOB,
+        "id": new_job_id("sj"),
+        "kind": "snapshot",
+        "state": "PENDING",
+        "subject": f"stream/{row.stream}",
+        "step": "make",
+        "attempt": 0,
+        "request": {"stream": row.stream, "snapshot_id": row.id, "with_source": bool(row.with_source)},
+        "memory": {} if row.place is None else {"place": row.place},
+        "created_by": row.created_by,
+        "created_at": now,
     }
 
 
