@@ -122,7 +122,7 @@ def serve_api(home: Path, environment: dict[str, str], *, port: int = 0) -> Iter
             assert not thread.is_alive()
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def plain_log() -> Iterator[None]:
     """Tracebacks without the values of all variables, which take seconds to draw; not among a command's output."""
     structlog.configure(

@@ -190,7 +190,8 @@ def test_an_agent_reports_its_streams_whose_processes_know_of_no_job_store(
     make_reporting_agent(yard)
     process = yard.start()
     assert b"REFEED_JOB_STORE" not in Path(f"/proc/{process.pid}/environ").read_bytes()
-    wait_until(lambda: seen(yard) == {"backup": "RUNNING"}, "it is shown where its home is not")
+    wait_until(lambda: yard.store.list_stream_reports() != [], "it is reported")
+    assert seen(yard) == {"backup": "RUNNING"}, "it is shown where its home is not"
     (stored,) = yard.store.list_stream_reports()
     assert (stored.report.pid, stored.report.instance) == (process.pid, process.instance_id)
 
