@@ -30,7 +30,7 @@ from pipeline.mapping import map_message
 from pipeline.schema import message_schema
 
 MESSAGES = 20_000
-# 40 of each webhook.
+# Each variant of each webhook.
 WEBHOOK_MESSAGES = 8_640
 ROUNDS = 7
 # What the stream gives a decoder at once: a Pull's messages, and without a schema several Pulls'.

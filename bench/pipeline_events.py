@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto, FileDescriptorSet
@@ -26,6 +27,13 @@ TOPIC = "events"
 SUBSCRIPTION = "refeed-pipeline.events"
 ODD_SHARES = (0.0, 0.01, 0.1, 1.0)
 KINDS = ("protobuf", "inferred", "webhooks")
+# Each webhook is made in so many variants. What comes again in many messages is the same in all of them.
+VARIANTS = 40
+_COMING_AGAIN = {
+    *("repository", "sender", "organization", "installation", "enterprise", "app"),
+    *("user", "owner", "repo", "author", "creator", "assignee"),
+}
+_LONG_TEXT, _LARGE_NUMBER = 5, 1000
 _TYPE = "event"
 _SOURCES = {
     "protobuf": "message: bench.Order, key: id",
@@ -96,12 +104,29 @@ class Case:
 
 @cache
 def read_webhooks() -> Sequence[Message]:
-    """Return the webhooks, some kilobytes each."""
+    """Return the webhooks, some kilobytes each, in variants one after the other.
+
+    No two have the same numbers and texts of their own. Their repositories, users and the like are the same.
+    """
     lines = [json.loads(line) for line in gzip.decompress(WEBHOOKS.read_bytes()).splitlines()]
     return [
-        Message(data=json.dumps(line["data"]).encode(), attributes={_TYPE: line["attributes"]["event"]})
+        Message(
+            data=json.dumps(_vary(line["data"], number)).encode(),
+            attributes={_TYPE: line["attributes"]["event"]},
+        )
+        for number in range(VARIANTS)
         for line in lines
     ]
+
+
+def _vary(value: Any, number: int) -> Any:
+    if isinstance(value, dict):
+        return {name: child if name in _COMING_AGAIN else _vary(child, number) for name, child in value.items()}
+    if isinstance(value, list):
+        return [_vary(child, number) for child in value]
+    if isinstance(value, str) and len(value) > _LONG_TEXT:
+        return f"{value[:-4]}{number:04}"
+    return value + number if type(value) is int and value > _LARGE_NUMBER else value
 
 
 def order_descriptor() -> Descriptor:

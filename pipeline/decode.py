@@ -113,7 +113,7 @@ class Decoder:
         # A coalesce looks at all fields, and a number that is kept as it is written may be -0.
         is_odd = scalars_as_text or any(plan.options.coalesce for plan in plans)
         if record is None and variant == "plain" and not is_odd:
-            form = partial(Form, lambda _: layout_of_plans(plans), max_bytes=max_bytes)
+            form = partial(Form, lambda *_: layout_of_plans(plans), max_bytes=max_bytes)
         self._form = None if form is None else form(list(self._own)[:-1])
 
     def decode(self, messages: pa.RecordBatch) -> DecodedBatch:

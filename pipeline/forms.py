@@ -6,6 +6,7 @@ or a value without a cell does not fit. The decoder reads it alone, and only the
 
 import gc
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
@@ -37,6 +38,11 @@ FEWEST: Final = 16
 # When fewer than half of a batch fit, the decoder alone reads the next REST times as many messages.
 REST: Final = 20
 _MAX_KINDS: Final = 10_000
+# A smaller object is read in less time than it is looked up.
+FEWEST_SHARED: Final = 8
+# Looking objects up does not pay when more than this share of so many bytes is new.
+_TRIED_BYTES: Final = 1 << 20
+_MOST_READ: Final = 0.6
 _numbers: Final = count()
 _INT64: Final = 1 << 63
 _Int64 = Annotated[int, Meta(ge=-_INT64, le=_INT64 - 1)]
@@ -45,6 +51,7 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ARROW_FAULTS: Final = (pa.ArrowException, OverflowError, TypeError, ValueError)
 
 _NOTHING: Final = (None, UNSET)
+_SCALARS: Final = frozenset((str, int, float, bool, type(None), UnsetType))
 _PLAN_KINDS: Final[Mapping[str, Any]] = {
     "text": str,
     "bytes": str,
@@ -76,7 +83,7 @@ class KnownField:
     A field without ``names`` is in no message that fits. ``kind`` is what msgspec takes for one value, and
     ``layout`` for one object. A field ``is_native`` when Arrow's own conversion is right for all values that Arrow
     takes, and ``is_sure`` when Arrow takes all of them; ``read`` converts the others. With ``knows_big`` integers
-    beyond 2^53 are a kind of their own.
+    beyond 2^53 are a kind of their own. Objects that ``are_shared`` are often the same in many messages.
     """
 
     column: str | None
@@ -90,6 +97,7 @@ class KnownField:
     default: Any = None
     is_required: bool = False
     knows_big: bool = False
+    are_shared: bool = False
 
     def list_structure(self, values: Sequence[Any]) -> Hashable:
         """Return the structure of a list of the field's values."""
@@ -101,6 +109,8 @@ class KnownField:
     @property
     def annotation(self) -> Any:
         """What msgspec takes for the field."""
+        if self.are_shared:
+            return msgspec.Raw | UnsetType
         one = self.kind if self.layout is None else self.layout.struct
         return (GenericAlias(list, (one,)) if self.is_repeated else one) | None | UnsetType
 
@@ -126,6 +136,59 @@ class Layout:
         self.struct = msgspec.defstruct("Message", fields, rename=names, forbid_unknown_fields=True, gc=False)
         self._named = [part for _, part in named]
         self._kinds: dict[tuple[type, ...], tuple[int, list[tuple[int, Callable[[Any], Hashable]]]]] = {}
+        # The objects that are shared or have shared ones in them.
+        single = [
+            (f"f{number}", part, part.layout)
+            for number, (_, part) in enumerate(named)
+            if part.layout is not None and not part.is_repeated
+        ]
+        self.around: list[tuple[str, KnownField, Layout]] = [
+            one for one in single if one[1].are_shared or one[2].around
+        ]
+        self._objects: dict[bytes, Any] = {}
+        self._structures: dict[int, Hashable] = {}
+        self._asked_bytes = 0
+
+    @cached_property
+    def _parse(self) -> Callable[[bytes], Any]:
+        return msgspec.json.Decoder(self.struct | None).decode
+
+    def share(self, message: Any) -> Any:
+        """Read the shared objects in ``message``, those of equal texts once, until :meth:`forget`; return it."""
+        for name, part, layout in self.around:
+            value = getattr(message, name)
+            if not part.are_shared:
+                if value not in _NOTHING:
+                    layout.share(value)
+            elif value is not UNSET:
+                setattr(message, name, layout.read(bytes(value)))
+        return message
+
+    def read(self, text: bytes) -> Any:
+        """Return the object of ``text``, None for null."""
+        self._asked_bytes += len(text)
+        found = self._objects.get(text)
+        if found is None:
+            found = self._parse(text)
+            if found is not None:
+                self._objects[text] = self.share(found)
+        return found
+
+    def forget(self) -> tuple[int, int]:
+        """Forget all shared objects; return how many bytes of objects there were, and how many were read."""
+        found = self._asked_bytes, sum(map(len, self._objects))
+        self._objects.clear()
+        self._structures.clear()
+        self._asked_bytes = 0
+        inner = [layout.forget() for _, _, layout in self.around]
+        return sum(asked for asked, _ in [found, *inner]), sum(read for _, read in [found, *inner])
+
+    def shared_structure(self, message: Any) -> Hashable:
+        """Return the structure of an object that is shared."""
+        found = self._structures.get(id(message))
+        if found is None:
+            found = self._structures[id(message)] = self.structure(message)
+        return found
 
     def structure(self, message: Any) -> Hashable:
         """Return an object's structure: all objects of one structure have one shape (pipeline/shapes.py)."""
@@ -145,7 +208,7 @@ class Layout:
             if kind is list:
                 yield at, part.list_structure
             elif part.layout is not None and kind is part.layout.struct:
-                yield at, part.layout.structure
+                yield at, part.layout.shared_structure if part.are_shared else part.layout.structure
             elif kind is int and part.knows_big:
                 yield at, lambda value: abs(value) > EXACT_FLOAT
 
@@ -209,7 +272,7 @@ class Form:
 
     def __init__(
         self,
-        make_layout: Callable[[AbstractSet[Path]], Layout],
+        make_layout: Callable[[AbstractSet[Path], bool], Layout],
         columns: Sequence[pa.Field],
         *,
         max_bytes: int,
@@ -220,6 +283,8 @@ class Form:
         self._max_bytes = max_bytes
         self._looks = looks
         self._resting = 0
+        self._is_sharing = True
+        self._asked_bytes = self._read_bytes = 0
         self.is_off = False
 
     def read(self, payloads: Sequence[bytes]) -> NativeRows:
@@ -247,13 +312,26 @@ class Form:
         if structure is not None:
             self._looks.learn(structure, data, unknown)
         elif unknown and self._looks.meet(unknown):
-            vars(self).pop("_layout", None)
-            vars(self).pop("_parse", None)
-            self._resting = 0
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        vars(self).pop("_layout", None)
+        vars(self).pop("_parse", None)
+        self._resting = 0
+
+    def _forget(self) -> None:
+        """Forget the objects of a batch; share none any more when too few came again."""
+        asked, read = self._layout.forget()
+        self._asked_bytes += asked
+        self._read_bytes += read
+        is_vain = self._asked_bytes > _TRIED_BYTES and self._read_bytes > self._asked_bytes * _MOST_READ
+        if self._is_sharing and is_vain:
+            self._is_sharing = False
+            self._begin_again()
 
     @cached_property
     def _layout(self) -> Layout:
-        return self._make_layout(frozenset() if self._looks is None else self._looks.beside)
+        return self._make_layout(frozenset() if self._looks is None else self._looks.beside, self._is_sharing)
 
     @cached_property
     def _parse(self) -> Callable[[bytes], Any]:
@@ -265,7 +343,7 @@ class Form:
         looks = self._looks if self._looks is not None and self._looks.matter else None
         for index, data in enumerate(payloads):
             try:
-                message = parse(data)
+                message = layout.share(parse(data))
             except _UNREADABLE:
                 continue
             if len(data) > most:
@@ -284,6 +362,7 @@ class Form:
             self._resting = REST * len(payloads)
         if parsed:
             self._fill(found, parsed, payloads)
+        self._forget()
         return found
 
     def _fill(self, found: NativeRows, parsed: Sequence[Any], payloads: Sequence[bytes]) -> None:
@@ -314,7 +393,8 @@ class _ColumnReader:
         """Return the column of a field; ``blame`` gets the places of values that have no cell."""
         unset = self.count(values)
         if part.layout is not None:
-            return (self._lists if part.is_repeated else self._objects)(part.layout, values, kind, blame)
+            make = self._lists if part.is_repeated else self._shared if part.are_shared else self._objects
+            return make(part.layout, values, kind, blame)
         if part.is_sure and part.is_repeated:
             return self._arrays.lists([value if type(value) is list else () for value in values], kind)
         if unset == len(values):
@@ -381,6 +461,24 @@ class _ColumnReader:
         is_absent = [value is None for value in objects] if absent else None
         return self._arrays.records(found, list(kind), is_absent)
 
+    def _shared(self, layout: Layout, values: Sequence[Any], kind: pa.StructType, blame: _Blame) -> Make:
+        """Return the column of objects of which many are the same."""
+        objects = {id(value): value for value in values if type(value) is layout.struct}
+        if not 0 < len(objects) <= len(values) / 2:
+            return self._objects(layout, values, kind, blame)
+        numbers = {key: number for number, key in enumerate(objects)}
+        found, places = list(objects.values()), list(map(numbers.get, map(id, values)))
+        for number, times in Counter(places).items():
+            if number is not None and times > 1:
+                self.names += (times - 1) * _names_in(found[number])
+
+        def blame_each(unfit: Iterable[int]) -> None:
+            numbers = set(unfit)
+            blame(at for at, number in enumerate(places) if number in numbers)
+
+        whole = self._arrays.records(layout.columns(found, kind, self, blame_each), list(kind), None)
+        return lambda: whole().take(pa.array(places, pa.int32()))
+
     def _lists(self, layout: Layout, values: Sequence[Any], kind: pa.ListType, blame: _Blame) -> Make:
         lists = [value if type(value) is list else () for value in values]
         objects = list(chain.from_iterable(lists))
@@ -407,13 +505,13 @@ def layout_of_plans(plans: Sequence[FieldPlan]) -> Layout:
     return Layout(list(parts.values()), [[part for part in group if part.names] for group in groups])
 
 
-def layout_of_shape(shape: Shape, beside: AbstractSet[Path]) -> Layout:
+def layout_of_shape(shape: Shape, beside: AbstractSet[Path], is_sharing: bool) -> Layout:
     """Return the layout of an inferred record; fields ``beside`` its columns may be null, [] or {}.
 
     The decoder reads messages with a JSON column, a list of large integers, or an integer beyond 2^53 as a text.
     """
     parts = [
-        _part_of_shape(name, child, {path[1:] for path in beside if path[0] == name and len(path) > 1})
+        _part_of_shape(name, child, {path[1:] for path in beside if path[0] == name and len(path) > 1}, is_sharing)
         for name, child in shape.fields.items()
     ]
     more = sorted(path[0] for path in beside if len(path) == 1 and path[0] not in shape.fields)
@@ -444,13 +542,15 @@ def _part_of_plan(plan: FieldPlan) -> KnownField:
     return replace(found, is_native=is_native, is_sure=is_native and kind is str, read=value_reader(plan))
 
 
-def _part_of_shape(name: str, shape: Shape, beside: AbstractSet[Path]) -> KnownField:
+def _part_of_shape(name: str, shape: Shape, beside: AbstractSet[Path], is_sharing: bool) -> KnownField:
     absent = KnownField(shape.column, default=[] if shape.is_repeated else None)
     if not is_plain(name) or shape.kind == "JSON" or (shape.kind == "BIGINT" and shape.is_repeated):
         return absent
     found = replace(absent, names=(name,), is_repeated=shape.is_repeated)
     if shape.kind == "RECORD":
-        return replace(found, layout=layout_of_shape(shape, beside))
+        is_sharing = is_sharing and not shape.is_repeated
+        layout = layout_of_shape(shape, beside, is_sharing)
+        return replace(found, layout=layout, are_shared=is_sharing and len(shape.fields) >= FEWEST_SHARED)
     return replace(found, kind=_SHAPE_KINDS[shape.kind], is_sure=True, knows_big=shape.kind == "BIGINT")
 
 
@@ -463,6 +563,9 @@ def _has_cell(value: Any, kind: pa.DataType) -> bool:
 
 def _names_in(value: Any) -> int:
     """Return how many names the objects in a value have, each counted once."""
-    if isinstance(value, msgspec.Struct):
-        return sum(1 + _names_in(child) for child in astuple(value) if child is not UNSET)
-    return sum(map(_names_in, value)) if type(value) is list else 0
+    if type(value) is list:
+        return sum(map(_names_in, value))
+    if not isinstance(value, msgspec.Struct):
+        return 0
+    row = astuple(value)
+    return len(row) - row.count(UNSET) + sum([_names_in(child) for child in row if type(child) not in _SCALARS])

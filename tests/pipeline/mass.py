@@ -121,8 +121,8 @@ class Mass:
             return found
 
         forms.Form.read = read  # type: ignore[method-assign]
-        # It goes on trying, with few messages too.
-        forms.REST, forms.FEWEST = 0, 1  # type: ignore[misc]
+        # It goes on trying, with few messages and small objects too.
+        forms.REST, forms.FEWEST, forms.FEWEST_SHARED = 0, 1, 1  # type: ignore[misc]
 
     def check(
         self, what: str, payloads: Sequence[bytes], differ: Callable[[Any, Any], str | None], *both: Any

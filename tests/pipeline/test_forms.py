@@ -160,8 +160,9 @@ class Pair:
             return found
 
         monkeypatch.setattr(forms.Form, "read", read)
-        # It goes on trying.
+        # It goes on trying, with small objects too.
         monkeypatch.setattr(forms, "REST", 0)
+        monkeypatch.setattr(forms, "FEWEST_SHARED", 1)
 
     def both(self, do: Callable[[str], Any]) -> tuple[Any, Any]:
         """Return what ``do`` says without forms, and with them for any number of messages."""
@@ -431,6 +432,42 @@ def test_where_most_messages_do_not_fit_the_next_ones_are_not_tried(tmp_path, de
         assert decoder.decode(fit).rows.num_rows == forms.FEWEST
 
     assert len(tried) == 3
+
+
+def test_equal_objects_are_read_once_a_batch_and_looked_up_no_more_when_few_are_equal(pair, monkeypatch):
+    def event(number: int, shop: int) -> bytes:
+        return json.dumps({"id": number, "shop": {"id": shop, "name": f"{shop} {'x' * 10_000}"}}).encode()
+
+    asked, parsed = [], []
+    read, share = forms.Layout.read, forms.Layout.share
+    monkeypatch.setattr(forms.Layout, "read", lambda layout, text: asked.append(text) or read(layout, text))
+    monkeypatch.setattr(forms.Layout, "share", lambda layout, one: parsed.append(one) or share(layout, one))
+    lesson, equal = messages(event(0, 0)), messages(*[event(number, 0) for number in range(40)])
+    infer(pair, SOURCE, [lesson, lesson, equal], learning=1)
+    assert (len(asked), len(parsed)) == (41, 43)
+
+    others = messages(*[event(number, number) for number in range(110)])
+    infer(pair, SOURCE, [lesson, lesson, others, others, others], learning=1)
+    assert len(asked) == 41 + 111
+    assert pair.read > 200
+
+
+def test_a_shared_object_that_is_null_empty_or_missing_is_what_the_decoder_makes_of_it(pair):
+    texts = [b'{"id":1,"shop":{"id":1,"name":"a"}}', b'{"id":2,"shop":null}', b'{"id":3,"shop":{}}', b'{"id":4}']
+    batch = messages(*texts * 10)
+    infer(pair, SOURCE, [batch, batch, batch], learning=1)
+    assert pair.read == 40
+
+
+def test_a_value_without_a_cell_blames_all_messages_with_its_object():
+    shop = forms.Layout([forms.KnownField("n", ("n",), int, is_native=True)])
+    layout = forms.Layout([forms.KnownField("shop", ("shop",), layout=shop, are_shared=True)])
+    columns = [pa.field("shop", pa.struct([pa.field("n", pa.int8())]))]
+    form = forms.Form(lambda *_: layout, columns, max_bytes=100)
+    texts = [b'{"shop":{"n":1}}', b'{"shop":{"n":300}}', b'{"shop":null}']
+    found = form.read(texts * 8)
+    assert found.indices == [place for place in range(24) if place % 3 != 1]
+    assert found.columns[0].to_pylist() == [{"n": 1}, None] * 8
 
 
 def test_fields_that_say_nothing_are_unknown_in_the_order_of_their_message(pair):
