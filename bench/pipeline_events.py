@@ -45,7 +45,7 @@ _SOURCES = {
 class Case:
     """What is sent: a kind of messages, the share of odd ones, and how many types of events there are.
 
-    An odd message has a field that is a number in one and a text in the next. No schema has it, and without a
+    An odd message has a field that is a number in one and an object in the next. No schema has it, and without a
     schema its column is JSON. So the decoder reads an odd message alone, also when it has met many of them.
     """
 
@@ -85,7 +85,7 @@ class Case:
         events = [found[number % len(found)] for number in range(count)]
         places = [place for place in range(count) if dice.random() < self.odd]
         for number, place in enumerate(places):
-            extra = json.dumps(number if number % 2 else str(number)).encode()
+            extra = json.dumps(number if number % 2 else {"number": number}).encode()
             data = events[place].data.removesuffix(b"}") + b', "extra": ' + extra + b"}"
             events[place] = Message(data=data, attributes=events[place].attributes)
         return events

@@ -9,6 +9,7 @@ from bench import decoder, pipeline, pipeline_events
 from bench.pipeline_events import Case
 from bench.yard import is_wanted, publish_steadily, read_commit_times
 from model.message import Message
+from pipeline import forms
 
 
 class Heard:
@@ -32,10 +33,26 @@ def bodies(case, count):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 1.0])
-def test_so_many_are_odd_as_the_case_says_numbers_and_texts_in_turn(share):
+def test_so_many_are_odd_as_the_case_says_numbers_and_objects_in_turn(share):
     kinds = [type(body["extra"]) for body in bodies(Case("inferred", share), 1_000) if "extra" in body]
     assert len(kinds) == pytest.approx(share * 1_000, rel=0.3)
-    assert kinds[:4] == [str, int, str, int][: len(kinds)]
+    assert kinds[:4] == [dict, int, dict, int][: len(kinds)]
+
+
+@pytest.mark.parametrize("kind", ["protobuf", "inferred"])
+def test_native_code_reads_all_messages_but_the_odd_ones(monkeypatch, kind):
+    case, read = Case(kind, 0.1), forms.Form.read
+    events = case.make_events(200)
+    batch = decoder.pull(events)
+    decode = decoder.open_decoder(case, [batch])
+    for _ in range(3):
+        decode(batch)
+    found = []
+    monkeypatch.setattr(forms.Form, "read", lambda form, data: found.append(read(form, data)) or found[-1])
+    decode(batch)
+    assert [rows.indices for rows in found] == [
+        [place for place, event in enumerate(events) if b'"extra"' not in event.data]
+    ]
 
 
 def test_each_of_many_types_has_a_field_of_its_own():
