@@ -77,7 +77,8 @@ while True:
     said.setdefault("first_commit_at", time.time())
     said["last_commit_at"] = time.time()
     status.write(state="running", epoch=1, totals=dict(totals), control_number=control.number, **said)
-    if mood == "crash" and totals["messages"] > 50:
+    # After the hand-over, also where the agent looks late.
+    if mood == "crash" and totals["messages"] > 250:
         end("failed", 1, error={"code": "broken", "message": "It crashed."})
     time.sleep(0.02)
 end("stopped", 0, not_committed=0)
