@@ -182,7 +182,12 @@ def list_dead_letters(
     response_class=Response,
     responses={
         **PAYLOAD_ANSWER,
-        **problems(s404="The source has no such dead letter since `from`.", s422=_QUERY, s502=_FAILED, s507=_FULL),
+        **problems(
+            s404="The source has had no such dead letter since `from`.",
+            s422=_QUERY,
+            s502=_FAILED,
+            s507=_FULL,
+        ),
     },
 )
 def download_dead_letter(

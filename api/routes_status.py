@@ -49,7 +49,7 @@ class InboxItemOut(BaseModel):
     )
     topic: str | None = Field(description="The target topic of a backfill, or the topic of a gap.")
     created_by: str | None
-    since: datetime | None = Field(description="Since when the resource needs attention.")
+    since: datetime | None = Field(description="The time from which the resource has needed attention.")
     message: str
     code: str | None = Field(description="The error code of a failed backfill.")
 

@@ -37,7 +37,7 @@ class ManifestUploadOut(BaseModel):
         description="Why the newest version is not applied. Null if the newest version is applied."
     )
     applied_generation: str | None = Field(description="The version of the file that was applied last.")
-    gone_at: datetime | None = Field(description="Since when the file is missing. Null if the file is there.")
+    gone_at: datetime | None = Field(description="When the file was first missed. Null if the file is there.")
     waits: str | None = Field(description="Why the manifest of a missing file stays until a person decides.")
     approval_id: str | None = Field(description="The pending approval of the removal.")
 

@@ -15,7 +15,7 @@ class SnapshotCreate(BaseModel):
 
     with_source: bool = Field(
         default=False,
-        description="Whether to make a Pub/Sub snapshot of each of the stream's subscriptions at the same moment.",
+        description="Whether to make a Pub/Sub snapshot of each of the stream's subscriptions too.",
     )
 
 

@@ -63,7 +63,7 @@ class StreamOut(BaseModel):
     owner: StreamOwner | None = Field(description="The stream's process.")
     instance_id: str | None = Field(description='The id of the newest start of the stream: "in_" and a ULID.')
     is_retired: bool | None = Field(
-        description="Whether the registry no longer has the pipeline's group. Null means unknown."
+        description="True if the registry has no sources of the pipeline's group any more. Null means unknown."
     )
     started_at: datetime | None
     reported_at: datetime | None = Field(description="When the stream last reported.")
@@ -160,7 +160,7 @@ class StreamEventOut(BaseModel):
 
 
 class StreamEvents(BaseModel):
-    """The history of a stream over all its generations, oldest entry first."""
+    """The history of a stream, also from before its last launch, oldest entry first."""
 
     events: list[StreamEventOut]
 

@@ -126,7 +126,7 @@ def _request(
 
 def _lines(reasons: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if not reasons:
-        yield "The pipeline has no dead letters in this time."
+        yield "The pipeline has no dead letters in this period."
         return
     names = ["source", "code", "path", "messages", "repaired", "last", "example"]
     rows = [

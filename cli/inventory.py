@@ -126,7 +126,7 @@ def render_histogram(found: Mapping[str, Any]) -> Iterator[str]:
         f"{found['messages']:,} archived messages"
     )
     if not found["messages"]:
-        yield "There are no messages in this time. To look further back, use --from."
+        yield "There are no messages in this period. To look further back, use --from."
         return
     most = max(bucket["messages"] for bucket in buckets)
     width = len(f"{most:,}")

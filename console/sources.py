@@ -166,7 +166,7 @@ def choose_request(reasons: Sequence[Mapping[str, Any]], name: str, choice: Mapp
     request = next((each["request"] for each in reasons if each["source"] == name), None)
     if request is None:
         raise form_fault(
-            f"There are no dead letters of {name} in this time.", code="dead_letters_none", status=404
+            f"There are no dead letters of {name} in this period.", code="dead_letters_none", status=404
         )
     lists = {key: {"type": "ARRAY<STRING>", "value": value} for key, value in given.items()}
     return {**request, "parameters": {**request["parameters"], **lists}}

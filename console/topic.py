@@ -134,7 +134,7 @@ def find_range(params: Mapping[str, str], step: str, now: datetime) -> tuple[dat
     end = read_time(params, "to", zone) or _ceiling(now, width)
     start = read_time(params, "from", zone) or end - _SPANS[step]
     if start >= end:
-        raise form_fault(f"from ({start.isoformat()}) is not before to ({end.isoformat()}).")
+        raise form_fault(f"from ({start.isoformat()}) must be earlier than to ({end.isoformat()}).")
     return start, end
 
 

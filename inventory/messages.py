@@ -218,7 +218,7 @@ def _place_of(request: MessageRequest) -> tuple[Window, tuple[datetime, datetime
             "window_invalid", "from or to is not a possible time.", "query:from"
         ) from None
     if end <= start:
-        raise RequestInvalidError.of("window_invalid", "from is not before to.", "query:from")
+        raise RequestInvalidError.of("window_invalid", "`from` must be earlier than `to`.", "query:from")
     return Window(start, end), None
 
 

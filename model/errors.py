@@ -104,7 +104,7 @@ class SubscriptionMismatchError(PubSubError, code="subscription_mismatch"):
 
 
 class TopicBackupChangedError(RefeedError, code="topic_backup_changed"):
-    """The topic's backup has changed since it was planned."""
+    """The topic's backup has changed since the plan was made."""
 
 
 class MessageRefusedError(PubSubError, code="message_refused"):

@@ -174,7 +174,7 @@ class Decoder:
             unknown = to_json(findings.unknown) if findings.unknown else None
             return _Row(index, values, findings, unknown, change)
         except UnfitMessageError:
-            return Refusal(index, "unfit", "The table does not have a column for it yet.")
+            return Refusal(index, "unfit", "The table does not have a column for this field yet.")
         except (WrongTypeError, RecursionError) as exc:
             return Refusal(index, "wrong_type", f"{str(exc) or 'Nested too deep'}.")
         except Exception as exc:  # noqa: BLE001  a fault of ours must not end the stream of every source beside it

@@ -197,7 +197,7 @@ class EntityTable(DurableTable):
                     sync_file(self.uri)
                 self._write(table, actions, marks, schema=schema)
         except CommitFailedError as exc:
-            raise MergeOvertakenError(f"Another merge changed {self.name} at this moment.") from exc
+            raise MergeOvertakenError(f"Another merge has just changed {self.name}.") from exc
 
     def overtake(self) -> int:
         """Make every merge that has begun fail when it commits; return the last one's ``taken_number``.

@@ -210,7 +210,7 @@ class LakeTable(DurableTable):
                 with our_errors(f"taking the lease {lease}"):
                     raise
             if (newest, self._transaction(f"taken:{lease}")) != (epoch, commit_id):
-                message = f"Another stream took the lease {lease} at this moment."
+                message = f"Another stream has just taken the lease {lease}."
                 raise LeaseLostError(message, lease=lease) from exc
             with our_errors("syncing the table's log"):
                 self._log.sync(self._table())

@@ -181,7 +181,7 @@ def test_a_home_without_a_pipeline_has_no_dead_letters(api: Any, refeed: Refeed)
     with api.client() as client:
         answer = client.get("/dead-letters")
     assert (answer.status_code, answer.json()) == (200, {"reasons": []})
-    assert refeed("dead-letters") == (0, "The pipeline has no dead letters in this time.\n", "")
+    assert refeed("dead-letters") == (0, "The pipeline has no dead letters in this period.\n", "")
 
 
 def test_volumes_are_those_of_every_topic_in_one_answer(api: Any, refeed: Refeed) -> None:

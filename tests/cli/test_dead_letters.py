@@ -97,7 +97,7 @@ def test_what_is_not_there_is_not_sent(refeed: Refeed, asked: list[Any]) -> None
 
 def test_where_there_are_none_it_says_so(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RefeedApi, "count_dead_letters", lambda self, start=None: {"reasons": []})
-    assert refeed("dead-letters").out == "The pipeline has no dead letters in this time.\n"
+    assert refeed("dead-letters").out == "The pipeline has no dead letters in this period.\n"
 
 
 def test_those_at_one_place_of_the_message_are_chosen_by_its_path(refeed: Refeed, asked: list[Any]) -> None:

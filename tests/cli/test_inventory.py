@@ -182,7 +182,7 @@ def test_minutes_are_the_closest_look_and_one_message_is_seen_beside_many() -> N
     whole = list(render_histogram(histogram("day", timedelta(days=1), 3, 4)))
     assert whole[-1].endswith("--step hour --from 2026-01-03T00:00:00Z --to 2026-01-04T00:00:00Z")
     assert list(render_histogram(histogram("day", timedelta(days=1), 0)))[1] == (
-        "There are no messages in this time. To look further back, use --from."
+        "There are no messages in this period. To look further back, use --from."
     )
 
 

@@ -85,7 +85,7 @@ class BigQueryLeases:
             if found.fence == fence:
                 return found  # the answer to this very change was lost
             if seen and found.epoch != seen[0]:
-                raise LeaseLostError(f"Another stream took the lease {name} at this moment.", lease=name)
+                raise LeaseLostError(f"Another stream has just taken the lease {name}.", lease=name)
             seen.append(found.epoch)
             older = (*found.open_fences, found.fence) if found.fence else found.open_fences
             return LeaseState(found.epoch + 1, fence, older, found.holder)
