@@ -200,16 +200,17 @@ class StreamSnapshots:
             # The stream is locked before its jobs, and these before its snapshots.
             stream = _SNAPSHOTS.get(connection, snapshot_id).stream
             get_record(connection, stream, now, for_update=True)
-            for job in find_active_jobs(connection, RESTORE):
-                if job.request["snapshot_id"] == snapshot_id:
-                    stream = job.request["stream"]
-                    raise StreamStateError(f"{stream} is being rolled back to {snapshot_id}.", stream=stream)
             changes: dict[str, Any] = {"state": SnapshotState.DELETING, "error": None}
             for job in find_active_jobs(connection, SNAPSHOT, stream_subject(stream)):
                 if job.request["snapshot_id"] == snapshot_id:
                     error = FaultRecord(StreamStateError.code, f"{snapshot_id} was deleted before it was made.")
                     changes["place"] = fail_job(connection, job.id, error, now).memory.get("place")
             _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
+            # Looked for now: from here on no restore of another stream to it begins.
+            for job in find_active_jobs(connection, RESTORE):
+                if job.request["snapshot_id"] == snapshot_id:
+                    stream = job.request["stream"]
+                    raise StreamStateError(f"{stream} is being rolled back to {snapshot_id}.", stream=stream)
             deleting = _SNAPSHOTS.update(connection, snapshot_id, **changes)
             _begin_deletion(connection, deleting, actor=actor, now=now)
             return deleting

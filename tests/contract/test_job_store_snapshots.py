@@ -1,5 +1,6 @@
 """Snapshots of streams, and streams that are put back, as records in every job store."""
 
+import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -158,6 +159,29 @@ def test_a_stream_is_launched_from_a_snapshot_and_put_to_it_before_it_starts(sto
         store.delete_snapshot(done.id)
     store.end_stream("second", Wanted.CANCELLED, actor="ann")
     assert store.launch_stream("second", StreamKind.BACKUP, actor="ann").snapshot_id is None
+
+
+def test_a_snapshot_stays_that_another_stream_is_put_back_to_at_the_same_moment(store: JobStore) -> None:
+    done = complete(store)
+    store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    store.launch_stream("second", StreamKind.BACKUP, actor="ann")
+    refused: list[StreamStateError] = []
+
+    def delete() -> None:
+        try:
+            store.delete_snapshot(done.id)
+        except StreamStateError as exc:
+            refused.append(exc)
+
+    deleting = threading.Thread(target=delete)
+    with store._database.write():
+        store.create_restore("second", done.id, actor="ann")
+        deleting.start()
+        # It waits for a lock that this transaction has.
+        deleting.join(0.5)
+    deleting.join(10)
+    assert [exc.message for exc in refused] == [f"second is being rolled back to {done.id}."]
+    assert store.get_snapshot(done.id) == done
 
 
 def test_nothing_is_launched_from_a_snapshot_that_is_not_whole_or_of_another_kind(store: JobStore) -> None:
