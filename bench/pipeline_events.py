@@ -27,9 +27,9 @@ TOPIC = "events"
 SUBSCRIPTION = "refeed-pipeline.events"
 ODD_SHARES = (0.0, 0.01, 0.1, 1.0)
 KINDS = ("protobuf", "inferred", "webhooks")
-# Each webhook is made in so many variants. What comes again in many messages is the same in all of them.
+# The number of variants of each webhook. Objects such as its repository are equal in all variants.
 VARIANTS = 40
-_COMING_AGAIN = {
+_EQUAL_OBJECTS = {
     *("repository", "sender", "organization", "installation", "enterprise", "app"),
     *("user", "owner", "repo", "author", "creator", "assignee"),
 }
@@ -121,7 +121,7 @@ def read_webhooks() -> Sequence[Message]:
 
 def _vary(value: Any, number: int) -> Any:
     if isinstance(value, dict):
-        return {name: child if name in _COMING_AGAIN else _vary(child, number) for name, child in value.items()}
+        return {name: child if name in _EQUAL_OBJECTS else _vary(child, number) for name, child in value.items()}
     if isinstance(value, list):
         return [_vary(child, number) for child in value]
     if isinstance(value, str) and len(value) > _LONG_TEXT:

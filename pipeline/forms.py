@@ -40,7 +40,7 @@ REST: Final = 20
 _MAX_KINDS: Final = 10_000
 # A smaller object is read in less time than it is looked up.
 FEWEST_SHARED: Final = 8
-# Looking objects up does not pay when more than this share of so many bytes is new.
+# If more than this share of so many bytes is new, looking objects up takes longer than reading them.
 _TRIED_BYTES: Final = 1 << 20
 _MOST_READ: Final = 0.6
 _numbers: Final = count()
