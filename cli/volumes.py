@@ -17,7 +17,7 @@ _MOST_POINTS: Final = 28
 _MOST_GAPS: Final = 20
 
 TopicsArgument = Annotated[
-    list[str] | None, typer.Argument(metavar="[TOPIC]...", help="Ids of topics. Default: all.", show_default=False)
+    list[str] | None, typer.Argument(metavar="TOPIC", help="Ids of topics. Default: all.", show_default=False)
 ]
 
 

@@ -22,6 +22,9 @@ def test_no_other_page_lies_beside_them() -> None:
         ("``data`` is `REFEED_X`", "`data` is `REFEED_X`"),
         ("with --json-x a-b--c", "with `--json-x` a-b--c"),
         ("it's the topic's", "it's the topic's"),
+        ("skip: the run is skipped. all: no run", "`skip`: the run is skipped. `all`: no run"),
+        ("max_rows of dataset.table, or PAUSED; 'from'", "`max_rows` of `dataset.table`, or `PAUSED`; `from`"),
+        ("needs streams.read, as in gs://b/a_b.", "needs `streams.read`, as in `gs://b/a_b`."),
     ],
 )
 def test_plain_text_is_markdown_that_reads_the_same(text: str, written: str) -> None:

@@ -35,7 +35,9 @@ def render_http() -> str:
                 usual = {status: operation["responses"][status]["description"] for status in COMMON}
     usual["422"] = "The request is not valid. `errors` lists every violation."
     resources = {name: sorted(found, key=_place) for name, found in sorted(by_resource.items())}
-    scopes = table(["scope", "lets its holder"], [[f"`{scope}`", prose(text)] for scope, text in SCOPES.items()])
+    scopes = table(
+        ["scope", "allows the caller to"], [[f"`{scope}`", prose(text)] for scope, text in SCOPES.items()]
+    )
     answers = table(["status", "means"], [[status, prose(text)] for status, text in usual.items()])
     overview = table(
         ["resource", "operations"], [[link(name.capitalize()), str(len(each))] for name, each in resources.items()]

@@ -9,8 +9,17 @@ ROOT: Final = Path(__file__).parents[3]
 NOTE: Final = "<!-- Written by 'make reference' from {sources}. Change it there. -->\n"
 # A page, a command in quotes, or a name that is code: one of them at each place, the longest first.
 _PARTS: Final = re.compile(
-    r"(?P<code>``?[^`]+``?)|'(?P<command>(?:(?:refeed|gcloud|make) |--)[^']*)'"
-    r"|docs/(?P<page>[\w/.-]+\.md)(?P<anchor>#[\w-]+)?|(?P<name>\b(?:REFEED|PUBSUB|BIGQUERY|GOOGLE|JAVA)_[A-Z_]+\b(?:=[\w-]+)?|(?<![\w-])--[a-z][a-z_-]+)|(?P<escape>[<*|\\])"
+    r"(?P<code>``?[^`]+``?)|'(?P<command>(?:(?:refeed|gcloud|make|pip) |--)[^']*)'|(?<!\w)'(?P<word>\w+)'(?!\w)"
+    r"|docs/(?P<page>[\w/.-]+\.md)(?P<anchor>#[\w-]+)?"
+    r"|(?P<name>\b(?:REFEED|PUBSUB|BIGQUERY|GOOGLE|JAVA)_[A-Z_]+\b(?:=[\w-]+)?|(?<![\w-])--[a-z][a-z_-]+"
+    r"|(?:file|env|gcp-kms|https?|gs|sc|spark|sqlite|postgresql[+]psycopg)://?[^\s,]*[^\s,.)]"
+    r"|(?:file|env|gcp-kms):[A-Z/][^\s,]*[^\s,.)]"
+    r"|(?<![\w./])(?:backfills|messages|streams|schedules|rollouts)\.(?:read|plan|run|approve|admin|operate|apply)\b"
+    r"|(?<![\w./])(?:(?:project[.])?dataset[.]table(?:[.]column)?|sources[.]yaml|requirements[.]lock|KEY=VALUE)\b"
+    r"|(?<![\w./<=-])_?[A-Za-z][a-z0-9]*(?:_[a-z0-9]+)+(?:=\w+)?\b(?![./<>]\w)|\b_PARTITION(?:TIME|DATE)\b"
+    r"|\b(?:PENDING|RUNNING|PAUSED|CANCELL(?:ING|ED)|SUCCEEDED|FAILED|COMPLETED|STABLE|INCONCLUSIVE|WATCHING|WAITING"
+    r"|APPROVED|EXPIRED|DRAINING|NOT_REPORTING|LATEST|TRIM_HORIZON)\b"
+    r"|(?:^|(?<=[.] ))[a-z_]+(?=: [a-zA-Z]))|(?P<escape>[<*|\\])"
 )
 
 
@@ -34,8 +43,8 @@ def prose(text: str) -> str:
 def _markdown(found: re.Match[str]) -> str:
     if found["code"]:
         return f"`{found['code'].strip('`')}`"
-    if found["command"] or found["name"]:
-        return f"`{found['command'] or found['name']}`"
+    if code := found["command"] or found["word"] or found["name"]:
+        return f"`{code}`"
     if found["page"]:
         return f"[{found['page']}](../{found['page']}{found['anchor'] or ''})"
     return f"\\{found['escape']}"

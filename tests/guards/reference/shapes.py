@@ -7,7 +7,6 @@ from typing import Any, Final
 from tests.guards.reference.markdown import link, prose, sentence, table
 
 _FORMATS: Final = {"date-time": "time (RFC 3339)", "date": "date", "binary": "bytes"}
-_NAMES: Final = {"string": "text", "boolean": "true or false", "integer": "whole number"}
 # What a number that JavaScript holds exactly can be is no bound that anybody meets.
 _NO_BOUND: Final = {9007199254740992, 9007199254740991}
 
@@ -61,7 +60,7 @@ def _type(schema: Mapping[str, Any], kind: str | list[str]) -> str:
         return f"list of {kind_of(items)}{_bounds(items)}" if items else "list"
     if kind == "object" and isinstance(values := schema.get("additionalProperties"), dict) and values:
         return f"object with values of type {kind_of(values)}"
-    return _FORMATS.get(schema.get("format", ""), _NAMES.get(kind, kind))
+    return _FORMATS.get(schema.get("format", ""), kind)
 
 
 def _bounds(schema: Mapping[str, Any]) -> str:
