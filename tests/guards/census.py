@@ -26,10 +26,10 @@ _HEAD: Final = """\
 
 This page lists the tests for [what Refeed promises](../overview.md#what-refeed-promises) and
 [what each component must do](../overview.md#what-each-component-must-do). If the code breaks a promise, a test of
-this promise fails. A mutant is a fault that `make mutants` puts into a copy of the code. At least one test must
-then fail. `make census` writes this page from `tests/guards/capabilities.toml`.
+this promise fails. A mutant is a fault that `make mutants` puts into a copy of the code. For each mutant, at least
+one test must fail. `make census` writes this page from `tests/guards/capabilities.toml`.
 
-The column "tests" has pytest's id of each test.
+The column "tests" has the pytest id of each test.
 """
 
 

@@ -55,7 +55,7 @@ def read_rooms(contracts: list[dict[str, Any]], root: Path = ROOT) -> Iterator[R
 
 def render_table(rooms: Iterator[Room]) -> str:
     """Return the rooms as a Markdown table."""
-    head = "| room | holds | may import | and never |\n|---|---|---|---|\n"
+    head = "| room | holds | may import | must not import |\n|---|---|---|---|\n"
     return head + "".join(room.row() for room in rooms)
 
 
