@@ -41,7 +41,7 @@ def a_month() -> dict[str, tuple[float, float]]:
     volume = messages * ASSUMED["bytes of a message in Pub/Sub"] / TIB
     archived = messages * ASSUMED["bytes of a message's row in the archive"] / GIB
     staged = messages * ASSUMED["bytes of a message's row in staging"] / GIB
-    noted = 2 * messages * ASSUMED["bytes of a message's id in a note about a commit"] / GIB
+    noted = 2 * messages * ASSUMED["bytes of a message's id in an attempt record"] / GIB
     throughput = PRICES["Pub/Sub throughput"]
     write, storage = PRICES["Storage Write API"], PRICES["active logical storage"]
     free = PRICES["Storage Write API, free a month"] * 1024
@@ -50,7 +50,7 @@ def a_month() -> dict[str, tuple[float, float]]:
     return {
         "delivery to the backup subscription": (volume, volume * throughput),
         "delivery to the pipeline's subscription": (volume, volume * throughput),
-        "Storage Write: archive, staging and notes, less the free 2 TiB": (written, written * write),
+        "Storage Write: archive, staging and attempt records, less the free 2 TiB": (written, written * write),
         "storage of one month of the archive, for each month that it is kept": (archived, archived * storage),
         "storage of one month of staging, for each month that it is kept": (staged, staged * storage),
         "queries of the nightly merges": (merged, merged * PRICES["on-demand queries"]),
@@ -73,7 +73,7 @@ def a_replay() -> dict[str, tuple[float, float]]:
         "Storage Read of the selection": (size, size * PRICES["Storage Read API"]),
         "publishing": (volume, volume * throughput),
         "delivery to the pipeline's subscription": (volume, volume * throughput),
-        "delivery to the backup's subscription (its filter drops the messages)": (volume, volume * throughput),
+        "delivery to the backup subscription (its filter drops the messages)": (volume, volume * throughput),
         "Storage Write of staging": (staged, staged * PRICES["Storage Write API"]),
         "one Dataproc batch": (dcu, dcu * PRICES["Dataproc DCU hour"]),
     }
@@ -144,7 +144,7 @@ def test_what_pubsub_keeps_is_as_large_and_as_dear_as_the_page_says() -> None:
     # It grows from nothing to seven days' messages.
     usd = 7 * day / 2 * PRICES["Pub/Sub storage"] * 7 / ASSUMED["days of a month"]
     said = re.search(
-        r"one day take ([\d,]+) GiB.*?grows\s+to\s+([\d,]+) GiB\s+and\s+costs\s+about\s+([\d,]+) USD",
+        r"one day have ([\d,]+) GiB.*?grows\s+to\s+([\d,]+) GiB\..*?costs\s+about\s+([\d,]+) USD",
         PAGE,
         re.DOTALL,
     )
