@@ -2,10 +2,8 @@
 
 import itertools
 import json
-import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from typing import Final
@@ -13,7 +11,6 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
@@ -23,7 +20,7 @@ from connectors.lake.delta_table import SCHEMA_PROPERTY, DurableTable, rewrite_m
 from connectors.lake.errors import our_errors
 from connectors.lake.files import WrittenFile, open_folder, row_groups
 from connectors.lake.log_entries import add_action, remove_action
-from connectors.lake.objects import sync_file
+from connectors.lake.objects import open_objects
 from connectors.lake.rows import LakeRowTable, widen_batch
 from connectors.lake.tables import refuse_old
 from model.entity import PARTITION_DATE
@@ -42,8 +39,6 @@ _GROUP_ROWS: Final = 131_072
 # A dictionary of values that do not repeat only costs: for 2,500 rows a third of the time to read the file, a
 # quarter of the time to write it and a tenth of its bytes. The first values of a column tell.
 _SAMPLED_ROWS: Final = 200
-# A Parquet writer writes in pieces of a few KB.
-_BUFFER_BYTES: Final = 1024 * 1024
 _OVERTAKE_TRIES: Final = 5
 # A merge writes for hours before it commits; the vacuum of a reporting table leaves younger files alone.
 _MAX_UNCOMMITTED_HOURS: Final = 12
@@ -193,8 +188,6 @@ class EntityTable(DurableTable):
             raise MergeOvertakenError(f"{self.name} is at version {table.version()}, not {snapshot.version}.")
         try:
             with our_errors(f"committing to {self.name}", but=CommitFailedError):
-                if self._log.is_local:
-                    sync_file(self.uri)
                 self._write(table, actions, marks, schema=schema)
         except CommitFailedError as exc:
             raise MergeOvertakenError(f"Another merge has just changed {self.name}.") from exc
@@ -227,7 +220,7 @@ class ReportingUpkeep(LakeRowTable):
         Those are files that a merge replaced, and files of merges that died. A merge commits a file within half a
         day or never, so that none is taken from under it. Nothing is committed, which would overtake a merge.
         """
-        filesystem, folder = open_folder(self.uri)
+        objects = open_objects(self.uri)
         with our_errors("vacuuming the table"):
             table = self._table()
             # A file may only go when the entry that took it out of the table can't be undone any more.
@@ -239,8 +232,7 @@ class ReportingUpkeep(LakeRowTable):
                 full=True,
             )
             for path in () if dry_run else found:
-                with suppress(FileNotFoundError):
-                    filesystem.delete_file(f"{folder}/{unquote(path)}")
+                objects.delete(unquote(path))
         return list(found)
 
 
@@ -254,22 +246,21 @@ def write_partition(
 ) -> list[WrittenFile]:
     """Write a partition's rows as files that nobody sees before they are committed; none for no rows.
 
-    The files are durable; that the folder has them is seen to by the commit. Of texts, the columns ``keys`` alone
+    Of texts, the columns ``keys`` alone
     get statistics: others take half of the time to write, and a query rarely leaves out a row group by them.
     """
-    filesystem, folder = open_folder(table_uri)
+    objects = open_objects(table_uri)
     written: list[WrittenFile] = []
     groups = row_groups(batches, schema, _GROUP_ROWS)
     measured = [name for name in schema.names if name in keys or not _is_text(schema.field(name).type)]
     with our_errors(f"writing partition {partition}"):
         for group in groups:
             name, rows, size = f"{partition or 'none'}-{uuid.uuid4().hex}.parquet", 0, 0
-            path = f"{folder}/{name}"
             repeating = [field for field in schema if _repeats(group.column(field.name))]
             with (
-                filesystem.open_output_stream(path, buffer_size=_BUFFER_BYTES) as target,
+                objects.writing(name) as made,
                 pq.ParquetWriter(
-                    target,
+                    made.stream,
                     schema,
                     compression="zstd",
                     use_dictionary=[leaf for field in repeating for leaf in _leaves(field)],
@@ -281,11 +272,8 @@ def write_partition(
                     rows, size = rows + part.num_rows, size + part.nbytes
                     if size > _FILE_BYTES:
                         break
-            if isinstance(filesystem, pafs.LocalFileSystem):
-                sync_file(path)
-            length, now_ms = filesystem.get_file_info(path).size, int(time.time() * 1000)
             stats = json.dumps({"numRecords": rows})
-            written.append(WrittenFile(name, length, rows, _text(partition), now_ms, stats))
+            written.append(WrittenFile(name, made.size_bytes, rows, _text(partition), made.modified_at_ms, stats))
     return written
 
 

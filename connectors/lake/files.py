@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -16,8 +15,7 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from connectors.lake.errors import our_errors
-from connectors.lake.objects import sync_file
-from model.errors import WarehouseError
+from connectors.lake.objects import open_objects
 from model.format import Format
 from model.table import ARCHIVE_COLUMNS, ColumnType, Partitioning
 from model.volume import HourCounts, add_counts, hour_key
@@ -47,8 +45,6 @@ _DICTIONARY_COLUMNS: Final = ["topic", "subscription", "ordering_key", "attribut
 _STATISTICS_COLUMNS: Final = ["topic", "publish_time", "ingest_time", "message_id"]
 _ROW_GROUP_MESSAGES: Final = 65_536
 _ROW_GROUP_BYTES: Final = 64 * 1024 * 1024
-# A Parquet writer writes in pieces of a few KB.
-_BUFFER_BYTES: Final = 64 * 1024
 # A message may have 10 MB: files are read few rows at a time.
 _READ_ROWS: Final = 1024
 
@@ -188,10 +184,8 @@ class LakeArchiveWriter:
 
     def delete(self, file: WrittenFile) -> None:
         """Delete a file that will not be committed; one that is gone already is fine."""
-        filesystem, folder = open_folder(self.table_uri)
         with our_errors(f"deleting {file.path}"):
-            if filesystem.get_file_info(f"{folder}/{file.path}").type is pafs.FileType.File:
-                filesystem.delete_file(f"{folder}/{file.path}")
+            open_objects(self.table_uri).delete(file.path)
 
     def _schema_of(self, file: pq.ParquetFile) -> pa.Schema:  # noqa: ARG002
         return FILE_SCHEMA
@@ -204,48 +198,34 @@ class LakeArchiveWriter:
         self, tables: Iterable[pa.Table], schema: pa.Schema, moment: datetime, *, is_small: bool = False
     ) -> WrittenFile:
         """Write a file of the partition of ``moment``; a small one with what costs least for few rows."""
-        filesystem, folder = open_folder(self.table_uri)
         name = f"{moment:%Y%m%dT%H%M%S}-{uuid.uuid4().hex}.parquet"
-        path = f"{folder}/{name}"
         statistics = _Statistics(self.bounded_columns)
         volumes: dict[str, dict[str, tuple[int, int]]] = {}
-        try:
-            with (
-                our_errors(f"writing {name}"),
-                filesystem.open_output_stream(path, compression=None, buffer_size=_BUFFER_BYTES) as target,
-                pq.ParquetWriter(
-                    target,
-                    schema,
-                    compression="snappy" if is_small else "zstd",
-                    compression_level=None if is_small else 1,
-                    use_dictionary=False if is_small else self.dictionary_columns,
-                    write_statistics=self.statistics_columns,
-                ) as writer,
-            ):
-                for table in tables:
-                    writer.write_table(table, _ROW_GROUP_MESSAGES)
-                    statistics.add(table)
-                    if self.has_volumes:
-                        add_counts(volumes, count_volumes(table))
+        with (
+            our_errors(f"writing {name}"),
+            open_objects(self.table_uri).writing(name) as made,
+            pq.ParquetWriter(
+                made.stream,
+                schema,
+                compression="snappy" if is_small else "zstd",
+                compression_level=None if is_small else 1,
+                use_dictionary=False if is_small else self.dictionary_columns,
+                write_statistics=self.statistics_columns,
+            ) as writer,
+        ):
+            for table in tables:
+                writer.write_table(table, _ROW_GROUP_MESSAGES)
+                statistics.add(table)
                 if self.has_volumes:
-                    writer.add_key_value_metadata({VOLUMES_KEY: json.dumps(volumes)})
-            with our_errors(f"writing {name}"):
-                if isinstance(filesystem, pafs.LocalFileSystem):
-                    sync_file(path)
-                    sync_file(folder)
-                info = filesystem.get_file_info(path)
-        except WarehouseError:
-            with our_errors(f"deleting {name}"):
-                if filesystem.get_file_info(path).type is pafs.FileType.File:
-                    filesystem.delete_file(path)
-            raise
+                    add_counts(volumes, count_volumes(table))
+            if self.has_volumes:
+                writer.add_key_value_metadata({VOLUMES_KEY: json.dumps(volumes)})
         return WrittenFile(
             path=name,
-            size_bytes=info.size,
+            size_bytes=made.size_bytes,
             rows=statistics.rows,
             partition=partition_value(moment, self.partitioning),
-            # The storage's clock, by which vacuum goes as well, and not this worker's.
-            modified_at_ms=info.mtime_ns // 1_000_000 if info.mtime_ns else int(time.time() * 1000),
+            modified_at_ms=made.modified_at_ms,
             stats=statistics.as_json(),
         )
 

@@ -20,7 +20,7 @@ import pyarrow.fs as pafs
 
 from connectors.lake.errors import our_errors
 from connectors.lake.files import open_folder
-from connectors.lake.objects import sync_file
+from connectors.lake.objects import open_objects
 from model.errors import MergeOvertakenError
 
 Hashes = npt.NDArray[np.uint64]
@@ -75,6 +75,7 @@ class KeyIndex:
     def __init__(self, table_uri: str, number: int, key: Sequence[str]) -> None:
         self._key = list(key)
         self._files, root = open_folder(table_uri)
+        self._objects = open_objects(table_uri)
         self._folder = f"{root}/{FOLDER}"
         self._is_local = isinstance(self._files, pafs.LocalFileSystem)
         self.number = number
@@ -132,32 +133,26 @@ class KeyIndex:
             for found in self._files.get_file_info(pafs.FileSelector(self._folder, allow_not_found=True)):
                 is_old = found.mtime is not None and time.time() - found.mtime.timestamp() > _LEFTOVER_SECONDS
                 if found.base_name not in used and (found.base_name in mine or is_old):
-                    self._files.delete_file(found.path)
+                    self._objects.delete(f"{FOLDER}/{found.base_name}")
 
     def _publish(self, runs: list[str]) -> "KeyIndex":
         # No clock and no count: merges that race begin from the same state.
         number = uuid.uuid4().int >> 66
-        path = f"{self._folder}/{_manifest(number)}"
-        with our_errors("writing the index of keys"):
-            self._files.create_dir(self._folder)
-            with self._files.open_output_stream(path) as out:
-                out.write(json.dumps({"key": self._key, "runs": runs}).encode())
-            if self._is_local:
-                sync_file(path)
-                sync_file(self._folder)
+        content = json.dumps({"key": self._key, "runs": runs}).encode()
+        with (
+            our_errors("writing the index of keys"),
+            self._objects.writing(f"{FOLDER}/{_manifest(number)}") as written,
+        ):
+            written.stream.write(content)
         made = copy.copy(self)
         made.number, made._runs = number, runs  # noqa: SLF001 - of its own class
         return made
 
     def _write(self, pairs: KeyDays) -> str:
         name = f"{uuid.uuid4().hex}-{len(pairs.hashes)}.run"
-        with our_errors("writing the index of keys"):
-            self._files.create_dir(self._folder)
-            with self._files.open_output_stream(f"{self._folder}/{name}") as out:
-                out.write(pa.py_buffer(np.ascontiguousarray(pairs.hashes)))
-                out.write(pa.py_buffer(np.ascontiguousarray(pairs.days)))
-            if self._is_local:
-                sync_file(f"{self._folder}/{name}")
+        with our_errors("writing the index of keys"), self._objects.writing(f"{FOLDER}/{name}") as written:
+            written.stream.write(pa.py_buffer(np.ascontiguousarray(pairs.hashes)))
+            written.stream.write(pa.py_buffer(np.ascontiguousarray(pairs.days)))
         return name
 
     def _open(self, name: str) -> KeyDays:

@@ -4,7 +4,6 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -13,7 +12,7 @@ import pyarrow.parquet as pq
 
 from connectors.lake.errors import our_errors
 from connectors.lake.files import open_folder
-from connectors.lake.objects import sync_file
+from connectors.lake.objects import open_objects
 
 FOLDER: Final = "_refeed_taken"
 _SCHEMA: Final = pa.schema([("name", pa.string()), ("partition", pa.timestamp("us", "UTC"))])
@@ -55,11 +54,12 @@ class MergedFileLists:
 
     def __init__(self, table_uri: str) -> None:
         self._files, root = open_folder(table_uri)
+        self._objects = open_objects(table_uri)
         self._folder = f"{root}/{FOLDER}"
 
     def read(self, number: int) -> MergedFiles | None:
         """Return a list, None when it is lost; then it is not known which files were taken."""
-        path = self._path(number)
+        path = f"{self._folder}/{number}.parquet"
         with our_errors("reading which files of staging are merged"):
             if self._files.get_file_info(path).type is not pafs.FileType.File:
                 return None
@@ -74,15 +74,11 @@ class MergedFileLists:
         """Write a list, durably, and return the number that no other list has."""
         number = uuid.uuid4().int >> 66
         columns = [pa.array(files.keys(), _SCHEMA.types[0]), pa.array(files.values(), _SCHEMA.types[1])]
-        path = self._path(number)
-        with our_errors("writing which files of staging are merged"):
-            self._files.create_dir(self._folder)
-            pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), path, filesystem=self._files)
-            if isinstance(self._files, pafs.LocalFileSystem):
-                sync_file(path)
-                sync_file(self._folder)
-                # The table's folder: it has the lists' folder since the first merge.
-                sync_file(str(Path(self._folder).parent))
+        with (
+            our_errors("writing which files of staging are merged"),
+            self._objects.writing(f"{FOLDER}/{number}.parquet") as written,
+        ):
+            pq.write_table(pa.Table.from_arrays(columns, schema=_SCHEMA), written.stream)
         return number
 
     def forget(self, number: int) -> None:
@@ -90,11 +86,8 @@ class MergedFileLists:
         with our_errors("cleaning the lists of merged files"):
             found = self._files.get_file_info(pafs.FileSelector(self._folder, allow_not_found=True))
             # By the clock of the storage alone.
-            moments = {file.path: file.mtime.timestamp() for file in found if file.mtime is not None}
-            newest = moments.get(self._path(number), 0.0)
-            for path, moment in moments.items():
+            moments = {file.base_name: file.mtime.timestamp() for file in found if file.mtime is not None}
+            newest = moments.get(f"{number}.parquet", 0.0)
+            for name, moment in moments.items():
                 if newest - moment > _KEEP_SECONDS:
-                    self._files.delete_file(path)
-
-    def _path(self, number: int) -> str:
-        return f"{self._folder}/{number}.parquet"
+                    self._objects.delete(f"{FOLDER}/{name}")

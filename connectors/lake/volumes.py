@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -14,7 +15,7 @@ import pyarrow.parquet as pq
 from connectors.lake.data_files import DataFile
 from connectors.lake.errors import our_errors
 from connectors.lake.files import VOLUMES_KEY, count_volumes, open_folder
-from connectors.lake.objects import sync_file
+from connectors.lake.objects import open_objects, sync_file
 from connectors.lake.tables import LakeTable
 from model.volume import HourCounts, HourVolumes, add_counts, hours_of, volumes_of
 from model.window import Window
@@ -80,15 +81,16 @@ class LakeVolumes:
         counts: dict[str, dict[str, tuple[int, int]]] = {}
         for batch in self._archive.writer().read_columns(name, _COLUMNS):
             add_counts(counts, count_volumes(pa.Table.from_batches([batch])))
-        filesystem, folder = open_folder(self._archive.uri)
+        content, beside = json.dumps(counts).encode(), f"{self._archive.uri}/{_BESIDE}"
         with our_errors(f"writing the volumes of {name}"):
-            filesystem.create_dir(f"{folder}/{_BESIDE}")
-            path = f"{folder}/{_BESIDE}/{name}.json"
-            with filesystem.open_output_stream(f"{path}.tmp") as target:
-                target.write(json.dumps(counts).encode())
-            if isinstance(filesystem, pafs.LocalFileSystem):
-                sync_file(f"{path}.tmp")
-            filesystem.move(f"{path}.tmp", path)
+            if "://" in beside:
+                open_objects(beside).put_new(f"{name}.json", content)
+                return
+            path = Path(beside, f"{name}.json.tmp")
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+            sync_file(str(path))
+            path.replace(path.with_suffix(""))
 
     def _files(self, window: Window | None) -> Sequence[DataFile]:
         return self._archive.data_files(window) if self._archive.exists() else ()

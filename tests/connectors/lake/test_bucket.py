@@ -5,17 +5,27 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 import httpx
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from connectors.lake.archive import LakeArchive
+from connectors.lake.entities import write_partition
+from connectors.lake.key_index import KeyDays, KeyIndex
+from connectors.lake.merged_files import MergedFileLists
 from connectors.lake.objects import Bucket, Objects, open_objects
+from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.tables import CONFIGURATION
 from model.archive import Attempt, IdSpan
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError, WarehouseUnavailableError
+from model.schema import Field, RowSchema
 from tests.worlds.bucket import Fault, Proxy, moto_server
 from tests.worlds.tables import pulled
 
 pytestmark = pytest.mark.cloud
+
+MB = 1024 * 1024
+ROW = pa.record_batch({"id": [1], "ingest_time": pa.array([datetime.now(UTC)], pa.timestamp("us", "UTC"))})
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +134,98 @@ def test_an_object_is_replaced_though_the_answer_is_lost_or_a_refusal(uri, proxy
     proxy.faults.append(Fault("PUT", "1.json", kind))
     second = objects.replace("1.json", b"two", first)
     assert objects.replace("1.json", b"three", second)
+
+
+def test_an_object_of_any_size_is_there_when_the_block_has_ended(objects):
+    objects.put_new("1.json", b"one")
+    content = bytes(range(256)) * 1000
+    with objects.writing("f.parquet") as made:
+        made.stream.write(content[:1000])
+        made.stream.write(content[1000:])
+    assert objects.read("f.parquet").content == content
+    assert made.size_bytes == len(content)
+    assert sorted(objects.list()) == ["1.json", "f.parquet"]
+    assert abs(made.modified_at_ms / 1000 - time.time()) < 60
+
+
+def test_an_object_whose_block_raises_is_not_there(objects):
+    def write() -> None:
+        with objects.writing("f.parquet") as made:
+            made.stream.write(b"one")
+            raise KeyError
+
+    objects.put_new("1.json", b"one")
+    with pytest.raises(KeyError):
+        write()
+    assert objects.list() == ["1.json"]
+
+
+def write_large(bucket: Bucket, *, monkeypatch) -> None:
+    monkeypatch.setattr("connectors.lake.objects._ONE_REQUEST_BYTES", 6 * MB)
+    # Amazon takes no smaller parts.
+    monkeypatch.setattr("connectors.lake.objects._PART_BYTES", 5 * MB)
+    with bucket.writing("f.parquet") as made:
+        for number in range(12):
+            made.stream.write(b"%d" % (number % 10) * MB)
+
+
+def test_a_large_object_goes_in_parts(uri, proxy, monkeypatch):
+    bucket = Bucket(uri)
+    write_large(bucket, monkeypatch=monkeypatch)
+    assert sorted(request.partition(" ")[0] for request in proxy.requests) == ["POST", "POST", *["PUT"] * 3]
+    found = bucket.read("f.parquet").content
+    assert found == b"".join(b"%d" % (number % 10) * MB for number in range(12))
+
+
+def test_the_parts_of_a_large_object_that_failed_are_deleted(uri, proxy, monkeypatch):
+    bucket = Bucket(uri)
+    proxy.faults.append(Fault("PUT", "partNumber=2", "403"))
+    with pytest.raises(OSError, match="403"):
+        write_large(bucket, monkeypatch=monkeypatch)
+    assert proxy.requests[-1].startswith("DELETE ")
+    assert bucket.list() == []
+
+
+def test_a_file_is_one_request_and_a_commit_one_more(archive, proxy):
+    files = [archive.writer().write([("orders", "s", pulled(b"x", first=number))]) for number in (2, 3)]
+    assert [request.rpartition("/")[2] for request in proxy.requests] == [file.path for file in files]
+    archive.commit(files, Attempt("s", 2, "l", 1, commit_id=2))
+    methods = [request.partition(" ")[0] for request in proxy.requests]
+    assert methods == ["PUT"] * (1 + len(files))
+    assert ids(archive) == ["1", "2", "3"]
+
+
+def test_a_file_that_is_not_committed_is_deleted_by_one_request(archive, proxy):
+    file = archive.writer().write([("orders", "s", pulled(b"x", first=2))])
+    proxy.requests.clear()
+    archive.drop(file)
+    assert len(proxy.requests) == 1
+
+
+def test_tables_of_rows_are_written_by_a_request_a_file_and_a_commit(uri, proxy):
+    schema = RowSchema((Field("id", "INT64"), Field("ingest_time", "TIMESTAMP")))
+    tables = LakeRowTables(uri, "backup.anchor", stream="s", lease="l")
+    names = ["shop.orders", "shop.members"]
+    for name in names:
+        tables.open(name).evolve(schema)
+        tables.append(name, ROW)
+    writers = {name: tables.open(name).writer() for name in names}
+    proxy.requests.clear()
+    parts = {name: [writer.write_rows([ROW])] for name, writer in writers.items()}
+    assert len(proxy.requests) == len(names)
+    assert tables.commit(parts, 2, ROW) == (frozenset(names), None)
+    assert len(proxy.requests) == 2 * len(names)
+
+
+def test_what_a_merge_keeps_beside_its_table_is_a_request_a_file(uri, proxy):
+    pairs = KeyDays(np.array([1, 2], np.uint64), np.array([5, 6], np.int32))
+    index = KeyIndex(uri, 0, ["id"]).add(pairs)
+    number = MergedFileLists(uri).write({"a.parquet": datetime.now(UTC)})
+    (file,) = write_partition(uri, None, ROW.schema, iter([ROW]))
+    assert [request.partition(" ")[0] for request in proxy.requests] == ["PUT"] * 4
+    assert KeyIndex(uri, index.number, ["id"]).find(pairs.hashes).days.tolist() == [5, 6]
+    assert list(MergedFileLists(uri).read(number)) == ["a.parquet"]
+    assert file.rows == 1
 
 
 def test_a_commit_that_nobody_comes_between_is_one_request(archive, proxy):
