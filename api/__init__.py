@@ -1,1 +1,1 @@
-"""The HTTP API: turns requests into calls, and errors into problems."""
+"""Serves the HTTP API, and returns errors as problem documents."""

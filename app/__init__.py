@@ -1,1 +1,1 @@
-"""Wiring: creates the objects of a process, each once, and closes them in order."""
+"""Creates the objects of a process, each once, and closes them in order."""

@@ -1,1 +1,1 @@
-"""Backfills: publish the rows of a query over the archive to a topic again, with tags."""
+"""Publishes the rows of a query over the archive to a topic again, with tags."""

@@ -1,1 +1,1 @@
-"""The backup: the stream that writes every message of every topic, unchanged, to the archive."""
+"""Runs the stream that writes every message of every topic, unchanged, to the archive."""

@@ -1,1 +1,1 @@
-"""The terminal: turns command lines into calls."""
+"""Runs the commands of the terminal."""

@@ -1,1 +1,1 @@
-"""The client of the HTTP API, for the terminal and the console: JSON in and out, problems as errors."""
+"""Calls the HTTP API for the terminal and the console, and raises its problems as errors."""

@@ -1,1 +1,1 @@
-"""Collectors: receive events over HTTP, and answer as soon as the events are durable."""
+"""Receives events over HTTP, and answers as soon as the events are durable."""

@@ -1,4 +1,4 @@
-"""One folder for each outside system; only this room turns SDK errors into Refeed's errors."""
+"""Connects to each outside system in its own folder, and turns SDK errors into Refeed's errors."""
 
 import os
 

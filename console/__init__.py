@@ -1,1 +1,1 @@
-"""The console: pages for a browser, made from answers of the HTTP API."""
+"""Makes pages for a browser from answers of the HTTP API."""

@@ -1,1 +1,1 @@
-"""The inventory: topics, streams, their volumes and lag, messages, and problems."""
+"""Reads topics, streams, their volumes and lag, messages, and problems."""

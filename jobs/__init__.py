@@ -1,1 +1,1 @@
-"""Shared by all kinds of jobs: the service, the supervisor, the store, the launchers."""
+"""Has the service, the supervisor, the store and the launchers that all kinds of jobs share."""

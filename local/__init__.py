@@ -1,1 +1,1 @@
-"""Embedded servers that speak the real protocols."""
+"""Has embedded servers for development that implement the real protocols."""

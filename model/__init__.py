@@ -1,1 +1,1 @@
-"""Types and settings that every room uses; imports only Python's standard library."""
+"""Has the types and settings that every room uses, and imports only Python's standard library."""

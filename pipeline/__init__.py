@@ -1,1 +1,1 @@
-"""The pipeline: streams that turn JSON messages into rows of staging tables."""
+"""Runs the streams that turn JSON messages into rows of staging tables."""

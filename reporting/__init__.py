@@ -1,1 +1,1 @@
-"""Reporting tables: a merge writes one row for each entity, and a view adds rows that are not merged yet."""
+"""Merges staging rows into reporting tables, and shows rows that are not merged yet in views."""

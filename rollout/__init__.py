@@ -1,1 +1,1 @@
-"""Rollout: managed streams with their releases, templates, snapshots and updates."""
+"""Manages launched streams with their releases, templates, snapshots and updates."""

@@ -1,1 +1,1 @@
-"""The SQL gate: turns SQL text into a validated query, or into the list of all violations."""
+"""Turns SQL text into a validated query, or into the list of all violations."""

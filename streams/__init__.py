@@ -1,1 +1,1 @@
-"""The engine of every stream: journal of ids, lease, acknowledgements, status file."""
+"""Has the engine of every stream, with its journal of ids, lease, acknowledgements and status file."""

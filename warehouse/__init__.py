@@ -1,1 +1,1 @@
-"""The tables: one port, and one implementation for each warehouse."""
+"""Reads and writes tables through one interface, with one implementation for each warehouse."""

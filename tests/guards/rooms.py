@@ -1,7 +1,7 @@
 """Writes the table of rooms in docs/overview.md from the import contracts: ``make rooms``.
 
 A room is one of the project's packages. What it may import is the layers below its own without what a contract
-forbids; what it holds is the docstring of its package.
+forbids; what it does is the docstring of its package.
 """
 
 import ast
@@ -55,7 +55,7 @@ def read_rooms(contracts: list[dict[str, Any]], root: Path = ROOT) -> Iterator[R
 
 def render_table(rooms: Iterator[Room]) -> str:
     """Return the rooms as a Markdown table."""
-    head = "| room | holds | may import | must not import |\n|---|---|---|---|\n"
+    head = "| room | what it does | may import | must not import |\n|---|---|---|---|\n"
     return head + "".join(room.row() for room in rooms)
 
 

@@ -20,7 +20,7 @@ CONTRACTS: list[dict[str, Any]] = [
     {"type": "forbidden", "source_modules": ["till", "nouns"], "forbidden_modules": ["bank"]},
 ]
 TABLE = """\
-| room | holds | may import | must not import |
+| room | what it does | may import | must not import |
 |---|---|---|---|
 | `shop` | The shop | `till`, `nouns` | `till.coins` |
 | `till` | The till | `nouns` | `bank` |
