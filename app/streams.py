@@ -28,7 +28,7 @@ def run_backup(settings: Settings, *, name: str | None = None, instance_id: str 
     from backup.job import run_backup as run
 
     name = name or BACKUP_STREAM
-    with _watched(settings, name, instance_id), Deployment(settings) as deployment:
+    with _started(settings, name, instance_id) as deployment:
         return run(
             settings,
             deployment.warehouse,
@@ -50,7 +50,7 @@ def run_kinesis(settings: Settings, *, name: str | None = None, instance_id: str
     from collector.kinesis import usual_name
 
     name = name or usual_name(settings.kinesis.stream or "")
-    with _watched(settings, name, instance_id), Deployment(settings) as deployment:
+    with _started(settings, name, instance_id) as deployment:
         return run(
             settings,
             deployment.warehouse,
@@ -80,7 +80,7 @@ def run_pipeline(
     from pipeline.job import run_pipeline as run
 
     name = name or group_home(settings, group).name
-    with _watched(settings, name, instance_id), Deployment(settings) as deployment:
+    with _started(settings, name, instance_id) as deployment:
         return run(
             settings,
             group,
@@ -121,6 +121,14 @@ def run_shadow(
             mapping=mapping,
             options=ShadowOptions.of(warehouse, hours=hours, may_differ=may_differ),
         )
+
+
+@contextmanager
+def _started(settings: Settings, name: str, instance_id: str | None) -> Iterator[Deployment]:
+    """Yield the deployment of a stream, whose warehouse keeps it apart from other writers."""
+    with _watched(settings, name, instance_id), Deployment(settings) as deployment:
+        deployment.warehouse.check_store()
+        yield deployment
 
 
 @contextmanager

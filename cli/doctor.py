@@ -31,6 +31,7 @@ from model.settings import DEFAULT_PROJECT, Settings
 
 if TYPE_CHECKING:
     from model.stream_record import StreamRecord
+    from warehouse.port import Warehouse
 
 State = Literal["ok", "warning", "missing"]
 
@@ -94,7 +95,7 @@ def doctor(
 
 
 def examine() -> Iterator[Finding]:
-    """Yield what each look finds; none of them changes anything."""
+    """Yield what each look finds; none of them leaves anything changed."""
     yield _examine_python()
     yield _examine_java()
     try:
@@ -205,10 +206,11 @@ def _read_records(settings: Settings) -> "list[StreamRecord]":
 
 
 def _examine_warehouse(settings: Settings) -> Iterator[Finding]:
-    """Yield whether a warehouse that is a service is there; an embedded one is a folder of the home."""
+    """Yield whether a warehouse that is a service is there, or the bucket of an embedded one is fit."""
     try:
         warehouse = open_deployment(settings).warehouse
         if warehouse.is_embedded:
+            yield from _examine_bucket(warehouse)
             return
         archive = warehouse.open_archive()
         try:
@@ -223,6 +225,16 @@ def _examine_warehouse(settings: Settings) -> Iterator[Finding]:
         yield Finding("BigQuery", "missing", exc.message)
     else:
         yield Finding("BigQuery", "ok", f"{archive.uri} and its other tables")
+
+
+def _examine_bucket(warehouse: "Warehouse") -> Iterator[Finding]:
+    try:
+        bucket = warehouse.check_store()
+    except RefeedError as exc:
+        yield Finding("bucket", "missing", exc.message)
+    else:
+        if bucket is not None:
+            yield Finding("bucket", "ok", f"{bucket} supports conditional writes")
 
 
 def _examine_jobs_folder(location: str) -> Finding:

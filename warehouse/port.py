@@ -61,6 +61,13 @@ class Warehouse(Protocol):
     def archive_table(self) -> str:
         """The archive's name, as the settings give it."""
 
+    def check_store(self) -> str | None:
+        """Check that the bucket of the tables keeps two writers apart and return its URI; None without a bucket.
+
+        Raises:
+            WarehouseError: it does not, or does not answer.
+        """
+
     def to_json(self) -> dict[str, Any]:
         """Return what :func:`warehouse.open.warehouse_from_json` takes; it holds no secret."""
 

@@ -17,6 +17,9 @@ from urllib.request import url2pathname
 import pyarrow as pa
 import pyarrow.fs as pafs
 
+from connectors.lake.errors import our_errors
+from model.errors import WarehouseError
+
 # No further try begins after this time; one that is not answered ends after 30 s, the client's own default.
 _RETRY_SECONDS: Final = 60
 # A larger object for a bucket waits in a temporary file and goes in parts, of which some are in memory at a time.
@@ -82,12 +85,42 @@ class Objects(Protocol):
         """Delete an object; one that is gone already is fine."""
 
 
+def is_bucket(uri: str) -> bool:
+    """Whether a path or a URI is in a bucket."""
+    return "://" in uri and not uri.startswith("file:")
+
+
 def open_objects(uri: str, *, is_swept: bool = False) -> Objects:
     """Return the objects below a path or a URI; ``is_swept`` has a disk's unfinished files in the folder above."""
-    if "://" in uri and not uri.startswith("file:"):
+    if is_bucket(uri):
         return Bucket(uri)
     folder = Path(url2pathname(urlsplit(uri).path) if "://" in uri else uri).absolute()
     return Disk(folder, folder.parent if is_swept else folder)
+
+
+def check_conditions(uri: str) -> None:
+    """Look whether two writers below ``uri`` can't overwrite each other; a bucket is sent 3 requests.
+
+    Raises:
+        WarehouseError: they can, because the bucket ignores or does not know conditional writes.
+        WarehouseUnavailableError: the bucket does not answer.
+    """
+    if not is_bucket(uri):
+        return
+    with our_errors(f"the bucket of {uri} was checked"):
+        try:
+            is_fit = Bucket(f"{uri.rstrip('/')}/_probe").is_conditional()
+        except OSError as exc:
+            if "501 Not Implemented" not in str(exc):
+                raise
+            is_fit = False
+    if not is_fit:
+        raise WarehouseError(
+            f"The bucket of {uri} does not support conditional writes (If-None-Match): it overwrites an object "
+            "that exists, or does not accept the condition. Two streams could overwrite each other's commits. "
+            "Set REFEED_LAKE to a bucket of Amazon S3 or Google Cloud Storage, or update the store to a version "
+            "that answers a conditional write to an existing object with 412."
+        )
 
 
 class Disk:
@@ -221,15 +254,19 @@ class Bucket:
         return self._put(name, content, tag)
 
     def _put(self, name: str, content: bytes, mode: Any) -> Tag | None:
-        refusals = (self._client.exceptions.AlreadyExistsError, self._client.exceptions.PreconditionError)
+        tag = self._put_or_refused(name, content, mode)
+        if tag is None:
+            # Of two requests at the same moment a store refuses one, and the other one may come to nothing.
+            found = self.read(name)
+            tag = found.tag if found is not None and found.content == content else None
+        return tag
+
+    def _put_or_refused(self, name: str, content: bytes, mode: Any) -> Tag | None:
         put, path = self._client.put, self._prefix + name
-        with _as_os_error():
-            try:
-                return _tag(put(self._store, path, content, mode=mode, use_multipart=False))
-            except refusals:
-                # Of two requests at the same moment a store refuses one, and the other one may come to nothing.
-                found = self.read(name)
-        return found.tag if found is not None and found.content == content else None
+        refusals = (self._client.exceptions.AlreadyExistsError, self._client.exceptions.PreconditionError)
+        with _as_os_error(), suppress(*refusals):
+            return _tag(put(self._store, path, content, mode=mode, use_multipart=False))
+        return None
 
     def read(self, name: str) -> StoredObject | None:
         """Return an object, None where there is none."""
@@ -239,6 +276,19 @@ class Bucket:
                 return StoredObject(bytes(found.bytes()), _tag(found.meta))
             except FileNotFoundError:
                 return None
+
+    def is_conditional(self) -> bool:
+        """Whether the second put of an object that is not there yet is refused; by 3 requests, and none stays."""
+        name, puts = f"{uuid.uuid4().hex}.json", (b"first", b"second")
+        try:
+            is_refused = not all(self._put_or_refused(name, content, "create") for content in puts)
+        except OSError:
+            # That one is the error to be raised.
+            with suppress(OSError):
+                self.delete(name)
+            raise
+        self.delete(name)
+        return is_refused
 
     def list(self) -> list[str]:
         """Return the names of the objects."""

@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from jobs.store import open_store
 from model.errors import RefeedError, WarehouseError, WarehousePermissionError
 from streams.folder import StreamFolder
 from streams.status import StatusFile
+from warehouse.lake.warehouse import LakeWarehouse
 
 
 def test_an_agent_s_stream_does_not_open_the_job_store(
@@ -59,6 +61,22 @@ def test_a_stream_without_an_agent_is_reported_to_a_store_that_is_not_its_home_s
     assert found == ([] if is_newer else [("pipeline-default", "home-1", "stopped")])
     (shown,) = read_streams(settings.home, None)
     assert (shown.name, shown.state, shown.totals) == ("pipeline-default", "DRAINED", {"messages": 3})
+
+
+@pytest.mark.parametrize(
+    "start", [streams.run_backup, streams.run_kinesis, partial(streams.run_pipeline, group="g")]
+)
+def test_no_stream_is_started_in_a_warehouse_that_does_not_keep_writers_apart(
+    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, start: Callable[..., int]
+) -> None:
+    def refuse(_: LakeWarehouse) -> None:
+        raise WarehouseError("If-None-Match")
+
+    monkeypatch.setattr(LakeWarehouse, "check_store", refuse)
+    settings = open_deployment().settings
+    with pytest.raises(WarehouseError, match="If-None-Match"):
+        start(settings)
+    assert not list(settings.home.glob("lake*"))
 
 
 def test_the_pipeline_connects_when_it_asks_and_is_disconnected_at_its_end(

@@ -17,6 +17,7 @@ from model.stream_options import StreamKind
 from streams.status import StatusFile
 from tests.standin.fixture import StandIn
 from tests.standin.gcs_server import pointing_at, running_gcs
+from tests.worlds.bucket import Proxy, make_lake, moto_server, settings_at
 
 
 def findings(result: Any) -> dict[str, dict[str, str]]:
@@ -175,3 +176,27 @@ def test_every_question_goes_to_the_endpoint_that_is_set(
     monkeypatch.setattr(PubSub, "__init__", refuse)
     assert refeed("doctor").code == 1
     assert asked == ["https://europe-west1-pubsub.googleapis.com:443"] * 2
+
+
+@pytest.mark.cloud
+@pytest.mark.usefixtures("pubsub_server")
+def test_a_bucket_that_ignores_conditions_is_missing_and_refused_by_a_backup(
+    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with moto_server(tmp_path) as moto:
+        proxy = Proxy(moto.removeprefix("http://"))
+        monkeypatch.setenv("REFEED_LAKE", make_lake(moto))
+        with proxy.serving() as url:
+            for name, value in settings_at(url).items():
+                monkeypatch.setenv(name, value)
+            fit = refeed("doctor", "--json")
+            assert (fit.code, findings(fit)["bucket"]["state"]) == (0, "ok")
+            proxy.ignores_conditions = True
+            unfit = refeed("doctor", "--json")
+            assert (unfit.code, findings(unfit)["bucket"]["state"]) == (1, "missing")
+            assert "If-None-Match" in findings(unfit)["bucket"]["found"]
+            proxy.requests.clear()
+            refused = refeed("backup")
+            assert refused.code == 1
+            assert "If-None-Match" in refused.err
+            assert len(proxy.requests) == 3, "nothing else is asked for"

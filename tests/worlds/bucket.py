@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
+import httpx
 import pytest
 
 from cli.processes import free_port, is_listening
@@ -42,6 +44,27 @@ def moto_server(folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
 
 
+def make_lake(moto: str) -> str:
+    """Make a bucket and return the URI of a lake in it."""
+    name = f"lake-{time.time_ns()}"
+    httpx.put(f"{moto}/{name}", timeout=60).raise_for_status()
+    return f"s3://{name}/lake"
+
+
+def settings_at(url: str) -> dict[str, str]:
+    """Return the environment that leads all clients to ``url``."""
+    return {
+        "AWS_ENDPOINT_URL": url,
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_ACCESS_KEY_ID": "a",
+        "AWS_SECRET_ACCESS_KEY": "b",
+        "AWS_REGION": "us-east-1",
+        "AWS_DEFAULT_REGION": "us-east-1",
+        "AWS_ENDPOINT_URL_S3": url,
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
 @dataclass
 class Fault:
     """What becomes of the next ``count`` requests with ``method`` whose path contains ``part``.
@@ -58,12 +81,16 @@ class Fault:
 
 @dataclass
 class Proxy:
-    """Counts what passes, in the order of its beginning, as ``METHOD path``."""
+    """Counts what passes, in the order of its beginning, as ``METHOD path``.
+
+    With ``ignores_conditions``, the bucket is one that overwrites whatever a conditional request says.
+    """
 
     upstream: str
     requests: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    ignores_conditions: bool = False
 
     def fault_of(self, method: str, path: str) -> str | None:
         """Note a request, and return what becomes of it."""
@@ -148,7 +175,9 @@ class _Handler(BaseHTTPRequestHandler):
         return b"".join(chunks)
 
     def _headers(self) -> dict[str, str]:
-        hop = ("content-length", "transfer-encoding", "expect", "connection")
+        hop = ["content-length", "transfer-encoding", "expect", "connection"]
+        if self.proxy.ignores_conditions:
+            hop += ["if-none-match", "if-match"]
         return {name: value for name, value in self.headers.items() if name.lower() not in hop}
 
     def _answer(self, status: int, headers: dict[str, Any], content: bytes) -> None:

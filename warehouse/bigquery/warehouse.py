@@ -61,6 +61,9 @@ class BigQueryWarehouse:
         """Return the formats of what a stream keeps of its attempts there."""
         return {"parts": BIGQUERY_PART_FORMAT, "attempts": ATTEMPT_NOTES_FORMAT}
 
+    def check_store(self) -> None:
+        """Return None: BigQuery keeps writers apart."""
+
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""
         return {"warehouse": NAME, **asdict(self)}

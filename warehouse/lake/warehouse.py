@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from connectors.lake.archive import LakeArchive
 from connectors.lake.files import LAKE_PART_FORMAT, LakeArchiveWriter
+from connectors.lake.objects import check_conditions, is_bucket
 from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.rows import LakeRowTable, LakeRowWriter
 from connectors.lake.tables import LakeTable
@@ -58,6 +59,11 @@ class LakeWarehouse:
     def formats(cls) -> Mapping[str, Format]:
         """Return the formats of what a stream keeps of its attempts there."""
         return {"parts": LAKE_PART_FORMAT}
+
+    def check_store(self) -> str | None:
+        """Return the lake's URI where it is in a bucket, which refuses a second writer."""
+        check_conditions(self.lake)
+        return self.lake if is_bucket(self.lake) else None
 
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes."""

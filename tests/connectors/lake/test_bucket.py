@@ -4,7 +4,6 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-import httpx
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -13,13 +12,13 @@ from connectors.lake.archive import LakeArchive
 from connectors.lake.entities import write_partition
 from connectors.lake.key_index import KeyDays, KeyIndex
 from connectors.lake.merged_files import MergedFileLists
-from connectors.lake.objects import Bucket, Objects, open_objects
+from connectors.lake.objects import Bucket, Objects, check_conditions, open_objects
 from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.tables import CONFIGURATION
 from model.archive import Attempt, IdSpan
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError, WarehouseUnavailableError
 from model.schema import Field, RowSchema
-from tests.worlds.bucket import Fault, Proxy, moto_server
+from tests.worlds.bucket import Fault, Proxy, make_lake, moto_server, settings_at
 from tests.worlds.tables import pulled
 
 pytestmark = pytest.mark.cloud
@@ -38,26 +37,14 @@ def moto(tmp_path_factory) -> Iterator[str]:
 def proxy(moto, monkeypatch) -> Iterator[Proxy]:
     found = Proxy(moto.removeprefix("http://"))
     with found.serving() as url:
-        settings = {
-            "AWS_ENDPOINT_URL": url,
-            "AWS_ALLOW_HTTP": "true",
-            "AWS_ACCESS_KEY_ID": "a",
-            "AWS_SECRET_ACCESS_KEY": "b",
-            "AWS_REGION": "us-east-1",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_ENDPOINT_URL_S3": url,
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
-        for name, value in settings.items():
+        for name, value in settings_at(url).items():
             monkeypatch.setenv(name, value)
         yield found
 
 
 @pytest.fixture
-def uri(proxy, moto, request) -> str:
-    name = f"lake-{time.time_ns()}"
-    httpx.put(f"{moto}/{name}", timeout=60).raise_for_status()
-    return f"s3://{name}/lake"
+def uri(proxy, moto) -> str:
+    return make_lake(moto)
 
 
 @pytest.fixture
@@ -226,6 +213,34 @@ def test_what_a_merge_keeps_beside_its_table_is_a_request_a_file(uri, proxy):
     assert KeyIndex(uri, index.number, ["id"]).find(pairs.hashes).days.tolist() == [5, 6]
     assert list(MergedFileLists(uri).read(number)) == ["a.parquet"]
     assert file.rows == 1
+
+
+@pytest.mark.parametrize("kind", [None, "lost", "503"])
+def test_a_bucket_that_honours_conditions_is_found_so_by_three_requests(uri, proxy, kind):
+    if kind is not None:
+        proxy.faults.append(Fault("PUT", "", kind))
+    check_conditions(uri)
+    assert len(proxy.requests) <= 3 + (kind is not None)
+    assert Bucket(uri.removesuffix("/lake")).list() == Bucket(f"{uri}/_probe").list() == []
+
+
+def test_a_bucket_that_ignores_conditions_is_refused_with_what_to_do(uri, proxy):
+    proxy.ignores_conditions = True
+    with pytest.raises(WarehouseError, match=r"If-None-Match.*Set REFEED_LAKE to"):
+        check_conditions(uri)
+    assert len(proxy.requests) == 3
+    assert Bucket(f"{uri}/_probe").list() == []
+
+
+def test_a_bucket_that_knows_no_conditions_is_refused_with_what_to_do(uri, proxy):
+    proxy.faults.append(Fault("PUT", "", "501", count=20))
+    with pytest.raises(WarehouseError, match=r"If-None-Match.*Set REFEED_LAKE to"):
+        check_conditions(uri)
+
+
+def test_a_bucket_that_does_not_answer_is_not_found_unfit(uri, proxy):
+    with proxy.storm("503"), pytest.raises(WarehouseUnavailableError):
+        check_conditions(uri)
 
 
 def test_a_commit_that_nobody_comes_between_is_one_request(archive, proxy):
