@@ -6,32 +6,30 @@ The archive is one such table (:mod:`connectors.lake.archive`); tables of rows h
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import partial
-from pathlib import Path
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
-from connectors.lake.data_files import DataFile, files_between, files_since, list_files, touches
+from connectors.lake.data_files import DataFile
 from connectors.lake.delta_log import LOG_RETENTION
-from connectors.lake.delta_table import KEPT_IN_BUCKET, DurableTable
+from connectors.lake.delta_table import KEPT_IN_BUCKET
 from connectors.lake.errors import error_from, our_errors
-from connectors.lake.files import PARTITION_COLUMNS, LakeArchiveWriter, WrittenFile, is_partition, partition_value
+from connectors.lake.files import WrittenFile, is_partition, partition_value
 from connectors.lake.leases import LakeLeases
 from connectors.lake.log_entries import add_action, append_entries, remove_action
+from connectors.lake.table_files import TableFiles
 from connectors.patience import retry_passing
 from model import failpoint
-from model.archive import Attempt, IdSpan
+from model.archive import Attempt
 from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError, WarehouseUnavailableError
 from model.table import Partitioning
-from model.window import Window
 
 # A commit a second makes 86,400 log files a day: a checkpoint keeps opening the table cheap, and log files
 # behind it go after a day. Transactions (which attempt is in) live in the checkpoints for ever.
@@ -60,12 +58,11 @@ class _Tip:
     lease_epoch: int
 
 
-class LakeTable(DurableTable):
+class LakeTable(TableFiles):
     """A table partitioned by when rows came in; one object per thread."""
 
     def __init__(self, root: str, table: str, partitioning: Partitioning = "day") -> None:
-        super().__init__(root, table, PARTITION_COLUMNS[partitioning])
-        self.partitioning = partitioning
+        super().__init__(root, table, partitioning)
         self._tip: _Tip | None = None
 
     def another(self) -> Self:
@@ -75,95 +72,6 @@ class LakeTable(DurableTable):
     def leases(self) -> LakeLeases:
         """Return the leases beside the table."""
         return LakeLeases(self.uri, self.take_lease)
-
-    def writer(self) -> LakeArchiveWriter:
-        """Return what writes the files that :meth:`commit` takes."""
-        return LakeArchiveWriter(self.writer_uri(), self.partitioning)
-
-    def writer_uri(self) -> str:
-        """Return the table's folder as tasks open it."""
-        return self.uri if "://" in self.uri else Path(self.uri).absolute().as_uri()
-
-    def parse_part(self, fields: Mapping[str, Any]) -> WrittenFile:
-        """Return the file that its ``as_json`` described."""
-        return WrittenFile(**fields)
-
-    def without(self, part: WrittenFile, is_unwanted: pa.BooleanArray) -> WrittenFile | None:
-        """Write a file again without some of its rows and return it instead; None when none are left."""
-        writer = self.writer()
-        kept = writer.write_without(part, is_unwanted)
-        writer.delete(part)
-        return kept
-
-    def drop(self, part: WrittenFile) -> None:
-        """Delete a file that will not be committed."""
-        self.writer().delete(part)
-
-    def version(self) -> int:
-        """Return the number of the newest commit."""
-        return int(self._table().version())
-
-    def data_files(self, window: Window | None = None) -> list[DataFile]:
-        """Return the files of one snapshot, the newest, that may hold rows with an ingest_time in ``window``.
-
-        A file is listed whole when its partition touches the window: filter its rows as well.
-        """
-        files = self._files(self._table())
-        if window is not None:
-            files = [file for file in files if touches(file.partition, self.partitioning, window)]
-        return sorted(files, key=lambda f: (f.partition, f.path))
-
-    def _files(self, table: DeltaTable) -> list[DataFile]:
-        with our_errors("reading the table's log"):
-            return list_files(table, self.uri, self.partitioning)
-
-    def read_since(self, columns: Sequence[str], publish_column: str, span: IdSpan) -> Iterator[pa.RecordBatch]:
-        """Yield ``columns`` of the rows of the newest snapshot that are in ``span``, the oldest files first.
-
-        ``publish_column`` has the time at which a row's message was published. A file whose statistics say that it
-        has no such row is not opened.
-        """
-        starts = {publish_column: span.published_since, "ingest_time": span.ingested_since}
-
-        def is_in(batch: pa.RecordBatch) -> pa.BooleanArray:
-            return pc.or_kleene(*(pc.greater_equal(batch.column(name), start) for name, start in starts.items()))
-
-        yield from self._read(self._files_since(starts), columns, starts, is_in)
-
-    def _files_since(self, starts: Mapping[str, datetime]) -> list[str]:
-        with our_errors("reading the table's log"):
-            return files_since(self._table(), starts)
-
-    def read_between(self, columns: Sequence[str], column: str, window: Window) -> Iterator[pa.RecordBatch]:
-        """Yield ``columns`` of the rows of the newest snapshot whose ``column`` lies in ``window``.
-
-        ``column`` is a time at or before a row's ingestion. A file is not opened whose statistics, or whose
-        partition, say that it has no such row; the others are read in the order of their least value.
-        """
-        with our_errors("reading the table's log"):
-            files = files_between(self._table(), column, window, self.partitioning)
-
-        def is_in(batch: pa.RecordBatch) -> pa.BooleanArray:
-            cells = batch.column(column)
-            start, end = (pa.scalar(moment, cells.type) for moment in (window.start, window.end))
-            return pc.and_kleene(pc.greater_equal(cells, start), pc.less(cells, end))
-
-        yield from self._read(files, columns, [column], is_in)
-
-    def _read(
-        self,
-        names: Sequence[str],
-        columns: Sequence[str],
-        asked: Iterable[str],
-        is_in: Callable[[pa.RecordBatch], pa.BooleanArray],
-    ) -> Iterator[pa.RecordBatch]:
-        """Yield ``columns`` of the rows of files where ``is_in``, of batches that have ``asked`` too, holds."""
-        read = list(dict.fromkeys((*columns, *asked)))
-        for name in names:
-            for batch in self.writer().read_columns(name, read):
-                kept = batch.filter(pc.fill_null(is_in(batch), fill_value=False))
-                if kept.num_rows:
-                    yield kept.select(list(columns))
 
     def committed_attempt(self, stream: str) -> int:
         """Return the number of the stream's newest attempt that is in, durably; 0 when there is none."""
@@ -388,9 +296,6 @@ class LakeTable(DurableTable):
         with our_errors(f"compacting partition {partition}"):
             self._replace(files, [] if merged is None else [merged], is_same_rows=True)
         return len(files) - (merged is not None)
-
-    def _name(self, file: DataFile) -> str:
-        return file.path.removeprefix(f"{self.uri}/")
 
     def _replace(
         self, removed: Sequence[DataFile], added: Sequence[WrittenFile], *, is_same_rows: bool = False
