@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from connectors.lake.errors import our_errors
@@ -34,13 +34,15 @@ class LakeLeases:
     def read_lease(self, name: str) -> bytes | None:
         """Return what the holder of the highest epoch wrote last, None before anything was written."""
         for _ in range(_MOST_TRIES):
-            epochs = self._list(name)
+            files = self._list_files(name)
+            epochs = self._by_epoch(name, files)
             newest = max(epochs, default=0)
             content = self._read(name, epochs[newest]) if epochs else None
             if epochs and content is None:
                 continue
             # Refeed wrote one file for all epochs before; such a stream may run still.
-            shared = self._read(name, f"{self._prefix}.{name}.json")
+            old = f"{self._prefix}.{name}.json"
+            shared = self._read(name, old) if old in files else None
             return shared if shared is not None and (content is None or _epoch(shared) > newest) else content
         raise WarehouseError(f"Other processes keep taking the lease {name}.")
 
@@ -83,10 +85,15 @@ class LakeLeases:
 
     def _list(self, name: str) -> dict[int, str]:
         """Return the lease's files by their epochs."""
+        return self._by_epoch(name, self._list_files(name))
+
+    def _by_epoch(self, name: str, files: Iterable[str]) -> dict[int, str]:
         pattern = re.compile(rf"{re.escape(f'{self._prefix}.{name}')}\.epoch-(\d+)\.json")
+        return {int(match[1]): file for file in files if (match := pattern.fullmatch(file))}
+
+    def _list_files(self, name: str) -> list[str]:
         with our_errors(f"the files of the lease {name} were listed"):
-            found = self._objects.list()
-        return {int(match[1]): file for file in found if (match := pattern.fullmatch(file))}
+            return self._objects.list()
 
     def _read(self, name: str, file: str) -> bytes | None:
         with our_errors(f"the lease {name} was read"):

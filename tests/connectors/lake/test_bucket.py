@@ -301,6 +301,14 @@ def test_a_lease_is_renewed_by_one_request(archive, proxy):
     assert archive.another().leases().read_lease("l") == b"2"
 
 
+def test_a_lease_is_read_by_a_list_and_the_newest_file(archive, proxy):
+    archive.leases().write_lease("l", 1, b"1")
+    proxy.requests.clear()
+    assert archive.leases().read_lease("l") == b"1"
+    assert archive.leases().read_lease("nobody's") is None
+    assert on_the_lease(proxy) == ["GET list", "GET messages.l.epoch-1.json", "GET list"]
+
+
 @pytest.mark.parametrize("kind", ["lost", "cut", "503"])
 def test_a_lease_whose_renewals_answer_is_lost_is_held(archive, proxy, kind):
     leases = archive.leases()
