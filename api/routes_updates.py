@@ -1,4 +1,4 @@
-"""Updates of streams as a resource: asked for, shown, approved and rolled back."""
+"""Updates of streams as a resource: requested, shown and rolled back."""
 
 from typing import Annotated, Any, Final
 
@@ -75,19 +75,6 @@ def update_stream(
 def list_updates(name: StreamName, updates: Updates, caller: Caller) -> Any:
     """List every update of a stream, newest first."""
     return {"updates": updates.list_updates(name, principal=caller)}
-
-
-@router.post(
-    "/updates/{update_id}:approve",
-    operation_id="approveUpdate",
-    response_model=UpdateOut,
-    responses=problems(
-        s404=_UNKNOWN, s409="Only an update that is WATCHING or INCONCLUSIVE can be approved.", s422=_INVALID
-    ),
-)
-def approve_update(update_id: UpdateId, updates: Updates, caller: Caller) -> Any:
-    """Approve an update that is WATCHING or INCONCLUSIVE. The update becomes STABLE, and the new release stays."""
-    return updates.approve(update_id, principal=caller)
 
 
 @router.post(

@@ -1,12 +1,19 @@
 """The JSON shapes of updates of streams, as OpenAPI shows them."""
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
 from api.schemas import CodedMessage
-from model.stream_update import MAX_SHADOW_HOURS, MAX_VALIDATE_SECONDS, MIN_MESSAGES, VALIDATE_SECONDS, UpdateState
+from model.stream_update import (
+    MAX_SHADOW_HOURS,
+    MAX_VALIDATE_SECONDS,
+    MIN_MESSAGES,
+    VALIDATE_SECONDS,
+    UpdateState,
+    WhenInconclusive,
+)
 
 
 class UpdateShadow(BaseModel):
@@ -64,9 +71,14 @@ class UpdateCreate(BaseModel):
         Field(
             ge=0,
             description="If fewer messages than this number arrive while Refeed watches the new release, the "
-            "update is INCONCLUSIVE.",
+            "watch is inconclusive.",
         ),
     ] = MIN_MESSAGES
+    when_inconclusive: Literal["keep", "fail"] = Field(
+        default="keep",
+        description="What happens if too few messages arrive or a figure is unknown. keep: the new release stays, "
+        "and `error` has the reason. fail: Refeed rolls the update back.",
+    )
     reason: str | None = Field(default=None, description="The reason. The history shows it.", max_length=1000)
     shadow: UpdateShadow | None = Field(
         default=None,
@@ -75,7 +87,7 @@ class UpdateCreate(BaseModel):
 
 
 class UpdateFaultOut(CodedMessage):
-    """Why an update was refused, failed, was rolled back, or needs a person."""
+    """Why an update was refused, failed, was rolled back, or proved nothing."""
 
     logs: dict[str, str] = Field(description='The last lines of each release\'s log, by "old" and "new".')
 
@@ -112,7 +124,12 @@ class UpdateOut(BaseModel):
     min_messages: int = Field(
         validation_alias=AliasPath("request", "min_messages"),
         description="If fewer messages than this number arrive while Refeed watches the new release, the "
-        "update is INCONCLUSIVE.",
+        "watch is inconclusive.",
+    )
+    when_inconclusive: WhenInconclusive = Field(
+        validation_alias=AliasPath("request", "when_inconclusive"),
+        description="What happens if the watch is inconclusive: the new release stays (keep), or Refeed rolls the "
+        "update back (fail).",
     )
     reason: str | None = Field(
         validation_alias=AliasPath("request", "reason"), description="The reason. The history shows it."

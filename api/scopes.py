@@ -48,7 +48,7 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     ),
     (STREAMS_OPERATE,): (
         "attachTopic detachTopic launchStream changeStream drainStream cancelStream createSnapshot deleteSnapshot "
-        "rollBackStream updateStream approveUpdate rollBackUpdate"
+        "rollBackStream updateStream rollBackUpdate"
     ),
     (PLAN, STREAMS_OPERATE, RUN): "launchTemplate",
     _SEE_APPROVALS: "listApprovals getApproval",

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from rollout.stream_reports import StreamReports
     from rollout.update_work import UpdateWork
     from rollout.updates import UpdateService
-    from rollout.watch_query import WatchQueries
     from warehouse.merges import MergeSource
     from warehouse.port import Warehouse
     from warehouse.queries import Queries
@@ -355,7 +354,7 @@ class Deployment:
         from rollout.manifests.job_gate import JobGate
         from rollout.manifests.service import ManifestService
 
-        queries = JobGate(self.backfills.validate, self.store.now, self.watch_queries.check)
+        queries = JobGate(self.backfills.validate, self.store.now)
         compactions = self.compactions.check
         return ManifestService(self.store, rollouts=self.rollouts, queries=queries, check_compaction=compactions)
 
@@ -367,21 +366,13 @@ class Deployment:
         return RolloutService(self.store, check_release=self.known_releases.check_name)
 
     @cached_property
-    def watch_queries(self) -> "WatchQueries":
-        """What answers the queries of rollouts' validations."""
-        from rollout.watch_query import WatchQueries
-
-        return WatchQueries(self.backfill_settings, self.queries)
-
-    @cached_property
     def rollout_engine(self) -> "RolloutEngine":
         """What carries rollouts out; :meth:`start` begins to."""
         from rollout.rollout_engine import RolloutEngine
         from rollout.watch import StreamStatuses
 
         statuses = StreamStatuses(self.settings.home, self.store.list_stream_reports)
-        count = self.watch_queries.count_rows
-        return RolloutEngine(self.store, read_status=statuses.read, read_lag=self._read_lag, count_rows=count)
+        return RolloutEngine(self.store, read_status=statuses.read, read_lag=self._read_lag)
 
     @cached_property
     def scheduler(self) -> "Scheduler":

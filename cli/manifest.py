@@ -148,13 +148,11 @@ def _gate() -> "JobGate":
     from backfill.plan.validation import validate_request
     from cli.query import gate_policy
     from rollout.manifests.job_gate import JobGate
-    from rollout.watch_query import validate_watch_query
 
     settings = command_settings()
     return JobGate(
         lambda request: validate_request(request, gate_policy(settings, replay=True)),
         lambda: datetime.now(UTC),
-        lambda text, since: validate_watch_query(text, since, gate_policy(settings, replay=False)),
     )
 
 

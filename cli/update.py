@@ -20,13 +20,13 @@ from model.stream_update import (
     MIN_MESSAGES,
     VALIDATE_SECONDS,
     UpdateState,
+    WhenInconclusive,
 )
 
 if TYPE_CHECKING:
     from client.api import RefeedApi
 
 _ENDED: Final = frozenset(state.value for state in ENDED_UPDATES)
-_WAITS: Final = UpdateState.INCONCLUSIVE.value
 # Of the rows of a table that are missing.
 _SHOWN_IDS: Final = 3
 
@@ -51,9 +51,16 @@ def update(
         int,
         typer.Option(
             min=0,
-            help="If fewer than N messages arrive while Refeed watches the new release, a person must decide.",
+            help="If fewer than N messages arrive while Refeed watches the release, the watch is inconclusive.",
         ),
     ] = MIN_MESSAGES,
+    when_inconclusive: Annotated[
+        WhenInconclusive,
+        typer.Option(
+            help="What happens if too few messages arrive or a figure is unknown. keep: the new release stays. "
+            "fail: Refeed rolls the update back."
+        ),
+    ] = WhenInconclusive.KEEP,
     shadow: Annotated[
         bool,
         typer.Option(
@@ -69,18 +76,13 @@ def update(
         ),
     ] = None,
     reason: Annotated[str | None, typer.Option(help="The reason. The history shows it.")] = None,
-    approve: Annotated[
-        bool, typer.Option("--approve", help="Accept the current update of the stream. The update becomes STABLE.")
-    ] = False,
     roll_back: Annotated[
         bool, typer.Option("--roll-back", help="Roll back the current update of the stream.")
     ] = False,
     idempotency_key: Annotated[
         str | None, typer.Option(help="Repeated calls with the same key make only one update.")
     ] = None,
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Print each step until the update ends or waits for a person.")
-    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Print each step until the update ends.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Update a running stream to another release or other options, and watch the result.
@@ -88,8 +90,6 @@ def update(
     The update begins with the check of 'refeed stream check'. If the new release fails, Refeed
     rolls the update back.
     """
-    if approve and roll_back:
-        raise InputError("Use either --approve or --roll-back, not both.")
     if may_differ and not shadow:
         raise InputError("--may-differ works only with --shadow.")
     request = {
@@ -98,13 +98,13 @@ def update(
         "mapping": parse_mapping(mapping),
         "validate_seconds": validate_seconds,
         "min_messages": min_messages,
+        "when_inconclusive": when_inconclusive.value,
         "reason": reason,
         "shadow": {"may_differ": may_differ or []} if shadow else None,
     }
     with open_api() as api:
-        if approve or roll_back:
-            living = find_living_update(name, api.list_updates(name)["updates"])
-            found = api.decide_update(living, "approve" if approve else "roll_back")
+        if roll_back:
+            found = api.roll_back_update(find_living_update(name, api.list_updates(name)["updates"]))
         else:
             found = api.update_stream(name, request, idempotency_key=idempotency_key or str(uuid4()))
             end_if_held(found, waits=watch, as_json=as_json)
@@ -144,7 +144,7 @@ def find_living_update(name: str, found: Sequence[Mapping[str, Any]]) -> str:
     for each in found:
         if each["state"] not in _ENDED:
             return str(each["id"])
-    message = f"{name} has no update that waits for a decision"
+    message = f"{name} has no update that can be rolled back"
     if found:
         message += f": {found[0]['id']} is {found[0]['state']}"
     if found and found[0]["state"] == UpdateState.STABLE:
@@ -180,13 +180,13 @@ def _changes(update: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _watch(api: "RefeedApi", found: dict[str, Any], *, is_quiet: bool) -> dict[str, Any]:
-    """Print each new step until the update has ended or waits for a person."""
+    """Print each new step until the update has ended."""
     state = ""
     while True:
         if found["state"] != state and not is_quiet:
             out.print(f"{found['id']}  {found['state']}")
         state = found["state"]
-        if state in _ENDED or state == _WAITS:
+        if state in _ENDED:
             return found
         time.sleep(POLL_SECONDS)
         found = api.read_update(found["id"])
@@ -235,8 +235,6 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
                 f"published from {since} to {replay['until']}"
             ),
         )
-    if found["state"] == _WAITS:
-        yield "next", f"refeed stream update {found['stream']} --approve, or --roll-back"
 
 
 def _wanted(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

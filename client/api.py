@@ -258,9 +258,9 @@ class RefeedApi(ApiConnection):
         """Return an update."""
         return self.call("GET", path_of("updates", update))
 
-    def decide_update(self, update: str, verb: str) -> dict[str, Any]:
-        """Approve an update, or take it back, and return it."""
-        return self.call("POST", path_of("updates", update, f":{verb}"))
+    def roll_back_update(self, update: str) -> dict[str, Any]:
+        """Take an update back, and return it."""
+        return self.call("POST", path_of("updates", update, ":roll_back"))
 
     def list_approvals(self, *, state: str | None = None, page_size: int) -> dict[str, Any]:
         """Return the newest actions that wait for a second person or did, or those in one state."""

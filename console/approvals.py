@@ -1,7 +1,6 @@
-"""What waits until somebody decides: held actions, backfills above a limit, canaries, watched updates."""
+"""What waits until somebody decides: held actions, backfills above a limit, canaries."""
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any, Final
 
 from console.effects import approve_effects, resume_effects
@@ -12,9 +11,6 @@ from model.principal import APPROVE, RUN, STREAMS_OPERATE
 _PAGE_SIZE: Final = 100
 _STATES: Final = ("WAITING", "APPROVED", "REJECTED", "EXPIRED")
 _WAITS: Final = "WAITING"
-# Streams whose updates are read; each is one call.
-_MOST_STREAMS: Final = 50
-_UNDECIDED: Final = frozenset({"WATCHING", "INCONCLUSIVE"})
 # What an approval does that nobody takes back: its name is typed first.
 _DANGEROUS: Final = frozenset({("stream", "cancel"), ("stream", "rollback"), ("manifest", "remove")})
 _APPROVED: Final = "Approve: the action runs at once, as requested. The history names you and the requester."
@@ -31,8 +27,8 @@ def read_approvals(visit: Visit) -> dict[str, Any]:
     if found.problem is None:
         context["approvals"] = [{**each, **_judge(visit, each)} for each in found.data["approvals"]]
     if state != _WAITS:
-        return {**context, "jobs": None, "updates": None}
-    return {**context, "jobs": _read_jobs(visit), "updates": _read_updates(visit)}
+        return {**context, "jobs": None}
+    return {**context, "jobs": _read_jobs(visit)}
 
 
 def _judge(visit: Visit, approval: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,25 +85,6 @@ def _render_job(visit: Visit, item: Mapping[str, Any], job: Mapping[str, Any]) -
     }
 
 
-def _read_updates(visit: Visit) -> PagePart:
-    """Return the updates of streams that somebody has to approve or take back, of 50 streams at most."""
-    listed = visit.read("streams", visit.api.list_streams)
-    if listed.problem is not None:
-        return listed
-    names = [each["name"] for each in listed.data["streams"] if each["generation"] is not None]
-    found = []
-    for name in names[:_MOST_STREAMS]:
-        part = visit.read(f"stream {name} updates", partial(_list_updates, visit, name))
-        if part.problem is not None:
-            return part
-        found += [each for each in part.data if each["state"] in _UNDECIDED]
-    return PagePart({"updates": found, "streams_left_out": max(0, len(names) - _MOST_STREAMS)})
-
-
-def _list_updates(visit: Visit, name: str) -> Any:
-    return visit.api.list_updates(name)["updates"]
-
-
 def _describe_decision(visit: Visit, verb: str) -> ActionPage:
     found = visit.api.read_approval(visit.path_params["id"])
     judged = _judge(visit, found)
@@ -140,45 +117,33 @@ def _decision(verb: str) -> Action:
     )
 
 
-_UPDATE_EFFECTS: Final = {
-    "approve": "The new release stays, and the watch ends.",
-    "roll_back": "The stream returns to its previous release and options.",
-}
-
-
-def _describe_update(visit: Visit, verb: str) -> ActionPage:
+def _describe_way_back(visit: Visit) -> ActionPage:
     found = visit.api.read_update(visit.path_params["id"])
-    way_back = tuple((found["checked"] or {}).get("no_way_back", ())) if verb == "roll_back" else ()
+    way_back = (found["checked"] or {}).get("no_way_back", ())
     return ActionPage(
-        title=f"{verb.replace('_', ' ').capitalize()}: update of {found['stream']}",
+        title=f"Roll back: update of {found['stream']}",
         effects=(
             f"The update of {found['stream']} is {found['state']}.",
-            _UPDATE_EFFECTS[verb],
+            "The stream returns to its previous release and options.",
             *(f"The update can't be rolled back: {each}" for each in way_back),
         ),
-        button=verb.replace("_", " ").capitalize(),
-        back=_LIST,
-        typed=found["stream"] if verb == "roll_back" else None,
+        button="Roll back",
+        back=f"/streams/{found['stream']}",
+        typed=found["stream"],
     )
 
 
-def _decide_update(visit: Visit, verb: str) -> str:
-    visit.api.decide_update(visit.path_params["id"], verb)
-    return _LIST
-
-
-def _update_decision(verb: str) -> Action:
-    return Action(
-        f"/updates/{{id}}/{verb}",
-        STREAMS_OPERATE,
-        lambda visit, _: _describe_update(visit, verb),
-        lambda visit, _: _decide_update(visit, verb),
-    )
+def _roll_back_update(visit: Visit) -> str:
+    return f"/streams/{visit.api.roll_back_update(visit.path_params['id'])['stream']}"
 
 
 APPROVAL_ACTIONS: Final = (
     _decision("approve"),
     _decision("reject"),
-    _update_decision("approve"),
-    _update_decision("roll_back"),
+    Action(
+        "/updates/{id}/roll_back",
+        STREAMS_OPERATE,
+        lambda visit, _: _describe_way_back(visit),
+        lambda visit, _: _roll_back_update(visit),
+    ),
 )

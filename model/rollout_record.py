@@ -16,9 +16,8 @@ class RolloutState(StrEnum):
     """The current step of a rollout, or its result.
 
     In PENDING nothing has happened. A restart goes on with DRAINING, STARTING and WATCHING, an update with
-    UPDATING. VALIDATING is the query of a rollout that has one. ROLLING_BACK takes the stream back, and in
-    STARTING_BACK a restart starts the old release. HALTED leaves the new release for a person to look
-    at, or the old one where the shadow differs.
+    UPDATING. ROLLING_BACK and STARTING_BACK take a restart back to the old release. HALTED leaves the new release
+    for a person to look at, or the old one where the shadow differs.
     """
 
     PENDING = "PENDING"
@@ -26,7 +25,6 @@ class RolloutState(StrEnum):
     STARTING = "STARTING"
     WATCHING = "WATCHING"
     UPDATING = "UPDATING"
-    VALIDATING = "VALIDATING"
     ROLLING_BACK = "ROLLING_BACK"
     STARTING_BACK = "STARTING_BACK"
     STABLE = "STABLE"

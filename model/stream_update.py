@@ -20,13 +20,20 @@ MIN_MESSAGES: Final = 100
 MAX_SHADOW_HOURS: Final = 24.0
 
 
+class WhenInconclusive(StrEnum):
+    """What a watch that proves nothing means: the new release stays, or has failed."""
+
+    KEEP = "keep"
+    FAIL = "fail"
+
+
 class UpdateState(StrEnum):
     """The current step of an update, or its result.
 
     Up to STARTING the old release runs and nothing of it has changed. In SHADOWING, which the update of a pipeline
     may ask for, the new release converts archived messages beside it, and their rows are compared. In
     HANDING_OVER the standby of the new release takes the stream over; in ROLLING_BACK a standby of the old one
-    starts, and in HANDING_BACK it takes the stream back. INCONCLUSIVE waits for a person.
+    starts, and in HANDING_BACK it takes the stream back.
     """
 
     CHECKING = "CHECKING"
@@ -35,7 +42,6 @@ class UpdateState(StrEnum):
     STARTING = "STARTING"
     HANDING_OVER = "HANDING_OVER"
     WATCHING = "WATCHING"
-    INCONCLUSIVE = "INCONCLUSIVE"
     ROLLING_BACK = "ROLLING_BACK"
     HANDING_BACK = "HANDING_BACK"
     STABLE = "STABLE"
@@ -90,7 +96,7 @@ class UpdateRequest:
     ``release`` None is the installed one. ``options`` changes options one by one, None takes one away. ``mapping``
     leads from the name of a source to its new one, or to None where it is to end. With ``shadow`` the new release
     has to agree in the shadow first. With ``is_halting`` a new release that fails once it has the stream stays,
-    for a person to look at.
+    for a person to look at. ``when_inconclusive`` decides where too few messages came, or a figure is not known.
     """
 
     release: str | None
@@ -102,6 +108,7 @@ class UpdateRequest:
     shadow: ShadowRequest | None = None
     is_halting: bool = False
     bounds: WatchBounds = USUAL_BOUNDS
+    when_inconclusive: WhenInconclusive = WhenInconclusive.KEEP
 
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes; an agent of an earlier release knows no field of later ones."""
@@ -112,6 +119,8 @@ class UpdateRequest:
             del fields["is_halting"]
         if self.bounds == USUAL_BOUNDS:
             del fields["bounds"]
+        if self.when_inconclusive is WhenInconclusive.KEEP:
+            del fields["when_inconclusive"]
         return fields
 
     @classmethod

@@ -109,10 +109,10 @@ class StreamProcess:
             self._give("pause", timeout_seconds, self._control.pace)
             return self._control.number
 
-    def resume(self) -> None:
-        """Let a stream that is paused run as before; one that is to end goes on ending."""
+    def resume(self, number: int | None = None) -> None:
+        """End a pause, with ``number`` that one alone; a stream that is to end goes on ending."""
         with self._ordering:
-            if self._control.order == "pause":
+            if self._control.order == "pause" and number in {None, self._control.number}:
                 self._give("run", None, self._control.pace)
 
     def ask_to_stop(self) -> None:

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from datetime import datetime
-from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -12,7 +10,6 @@ import structlog
 from jobs.store import JobStore
 from model import failpoint
 from model.errors import RefeedError, RolloutStateError, StoreUnavailableError
-from model.failure import fixed_sentence
 from model.fault import FaultRecord
 from model.rollout_record import Rollout, RolloutState
 from model.stream_record import StreamEvent, StreamEventType, StreamRecord, StreamState, Wanted
@@ -23,15 +20,12 @@ from rollout.service import check_work
 from rollout.shadow_work import DIFFERS, INCONCLUSIVE
 from rollout.updates import UNWANTED as UPDATE_UNWANTED
 from rollout.watch import WatchFigures, WatchVerdict, judge
-from rollout.watch_query import ANSWER_SECONDS, WatchRows
 from streams.status import RATE_SECONDS
 
 # How long a launched release may take until it runs; Spark takes a minute.
 _START_SECONDS: Final = 300.0
 # How long a restart waits for the figures of the old release's last minute.
 _FIGURES_SECONDS: Final = 120.0
-# A replica that has not finished a validation's query by then has died, and another one runs the query.
-_QUERY_SECONDS: Final = 4 * ANSWER_SECONDS
 _ABANDONED: Final = "rollout_abandoned"
 _INCONCLUSIVE: Final = "rollout_inconclusive"
 _DRAINS: Final = frozenset({RolloutState.DRAINING, RolloutState.ROLLING_BACK})
@@ -40,7 +34,6 @@ _LOG: Final = structlog.get_logger()
 
 ReadStatus = Callable[[StreamRecord], Mapping[str, Any]]
 ReadLag = Callable[[StreamRecord, Mapping[str, Any]], float | None]
-CountRows = Callable[[str, datetime, int], WatchRows]
 
 
 class RolloutEngine:
@@ -48,15 +41,11 @@ class RolloutEngine:
 
     What a step does to the stream is kept in the same transaction as the step: of several replicas one takes it,
     and one that dies leaves nothing half done. ``read_status`` returns the newest status of a stream's
-    process, empty where nobody knows; ``read_lag`` the age of the oldest message that waits for it;
-    ``count_rows`` how many rows a query of a validation gives.
+    process, empty where nobody knows; ``read_lag`` the age of the oldest message that waits for it.
     """
 
-    def __init__(
-        self, store: JobStore, *, read_status: ReadStatus, read_lag: ReadLag, count_rows: CountRows
-    ) -> None:
+    def __init__(self, store: JobStore, *, read_status: ReadStatus, read_lag: ReadLag) -> None:
         self._store = store
-        self._count_rows = count_rows
         self._read_status = read_status
         self._read_lag = read_lag
 
@@ -80,8 +69,7 @@ class RolloutEngine:
     # -- the steps
 
     def _carry_out(self, rollout: Rollout, record: StreamRecord) -> None:
-        is_update = rollout.strategy != "restart" and rollout.state is not RolloutState.PENDING
-        if is_update and rollout.state is not RolloutState.VALIDATING:
+        if rollout.strategy != "restart" and rollout.state is not RolloutState.PENDING:
             self._follow_update(rollout, self._store.get_update(str(rollout.update_id)))
             return
         if rollout.state is not RolloutState.PENDING and (
@@ -98,8 +86,6 @@ class RolloutEngine:
                 self._await_start(rollout, record)
             case RolloutState.WATCHING:
                 self._watch(rollout, record)
-            case RolloutState.VALIDATING:
-                self._follow_query(rollout)
 
     def _begin(self, rollout: Rollout, record: StreamRecord) -> None:
         """Begin with what runs; where something else runs by now, nothing is touched."""
@@ -207,10 +193,14 @@ class RolloutEngine:
             return
         compared = {**(rollout.compared or {}), "after": asdict(after)}
         if verdict is WatchVerdict.PASSED:
-            self._pass(rollout, why=why, compared=compared)
+            self._end(rollout, RolloutState.STABLE, why=why, compared=compared)
+        elif verdict is WatchVerdict.FAILED:
+            self._fail(rollout, FaultRecord("rollout_failed", why), compared=compared)
+        elif spec.validate_.when_inconclusive == "fail":
+            self._fail(rollout, FaultRecord(_INCONCLUSIVE, why), compared=compared)
         else:
-            code = "rollout_failed" if verdict is WatchVerdict.FAILED else _INCONCLUSIVE
-            self._fail(rollout, FaultRecord(code, why), compared=compared)
+            fault = FaultRecord(_INCONCLUSIVE, f"{why} The new release stays.")
+            self._end(rollout, RolloutState.STABLE, error=fault, compared=compared)
 
     def _died(self, rollout: Rollout) -> str | None:
         """Return why a process of the launch that is watched has ended, None while none has."""
@@ -232,107 +222,45 @@ class RolloutEngine:
         """Return the lines of one type in the history of the launch that the rollout knows."""
         return self._store.list_stream_events(rollout.stream, generation=rollout.generation, kind=kind)
 
-    # -- the query of the validation
-
-    def _pass(self, rollout: Rollout, **changes: Any) -> None:
-        """Go on after a watch that proves nothing bad: with the query where there is one."""
-        if _spec_of(rollout).validate_.query is None or rollout.is_trusted or rollout.unwanted_by is not None:
-            self._end(rollout, RolloutState.STABLE, **changes)
-        else:
-            self._ask(rollout, **changes)
-
-    def _follow_query(self, rollout: Rollout) -> None:
-        """Ask again where the replica that asked has died."""
-        if rollout.unwanted_by is not None:
-            self._take_back(rollout, _unwanted(rollout))
-        elif self._seconds(rollout) >= _QUERY_SECONDS:
-            self._ask(rollout, why="asked again")
-
-    def _ask(self, rollout: Rollout, **changes: Any) -> None:
-        """Take the step to VALIDATING, so that no other replica asks, and end it by the query's rows."""
-        asked = self._store.advance_rollout(rollout, RolloutState.VALIDATING, **changes)
-        wanted = _spec_of(rollout).validate_
-        try:
-            found = self._count_rows(str(wanted.query), self._since(rollout), wanted.max_bytes_billed)
-        except StoreUnavailableError:
-            raise
-        except RefeedError as exc:
-            _LOG.warning("rollout_query_failed", rollout=rollout.id, problem=exc.message)
-            # An engine's own words may quote values of messages.
-            why = f"The validation query failed: {exc.code}: {fixed_sentence(exc.code)}"
-            self._fail(asked, FaultRecord(_INCONCLUSIVE, why))
-            return
-        if found.count:
-            self._fail(asked, FaultRecord("rollout_failed", f"The validation query returned {found}."))
-        else:
-            self._end(asked, RolloutState.STABLE, why="The query gave no rows.")
-
-    def _since(self, rollout: Rollout) -> datetime:
-        """Return when the new release began."""
-        if rollout.update_id is not None:
-            update = self._store.get_update(rollout.update_id)
-            return update.handed_over_at or update.created_at
-        return next(step.at for step in reversed(rollout.steps) if step.state is RolloutState.STARTING)
-
     # -- an update that carries it out
 
     def _follow_update(self, rollout: Rollout, update: StreamUpdate) -> None:
-        is_back = rollout.state is RolloutState.ROLLING_BACK
         if update.state.is_ended:
-            self._note_update_end(rollout, update, is_back=is_back)
-        elif update.state is UpdateState.INCONCLUSIVE:
-            self._decide(rollout, update, is_back=is_back)
-        elif rollout.unwanted_by is not None and not is_back:
+            self._note_update_end(rollout, update)
+        elif rollout.unwanted_by is not None:
             self._take_update_back(rollout, update)
 
-    def _note_update_end(self, rollout: Rollout, update: StreamUpdate, *, is_back: bool) -> None:
+    def _note_update_end(self, rollout: Rollout, update: StreamUpdate) -> None:
         fault = None if update.error is None else FaultRecord(update.error.code, update.error.message)
         compared = {
             **(rollout.compared or {}),
-            # On the way back nothing is compared.
-            **({} if is_back else {**(update.figures or {}), "paused_seconds": update.paused_seconds}),
+            **(update.figures or {}),
+            "paused_seconds": update.paused_seconds,
         }
-        end = partial(self._end, rollout, error=fault, compared=compared)
-        if update.state is UpdateState.STABLE:
-            if is_back:
-                end(RolloutState.ROLLED_BACK)
-            else:
-                self._pass(rollout, error=fault, compared=compared)
-        elif is_back:
-            end(RolloutState.FAILED)
-        elif update.state is UpdateState.REFUSED:
-            end(RolloutState.REFUSED)
-        elif update.state is UpdateState.ROLLED_BACK:
-            end(RolloutState.CANCELLED if update.handed_over_at is None else RolloutState.ROLLED_BACK)
-        else:
-            is_over = update.handed_over_at is not None
-            is_halted = is_over if update.request.is_halting else False
-            # Nothing was touched, and a person looks at the rows that differ.
-            is_halted |= not is_over and fault is not None and fault.code in _SHADOW_ENDS
-            end(RolloutState.HALTED if is_halted else RolloutState.FAILED)
-
-    def _decide(self, rollout: Rollout, update: StreamUpdate, *, is_back: bool) -> None:
-        """Decide an update that nobody could prove good: nobody waits at a screen for a rollout."""
-        why = "" if update.error is None else update.error.message
-        if is_back or rollout.is_trusted:
-            self._store.advance_update(
-                update, UpdateState.STABLE, actor=rollout.actor, why="It was STABLE before."
-            )
-        elif rollout.unwanted_by is not None:
-            self._take_update_back(rollout, update)
-        elif update.has_way_back and not update.request.is_halting:
-            fault = UpdateFault(_INCONCLUSIVE, why)
-            self._store.advance_update(update, UpdateState.ROLLING_BACK, actor=rollout.actor, error=fault)
-        else:
-            fault = UpdateFault(_INCONCLUSIVE, f"{why} The new release stays.")
-            self._store.advance_update(update, UpdateState.FAILED, actor=rollout.actor, error=fault)
+        match update.state:
+            case UpdateState.STABLE:
+                state = RolloutState.STABLE
+                # To a release that was STABLE before nothing was to be proven.
+                fault = None if rollout.is_trusted else fault
+            case UpdateState.REFUSED:
+                state = RolloutState.REFUSED
+            case UpdateState.ROLLED_BACK:
+                is_early = update.handed_over_at is None
+                state = RolloutState.CANCELLED if is_early else RolloutState.ROLLED_BACK
+            case _:
+                is_over = update.handed_over_at is not None
+                # A shadow that ended touched nothing, and a person looks at the rows that differ.
+                is_seen = not is_over and fault is not None and fault.code in _SHADOW_ENDS
+                is_halted = is_seen or (is_over and update.request.is_halting)
+                state = RolloutState.HALTED if is_halted else RolloutState.FAILED
+        self._end(rollout, state, error=fault, compared=compared)
 
     def _take_update_back(self, rollout: Rollout, update: StreamUpdate) -> None:
         """Have the update of a cancelled rollout taken back as soon as it can be."""
         fault = UpdateFault(UPDATE_UNWANTED, _unwanted(rollout).message)
         if update.state.is_before_hand_over:
             self._store.advance_update(update, UpdateState.ROLLED_BACK, actor=rollout.actor, error=fault)
-        elif update.state in {UpdateState.WATCHING, UpdateState.INCONCLUSIVE}:
+        elif update.state is UpdateState.WATCHING:
             state = UpdateState.ROLLING_BACK if update.has_way_back else UpdateState.FAILED
             self._store.advance_update(update, state, actor=rollout.actor, error=fault)
 
@@ -346,11 +274,7 @@ class RolloutEngine:
 
     def _take_back(self, rollout: Rollout, fault: FaultRecord, **changes: Any) -> None:
         with self._ending(rollout, RolloutState.FAILED):
-            if rollout.update_id is None:
-                self._store.drain_for_rollout(rollout, RolloutState.ROLLING_BACK, error=fault, **changes)
-            else:
-                back = update_request(rollout, is_back=True)
-                self._store.update_for_rollout(rollout, RolloutState.ROLLING_BACK, back, error=fault, **changes)
+            self._store.drain_for_rollout(rollout, RolloutState.ROLLING_BACK, error=fault, **changes)
         failpoint.hit("rollout.rolling_back")
 
     @contextmanager

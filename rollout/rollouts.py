@@ -22,7 +22,7 @@ from model.principal import READ, ROLLOUTS_APPLY, STREAMS_READ, Principal
 from model.rollout_record import NewRollout, Rollout, RolloutSide, RolloutState
 from model.stream_options import StreamKind, extend_mapping
 from model.stream_record import StreamRecord, Wanted
-from model.stream_update import ShadowRequest, UpdateRequest, UpdateState
+from model.stream_update import ShadowRequest, UpdateRequest, UpdateState, WhenInconclusive
 from rollout.manifests.rollout import KIND, RolloutManifest, RolloutSideWanted, RolloutWanted, read_rollout
 from rollout.service import any_release
 from rollout.shadow_work import hide_values
@@ -198,15 +198,15 @@ class RolloutService:
         ]
 
     def _was_stable(self, rollout: Rollout) -> bool:
-        """Whether what ran before the rollout had come by a launch, or by a change that ended STABLE."""
+        """Whether what ran before had come by a launch, or by a change that was proven STABLE."""
         side = rollout.from_side
         for other in self._store.list_rollouts(stream=rollout.stream):
             if other.id < rollout.id and other.to_side == side:
-                return other.state is RolloutState.STABLE
+                return other.state is RolloutState.STABLE and other.error is None
         for update in self._store.list_updates(rollout.stream):
             to = RolloutSide(update.request.release, update.to_options)
             if update.created_at < rollout.created_at and to == side:
-                return update.state is UpdateState.STABLE
+                return update.state is UpdateState.STABLE and update.error is None
         return True
 
     def _stream(self, name: str) -> StreamRecord:
@@ -229,32 +229,32 @@ def _shown_to(rollout: Rollout, principal: Principal) -> Rollout:
     return replace(rollout, compared=hide_values(rollout.compared, principal))
 
 
-def update_request(rollout: Rollout, *, is_back: bool = False) -> UpdateRequest:
+def update_request(rollout: Rollout) -> UpdateRequest:
     """Return the update that brings the stream from one side of the rollout to the other.
 
-    Back, and to a release that is trusted, nothing is watched. The mapping of renamed sources stays: the registry
-    keeps their new names.
+    To a release that is trusted nothing is watched.
     """
     spec = read_rollout(rollout.document)
     before, after = rollout.from_side, rollout.to_side
-    if is_back:
-        before, after = after, before
     names = {*before.options, *after.options} - {"mapping"}
     options = {name: after.options.get(name) for name in sorted(names)}
     changed = {name: value for name, value in options.items() if before.options.get(name) != value}
-    is_watched = not (is_back or rollout.is_trusted)
+    is_watched = not rollout.is_trusted
     return UpdateRequest(
         after.release,
         changed,
-        {} if is_back else _renamed(before, after),
+        _renamed(before, after),
         validate_seconds=spec.validate_.seconds if is_watched else 0.0,
         min_messages=spec.validate_.min_messages if is_watched else 0,
         reason=rollout.id,
         shadow=ShadowRequest(may_differ=tuple(spec.validate_.may_differ))
         if spec.strategy == "rolling" and is_watched
         else None,
-        is_halting=spec.on_failure == "halt" and not is_back,
+        is_halting=spec.on_failure == "halt",
         bounds=spec.validate_.thresholds,
+        when_inconclusive=WhenInconclusive(spec.validate_.when_inconclusive)
+        if is_watched
+        else WhenInconclusive.KEEP,
     )
 
 

@@ -217,7 +217,7 @@ def pause_stream(process: StreamProcess, *, timeout_seconds: float = LONGEST_PAU
                 f"The snapshot was not complete when the stream's pause of {timeout_seconds:g} s ended."
             )
     finally:
-        process.resume()
+        process.resume(number)
 
 
 def _is_paused(process: StreamProcess, number: int) -> bool:

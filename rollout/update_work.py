@@ -17,7 +17,7 @@ from model.errors import RefeedError, StreamStateError
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, Wanted, new_instance_id
 from model.stream_snapshot import SnapshotReason, SnapshotState
-from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateState
+from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateState, WhenInconclusive
 from pipeline.plan import PlanFacts
 from rollout.checking import UpdateChecker
 from rollout.handover import HUNG_SECONDS, KILL_GRACE_SECONDS, HandOver, HandOverState, Pause, is_ready
@@ -38,6 +38,7 @@ _STANDBY_SECONDS: Final = 180.0
 _DRAIN_SECONDS: Final = 30.0
 _JOIN_SECONDS: Final = 10.0
 _ACTOR: Final = "agent"
+_INCONCLUSIVE: Final = "update_inconclusive"
 
 ReadLag = Callable[[StreamRecord, Mapping[str, Any]], float | None]
 
@@ -382,9 +383,17 @@ class UpdateWork:
         if verdict is WatchVerdict.FAILED:
             self._fail(update, place, "update_failed", why)
         elif verdict is WatchVerdict.INCONCLUSIVE:
-            self._advance(update, UpdateState.INCONCLUSIVE, error=UpdateFault("update_inconclusive", why))
+            self._end_inconclusive(update, place, why)
         else:
             self._end(update, place, UpdateState.STABLE, why=why)
+
+    def _end_inconclusive(self, update: StreamUpdate, place: UpdatedStream, why: str) -> None:
+        """End a watch that proves nothing as its request wants it; the record says so either way."""
+        if update.request.when_inconclusive is WhenInconclusive.FAIL:
+            self._fail(update, place, _INCONCLUSIVE, why)
+        else:
+            fault = UpdateFault(_INCONCLUSIVE, f"{why} The new release stays.")
+            self._end(update, place, UpdateState.STABLE, error=fault)
 
     def _note_pause(self, update: StreamUpdate, place: UpdatedStream, status: Mapping[str, Any]) -> StreamUpdate:
         """Note how long nothing was committed, once the new release has committed something."""

@@ -26,7 +26,6 @@ from rollout.service import any_release
 from rollout.shadow_work import hide_values
 
 _LOG: Final = structlog.get_logger()
-_WATCHED: Final = frozenset({UpdateState.WATCHING, UpdateState.INCONCLUSIVE})
 _FAILURES: Final = frozenset({UpdateState.FAILED, UpdateState.ROLLED_BACK})
 # The code of an update that somebody wanted taken back.
 UNWANTED: Final = "update_unwanted"
@@ -105,7 +104,7 @@ class UpdateService:
         return [_shown_to(update, principal) for update in found]
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
-        """Return the updates that wait for a person, and those that failed in the last seven days.
+        """Return the updates that failed in the last seven days.
 
         A later update of the stream makes up for a failed one, and what somebody rolled back needs nobody. The
         updates of rollouts are left out: their rollouts are in the inbox.
@@ -119,23 +118,6 @@ class UpdateService:
         items = [_inbox_item(each) for each in newest.values() if each.id not in of_rollouts]
         return [item for item in items if item is not None]
 
-    def approve(self, update_id: str, *, principal: Principal) -> StreamUpdate:
-        """Make an update that is watched, or INCONCLUSIVE, STABLE by a person's word.
-
-        Raises:
-            UpdateNotFoundError: there is none.
-            StreamStateError: it is at another step.
-        """
-        principal.require(STREAMS_OPERATE)
-        found = self._store.get_update(update_id)
-        if found.state not in _WATCHED:
-            raise _not_now(found, "approved", "while it is WATCHING or INCONCLUSIVE")
-        decided = self._store.advance_update(
-            found, UpdateState.STABLE, actor=principal.name, why="approved by a person"
-        )
-        _LOG.info("update_approved", stream=found.stream, update=found.id, by=principal.name)
-        return _shown_to(decided, principal)
-
     def roll_back(self, update_id: str, *, principal: Principal) -> StreamUpdate:
         """Take an update back; before its hand-over it ends with this, and the old release never stopped.
 
@@ -148,9 +130,11 @@ class UpdateService:
         principal.require(STREAMS_OPERATE)
         found = self._store.get_update(update_id)
         is_handing = found.state is UpdateState.HANDING_OVER
-        if not found.state.is_before_hand_over and found.state not in _WATCHED and not is_handing:
-            raise _not_now(found, "rolled back", "until it is STABLE, and while it is INCONCLUSIVE")
-        if found.state in _WATCHED and not found.has_way_back:
+        is_watched = found.state is UpdateState.WATCHING
+        if not (found.state.is_before_hand_over or is_watched or is_handing):
+            message = f"{found.id} is {found.state}. It can be rolled back only until it is STABLE."
+            raise StreamStateError(message, update=found.id, state=found.state.value)
+        if is_watched and not found.has_way_back:
             raise StreamStateError(
                 f"{found.id} can't be rolled back. The check before the update found the reason: "
                 f"{_no_way_back(found)}.",
@@ -175,9 +159,6 @@ def _inbox_item(update: StreamUpdate) -> InboxItem | None:
     """Return the inbox's item of the newest update of a stream; its id is the stream's name."""
     why = "" if update.error is None else f" {update.error}"
     by, message = update.created_by, f"The update {update.id} of {update.stream} is {update.state}.{why}"
-    if update.state is UpdateState.INCONCLUSIVE:
-        message += " Approve it, or roll it back."
-        return InboxItem("approval", "update", update.stream, update.state, None, by, update.changed_at, message)
     if update.state not in _FAILURES or (update.error is not None and update.error.code == UNWANTED):
         return None
     return InboxItem("failure", "update", update.stream, update.state, None, by, update.finished_at, message)
@@ -186,11 +167,6 @@ def _inbox_item(update: StreamUpdate) -> InboxItem | None:
 def _shown_to(update: StreamUpdate, principal: Principal) -> StreamUpdate:
     """Return the update with the values of messages that the principal may read alone."""
     return replace(update, figures=hide_values(update.figures, principal))
-
-
-def _not_now(update: StreamUpdate, what: str, when: str) -> StreamStateError:
-    message = f"{update.id} is {update.state}. It can be {what} only {when}."
-    return StreamStateError(message, update=update.id, state=update.state.value)
 
 
 def _no_way_back(update: StreamUpdate) -> str:

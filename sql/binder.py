@@ -21,8 +21,7 @@ MAX_READINGS: Final = 1_000
 class Policy:
     """What a deployment allows; ``now`` is the moment the plan is made.
 
-    ``replay`` demands the window and the output columns, ``windowed`` the window; without both any SELECT over
-    the allowed tables passes.
+    ``replay`` demands the window and the output columns; without it any SELECT over the allowed tables passes.
     An archive named with its project has no default project: then only the full name is it. ``schemas`` say what
     is known of the ``extra_tables``; of ``missing_tables`` it is known that the warehouse does not have them.
     ``partitioning`` is the archive's; with ``has_write_buffer`` its youngest rows have no partition yet, as in
@@ -37,7 +36,6 @@ class Policy:
     missing_tables: tuple[str, ...] = ()
     max_window_days: int = 366
     replay: bool = True
-    windowed: bool = False
     partitioning: Partitioning = "day"
     has_write_buffer: bool = False
 

@@ -159,15 +159,12 @@ def _judge(
     bound = rules.Bound(query, relation, binder, policy)
     windows: dict[str, Window] = {}
     faults = list(binder.faults)
-    is_windowed = policy.replay or policy.windowed
-    if is_windowed:
-        windows, found = rules.check_window(bound)
-        faults += found
     if policy.replay:
-        faults += [*rules.check_reads_table(bound), *rules.check_output(bound)]
+        windows, found = rules.check_window(bound)
+        faults += [*found, *rules.check_reads_table(bound), *rules.check_output(bound)]
     if faults:
         raise _refusal(source, faults)
-    window = rules.replay_window(bound, windows) if is_windowed else None
+    window = rules.replay_window(bound, windows) if policy.replay else None
     lacking, unbuffered_until = _scans_without_buffer(binder)
     missing: tuple[str, ...] = ()
     if policy.replay and binder.reads_archive:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from model.errors import OrderingColumnsError, QueryError, QueryTooLargeError
+from model.errors import OrderingColumnsError, QueryError
 from model.window import Window
 from sql.ordering import ORDERED_BY
 from sql.parameters import QueryParameter
@@ -87,16 +87,6 @@ class SelectionRun:
     should_stop: Callable[[], bool] = lambda: False
     is_superseded: Callable[[], bool] = lambda: False
     check_size: Callable[[int, int], None] = lambda _rows, _bytes: None
-
-
-def check_size(size_bytes: int, max_bytes: int | None) -> None:
-    """Raise when a query would read more bytes than it may.
-
-    Raises:
-        QueryTooLargeError: it would.
-    """
-    if max_bytes is not None and size_bytes > max_bytes:
-        raise QueryTooLargeError(f"The query would read {size_bytes:,} bytes, but it may read only {max_bytes:,}.")
 
 
 @contextmanager
@@ -178,15 +168,14 @@ class Queries(Protocol):
         max_rows: int,
         seconds: float | None = None,
         views: UnionViews | None = None,
-        max_bytes: int | None = None,
     ) -> QueryAnswer:
         """Return up to ``max_rows`` rows of the query; where queries are billed, it is.
 
         Without ``seconds`` it may take as long as the warehouse lets anybody wait. ``views`` are the union views
-        that it may read, as this warehouse opened them. It reads no more than ``max_bytes``, and bills no more.
+        that it may read, as this warehouse opened them.
 
         Raises:
-            QueryTooLargeError: it would read more.
+            QueryTooLargeError: it would read more than its cap.
             QueryRefusedError, QueryError, WarehouseError: it can't be answered.
         """
 

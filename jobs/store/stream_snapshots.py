@@ -153,15 +153,19 @@ class StreamSnapshots:
         """Whether a snapshot of the stream with its source was asked for after ``after`` and not after ``until``.
 
         One that FAILED counts only when it is younger than ``failed_after``, and one that is to be deleted never.
+        One that is PENDING, as its stream does not run, counts at any age: it is made of the stream as it is then.
         """
         columns = STREAM_SNAPSHOTS.c
-        query = sa.select(columns.id).where(
-            columns.stream == stream,
+        is_young = sa.and_(
             columns.created_at > after,
             columns.created_at <= until,
-            columns.with_source,
             columns.state != SnapshotState.DELETING,
             sa.or_(columns.state != SnapshotState.FAILED, columns.created_at > failed_after),
+        )
+        query = sa.select(columns.id).where(
+            columns.stream == stream,
+            columns.with_source,
+            sa.or_(columns.state == SnapshotState.PENDING, is_young),
         )
         with self._database.read() as connection:
             return connection.scalar(query.limit(1)) is not None

@@ -27,7 +27,7 @@ from model.stream_snapshot import SnapshotRecord
 from model.stream_update import StreamUpdate
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0024"
+SCHEMA_REVISION: Final = "0025"
 
 METADATA: Final = sa.MetaData()
 

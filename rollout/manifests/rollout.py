@@ -16,9 +16,6 @@ from model.watch_bounds import WatchBounds
 
 KIND: Final = ROLLOUT_KIND
 _SIDES: Final = ("from", "to")
-# What a query of the validation may read; BigQuery bills 10 MiB at least.
-_QUERY_BYTES: Final = 100 * 10**9
-_LEAST_QUERY_BYTES: Final = 10 * 2**20
 _NAME: Final = r"^[a-z][a-z0-9\-]{0,62}$"
 # A variable of the environment or a setting of Spark by its name, and why nobody may set it by a manifest.
 _REFUSED: Final = (
@@ -96,10 +93,13 @@ class Validation(ManifestPart):
     min_messages: int = Field(
         default=MIN_MESSAGES,
         ge=0,
-        description=(
-            "If fewer messages than this number arrive during the validation, the validation has "
-            "no result, and `on_failure` applies."
-        ),
+        description="If fewer messages than this number arrive during the validation, the validation is "
+        "inconclusive.",
+    )
+    when_inconclusive: Literal["keep", "fail"] = Field(
+        default="fail",
+        description="What happens if too few messages arrive or a figure is unknown. keep: the new release stays. "
+        "fail: the rollout fails, and `on_failure` applies.",
     )
     thresholds: Annotated[WatchBounds, AfterValidator(_bounds)] = Field(
         default_factory=WatchBounds, description="How much worse the new release's figures may be."
@@ -108,22 +108,6 @@ class Validation(ManifestPart):
         default_factory=list,
         max_length=1000,
         description="For the strategy rolling: columns whose values may differ between the two releases.",
-    )
-    query: str | None = Field(
-        default=None,
-        min_length=1,
-        description=(
-            "A SELECT that runs at the end of the validation. If it returns a row, the validation "
-            "fails. The query's parameter @since is the time at which the new release took over."
-        ),
-        examples=["SELECT topic FROM backup.messages WHERE _PARTITIONTIME >= TIMESTAMP_TRUNC(@since, DAY)"],
-    )
-    max_bytes_billed: int = Field(
-        default=_QUERY_BYTES,
-        ge=_LEAST_QUERY_BYTES,
-        le=10**15,
-        description="The maximum number of bytes that the query may read. If the query would read more, it does "
-        "not run, and the validation has no result.",
     )
 
 

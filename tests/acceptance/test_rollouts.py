@@ -18,7 +18,6 @@ from rollout.releases import Releases
 from rollout.rollout_engine import RolloutEngine
 from rollout.rollouts import RolloutService
 from rollout.watch import StreamStatuses
-from rollout.watch_query import WatchRows
 from tests.waiting import wait_until
 from tests.worlds.updates import Rollout, rollout, wheels
 
@@ -50,7 +49,6 @@ class Replica:
             self.store,
             read_status=statuses.read,
             read_lag=self._read_lag,
-            count_rows=lambda *_: WatchRows(0, is_cut=False),
         )
 
     def _read_lag(self, _record: StreamRecord, _status: Mapping[str, Any]) -> float:

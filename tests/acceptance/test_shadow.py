@@ -25,7 +25,6 @@ from rollout.rollout_engine import RolloutEngine
 from rollout.rollouts import RolloutService
 from rollout.service import StreamService
 from rollout.watch import StreamStatuses
-from rollout.watch_query import WatchRows
 from tests.acceptance.test_pipeline import Plant
 from tests.rollout.wheels import build_release
 from tests.waiting import wait_until
@@ -66,7 +65,6 @@ class Yard:
             store,
             read_status=statuses.read,
             read_lag=lambda *_: 0.0,
-            count_rows=lambda *_: WatchRows(0, is_cut=False),
         )
         self.published = 0
 

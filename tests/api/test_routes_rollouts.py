@@ -39,8 +39,7 @@ from: {}
 to: {options: {slots: 4}}
 strategy: restart
 validate:
-  query: |
-    SELECT message_id FROM backup.messages WHERE _PARTITIONTIME >= TIMESTAMP_TRUNC(@since, DAY) AND data = b''
+  query: SELECT 1
 """
 SCHEDULED = """\
 kind: Schedule
@@ -52,8 +51,7 @@ job:
     stream: backup
     to: {options: {slots: 4}}
     validate:
-      query: |
-        SELECT message_id FROM backup.messages WHERE _PARTITIONTIME >= TIMESTAMP_TRUNC(@since, DAY)
+      query: SELECT 1
 """
 
 
@@ -160,10 +158,10 @@ def test_what_can_t_begin_is_refused_by_its_name(api: Any) -> None:
         refused = put(api, text)
         assert (refused.status_code, refused.json()["code"]) == (status, code), refused.text
     for text, pointer in ((QUERY, "/validate/query"), (SCHEDULED, "/job/request/validate/query")):
-        refused = put(api, text.replace("SELECT message_id", "SELECT mesage_id"))
+        refused = put(api, text)
         (fault,) = refused.json()["errors"]
-        place = len(text.splitlines()), text.splitlines()[-1].index("message_id") + 1, pointer
-        assert (refused.status_code, fault["line"], fault["column"], fault["pointer"]) == (422, *place), fault
+        assert (refused.status_code, fault["line"], fault["pointer"]) == (422, len(text.splitlines()), pointer)
+        assert "Remove validate.query" in fault["message"]
     with api.client() as client:
         assert client.get("/rollouts").json() == {"rollouts": []}
         assert client.get("/rollouts/ro_1").json()["code"] == "rollout_not_found"
@@ -185,10 +183,6 @@ def test_who_may_apply_and_steer_rollouts(start_api: Callable[..., Any]) -> None
             assert client.get("/rollouts").status_code == (200 if scope != SCHEDULES_APPLY else 403)
             for verb in ("reverse", "cancel"):
                 assert client.post(f"/rollouts/ro_1:{verb}").status_code == 403
-    both = api.make_key(ROLLOUTS_APPLY, SCHEDULES_APPLY, name="nightly")
-    for text, key in ((QUERY, may), (SCHEDULED, both)):
-        asks = put(api, text, key)
-        assert (asks.status_code, "backfills.run" in asks.text) == (403, True), "the query reveals something"
     made = put(api, token=may).json()["rollout"]
     assert made["created_by"] == "key:deployer"
     with api.client(may) as client:

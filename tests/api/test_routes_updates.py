@@ -130,19 +130,24 @@ def test_everything_that_is_wrong_is_named_at_once(api: Any) -> None:
         assert client.post("/streams/backup:update", json={"validate_seconds": -1}).status_code == 422
         assert client.post("/streams/nobody:update", json={}).json()["code"] == "stream_not_found"
         assert client.get("/streams/nobody/updates").json()["code"] == "stream_not_found"
-        for call in (client.get("/updates/up_1"), client.post("/updates/up_1:approve")):
+        for call in (client.get("/updates/up_1"), client.post("/updates/up_1:roll_back")):
             assert (call.status_code, call.json()["code"]) == (404, "update_not_found")
 
 
-def test_an_inconclusive_update_waits_for_a_person_who_approves_it(api: Any) -> None:
+def test_an_update_says_what_a_watch_that_proves_nothing_means(api: Any) -> None:
     with api.client() as client:
-        made = client.post("/streams/backup:update", json={}).json()
-        early = client.post(f"/updates/{made['id']}:approve")
-        assert (early.status_code, early.json()["code"]) == (409, "stream_state_conflict")
-        advance(api, made["id"], UpdateState.INCONCLUSIVE, error=UpdateFault("update_inconclusive", "3 messages."))
-        approved = client.post(f"/updates/{made['id']}:approve").json()
-        assert (approved["state"], approved["finished_at"] is None) == ("STABLE", False)
-        assert client.post(f"/updates/{made['id']}:roll_back").status_code == 409
+        usual = client.post("/streams/backup:update", json={}).json()
+        assert usual["when_inconclusive"] == "keep"
+        fault = UpdateFault("update_inconclusive", "3 messages.")
+        advance(api, usual["id"], UpdateState.STABLE, error=fault)
+        assert client.get(f"/updates/{usual['id']}").json()["error"]["code"] == "update_inconclusive"
+        assert client.post(f"/updates/{usual['id']}:roll_back").status_code == 409
+        assert client.post(f"/updates/{usual['id']}:approve").status_code in {404, 405}
+        strict = client.post("/streams/backup:update", json={"when_inconclusive": "fail"}).json()
+        assert strict["when_inconclusive"] == "fail"
+        assert api.store.get_update(strict["id"]).request.when_inconclusive == "fail"
+        refused = client.post("/streams/backup:update", json={"when_inconclusive": "ask"})
+        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/when_inconclusive")
 
 
 @pytest.mark.parametrize(
@@ -152,7 +157,6 @@ def test_an_inconclusive_update_waits_for_a_person_who_approves_it(api: Any) -> 
         (UpdateState.SNAPSHOTTING, "ROLLED_BACK"),
         (UpdateState.STARTING, "ROLLED_BACK"),
         (UpdateState.WATCHING, "ROLLING_BACK"),
-        (UpdateState.INCONCLUSIVE, "ROLLING_BACK"),
         (UpdateState.HANDING_OVER, "HANDING_OVER"),
         (UpdateState.ROLLING_BACK, None),
         (UpdateState.HANDING_BACK, None),
@@ -189,18 +193,16 @@ def test_the_terminal_asks_for_an_update_lists_it_and_says_what_is_next(api: Any
     assert (code, made["id"] in err) == (4, True)
     fault = UpdateFault("update_inconclusive", "3 messages came.", {"new": "the last line"})
     replay = UpdateReplay(None, NOON, ("orders",))
-    advance(api, made["id"], UpdateState.INCONCLUSIVE, error=fault, replay=replay, paused_seconds=1.25)
+    advance(api, made["id"], UpdateState.STABLE, error=fault, replay=replay, paused_seconds=1.25)
     _, out, _ = refeed("stream", "updates", "backup")
-    assert all(text in out for text in (made["id"], "INCONCLUSIVE", "installed", "1.25 s")), out
-    code, out, err = refeed("stream", "update", "backup", "--approve", "--watch")
-    assert (code, "STABLE" in out) == (0, True), err
+    assert all(text in out for text in (made["id"], "STABLE", "installed", "1.25 s")), out
     assert "update_inconclusive: 3 messages came." in out
     assert "orders, published from an unknown time to 2026-03-01T12:00:00Z" in out
-    assert "the last line" in err
-    assert refeed("stream", "update", "backup", "--approve")[0] == 2
+    assert "the last line" in out
+    assert refeed("stream", "update", "backup", "--roll-back")[0] == 2
     code, out, err = refeed("stream", "update", "backup", *options)
     assert (code, "installed" in out) == (0, False), err
     assert "option    slots becomes 8\n" in out
     assert "option    batch_bytes becomes the setting of the deployment\n" in out
-    for wrong in (["--set", "slots"], ["--mapping", "a"], ["--approve", "--roll-back"]):
+    for wrong in (["--set", "slots"], ["--mapping", "a"], ["--when-inconclusive", "ask"]):
         assert refeed("stream", "update", "backup", *wrong)[0] == 2

@@ -11,7 +11,7 @@ import httpx
 from jobs.store import JobStore
 from model.stream_record import StreamRecord, StreamState, Wanted
 from model.stream_snapshot import RestoreState, SnapshotRecord, SnapshotState
-from model.stream_update import StreamUpdate, UpdateState
+from model.stream_update import StreamUpdate
 from rollout.process import StreamProcess
 from streams.folder import StreamFolder
 from tests.chaos.processes import StuckError
@@ -120,20 +120,12 @@ class ManagedStream:
             raise StuckError(f"{self.name}: the rollback to {snapshot_id} is {found.state}: {found.error}")
 
     def update(self, meanwhile: Callable[[], object]) -> StreamUpdate:
-        """Have it handed over to the same release, do ``meanwhile``, and return the update when it has ended.
-
-        One that waits for a person is approved.
-        """
+        """Have it handed over to the same release, do ``meanwhile``, and return the update when it has ended."""
         self.call("post", f"/streams/{self.name}:update", "is updated", json=_UPDATE)
         meanwhile()
         with self.store() as store:
-            self.wait(lambda: self._is_updated(store.list_updates(self.name)[0]), "is updated")
+            self.wait(lambda: store.list_updates(self.name)[0].state.is_ended, "is updated")
             return store.list_updates(self.name)[0]
-
-    def _is_updated(self, update: StreamUpdate) -> bool:
-        if update.state is UpdateState.INCONCLUSIVE:
-            self.call("post", f"/updates/{update.id}:approve", "is approved", json={})
-        return update.state.is_ended
 
     def process(self) -> StreamProcess | None:
         """Return its process, whichever home it is in; None while it has none."""

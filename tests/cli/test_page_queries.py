@@ -58,7 +58,7 @@ WANTED: dict[str, list[set[str]]] = {
     "README.md": [set(MESSAGES), OF_THE_DAY],
     "api.md": [OF_THE_DAY],
     "bigquery.md": [OF_THE_DAY],
-    "manifests.md": [OF_THE_SLOT, {"late"}],
+    "manifests.md": [OF_THE_SLOT],
     "replay.md": [OF_THE_SLOT],
     "sql.md": [{"noon"}, OF_THE_SLOT | {"members"}, OF_THE_SLOT | {"members"}],
     "start.md": [set(MESSAGES), OF_THE_DAY, OF_THE_DAY | {"members"}, {"today"}],

@@ -82,10 +82,10 @@ def test_taking_back_a_stable_update_says_how_to_go_back() -> None:
     with pytest.raises(InputError) as refused:
         find_living_update("backup", [made_update("STABLE"), made_update("ROLLED_BACK")])
     assert str(refused.value) == (
-        "backup has no update that waits for a decision: up_1 is STABLE. To go back from a "
+        "backup has no update that can be rolled back: up_1 is STABLE. To go back from a "
         "STABLE update, update the stream again with its earlier release and options."
     )
-    with pytest.raises(InputError, match=r"^backup has no update that waits for a decision\.$"):
+    with pytest.raises(InputError, match=r"^backup has no update that can be rolled back\.$"):
         find_living_update("backup", [])
     assert find_living_update("backup", [made_update("INCONCLUSIVE")]) == "up_1"
 

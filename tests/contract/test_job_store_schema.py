@@ -23,7 +23,11 @@ from jobs.store.tables import METADATA, SCHEMA_REVISION
 from model.errors import SettingsError, StoreError, StoreUnavailableError, StreamStateError
 from model.fault import FaultRecord
 from model.job import JobState
+from model.rollout_record import RolloutState
 from model.stream_snapshot import SnapshotPlace, SnapshotState
+from model.stream_update import UpdateState
+from rollout.manifests.rollout import read_rollout
+from rollout.manifests.schedule import ScheduleManifest, read_schedule
 from tests.worlds.snapshot_jobs import complete_snapshot
 
 pytestmark = pytest.mark.usefixtures("migrations")
@@ -230,6 +234,112 @@ def test_streams_that_were_put_back_and_snapshots_that_were_deleted_go_on_as_job
         assert store.delete_snapshot("sn_5").place == SnapshotPlace("here", "/snapshots/sn_5")
         again = Idempotency("key", "digest")
         assert store.create_restore("stream-rs_4", "sn_3", actor="ann", idempotency=again).id == "rs_4"
+
+
+# What a rollout was at, and what it is at without the query that is no step any more.
+ROLLOUTS = (
+    ("restart", "VALIDATING", RolloutState.WATCHING),
+    ("update", "VALIDATING", RolloutState.UPDATING),
+    ("rolling", "ROLLING_BACK", RolloutState.FAILED),
+    ("restart", "ROLLING_BACK", RolloutState.ROLLING_BACK),
+    ("update", "STABLE", RolloutState.STABLE),
+)
+
+
+AT = "2026-01-02T03:04:05+00:00"
+
+
+def insert(connection: sa.Connection, table: str, **values: Any) -> None:
+    texts = {name: json.dumps(v) if isinstance(v, dict | list) else v for name, v in values.items()}
+    query = f"INSERT INTO {table} ({', '.join(texts)}) VALUES ({', '.join(f':{name}' for name in texts)})"
+    connection.execute(sa.text(query), texts)
+
+
+def insert_stream(connection: sa.Connection, name: str) -> None:
+    stream = {"kind": "backup", "generation": 2, "options": {}, "wanted": "RUNNING", "version": 3}
+    times = {"drain_timeout_seconds": 60.0, "state": "RUNNING", "changed_at": AT}
+    insert(connection, "managed_streams", name=name, **stream, **times, created_by="ann", created_at=AT)
+
+
+def insert_rollout(connection: sa.Connection, name: str, strategy: str, state: str, **given: Any) -> None:
+    """Keep a rollout of the stream ``name`` that has a query."""
+    validate = {"seconds": 60.0, "query": "SELECT 1", "max_bytes_billed": 10**9}
+    document = {"kind": "Rollout", "name": name, "stream": name, "from": {}, "to": {"release": "9"}}
+    document |= {"strategy": strategy, "validate": validate}
+    manifest = {"kind": "Rollout", "digest": "d", "source": "api", "version": 1, "document": document}
+    manifest |= {"scopes": [], "settled_until": AT, "changed_at": AT, "applied_by": "ann", "created_at": AT}
+    insert(connection, "manifests", name=name, **manifest)
+    side = {"release": None, "options": {}}
+    steps = [{"state": each, "at": AT, "why": None} for each in ("PENDING", "VALIDATING", state)]
+    facts = {"manifest": name, "digest": "d", "document": document, "stream": name, "strategy": strategy}
+    facts |= {"from_side": side, "to_side": side, "version": 4, "steps": steps, "is_trusted": False}
+    facts |= {"state": state, "changed_at": AT, "created_by": "ann", "created_at": AT}
+    insert(connection, "rollouts", id=f"ro_{name}", **facts, **given)
+
+
+@pytest.mark.parametrize("query", ["SELECT 1", None])
+def test_a_schedule_whose_rollouts_had_a_query_waits_for_a_person(empty: str, query: str | None) -> None:
+    engine = migrate_to(empty, "0024")
+    validate = {"seconds": 60.0} | ({} if query is None else {"query": query, "max_bytes_billed": 10**9})
+    request = {"stream": "backup", "to": {"release": "9"}, "validate": validate}
+    job = {"kind": "rollout", "request": request}
+    document = {"kind": "Schedule", "name": "nightly", "cron": "0 3 * * *", "job": job}
+    facts = {"kind": "Schedule", "digest": "d", "source": "api", "version": 1, "document": document}
+    with engine.begin() as connection:
+        facts |= {"scopes": [], "settled_until": AT, "changed_at": AT, "applied_by": "ann", "created_at": AT}
+        insert(connection, "manifests", name="nightly", **facts)
+    engine.dispose()
+
+    with closing(open_store(empty)) as store:
+        found = store.get_manifest("nightly")
+        assert isinstance(read_schedule(found.document), ScheduleManifest)
+        assert ("resume the schedule" in (found.paused or "")) == (query is not None)
+        if query is not None:
+            assert store.pause_schedule("nightly", None).paused is None
+
+
+def test_rollouts_go_on_without_their_query(empty: str) -> None:
+    engine = migrate_to(empty, "0024")
+    with engine.begin() as connection:
+        for number, (strategy, state, _) in enumerate(ROLLOUTS):
+            name = f"stream-{number}"
+            insert_stream(connection, name)
+            error = {"code": "rollout_failed", "message": "1 row."} if state == "ROLLING_BACK" else None
+            update = None if strategy == "restart" else "up_1"
+            insert_rollout(connection, name, strategy, state, error=error, update_id=update)
+    engine.dispose()
+
+    with closing(open_store(empty)) as store:
+        found = sorted(store.list_rollouts(), key=lambda each: each.id)
+        assert [each.state for each in found] == [state for *_, state in ROLLOUTS]
+        assert all(read_rollout(each.document).validate_.seconds == 60.0 for each in found)
+        steps = [[step.state.value for step in each.steps] for each in found]
+        ends = [["PENDING"], ["PENDING"], ["PENDING", "ROLLING_BACK", "FAILED"], ["PENDING", "ROLLING_BACK"]]
+        assert steps == [*ends, ["PENDING", "STABLE"]]
+        assert found[2].finished_at is not None
+        assert found[2].error == FaultRecord("rollout_failed", "1 row. The update up_1 takes the stream back.")
+
+
+@pytest.mark.parametrize("is_of_a_rollout", [False, True])
+def test_an_update_that_waited_for_a_person_is_judged_again(empty: str, is_of_a_rollout: bool) -> None:
+    engine = migrate_to(empty, "0024")
+    at = "2026-01-02T03:04:05+00:00"
+    request = {"release": "9", "options": {}, "mapping": {}, "validate_seconds": 60.0}
+    error = {"code": "update_inconclusive", "message": "3 messages came.", "logs": {}}
+    with engine.begin() as connection:
+        insert_stream(connection, "backup")
+        facts = {"from_options": {}, "attempts": 0, "generation": 2, "created_by": "ann", "created_at": at}
+        facts |= {"changed_at": at, "request": request, "error": error, "state": "INCONCLUSIVE"}
+        insert(connection, "stream_updates", id="up_1", stream="backup", **facts)
+        if is_of_a_rollout:
+            insert_rollout(connection, "backup", "update", "UPDATING", update_id="up_1")
+    engine.dispose()
+
+    with closing(open_store(empty)) as store:
+        found = store.get_update("up_1")
+        assert (found.state, found.error) == (UpdateState.WATCHING, None)
+        assert found.request.when_inconclusive == ("fail" if is_of_a_rollout else "keep")
+        assert store.advance_update(found, UpdateState.STABLE).finished_at is not None
 
 
 def test_the_newest_migration_is_the_one_that_the_store_asks_for() -> None:

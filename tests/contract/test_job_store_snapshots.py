@@ -256,10 +256,19 @@ def test_a_snapshot_is_young_by_when_it_was_asked_for(store: JobStore) -> None:
     made = create(store)
     at, second = made.created_at, timedelta(seconds=1)
     times = {"after": at - second, "failed_after": at - second, "until": at}
+    old = times | {"after": at + timedelta(days=400), "until": at + timedelta(days=500)}
+    assert store.has_young_snapshot("backup", **old), "it waits until its stream runs, and is made then"
+    complete_snapshot(store, made.id)
+    assert not store.has_young_snapshot("backup", **old)
     assert store.has_young_snapshot("backup", **times)
     assert not store.has_young_snapshot("backup", **times | {"after": at})
     assert not store.has_young_snapshot("backup", **times | {"until": at - second})
     assert store.has_young_snapshot("backup", **times | {"failed_after": at})
+    store.delete_snapshot(made.id)
+    assert not store.has_young_snapshot("backup", **times)
+    made = create(store)
+    at = made.created_at
+    times = {"after": at - second, "failed_after": at - second, "until": at}
     fail_snapshot(store, made.id, FaultRecord("pubsub_error", "Pub/Sub refused it."))
     assert store.has_young_snapshot("backup", **times)
     assert not store.has_young_snapshot("backup", **times | {"failed_after": at})

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from backfill.plan.checking import check_replay_query
-from model.errors import QueryTooLargeError
 from model.settings import Settings, read_settings
 from model.window import Window
 from sql.validate import Policy, ValidatedQuery, validate_query
@@ -88,13 +87,6 @@ def test_an_answer_has_as_many_rows_as_are_wanted_and_says_whether_there_are_mor
     assert not whole.is_cut
     cut = world.queries.answer(query, max_rows=1)
     assert (cut.rows.to_pylist(), cut.is_cut) == ([{"topic": "members", "n": 3}], True)
-
-
-def test_an_answer_reads_no_more_than_it_may(world: World) -> None:
-    query = world.validate("topic", replay=False)
-    with pytest.raises(QueryTooLargeError, match="it may read only 1"):
-        world.queries.answer(query, max_rows=100, max_bytes=1)
-    assert world.queries.answer(query, max_rows=100, max_bytes=10**9).rows.num_rows == ROWS + 3
 
 
 def test_a_table_is_there_or_it_is_not(world: World) -> None:

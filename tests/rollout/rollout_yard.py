@@ -17,7 +17,6 @@ from model.stream_update import StreamUpdate, UpdateState
 from rollout.manifests.service import ManifestService
 from rollout.rollout_engine import RolloutEngine
 from rollout.rollouts import RolloutService
-from rollout.watch_query import WatchRows
 
 ANN = Principal("ann", frozenset(SCOPES))
 AGENT = "agent-1"
@@ -60,23 +59,12 @@ class Yard:
                 self.store,
                 read_status=lambda _: self.status,
                 read_lag=lambda *_: self.lag,
-                count_rows=self._count_rows,
             )
             for _ in range(2)
         ]
-        self.asked: list[tuple[str, datetime, int]] = []
-        # What the query of the validation gives, or raises.
-        self.answers: list[WatchRows | BaseException] = []
         self.starts = 0
         self.store.launch_stream("backup", StreamKind.BACKUP, actor="ann", release="1.2", options={"slots": 2})
         self.run()
-
-    def _count_rows(self, text: str, since: datetime, max_bytes: int) -> WatchRows:
-        self.asked.append((text, since, max_bytes))
-        answer = self.answers.pop(0)
-        if isinstance(answer, BaseException):
-            raise answer
-        return answer
 
     @staticmethod
     def _check_release(name: str | None) -> None:

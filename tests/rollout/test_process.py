@@ -39,7 +39,12 @@ def test_an_agent_that_looks_while_a_pause_is_written_does_not_end_it(tmp_path, 
         assert not each.is_alive()
     assert folder.control is not None
     assert ControlFile(folder.control).read().order == "pause"
-    process.resume()
+    earlier = process.control.number
+    assert process.pause(60.0) == earlier + 1
+    # A thread that hung in an earlier attempt wakes up, and ends nothing but its own pause.
+    process.resume(earlier)
+    assert ControlFile(folder.control).read().order == "pause"
+    process.resume(earlier + 1)
     process.keep_pace(BatchPace(2.0, None))
     newest = ControlFile(folder.control).read()
     assert (newest.order, newest.pace) == ("run", BatchPace(2.0, None))

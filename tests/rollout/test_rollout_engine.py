@@ -13,7 +13,7 @@ from model.principal import STREAMS_READ, Principal
 from model.rollout_record import RolloutState
 from model.stream_options import StreamKind
 from model.stream_record import StreamState, Wanted
-from model.stream_update import ShadowRequest, UpdateFault, UpdateState
+from model.stream_update import ShadowRequest, UpdateFault, UpdateState, WhenInconclusive
 from tests.rollout.rollout_yard import AGENT, ANN, GOOD, HALT, NEW, OLD, TEXT, UPDATE, Killed, Yard, yard
 
 __all__ = ["yard"]
@@ -207,21 +207,31 @@ def test_how_an_update_ends_is_how_its_rollout_ends(yard, text, through, end, st
 
 
 @pytest.mark.parametrize(
-    ("text", "way_back", "end"),
+    ("text", "decides"),
     [
-        (UPDATE, True, UpdateState.ROLLING_BACK),
-        (UPDATE, False, UpdateState.FAILED),
-        (UPDATE + HALT, True, UpdateState.FAILED),
+        (UPDATE, WhenInconclusive.FAIL),
+        (UPDATE.replace("{seconds", "{when_inconclusive: keep, seconds"), WhenInconclusive.KEEP),
     ],
 )
-def test_an_update_that_waits_for_a_person_is_decided_by_its_manifest(yard, text, way_back, end):
+def test_an_update_that_proves_nothing_is_decided_by_its_manifest(yard, text, decides):
     yard.begin_update(text)
-    yard.advance(UpdateState.HANDING_OVER, UpdateState.WATCHING, checked={"has_way_back": way_back})
-    yard.advance(UpdateState.INCONCLUSIVE, error=UpdateFault("update_inconclusive", "3 messages came."))
-    yard.tick()
-    assert yard.update.state is end
-    assert yard.update.error.code == "rollout_inconclusive"
-    assert "3 messages came." in yard.update.error.message
+    assert yard.update.request.when_inconclusive is decides
+    fault = UpdateFault("update_inconclusive", "3 messages came.")
+    yard.advance(UpdateState.HANDING_OVER, UpdateState.STABLE, error=fault)
+    assert yard.tick() is RolloutState.STABLE
+    assert yard.rollout.error.code == "update_inconclusive"
+
+
+def test_a_restart_that_proves_nothing_may_be_kept(yard: Yard) -> None:
+    yard.restart(TEXT.replace("{seconds", "{when_inconclusive: keep, seconds"))
+    yard.lag = None
+    assert yard.tick(60) is RolloutState.STABLE
+    assert yard.rollout.error.code == "rollout_inconclusive"
+    assert yard.rollout.error.message.endswith("The new release stays.")
+    again = yard.rollouts.reverse(yard.rollout.id, principal=ANN)
+    assert again.is_trusted, "it was launched as 1.2"
+    assert yard.exchange() is RolloutState.STABLE
+    assert not yard.rollouts.reverse(yard.rollout.id, principal=ANN).is_trusted, "nothing ever proved 1.3"
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_a_reversal_towards_a_release_that_was_never_stable_is_watched(yard: Yar
     assert yard.exchange() is RolloutState.WATCHING
 
 
-def test_a_reversal_by_an_update_watches_for_no_time_and_is_not_left_to_a_person(yard: Yard) -> None:
+def test_a_reversal_by_an_update_watches_for_no_time_and_has_nothing_to_prove(yard: Yard) -> None:
     yard.begin_update()
     yard.advance(UpdateState.HANDING_OVER, UpdateState.STABLE)
     assert yard.tick() is RolloutState.STABLE
@@ -66,8 +66,9 @@ def test_a_reversal_by_an_update_watches_for_no_time_and_is_not_left_to_a_person
     yard.tick()
     yard.store.note_update(yard.update, instance_id="in_10")
     yard.advance(UpdateState.HANDING_OVER, UpdateState.WATCHING)
-    yard.advance(UpdateState.INCONCLUSIVE, error=UpdateFault("update_inconclusive", "Unknown."))
+    yard.advance(UpdateState.STABLE, error=UpdateFault("update_inconclusive", "Unknown."))
     assert yard.tick() is RolloutState.STABLE
+    assert yard.rollout.error is None
     assert yard.side() == OLD
 
 

@@ -47,7 +47,8 @@ class Stream:
             self.write("paused", number)
         return number
 
-    def resume(self) -> None:
+    def resume(self, number: int | None = None) -> None:
+        assert number is not None, "a snapshot ends its own pause"
         self.orders.append("run")
         self.write("running", len(self.orders))
 

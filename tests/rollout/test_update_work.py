@@ -10,7 +10,7 @@ from model import failpoint
 from model.errors import RegistryError
 from model.stream_record import StreamState, Wanted
 from model.stream_snapshot import SnapshotReason
-from model.stream_update import UpdateFault, UpdateRequest, UpdateState
+from model.stream_update import UpdateFault, UpdateRequest, UpdateState, WhenInconclusive
 from rollout.check import CheckReason, Remedy, UpdateCheck
 from rollout.updates import UpdateService
 from tests.rollout.update_yard import ANN, NO_WAY_BACK, Yard, kill_at, look_until_killed, yard
@@ -86,14 +86,22 @@ def test_a_new_release_that_fails_goes_back_by_itself_with_both_logs(yard, mood,
     assert back.replay is None, "a backup stages nothing"
 
 
-def test_too_few_messages_wait_for_a_person(yard: Yard) -> None:
+def test_too_few_messages_keep_the_new_release_and_the_record_says_why(yard: Yard) -> None:
     yard.moods["new"] = "idle"
     yard.update()
-    waits = yard.look_until_it_is(UpdateState.INCONCLUSIVE)
-    assert "0 messages arrived" in waits.error.message
+    kept = yard.look_until_it_is(UpdateState.STABLE)
+    assert kept.error.code == "update_inconclusive"
+    assert kept.error.message.startswith("0 messages arrived")
+    assert kept.error.message.endswith("The new release stays.")
     yard.check_one_runs("new")
-    UpdateService(yard.store).roll_back(waits.id, principal=ANN)
-    yard.look_until_it_is(UpdateState.ROLLED_BACK)
+
+
+def test_too_few_messages_fail_an_update_that_wants_it_so(yard: Yard) -> None:
+    yard.moods["new"] = "idle"
+    yard.update(when_inconclusive=WhenInconclusive.FAIL)
+    back = yard.look_until_it_is(UpdateState.ROLLED_BACK)
+    assert (back.error.code, back.finished_at is None) == ("update_inconclusive", False)
+    assert "0 messages arrived" in back.error.message
     yard.check_one_runs("old")
 
 
@@ -167,7 +175,7 @@ def test_an_agent_that_is_killed_at_any_step_is_followed_by_one_that_goes_forwar
     yard.update()
     look_until_killed(yard)
     yard.agent = yard.make_agent()
-    done = yard.look_until_it_is(UpdateState.STABLE, UpdateState.INCONCLUSIVE, UpdateState.FAILED)
+    done = yard.look_until_it_is(UpdateState.STABLE, UpdateState.FAILED)
     # Where the old release's last figures were lost with the agent, a person decides.
     assert done.state is UpdateState.STABLE, done
     yard.check_one_runs("new")

@@ -31,22 +31,7 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
 def update(store: JobStore, state: UpdateState, error: UpdateFault | None = None) -> StreamUpdate:
     """Bring a new update to ``state``."""
     found = store.create_update("backup", UpdateRequest("1.3", {}, {}, 30.0, 5, None), actor="ann")
-    if state is UpdateState.INCONCLUSIVE:
-        found = store.note_update(found, instance_id="in_2", outgoing_id="in_1")
-        for step in (UpdateState.STARTING, UpdateState.HANDING_OVER, UpdateState.WATCHING):
-            found = store.advance_update(found, step)
     return store.advance_update(found, state, error=error)
-
-
-def test_an_update_that_waits_for_a_person_is_in_the_inbox_until_it_is_decided(store: JobStore) -> None:
-    service = UpdateService(store)
-    made = update(store, UpdateState.INCONCLUSIVE, UpdateFault("lag_unknown", "Nobody knows the lag."))
-    (item,) = service.list_inbox(principal=ANN)
-    assert (item.kind, item.resource, item.id, item.state) == ("approval", "update", "backup", made.state)
-    said = f"The update {made.id} of backup is INCONCLUSIVE. lag_unknown: Nobody knows the lag."
-    assert item.message == f"{said} Approve it, or roll it back."
-    service.approve(made.id, principal=ANN)
-    assert service.list_inbox(principal=ANN) == []
 
 
 @pytest.mark.parametrize("state", [UpdateState.FAILED, UpdateState.ROLLED_BACK])

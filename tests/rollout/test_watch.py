@@ -56,7 +56,7 @@ def test_a_low_rate_fails_only_while_the_lag_grows() -> None:
 
 
 @pytest.mark.parametrize("name", ["messages", "dead_letters", "faults", "lag_seconds"])
-def test_a_figure_that_is_not_known_of_one_of_them_is_for_a_person(name: str) -> None:
+def test_a_figure_that_is_not_known_of_one_of_them_proves_nothing(name: str) -> None:
     verdict, why = judged(replace(BEFORE, **{name: None}))
     assert (verdict, why) == (
         WatchVerdict.INCONCLUSIVE,
@@ -65,7 +65,7 @@ def test_a_figure_that_is_not_known_of_one_of_them_is_for_a_person(name: str) ->
     assert judged(**{name: None})[0] is WatchVerdict.INCONCLUSIVE
 
 
-def test_too_few_messages_or_no_old_process_are_for_a_person() -> None:
+def test_too_few_messages_or_no_old_process_prove_nothing() -> None:
     verdict, why = judged(messages=99.0, dead_letters=0.0)
     assert verdict is WatchVerdict.INCONCLUSIVE
     assert why == "99 messages arrived during the watch. At least 100 are needed."

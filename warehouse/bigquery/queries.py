@@ -76,7 +76,6 @@ class BigQueryQueries:
         max_rows: int,
         seconds: float | None = None,
         views: UnionViews | None = None,
-        max_bytes: int | None = None,
     ) -> QueryAnswer:
         """Return up to ``max_rows`` rows of the query; it is billed and capped.
 
@@ -86,9 +85,7 @@ class BigQueryQueries:
         assert views is None or isinstance(views, BigQueryViews), "views are of the warehouse that opened them"
         behind = frozenset[str]() if views is None else views.tables_behind()
         whole, notes = self._with_buffer(query)
-        rows, is_cut = self._runs.answer(
-            whole, max_rows=max_rows, seconds=seconds or _MOST_SECONDS, behind=behind, max_bytes=max_bytes
-        )
+        rows, is_cut = self._runs.answer(whole, max_rows=max_rows, seconds=seconds or _MOST_SECONDS, behind=behind)
         return QueryAnswer(rows, is_cut=is_cut, notes=tuple(notes))
 
     def examine(self, wanted: ReplayQuery, *, keep_as: str | None = None) -> QueryFigures:

@@ -16,7 +16,6 @@ from sql.agreement import check_agreement, parse_dry_run
 from sql.parameters import Parameter
 from sql.validate import ValidatedQuery
 from warehouse.figures import SELECTION_KEPT_DAYS
-from warehouse.queries import check_size
 
 _KEEP: Final = timedelta(days=SELECTION_KEPT_DAYS)
 _STREAMS: Final = 4
@@ -57,24 +56,22 @@ class QueryRuns:
         max_rows: int,
         seconds: float,
         behind: Collection[str] = (),
-        max_bytes: int | None = None,
     ) -> tuple[pa.Table, bool]:
         """Return up to ``max_rows`` rows of the query, and whether there are more; it is billed and capped.
 
         ``behind`` are the full names of tables behind the views that it may read.
 
         Raises:
-            QueryTooLargeError: it would read more than ``max_bytes``.
+            QueryTooLargeError: it would read more than its cap.
             QueryError: BigQuery refuses it, or it takes too long.
             QueryDisagreesError: BigQuery understands it otherwise than the gate.
         """
         scanned = self.measure(query, behind=behind)
-        check_size(scanned, max_bytes)
         return read_answer(
             self._clients,
             query.text,
             typed_as_given(query.parameters),
-            maximum_bytes_billed=cap_of(scanned, max_bytes),
+            maximum_bytes_billed=cap_of(scanned, None),
             max_rows=max_rows,
             seconds=seconds,
         )

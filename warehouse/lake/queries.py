@@ -30,7 +30,6 @@ from warehouse.queries import (
     QuerySpace,
     ReplayQuery,
     SelectionRun,
-    check_size,
     ordering_errors,
 )
 
@@ -111,7 +110,6 @@ class LakeQueries:
         max_rows: int,
         seconds: float | None = None,
         views: UnionViews | None = None,
-        max_bytes: int | None = None,
     ) -> QueryAnswer:
         """Return up to ``max_rows`` rows of the query, and stop it there; its bytes are those of whole files."""
         lake = render_lake_query(query)
@@ -120,7 +118,6 @@ class LakeQueries:
         snapshot = self._snapshot(query, lake, [read for read in lake.extra_reads if read not in of_views])
         if views is not None:
             snapshot = replace(snapshot, tables=(*snapshot.tables, *map(views.snapshot, of_views)))
-        check_size(snapshot.size_bytes, max_bytes)
         batches: list[pa.RecordBatch] = []
         count = 0
         limits = self._limits(seconds or _MOST_SECONDS)
