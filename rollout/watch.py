@@ -122,7 +122,8 @@ def judge(
     """Return where the watch stands, and why in a sentence.
 
     Dead letters and faults fail it as soon as ``min_messages`` have come; all else is judged when the watch
-    ``is_over``. It is INCONCLUSIVE with fewer messages, and where a figure is not known.
+    ``is_over``. It is INCONCLUSIVE with fewer messages, and where a figure is not known. A lag that is known of
+    neither release, because nothing here measures it, is not compared, and the sentence says so.
     """
     messages = after.messages or 0.0
     if before is not None and messages >= min_messages and (why := _found_early(before, after, bounds)):
@@ -134,7 +135,8 @@ def judge(
     assert before is not None
     if why := _found_late(before, after, bounds):
         return WatchVerdict.FAILED, why
-    return WatchVerdict.PASSED, f"{messages:,.0f} messages in {after.seconds or 0.0:,.0f} s, as before."
+    apart = "" if after.lag_seconds is not None else " The lag is unknown, so it was not compared."
+    return WatchVerdict.PASSED, f"{messages:,.0f} messages in {after.seconds or 0.0:,.0f} s, as before.{apart}"
 
 
 def _unknown(before: WatchFigures | None, after: WatchFigures, min_messages: int) -> str:
@@ -144,7 +146,8 @@ def _unknown(before: WatchFigures | None, after: WatchFigures, min_messages: int
     messages = after.messages or 0.0
     if messages < min_messages:
         return f"{messages:,.0f} messages arrived during the watch. At least {min_messages:,} are needed."
-    unknown = sorted({*before.missing, *after.missing})
+    nowhere = {"lag_seconds"} & {*before.missing} & {*after.missing}
+    unknown = sorted({*before.missing, *after.missing} - nowhere)
     return f"These figures are unknown for one of the releases: {', '.join(unknown)}." if unknown else ""
 
 
@@ -161,8 +164,8 @@ def _found_early(before: WatchFigures, after: WatchFigures, bounds: WatchBounds)
 
 
 def _found_late(before: WatchFigures, after: WatchFigures, bounds: WatchBounds) -> str:
-    assert before.lag_seconds is not None
-    assert after.lag_seconds is not None
+    if before.lag_seconds is None or after.lag_seconds is None:
+        return ""
     if after.lag_seconds > before.lag_seconds * bounds.lag_factor + bounds.lag_seconds:
         return (
             f"The oldest message has waited for {after.lag_seconds:,.0f} s. Before the update it was "

@@ -65,6 +65,18 @@ def test_a_figure_that_is_not_known_of_one_of_them_proves_nothing(name: str) -> 
     assert judged(**{name: None})[0] is WatchVerdict.INCONCLUSIVE
 
 
+def test_a_lag_that_nobody_measures_is_not_compared() -> None:
+    unmeasured = replace(BEFORE, lag_seconds=None)
+    verdict, why = judged(unmeasured, lag_seconds=None)
+    assert (verdict, why.endswith("The lag is unknown, so it was not compared.")) == (WatchVerdict.PASSED, True)
+    assert judged(unmeasured, lag_seconds=None, faults=72.0)[0] is WatchVerdict.FAILED
+    assert judged(unmeasured, lag_seconds=None, messages=99.0)[0] is WatchVerdict.INCONCLUSIVE
+    both = {"faults": None, "lag_seconds": None}
+    assert judged(replace(BEFORE, **both), **both)[0] is WatchVerdict.INCONCLUSIVE, (
+        "every stream counts its faults"
+    )
+
+
 def test_too_few_messages_or_no_old_process_prove_nothing() -> None:
     verdict, why = judged(messages=99.0, dead_letters=0.0)
     assert verdict is WatchVerdict.INCONCLUSIVE
