@@ -219,29 +219,19 @@ class _Mapper:
             if fault not in self.faults:
                 self.faults.append(fault)
             return None
-        if message.full_name in above:
-            names = " -> ".join((*above[above.index(message.full_name) :], message.full_name))
-            self._fault(
-                plan.path,
-                f"is recursive ({names}), which a table can't be. Give the field the option type JSON, "
-                "or hide the field",
-            )
-            return None
-        if len(above) >= MAX_DEPTH:
-            self._fault(
-                plan.path,
-                f"is nested more than {MAX_DEPTH} records deep. Give the field the option type JSON, "
-                "or hide the field",
-            )
+        if message.full_name in above or len(above) >= MAX_DEPTH:
+            fault = f"is nested more than {MAX_DEPTH} records deep"
+            if message.full_name in above:
+                names = " -> ".join((*above[above.index(message.full_name) :], message.full_name))
+                fault = f"is recursive ({names}), which a table can't be"
+            self._fault(plan.path, f"{fault}. Give the field the option type JSON, or hide the field")
             return None
         children = self.map_fields(message, plan.path, (*above, message.full_name))
-        if not children:
-            # No column; what comes in one, which can only be unknown, is kept.
-            return replace(plan, is_empty=True, options=replace(plan.options, hidden="true"))
+        options = plan.options
         if all(child.options.is_hidden for child in children):
-            # Neither is one of hidden fields, and those are not kept at all.
-            return replace(plan, fields=children, options=replace(plan.options, hidden="true"))
-        return replace(plan, fields=children)
+            # No column. Unknown fields of an empty message are kept, hidden fields are not.
+            options = replace(options, hidden="true")
+        return replace(plan, fields=children, is_empty=not children, options=options)
 
     def _kind(self, field: FieldDescriptor, path: str) -> tuple[Kind, FieldType]:
         message = field.message_type

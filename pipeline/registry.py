@@ -208,8 +208,12 @@ def read_snapshot(files: Mapping[str, bytes], url: str, *, is_partial: bool = Fa
     if entries is not None:
         for name, entry in entries.sources.items():
             own = faults.of_source(name, entry.group)
-            source = _source(name, entry, descriptors, entries.policy_tag_pattern, own)
-            if source is not None:
+            _check_names(name, entry, own)
+            if entry.schema_ == "inferred":
+                source: Source | None = _inferred(name, entry, own)
+            else:
+                source = _described(name, entry, descriptors, entries.policy_tag_pattern, own)
+            if source is not None and not own.found:
                 sources.append(source)
         sources = _acyclic(_unshared(sources, faults), faults)
     if entries is None or not is_partial:
@@ -243,21 +247,6 @@ def _find_message(descriptors: Mapping[str, DescriptorSet], name: str) -> tuple[
         raise DescriptorError(f"{name} is defined differently in {' and '.join(sorted(versions.values()))}.")
     found = next(iter(having.values()))
     return found, found.message(name)
-
-
-def _source(
-    name: str,
-    entry: SourceEntry,
-    descriptors: Mapping[str, DescriptorSet],
-    tags: re.Pattern[str],
-    faults: FaultList,
-) -> Source | None:
-    _check_names(name, entry, faults)
-    if entry.schema_ == "inferred":
-        found: Source | None = _inferred(name, entry, faults)
-    else:
-        found = _described(name, entry, descriptors, tags, faults)
-    return None if faults.found else found
 
 
 def _check_names(name: str, entry: SourceEntry, faults: FaultList) -> None:
@@ -360,11 +349,8 @@ def _check_columns(entry: SourceEntry, schema: RowSchema, faults: FaultList) -> 
     columns = {field.name: field for field in schema.fields}
     keys = _keys(entry)
     named = [("key", name) for name in keys] + [("dedup_order", name) for name in entry.dedup_order]
-    named += [
-        (what, name)
-        for what, name in (("event_time", entry.event_time), ("partition", entry.partition))
-        if name is not None
-    ]
+    moments = (("event_time", entry.event_time), ("partition", entry.partition))
+    named += [(what, name) for what, name in moments if name is not None]
     for what, name in named:
         field = columns.get(name)
         if field is None or field.mode == "REPEATED" or field.type in ("RECORD", "JSON"):

@@ -21,9 +21,11 @@ def compile_transforms(options: FieldOptions) -> Transform | None:
     """
     steps: list[Transform] = []
     if options.filter:
-        steps.append(_filter(Pattern(options.filter)))
+        wanted = Pattern(options.filter)
+        steps.append(lambda text: text if text == "" or wanted.matches(text) else None)
     if options.regex_extract:
-        steps.append(_extract(Pattern(options.regex_extract)))
+        extract = Pattern(options.regex_extract).find
+        steps.append(lambda text: text if (found := extract(text)) is None else found)
     if options.append:
         appended = options.append
         steps.append(lambda text: text + appended if text else text)
@@ -35,10 +37,7 @@ def compile_transforms(options: FieldOptions) -> Transform | None:
         steps.append(lambda text: convert(text) if text else text)
     if not steps:
         return None
-    return _chain(steps)
 
-
-def _chain(steps: list[Transform]) -> Transform:
     def transform(text: str) -> str | None:
         for step in steps:
             changed = step(text)
@@ -48,15 +47,3 @@ def _chain(steps: list[Transform]) -> Transform:
         return text
 
     return transform
-
-
-def _filter(pattern: Pattern) -> Transform:
-    return lambda text: text if text == "" or pattern.matches(text) else None
-
-
-def _extract(pattern: Pattern) -> Transform:
-    def extract(text: str) -> str:
-        found = pattern.find(text)
-        return text if found is None else found
-
-    return extract

@@ -20,9 +20,11 @@ from pipeline import forms, inferred
 from pipeline.decode import DecodedBatch, Decoder
 from pipeline.descriptors import DescriptorSet
 from pipeline.inferred import InferredBatch, InferredDecoder, learn
+from pipeline.layout import KnownField, Layout
 from pipeline.mapping import map_message
 from pipeline.registry import Source
 from pipeline.schema import message_schema
+from pipeline.sharing import SharedObjects
 from tests.pipeline.conftest import compile_protos, messages
 from tests.pipeline.mutated import each_odd, messages_of
 from tests.pipeline.test_conformance import CASES
@@ -439,9 +441,9 @@ def test_equal_objects_are_read_once_a_batch_and_looked_up_no_more_when_few_are_
         return json.dumps({"id": number, "shop": {"id": shop, "name": f"{shop} {'x' * 10_000}"}}).encode()
 
     asked, parsed = [], []
-    read, share = forms.Layout.read, forms.Layout.share
-    monkeypatch.setattr(forms.Layout, "read", lambda layout, text: asked.append(text) or read(layout, text))
-    monkeypatch.setattr(forms.Layout, "share", lambda layout, one: parsed.append(one) or share(layout, one))
+    read, share = SharedObjects.read, SharedObjects.share
+    monkeypatch.setattr(SharedObjects, "read", lambda objects, text: asked.append(text) or read(objects, text))
+    monkeypatch.setattr(SharedObjects, "share", lambda objects, one: parsed.append(one) or share(objects, one))
     lesson, equal = messages(event(0, 0)), messages(*[event(number, 0) for number in range(40)])
     infer(pair, SOURCE, [lesson, lesson, equal], learning=1)
     assert (len(asked), len(parsed)) == (41, 43)
@@ -460,8 +462,8 @@ def test_a_shared_object_that_is_null_empty_or_missing_is_what_the_decoder_makes
 
 
 def test_a_value_without_a_cell_blames_all_messages_with_its_object():
-    shop = forms.Layout([forms.KnownField("n", ("n",), int, is_native=True)])
-    layout = forms.Layout([forms.KnownField("shop", ("shop",), layout=shop, are_shared=True)])
+    shop = Layout([KnownField("n", ("n",), int, is_native=True)])
+    layout = Layout([KnownField("shop", ("shop",), layout=shop, are_shared=True)])
     columns = [pa.field("shop", pa.struct([pa.field("n", pa.int8())]))]
     form = forms.Form(lambda *_: layout, columns, max_bytes=100)
     texts = [b'{"shop":{"n":1}}', b'{"shop":{"n":300}}', b'{"shop":null}']
@@ -486,7 +488,7 @@ def test_any_name_of_a_field_is_read(pair, name):
 
 def test_a_fault_in_the_form_leaves_the_messages_to_the_decoder(tmp_path, describe, monkeypatch):
     decoder = open_decoder(ORDER, tmp_path, describe)
-    monkeypatch.setattr(forms.Layout, "columns", None)
+    monkeypatch.setattr(Layout, "columns", None)
     for _ in range(2):
         assert decoder.decode(messages(*bodies(*range(20)))).rows.num_rows == 20
 
