@@ -33,8 +33,8 @@ MESSAGES = 20_000
 # Each variant of each webhook.
 WEBHOOK_MESSAGES = 8_640
 ROUNDS = 7
-# What the stream gives a decoder at once: a Pull's messages, and without a schema several Pulls'.
-BATCH = {"protobuf": 1_000, "inferred": 10_000, "webhooks": 10_000}
+# What the stream gives a decoder at once, of one type and of 48.
+BATCH = {"protobuf": 5_000, "inferred": 5_000, "webhooks": 9_600}
 TIMES_LIMIT = 10.0
 TIMES_WEBHOOKS = 3.0
 # At 1 % odd messages, of the speed without any; and the most that a source of odd messages alone costs.

@@ -1,7 +1,6 @@
 """A batch of messages to a batch of rows, and the refusals of those that are no row."""
 
 import math
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 
 from model.widening import to_json
@@ -270,20 +270,9 @@ def _in_order(native: NativeRows, columns: pa.RecordBatch, indices: list[int]) -
     found = pa.RecordBatch.from_arrays([*native.columns, unknown], schema=columns.schema)
     if not indices:
         return found, native.indices
-    if len(indices) < len(native.indices) / _FEW:
-        # Copies of long slices are made faster than those of single rows.
-        pieces, start = [], 0
-        for at, place in enumerate(indices):
-            end = bisect_left(native.indices, place)
-            pieces += [found.slice(start, end - start), columns.slice(at, 1)]
-            start = end
-        pieces.append(found.slice(start))
-        whole = pa.Table.from_batches(pieces).combine_chunks().to_batches()[0]
-        return whole, sorted([*native.indices, *indices])
     places = [*native.indices, *indices]
-    order = sorted(range(len(places)), key=places.__getitem__)
-    both = pa.Table.from_batches([found, columns]).combine_chunks().to_batches()[0]
-    return both.take(pa.array(order, pa.int32())), [places[at] for at in order]
+    order = np.argsort(places, kind="stable").astype(np.int32)
+    return pa.concat_batches([found, columns]).take(pa.array(order)), sorted(places)
 
 
 def _moment(published: Any) -> datetime:
@@ -309,7 +298,6 @@ def _has_utf8(text: str) -> bool:
 
 # What Arrow raises for a value that the column's type can't hold; a text with half a surrogate pair is one.
 _ARROW_FAULTS: Final = (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError, ValueError)
-_FEW: Final = 32
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # Seconds, milliseconds, microseconds, nanoseconds: below a limit, and in how many microseconds. 10^11 seconds are
 # in the year 5138, as many milliseconds in 1973.

@@ -42,10 +42,11 @@ from warehouse.rows import RowPart, RowWriter
 
 _log = structlog.get_logger(__name__)
 
-# A Pull has few messages of each type of a source without a schema, and decoding has a fixed cost for each type.
-# So messages wait until there are this many in all, and this many for each type on average.
-_DECODED_AT_ONCE: Final = 10_000
-_DECODED_OF_TYPE: Final = 100
+# A Pull has few messages, and decoding has a fixed cost for each call and each type of event. So messages wait
+# until there are this many in all, and this many for each type on average, or this many bytes.
+_DECODED_AT_ONCE: Final = 5_000
+_DECODED_BYTES: Final = 64 << 20
+_DECODED_OF_TYPE: Final = 200
 _WRITES_AT_ONCE: Final = 8
 # What messages are counted as that carry the replay token though no backfill published them, by the tag they lack.
 FORGED_REPLAY: Final = "forged_replay"
@@ -161,6 +162,7 @@ class PlannedStaging:
         self._counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
         self._unfit: list[pa.Table] = []
         self._waiting: dict[str, list[PulledBatch]] = defaultdict(list)
+        self._waiting_bytes: Counter[str] = Counter()
         self._variations: dict[tuple[str, str, str], Variation] = {}
 
     @property
@@ -277,27 +279,29 @@ class PlannedStaging:
             return
         if forged := count_forged(batch.rows, replay_token(opened.secret, found.source.topic)):
             self._counts[found.source.name][FORGED_REPLAY].update(forged)
-        if found.source.is_inferred:
-            waiting = self._waiting[batch.target.subscription]
-            waiting.append(batch)
-            enough = max(_DECODED_AT_ONCE, _DECODED_OF_TYPE * len(found.types))
-            if sum(part.rows.num_rows for part in waiting) >= enough:
-                self._take_waiting(batch.target.subscription)
-            return
-        with self._mark(found):
-            decoded = opened.decoders[found.source.subscription].decode(batch.rows)
-        if decoded.rows.num_rows:
-            self._add(
-                found.source.staging, found.writer, decoded.rows, batch, decoded.indices, source=found.source
-            )
-        self._count(found.source, decoded)
-        self._refuse(found.source, decoded.refused, batch)
+        waiting = self._waiting[batch.target.subscription]
+        waiting.append(batch)
+        enough = max(_DECODED_AT_ONCE, _DECODED_OF_TYPE * len(found.types))
+        self._waiting_bytes[batch.target.subscription] += batch.rows.nbytes
+        is_large = self._waiting_bytes[batch.target.subscription] >= _DECODED_BYTES
+        if is_large or sum(part.rows.num_rows for part in waiting) >= enough:
+            self._take_waiting(batch.target.subscription)
 
     def _take_waiting(self, subscription: str) -> None:
-        waiting = self._waiting.pop(subscription)
-        rows = pa.Table.from_batches([part.rows for part in waiting]).combine_chunks().to_batches()
-        for part in rows:
-            self._take_inferred(self._opened.sources[subscription], PulledBatch(waiting[0].target, part))
+        waiting, found = self._waiting.pop(subscription), self._opened.sources[subscription]
+        del self._waiting_bytes[subscription]
+        take = self._take_inferred if found.source.is_inferred else self._take_described
+        for rows in pa.Table.from_batches([part.rows for part in waiting]).combine_chunks().to_batches():
+            take(found, PulledBatch(waiting[0].target, rows))
+
+    def _take_described(self, found: SourcePlan, batch: PulledBatch) -> None:
+        source = found.source
+        with self._mark(found):
+            decoded = self._opened.decoders[source.subscription].decode(batch.rows)
+        if decoded.rows.num_rows:
+            self._add(source.staging, found.writer, decoded.rows, batch, decoded.indices, source=source)
+        self._count(source, decoded)
+        self._refuse(source, decoded.refused, batch)
 
     def _take_inferred(self, found: SourcePlan, batch: PulledBatch) -> None:
         with self._mark(found):

@@ -16,6 +16,7 @@ from connectors.pubsub.pull import PulledBatch, PullTarget
 from model.errors import StorageFullError
 from model.message import replay_token
 from pipeline.dead_letters import DEAD_LETTER_SCHEMA
+from pipeline.decode import Decoder
 from pipeline.plan import GroupPlan, SourcePlan
 from pipeline.registry import Registry
 from pipeline.source import StagingTask
@@ -231,6 +232,22 @@ def test_a_message_that_comes_again_or_to_two_tasks_is_written_once(stream):
     stream.batch([pulled("orders", b"{}", b"nope", b"{}")])
     assert stream.staged() == Counter([("orders", "1"), ("dead_letters", "2"), ("orders", "3")])
     assert stream.hold.acked.count("orders-1") == 3
+
+
+@pytest.mark.parametrize(("most_bytes", "decoded"), [(1 << 20, [5]), (1, [1, 2, 1, 1])])
+def test_messages_of_several_pulls_are_decoded_at_once_unless_they_are_large(
+    stream, monkeypatch, most_bytes, decoded
+):
+    found, decode = [], Decoder.decode
+    monkeypatch.setattr("pipeline.source._DECODED_BYTES", most_bytes)
+    monkeypatch.setattr(
+        Decoder, "decode", lambda decoder, rows: found.append(rows.num_rows) or decode(decoder, rows)
+    )
+    pulls = [(b"{}",), (b"{}", b"nope"), (b"{}",), (b"{}",)]
+    firsts = (1, 2, 4, 5)
+    stream.batch([pulled("orders", *data, first=first) for data, first in zip(pulls, firsts, strict=True)])
+    assert found == decoded
+    assert stream.staged() == Counter({("orders", n): 1 for n in "1245"} | {("dead_letters", "3"): 1})
 
 
 @pytest.mark.parametrize("has_moved", [False, True])
