@@ -9,7 +9,12 @@ from typing import Final
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from model.errors import StorageFullError, WarehouseError, WarehouseUnavailableError
+from model.errors import (
+    StorageFullError,
+    WarehouseError,
+    WarehousePermissionError,
+    WarehouseUnavailableError,
+)
 
 # What passes, by two pages. "All requests that return 5xx errors from Amazon S3 can and should be retried":
 # https://aws.amazon.com/premiumsupport/knowledge-center/http-5xx-errors-s3/ (SlowDown is a 503). "HTTP 408, 429,
@@ -20,12 +25,32 @@ _UNAVAILABLE: Final = re.compile(
     r"after \d+ retries|HTTP error|(?:HTTP status|status code)\W+(?:408|429|5\d\d)"
     r"|AWS Error (?:NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|INTERNAL_FAILURE|THROTTLING|REQUEST_TIMEOUT)"
 )
+# A store that can't do this at all.
+_NEVER: Final = re.compile(r"(?:HTTP status|status code)\W+50[15]")
+_REFUSED: Final = re.compile(r"(?:HTTP status|status code)\W+40[13]|AWS Error ACCESS_DENIED")
+_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
+# The requests that need a right, as obstore, delta-rs and PyArrow name them in an error.
+_RIGHTS: Final = (
+    (r"list-type=|ListObjects", "s3:ListBucket (Cloud Storage: storage.objects.list)"),
+    (
+        r"POST \S+\?delete\b|performing DELETE|DeleteObject",
+        "s3:DeleteObject (Cloud Storage: storage.objects.delete)",
+    ),
+    (
+        r"performing (?:PUT|POST)|PutObject|Upload",
+        "s3:PutObject (Cloud Storage: storage.objects.create, and storage.objects.delete to replace an object)",
+    ),
+    # https://docs.aws.amazon.com/AmazonS3/latest/API/API_GetObject.html: without the right to list, an object that
+    # does not exist is a 403 and no 404.
+    (r"", "s3:GetObject and s3:ListBucket (Cloud Storage: storage.objects.get and storage.objects.list)"),
+)
 _COLOURS: Final = re.compile(r"\x1b\[\d*m")
 
 
 def is_unavailable(exc: Exception) -> bool:
     """Whether an error of a client of a bucket is that the store does not answer, or wants to be asked later."""
-    return _UNAVAILABLE.search(_COLOURS.sub("", str(exc))) is not None
+    text = _plain(exc)
+    return _UNAVAILABLE.search(text) is not None and _NEVER.search(text) is None
 
 
 def is_disk_full(exc: Exception) -> bool:
@@ -39,9 +64,24 @@ def error_from(exc: Exception, what: str) -> WarehouseError:
     """Return our error for ``exc``, which was raised while ``what`` was done: a full disk and a store pass."""
     if is_disk_full(exc):
         return StorageFullError(f"The disk is full while {what}. Unacknowledged messages are not lost.")
-    text = " ".join(_COLOURS.sub("", str(exc)).replace("↳", "").split())
+    text = _plain(exc)
+    if _REFUSED.search(text):
+        return WarehousePermissionError(f"The lake failed while {what}: {text}. {_remedy(text)}")
     kind = WarehouseUnavailableError if is_unavailable(exc) else WarehouseError
     return kind(f"The lake failed while {what}: {text}")
+
+
+def _plain(exc: Exception) -> str:
+    return " ".join(_COLOURS.sub("", str(exc)).replace("↳", "").split())
+
+
+def _remedy(text: str) -> str:
+    """Return what to do after a store refused a request, of which ``text`` is the error."""
+    code = _CODE.search(text)
+    if code is not None and code[1] != "AccessDenied":
+        return f"The store answered {code[1]}. Correct the credentials that Refeed uses, or this machine's clock."
+    right = next(right for pattern, right in _RIGHTS if re.search(pattern, text))
+    return f"The account that Refeed runs as needs {right} on the bucket."
 
 
 @contextmanager

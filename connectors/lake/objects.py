@@ -1,6 +1,7 @@
 """Objects below a URI, by one protocol: on a disk, or in a bucket of Amazon S3 or Cloud Storage."""
 
 import os
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -336,5 +337,7 @@ def _as_os_error() -> Iterator[None]:
     try:
         yield
     except (BaseError, FileNotFoundError) as exc:
-        # What follows the first line is of use to nobody.
-        raise OSError(str(exc).partition("\n")[0]) from exc
+        # What follows the first line is of use to nobody, but for the store's code.
+        first, _, rest = str(exc).partition("\n")
+        code = re.search(r"<Code>\w+</Code>", rest)
+        raise OSError(first if code is None else f"{first} {code[0]}") from exc

@@ -16,7 +16,13 @@ from connectors.lake.objects import Bucket, Objects, check_conditions, open_obje
 from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.tables import CONFIGURATION
 from model.archive import Attempt, IdSpan
-from model.errors import CommitOutcomeUnknownError, LeaseLostError, WarehouseError, WarehouseUnavailableError
+from model.errors import (
+    CommitOutcomeUnknownError,
+    LeaseLostError,
+    WarehouseError,
+    WarehousePermissionError,
+    WarehouseUnavailableError,
+)
 from model.schema import Field, RowSchema
 from tests.worlds.bucket import Fault, Proxy, make_lake, moto_server, settings_at
 from tests.worlds.tables import pulled
@@ -399,6 +405,39 @@ def test_a_stream_waits_for_a_store_that_answers_late_or_badly(archive, proxy, m
 def test_a_store_that_refuses_the_account_is_not_waited_for(archive, proxy):
     with proxy.storm("403"), pytest.raises(WarehouseError) as found:
         CALLS["write"](archive)
+    assert not isinstance(found.value, WarehouseUnavailableError)
+
+
+REFUSED = {
+    "write": ("PUT", "s3:PutObject"),
+    "write a lease": ("PUT", "s3:PutObject"),
+    "read a lease": ("GET", "s3:ListBucket"),
+    "begin again": ("GET", "s3:GetObject"),
+    "learn": ("HEAD", "s3:GetObject"),
+    "check": ("PUT", "s3:PutObject"),
+    "check and delete": ("POST", "s3:DeleteObject"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_store_that_refuses_the_account_is_an_error_that_names_the_right(archive, uri, proxy, name):
+    method, right = REFUSED[name]
+    proxy.faults.append(Fault(method, "", "403", count=20))
+    call = CALLS.get(name, lambda _: check_conditions(uri))
+    with pytest.raises(WarehousePermissionError, match=f"needs {right}"):
+        call(archive)
+
+
+def test_a_bucket_that_is_not_there_is_named_by_the_store_s_code(uri):
+    with pytest.raises(OSError, match="<Code>NoSuchBucket</Code>"):
+        Bucket("s3://no-such-bucket/lake").put_new("1.json", b"one")
+
+
+@pytest.mark.parametrize("kind", ["501", "505"])
+@pytest.mark.parametrize("name", ["write", "begin again", "learn", "read a lease"])
+def test_a_store_that_can_not_do_what_it_is_asked_is_not_waited_for(archive, proxy, name, kind):
+    with proxy.storm(kind), pytest.raises(WarehouseError) as found:
+        CALLS[name](archive)
     assert not isinstance(found.value, WarehouseUnavailableError)
 
 
