@@ -30,7 +30,9 @@ _VERSION_TAG: Final = re.compile(r"""(?:^|,)\s*("?)(\d{1,18})\1\s*(?=,|$)""", re
 NO_SUCH_BACKFILL: Final = "There is no such backfill."
 NO_SUCH_STREAM: Final = "No stream was launched under this name."
 CHANGED: Final = "The resource has changed since you read the ETag in If-Match."
-_ETAG_HEADER: Final = {"ETag": {"description": "Its version, for If-Match.", "schema": {"type": "string"}}}
+_ETAG_HEADER: Final = {
+    "ETag": {"description": "The version of the resource, for If-Match.", "schema": {"type": "string"}}
+}
 LOCATION_HEADER: Final = {
     "Location": {"description": "The path of the new resource.", "schema": {"type": "string"}}
 }
@@ -87,7 +89,7 @@ def checked_id(kind: JobKind) -> Callable[[str], str]:
     It raises JobNotFoundError for what is no id: there is no such job.
     """
     description, example = (
-        f'The id of a {kind.name}: "{kind.prefix}_" and a ULID.',
+        f"The {kind.name}'s id, which begins with `{kind.prefix}_`.",
         f"{kind.prefix}_01K0ABCDEFGHJKMNPQRSTVWXYZ",
     )
 
@@ -103,7 +105,10 @@ def checked_id(kind: JobKind) -> Callable[[str], str]:
 
 IfMatch = Annotated[
     str | None,
-    Header(description="ETags, separated by commas. The call is refused if the current ETag is not in this list."),
+    Header(
+        description="One or more ETags, separated by commas. If the current ETag is not in this list, the "
+        "call is refused."
+    ),
 ]
 
 
@@ -152,7 +157,8 @@ IdempotencyKey = Annotated[
     Header(
         min_length=1,
         max_length=255,
-        description="The caller's own key. A call with the same key and body returns the first call's result.",
+        description="A key that the caller chooses. A second call with the same key and body returns the "
+        "result of the first call.",
     ),
 ]
 

@@ -30,8 +30,8 @@ from model.settings import Settings
 
 _LOG: Final = structlog.get_logger()
 _DESCRIPTION: Final = """\
-Replays messages of the archive with SQL. Errors are RFC 9457 problems with a stable `code`; every violation of
-a request is named at once. Requests with unknown fields are refused."""
+Replays messages of the archive with SQL. Errors are RFC 9457 problems with a stable `code`. If a request is not
+valid, the problem lists every violation. The API refuses requests with unknown fields."""
 
 # What every answer has, so that a browser takes it for what it is and shows it nowhere else.
 _HEADERS: Final = {

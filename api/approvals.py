@@ -31,7 +31,7 @@ class ApprovalOut(BaseModel):
 
     id: str = Field(examples=["ap_01M7Z1H20HKNZ6PGKRYCX6J210"], description="The approval's id.")
     state: Literal["WAITING", "APPROVED", "REJECTED", "EXPIRED"] = Field(
-        description="APPROVED: the action was carried out. EXPIRED: nobody decided in time, or the resource "
+        description="APPROVED: Refeed carried out the action. EXPIRED: nobody decided in time, or the resource "
         "changed."
     )
     kind: str = Field(
@@ -69,7 +69,7 @@ class ApprovalOut(BaseModel):
     expires_at: datetime = Field(description="When the approval expires.")
     decided_by: str | None = Field(description="Who decided. Null if nobody has decided.")
     decided_at: datetime | None = Field(description="When the person decided. Null if nobody has decided.")
-    reason: str | None = Field(description="Why the action was rejected. Null if it was not rejected.")
+    reason: str | None = Field(description="Why the action was rejected. Null without a rejection.")
     outcome: dict[str, Any] | None = Field(
         description="The result of an APPROVED action.", examples=[{"stream": "backup"}]
     )

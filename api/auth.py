@@ -113,7 +113,9 @@ class Gatekeeper:
         """
         token = _bearer(request)
         if not token.startswith(KEY_MARK):
-            raise ForbiddenError("To open a session you need a key. A token or another session is not accepted.")
+            raise ForbiddenError(
+                "To open a session, send a key. The API does not accept a token or another session."
+            )
         return self._sessions.open(token)
 
     @property
@@ -316,8 +318,8 @@ def _refuse_stranger(scope: Scope) -> ForbiddenError | None:
     """Return why an open deployment does not answer the request, None when it does."""
     if (sign := find_proxy(scope)) is not None:
         return ProxyWithoutKeyError(
-            f"This call came through a proxy ({sign}), and the service has no keys, so it can't "
-            "tell callers apart. Create a key with 'refeed keys create'."
+            f"This call came through a proxy ({sign}). Without keys, the service can't tell the "
+            "callers behind a proxy apart. Create a key with 'refeed keys create'."
         )
     problem = find_foreign(scope)
     return None if problem is None else ForbiddenError(f"{problem} Create a key with 'refeed keys create'.")

@@ -20,10 +20,10 @@ class Bulkhead:
         ...     pass
         Traceback (most recent call last):
             ...
-        model.errors.ServiceBusyError: The limit of 1 running plans and look-ups is reached. Try again in a moment.
+        model.errors.ServiceBusyError: At most 1 plans and queries can run at the same time. Try again in a moment.
     """
 
-    def __init__(self, max_calls: int = MAX_SLOW_CALLS, what: str = "plans and look-ups") -> None:
+    def __init__(self, max_calls: int = MAX_SLOW_CALLS, what: str = "plans and queries") -> None:
         self._what = what
         self._max_calls = max_calls
         self._places = threading.BoundedSemaphore(max_calls)
@@ -36,7 +36,7 @@ class Bulkhead:
         """
         if not self._places.acquire(blocking=False):
             raise ServiceBusyError(
-                f"The limit of {self._max_calls} running {self._what} is reached. Try again in a moment."
+                f"At most {self._max_calls} {self._what} can run at the same time. Try again in a moment."
             )
 
     def __exit__(self, *_: object) -> None:

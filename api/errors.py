@@ -19,7 +19,7 @@ from sql.worker import GateUnavailableError
 _LOG: Final = structlog.get_logger()
 PROBLEM_TYPE: Final = "application/problem+json"
 # Clearer than the framework's own message; most often it is curl without the header.
-_NO_OBJECT: Final = "The body has to be a JSON object, sent with Content-Type: application/json."
+_NO_OBJECT: Final = "The body must be a JSON object, sent with Content-Type: application/json."
 # A dataclass is read from JSON like a model, and its faults get the same messages.
 _DATACLASS_FAULTS: Final = {
     "dataclass_type": ("model_attributes_type", "Input should be a JSON object"),

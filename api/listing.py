@@ -46,12 +46,14 @@ class JobListParameters(BaseModel):
     page_token: str | None = Field(
         None,
         max_length=2000,
-        description="The `next_page_token` of the previous page. The other parameters must be the same as before.",
+        description="The `next_page_token` of the previous page. Send the other parameters unchanged.",
     )
     state: list[JobState] = Field(
-        [], description="Only jobs in this state. Repeat the parameter for several states."
+        [], description="List only jobs in this state. Repeat the parameter for several states."
     )
-    since: Since | None = Field(None, description="Only jobs that were created at this time (RFC 3339) or later.")
+    since: Since | None = Field(
+        None, description="List only jobs that were created at this time (RFC 3339) or later."
+    )
     order_by: str = Field(
         "",
         max_length=200,
@@ -72,11 +74,12 @@ class JobListParameters(BaseModel):
 class BackfillListParameters(JobListParameters):
     """Parameters of a list of backfills."""
 
-    topic: str | None = Field(None, description="Only backfills to this topic.", examples=["orders"])
+    topic: str | None = Field(None, description="List only backfills to this topic.", examples=["orders"])
     label: list[Annotated[str, AfterValidator(_check_label)]] = Field(
         [],
         max_length=_MAX_LABELS,
-        description="Only backfills with this label, as key:value. Repeat the parameter for several labels.",
+        description="List only backfills with this label, as `key:value`. Repeat the parameter for several "
+        "labels.",
         examples=[["team:shop"]],
     )
 

@@ -27,7 +27,7 @@ class Metrics:
         self._registry = CollectorRegistry()
         self._answers = Counter(
             "refeed_http_answers",
-            "Answers of this process by operation and HTTP status.",
+            "Number of HTTP answers of this process, by operation and status.",
             ["operation", "status"],
             registry=self._registry,
         )
@@ -75,16 +75,16 @@ class _Jobs(ScrapedCollector[Sequence[JobCount]]):
         """Yield the figures."""
         counts = self.read()
         jobs = GaugeMetricFamily(
-            "refeed_jobs", "Jobs in the job store by kind and state.", labels=["kind", "state"]
+            "refeed_jobs", "Number of jobs in the job store, by kind and state.", labels=["kind", "state"]
         )
         published = CounterMetricFamily(
             "refeed_published_messages",
-            "Published messages that Pub/Sub has confirmed, over all jobs.",
+            "Number of published messages of all jobs that Pub/Sub has confirmed.",
             labels=["kind"],
         )
         failed = GaugeMetricFamily(
             "refeed_failed_messages",
-            "Messages that could not be published (dead letters), over all jobs.",
+            "Number of messages of all jobs that could not be published (dead letters).",
             labels=["kind"],
         )
         for kind in sorted({count.kind for count in counts}):
@@ -103,7 +103,7 @@ class _Failures(ScrapedCollector[Mapping[str, datetime]]):
         """Yield the figure."""
         found = GaugeMetricFamily(
             "refeed_job_last_failure_timestamp_seconds",
-            "When the newest FAILED job ended, by kind.",
+            "End time of the newest FAILED job, by kind of job.",
             labels=["kind"],
         )
         for kind, at in sorted(self.read().items()):

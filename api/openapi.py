@@ -12,18 +12,18 @@ from api.schemas_streams import launch_schemas
 from api.scopes import describe_scopes, security_of
 
 _EVERYWHERE: Final = {
-    "403": "The caller may not do this.",
+    "403": "The caller is not allowed to make this call.",
     "500": "An unexpected error happened.",
 }
 _WITH_A_CALLER: Final = {
     "401": "The call has no valid key or token.",
     "429": (
-        "The caller makes too many calls, or too many plans and counts run at the same time. Try again "
-        "after the seconds in Retry-After."
+        "The caller makes too many calls, or too many plans and counts run at the same time. Try again after "
+        "the number of seconds in Retry-After."
     ),
-    "503": "A service that the call needs does not answer. Try again after the seconds in Retry-After.",
+    "503": "A service that the call needs does not answer. Try again after the number of seconds in Retry-After.",
 }
-_LATE: Final = {"504": "The API could not answer in time. The requested action may still happen."}
+_LATE: Final = {"504": "The API did not answer in time. The API may still carry out the requested action."}
 _WITH_A_BODY: Final = {
     "408": "The body did not arrive in time.",
     "413": "The body is too large.",
@@ -34,39 +34,39 @@ _WITH_INPUT: Final = {
 _FOREIGN: Final = "HTTPValidationError"
 # Fields and parameters that mean the same wherever they stand and are not described there.
 _SAME_EVERYWHERE: Final = {
-    "actor": "Who did it.",
+    "actor": "Who caused the entry.",
     "applied_by": "Who applied the manifest.",
-    "at": "When it happened.",
+    "at": "The time of the entry.",
     "attributes": "The message's attributes.",
-    "changed_at": "When it last changed.",
+    "changed_at": "The time of the last change.",
     "code": "A stable code.",
-    "created_at": "When it was created.",
-    "created_by": "Who created it.",
+    "created_at": "The time of creation.",
+    "created_by": "The creator.",
     "data": "The message's payload.",
     "detail": "A sentence about the error.",
     "encoding": "The encoding of `data`.",
-    "error": "Why it failed. Null without a failure.",
+    "error": "The reason for the failure. Null without a failure.",
     "errors": "Every violation.",
-    "etag": "The version, for If-Match.",
+    "etag": "The current version. Send this value in If-Match.",
     "events": "The entries of the history.",
-    "finished_at": "When it ended. Null if it has not ended.",
+    "finished_at": "The end time. Null before the end.",
     "host": "The name of the machine.",
     "ingest_time": "When the message was archived.",
     "instance": "The path of the call that failed.",
     "is_cut": "Whether `data` is only the beginning of the payload.",
     "message": "What is wrong, in a sentence.",
     "message_id": "The message's id in Pub/Sub.",
-    "next_page_token": "The page_token of the next page. Null on the last page.",
+    "next_page_token": "The value of `page_token` for the next page. Null on the last page.",
     "ordering_key": "The message's ordering key. Empty if the message has no ordering key.",
     "page_size": "The maximum number of entries in a page.",
     "page_token": "The `next_page_token` of the previous page.",
     "publish_time": "When Pub/Sub received the message.",
-    "started_at": "When it started. Null if it has not started.",
+    "started_at": "The start time. Null before the start.",
     "status": "The HTTP status.",
     "title": "The name of the HTTP status.",
     "type": "The path of the error's page.",
     "what": "What happened, in a sentence.",
-    "why": "The reason. Null if there is none.",
+    "why": "The reason. Null without a reason.",
 }
 _HEADERS: Final = {
     "401": {"WWW-Authenticate": {"description": "The scheme to authenticate with.", "schema": {"type": "string"}}},

@@ -29,7 +29,7 @@ def list_approvals(
     approvals: Approvals,
     caller: Caller,
     *,
-    state: Annotated[ApprovalState | None, Query(description="Only approvals in this state.")] = None,
+    state: Annotated[ApprovalState | None, Query(description="List only approvals in this state.")] = None,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: IdToken = None,
 ) -> Any:
@@ -46,7 +46,8 @@ def list_approvals(
     response_model=ApprovalOut,
     responses=problems(
         s404=_UNKNOWN,
-        s409=f"{_DECIDED}. Or the action can't be carried out now. The approval then stays pending.",
+        s409=f"{_DECIDED}. The status is also 409 if the action can't be carried out now. The approval then "
+        f"stays pending.",
         s412="The approval has expired, because the stream or manifest has changed since the request.",
         s422=_INVALID,
     ),

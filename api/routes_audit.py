@@ -25,7 +25,7 @@ class AuditEntryOut(BaseModel):
     actor: str = Field(
         description="Who called: `key:NAME`, `user:NAME`, `local`, `terminal:NAME`, or `unknown at ADDRESS`."
     )
-    action: str = Field(description="The id of the operation. If the caller is unknown, the HTTP method.")
+    action: str = Field(description="The id of the operation. If the caller is unknown, this is the HTTP method.")
     target: str = Field(description="The path of the call, or of the resource that the call created.")
     outcome: Literal["done", "refused", "failed"] = Field(
         description="Whether the call was done, refused or failed."
@@ -63,7 +63,7 @@ def _parse_token(token: str | None) -> int | None:
         return None
     if not (token.isascii() and token.isdecimal() and len(token) <= _MAX_DIGITS):
         raise RequestInvalidError(
-            "The page_token does not come from this list.",
+            "The page_token belongs to another list.",
             errors=[{"code": "page_token_invalid", "message": "Not a page_token.", "pointer": "query:page_token"}],
         )
     return int(token)

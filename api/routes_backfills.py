@@ -61,7 +61,7 @@ add_action_route(
     router,
     BACKFILLS,
     "resume",
-    "Resume a paused backfill. If the backfill paused after its canary, it now publishes all other messages.",
+    "Resume a paused backfill. After a canary, the backfill now publishes all other messages.",
     s409="The backfill has ended, is being cancelled, or needs an approval.",
     s422=INVALID,
 )
@@ -73,8 +73,9 @@ add_action_route(
     response_model=BackfillOut,
     responses=versioned(
         s404=NO_SUCH_BACKFILL,
-        s409="The backfill has not ended. Or all its messages are published. Or another backfill publishes some "
-        "of the same messages. Or Refeed can't find out which messages are missing.",
+        s409="The backfill has not ended, or all its messages are published. The status is also 409 if another "
+        "backfill publishes some of the same messages, or if Refeed can't find out which messages are "
+        "missing.",
         s412=CHANGED,
         s422=INVALID,
         s502="The warehouse returned an error.",
@@ -89,7 +90,7 @@ def retry_backfill(
     *,
     body: BackfillRetry | None = None,
 ) -> Any:
-    """Continue an ended backfill from its last checkpoint, with the same selection.
+    """Continue an ended backfill from its last checkpoint, with the same selected messages.
 
     Without a body, the call sends all messages that are not published yet.
     """
@@ -110,9 +111,9 @@ add_action_route(
     router,
     BACKFILLS,
     "revert",
-    "Delete a backfill's rows from its target's staging table. If a merge has already read the rows, the call "
-    "fails.",
-    s409="The backfill has not ended. Or its staging table is unknown. Or a merge has already read its rows.",
+    "Delete a backfill's rows from the staging table of its target topic. If a merge has already read the "
+    "rows, the call fails.",
+    s409="The backfill has not ended, its staging table is unknown, or a merge has already read its rows.",
     s422=INVALID,
     s502="The warehouse returned an error.",
 )
@@ -134,15 +135,15 @@ def plan_backfill(
     exact: Annotated[
         bool,
         Query(
-            description="On BigQuery, run the query to count the rows exactly. BigQuery bills the query, up to "
-            "`max_bytes_billed`. On a lake every plan is exact."
+            description="Whether to count the rows exactly. On BigQuery, this runs the query, and BigQuery "
+            "bills up to `max_bytes_billed`. On a lake, every plan is exact."
         ),
     ] = False,
     originals: Annotated[
         bool,
         Query(
-            description="Also show the archived message of each sample. The API runs one more query, which reads "
-            "at most 10 GB. The caller also needs the scope `messages.read`."
+            description="Whether to show the archived message of each sample too. For this, the API runs one "
+            "more query, which reads at most 10 GB. The caller also needs the scope `messages.read`."
         ),
     ] = False,
 ) -> Any:
@@ -161,7 +162,7 @@ def plan_backfill(
     responses=problems(s409="The plan has expired or does not exist.", s422=INVALID),
 )
 def get_plan(
-    plan_id: Annotated[str, Path(max_length=64, description='The plan\'s id, "pl_...".')],
+    plan_id: Annotated[str, Path(max_length=64, description="The plan's id, which begins with `pl_`.")],
     service: Service,
     caller: Caller,
 ) -> Any:
@@ -178,9 +179,9 @@ def get_plan(
         200: {"model": PlanOut, "description": "With `validate_only`: the plan. Nothing is created."},
         202: {"headers": CREATED_HEADERS},
         **problems(
-            s409="The plan has expired or is for another request. Or another backfill publishes some of the "
-            "same messages. Or the backup would archive the replayed messages again. Or the first call with "
-            "this Idempotency-Key is still in progress.",
+            s409="The plan has expired or is for another request, or the first call with this Idempotency-Key "
+            "is still in progress. The status is also 409 if another backfill publishes some of the same "
+            "messages, or if the backup would archive the replayed messages again.",
             s422=INVALID,
             s502=_FAILED,
             s507=_FULL,
@@ -194,7 +195,9 @@ def create_backfill(
     caller: Caller,
     slow: SlowCalls,
     *,
-    validate_only: Annotated[bool, Query(description="Return the plan and create nothing.")] = False,
+    validate_only: Annotated[
+        bool, Query(description="Whether to return only the plan and create nothing.")
+    ] = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
     """Create a backfill. A backfill publishes the messages that its query selects."""

@@ -36,7 +36,8 @@ class TopicAttach(TopicDetach):
 
     exactly_once: bool = Field(
         default=False,
-        description="Whether to use exactly-once delivery: Pub/Sub confirms each acknowledgement. This is slower.",
+        description="Whether to use exactly-once delivery. Pub/Sub then confirms each acknowledgement, which "
+        "is slower.",
     )
     update: bool = Field(
         default=False,
@@ -45,7 +46,7 @@ class TopicAttach(TopicDetach):
 
 
 class SettingDifferenceOut(BaseModel):
-    """A setting in which the existing subscription differs from a new one. `update` corrects the setting."""
+    """A setting in which the existing subscription differs from a new subscription."""
 
     field: str = Field(description="The name of the setting.")
     found: str = Field(description="The value in Pub/Sub.")
@@ -53,10 +54,10 @@ class SettingDifferenceOut(BaseModel):
 
 
 class TopicBackupOut(BaseModel):
-    """The change of a topic's backup. After a dry run, the planned change."""
+    """The change of a topic's backup. A dry run returns the planned change."""
 
     topic: str = Field(description="The topic.")
-    action: Literal["attach", "detach"] = Field(description="The action: an attach or a detach.")
+    action: Literal["attach", "detach"] = Field(description="Whether the call attaches or detaches the topic.")
     dry_run: bool = Field(description="Whether the call was a dry run.")
     subscription: str = Field(description="The backup subscription's id.")
     filter: str = Field(
@@ -73,7 +74,8 @@ class TopicBackupOut(BaseModel):
     ack_deadline_seconds: int = Field(description="The subscription's acknowledgement deadline.")
     exactly_once: bool = Field(description="Whether the subscription has exactly-once delivery.")
     differences: list[SettingDifferenceOut] = Field(
-        description="The settings in which the existing subscription differs from a new one."
+        description="The settings in which the existing subscription differs from a new subscription. A call "
+        "with `update` corrects them."
     )
     backlog_messages: int | None = Field(
         description="Number of pending messages in the subscription. A detach deletes these messages. Null "
@@ -94,8 +96,7 @@ TopicName = Annotated[str, Path(description="The topic's id.", max_length=300, e
     response_model=TopicBackupOut,
     responses=problems(
         s404="Pub/Sub has no such topic.",
-        s409="The subscription belongs to a deployment with another secret. Or the subscription has "
-        "changed since the dry run.",
+        s409="The subscription belongs to a deployment with another secret, or has changed since the dry run.",
         s422=f"{_INVALID}.",
         s502=_FAILED,
     ),

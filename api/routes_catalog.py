@@ -38,8 +38,8 @@ LettersSince = Annotated[
     Since | None,
     Query(
         alias="from",
-        description="Only messages that became dead letters at this time (RFC 3339) or later. The default is "
-        "30 days ago.",
+        description="Count only messages that became dead letters at this time (RFC 3339) or later. The "
+        "default is 30 days ago.",
     ),
 ]
 End = Annotated[
@@ -50,8 +50,8 @@ MaxBytesBilled = Annotated[
     int,
     Query(
         ge=1,
-        description="The maximum number of bytes that the query may read on BigQuery. If the query would read "
-        "more, it fails.",
+        description="The maximum number of bytes that the query may read on BigQuery. A query that would read "
+        "more fails.",
     ),
 ]
 
@@ -106,8 +106,8 @@ def get_topic_histogram(
         Rfc3339Time | None,
         Query(
             alias="from",
-            description="Start of the window (RFC 3339). The default depends on `step`. minute: one hour before "
-            "`to`. hour: one day before `to`. day: 30 days before `to`.",
+            description="Start of the window (RFC 3339). The default depends on the value of `step`. minute: "
+            "one hour before `to`. hour: one day before `to`. day: 30 days before `to`.",
         ),
     ] = None,
     end: End = None,
@@ -150,12 +150,14 @@ def list_dead_letters(
     slow: SlowCalls,
     *,
     start: LettersSince = None,
-    code: Annotated[str | None, Query(max_length=100, description="Only dead letters with this code.")] = None,
+    code: Annotated[
+        str | None, Query(max_length=100, description="List only dead letters with this code.")
+    ] = None,
     path: Annotated[
         str | None,
         Query(
             max_length=300,
-            description="Only dead letters with this path. Use an empty value for dead letters without a path.",
+            description="List only dead letters with this path. An empty value means dead letters without a path.",
         ),
     ] = None,
     preview_bytes: Annotated[
@@ -163,7 +165,7 @@ def list_dead_letters(
         Query(
             ge=1,
             le=MAX_SHOWN_BYTES,
-            description="Show payloads, cut after this many bytes. By default no payloads are shown.",
+            description="The number of bytes after which payloads are cut. By default, payloads are not shown.",
         ),
     ] = None,
     page_size: PageSize = DEFAULT_LIST_SIZE,
@@ -183,7 +185,7 @@ def list_dead_letters(
     responses={
         **PAYLOAD_ANSWER,
         **problems(
-            s404="The source has had no such dead letter since `from`.",
+            s404="The source has no such dead letter since `from`.",
             s422=_QUERY,
             s502=_FAILED,
             s507=_FULL,
@@ -234,15 +236,16 @@ def list_messages(
         Rfc3339Time | None,
         Query(
             alias="from",
-            description="Start of the window of ingestion times (RFC 3339). The default is one hour before `to`.",
+            description="List only messages that were archived at this time (RFC 3339) or later. The default "
+            "is one hour before `to`.",
         ),
     ] = None,
     end: End = None,
     attribute: Annotated[
         list[Annotated[str, Query(max_length=2000)]] | None,
         Query(
-            description="Only messages with this attribute, as KEY=VALUE. Repeat the parameter for several "
-            "attributes.",
+            description="List only messages with this attribute, as KEY=VALUE. Repeat the parameter for "
+            "several attributes.",
             max_length=10,
         ),
     ] = None,
@@ -250,23 +253,26 @@ def list_messages(
     text: Annotated[
         str | None,
         Query(
-            min_length=1, max_length=1024, description="Only UTF-8 payloads that contain this text. Case matters."
+            min_length=1,
+            max_length=1024,
+            description="List only messages with a UTF-8 payload that contains this text. Case matters.",
         ),
     ] = None,
     preview_bytes: Annotated[
-        int, Query(ge=1, le=MAX_SHOWN_BYTES, description="Cut each payload after this many bytes.")
+        int, Query(ge=1, le=MAX_SHOWN_BYTES, description="The number of bytes after which each payload is cut.")
     ] = MAX_SHOWN_BYTES,
-    full: Annotated[bool, Query(description="Show whole payloads, with at most 10 messages a page.")] = False,
+    full: Annotated[
+        bool, Query(description="Whether to show whole payloads. A page then has at most 10 messages.")
+    ] = False,
     as_text: Annotated[
-        bool, Query(description="Show payloads as their exact text or as base64, never as JSON.")
+        bool, Query(description="Whether to show payloads as their exact text or as base64, and never as JSON.")
     ] = False,
     page_size: Annotated[int, Query(ge=1, le=MAX_PAGE_SIZE)] = DEFAULT_PAGE_SIZE,
     page_token: Annotated[
         str | None,
         Query(
             max_length=4000,
-            description="The `next_page_token` of the previous page. The other parameters must be the same as "
-            "before.",
+            description="The `next_page_token` of the previous page. Send the other parameters unchanged.",
         ),
     ] = None,
     max_bytes_billed: MaxBytesBilled = DEFAULT_MAX_BYTES_BILLED,
@@ -314,7 +320,8 @@ def download_message(
         Rfc3339Time | None,
         Query(
             alias="from",
-            description="The `ingest_time` of the message (RFC 3339). The default is one hour before `to`.",
+            description="Search messages that were archived at this time (RFC 3339) or later. The message's "
+            "`ingest_time` is enough. The default is one hour before `to`.",
         ),
     ] = None,
     end: End = None,

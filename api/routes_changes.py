@@ -26,9 +26,9 @@ class ChangeOut(BaseModel):
     resource: Literal["backfill", "merge", "compaction", "stream", "manifest", "key"] = Field(
         description="The kind of the changed resource."
     )
-    id: str = Field(description="The id of a job. For another resource, its name.")
+    id: str = Field(description="The id of a job, or the name of another resource.")
     type: str = Field(description="The type of the change, such as created, moved, launched, applied or revoked.")
-    actor: str | None = Field(description="Who made the change. Null if the history does not say who.")
+    actor: str | None = Field(description="Who made the change. Null if the history has no author.")
     what: str = Field(description="What changed.")
     why: str | None = Field(description="Why it changed. Null without a reason.")
 
@@ -48,7 +48,8 @@ def list_changes(
     since: Annotated[
         Since | None,
         Query(
-            description="Only changes since this time (RFC 3339), at most 31 days ago. The default is one day ago."
+            description="List only changes since this time (RFC 3339), at most 31 days ago. The default is one "
+            "day ago."
         ),
     ] = None,
     page_size: PageSize = DEFAULT_PAGE_SIZE,

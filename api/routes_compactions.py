@@ -34,11 +34,12 @@ class CompactionOut(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
-    id: str = Field(description='The compaction\'s id, "cp_" and a ULID.')
+    id: str = Field(description="The compaction's id, which begins with `cp_`.")
     state: JobState = Field(description="The compaction's state.")
     tables: list[str] = Field(description="The tables to compact: `archive`, or a table as dataset.table.")
     files_removed: dict[str, int] = Field(
-        description="For each table: the number of files before the compaction minus the number after it."
+        description="For each table, the number of files before the compaction minus the number of files after "
+        "the compaction."
     )
     created_by: str
     created_at: datetime

@@ -58,7 +58,8 @@ def list_backfill_dead_letters(
         Query(
             ge=1,
             le=MAX_SHOWN_BYTES,
-            description="Cut each payload after this many bytes. By default payloads are whole and in base64.",
+            description="The number of bytes after which each payload is cut. By default, payloads are whole "
+            "and in base64.",
         ),
     ] = None,
     page_size: PageSize = DEFAULT_PAGE_SIZE,

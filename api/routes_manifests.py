@@ -15,9 +15,9 @@ _NO_PLACE: Final = "There is no such manifest, or the rollout's stream or releas
 _NO_SCHEDULE: Final = "There is no such schedule."
 _FAULTS: Final = "The manifest has faults. `errors` lists all faults, with line and column."
 _TAKEN: Final = (
-    "The name belongs to another owner. Or the manifest has changed since the plan. Or a rollout "
-    "of the manifest has not ended. Or the stream does not run with the release and options in "
-    "the rollout's `from`."
+    "The name belongs to another owner, or the manifest has changed since the plan. The status is also 409 if "
+    "a rollout of the manifest has not ended, or if the stream's release or options differ from the rollout's "
+    "`from`."
 )
 _BODY: Final[dict[str, Any]] = {
     "requestBody": {
@@ -90,8 +90,8 @@ def plan_manifest(
     action: Annotated[
         Literal["apply", "remove"],
         Query(
-            description="`apply`: plan to apply the manifest in the body. `remove`: plan to remove the manifest, "
-            "without a body."
+            description="`apply`: plan to apply the manifest in the body. `remove`: plan to remove the applied "
+            "manifest. In this case, send no body."
         ),
     ] = "apply",
 ) -> Any:
@@ -153,7 +153,7 @@ def get_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -
     responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
 )
 def pause_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
-    """Pause a schedule: it starts no jobs until it is resumed. Running jobs continue."""
+    """Pause a schedule. A paused schedule starts no jobs. Running jobs continue."""
     return manifests.pause(name, principal=caller)
 
 

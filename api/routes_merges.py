@@ -66,10 +66,12 @@ def list_merge_audits(
     service: Merges,
     caller: Caller,
     *,
-    source: Annotated[str | None, Query(max_length=300, description="Only results of this source.")] = None,
+    source: Annotated[str | None, Query(max_length=300, description="List only results of this source.")] = None,
     since: Annotated[
         Since | None,
-        Query(description="Only merges that ended at this time (RFC 3339) or later. The default is 14 days ago."),
+        Query(
+            description="List only merges that ended at this time (RFC 3339) or later. The default is 14 days ago."
+        ),
     ] = None,
 ) -> Any:
     """List the results of ended merges. Each entry is the result of one source in one merge.

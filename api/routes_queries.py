@@ -36,7 +36,7 @@ class QueryEdit(BaseModel):
 
 
 class QueryFinding(BaseModel):
-    """Why the query is refused, and the refused part of the query. Offsets count code points from 0."""
+    """The reason for a refusal, and the refused part of the query. Offsets count code points from 0."""
 
     code: str
     message: str
@@ -45,14 +45,14 @@ class QueryFinding(BaseModel):
     start: int = Field(description="The offset of the first refused character.")
     end: int = Field(description="The offset after the last refused character.")
     rewrite: str | None = Field(
-        description="A suggestion for the query, as SQL or in words. Null if there is no suggestion."
+        description="A suggestion for the query, as SQL or as a sentence. Null if there is no suggestion."
     )
     edits: list[QueryEdit] = Field(
-        description="Edits that correct the fault if you apply all of them. Empty if there is no correction."
+        description="Edits that together correct the fault. Empty if there is no correction."
     )
     source: Literal["gate", "warehouse"] = Field(
-        description="gate: the SQL gate refuses the query. warehouse: the gate accepts the query, but the "
-        "deployment's warehouse can't run it."
+        description="Who refuses the query. gate: the SQL gate (Refeed's check of queries). warehouse: the "
+        "gate accepts the query, but the deployment's warehouse can't run the query."
     )
 
 
@@ -93,8 +93,8 @@ class QueryVerdict(BaseModel):
         description="The query with all edits applied. Null if there are no edits."
     )
     window: TimeWindow | None = Field(
-        description="The window of ingestion times in which the query can read messages. Null if the query "
-        "is refused."
+        description="The window of `ingest_time` in which the query can read messages. Null if the query is "
+        "refused."
     )
     columns: list[QueryColumn] = Field(description="The columns of the result. Empty if the query is refused.")
     warnings: list[QueryWarning] = Field(description="The warnings about an accepted query.")

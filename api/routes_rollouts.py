@@ -40,7 +40,7 @@ class RolloutStepOut(BaseModel):
 
 
 class RolloutFaultOut(CodedMessage):
-    """Why a rollout failed, was refused, was halted or was rolled back."""
+    """The reason why a rollout failed, was refused, was halted or was rolled back."""
 
 
 class RolloutOut(BaseModel):
@@ -70,7 +70,7 @@ class RolloutOut(BaseModel):
     update_id: str | None = Field(description="The stream's update that carries out the rollout.")
     steps: list[RolloutStepOut] = Field(description="The steps that the rollout has begun.")
     compared: dict[str, Any] | None = Field(
-        description="The figures before and after the change, on which the rollout's result is based."
+        description="The figures before and after the change. The rollout's result depends on these figures."
     )
     error: RolloutFaultOut | None
     unwanted_by: str | None = Field(description="Who cancelled the rollout. Null if nobody did.")
@@ -118,8 +118,8 @@ def get_rollout(rollout_id: RolloutId, rollouts: OpenRollouts, caller: Caller) -
         202: {"headers": PLACE_HEADERS},
         **problems(
             s404=_UNKNOWN,
-            s409="The rollout has not ended. Or the stream no longer runs with the rollout's release. Or "
-            "another change of the stream is in progress.",
+            s409="The rollout has not ended, the stream no longer runs with the rollout's release, or another "
+            "change of the stream is in progress.",
             s422=_INVALID,
         ),
     },

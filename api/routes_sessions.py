@@ -15,12 +15,9 @@ router: Final = APIRouter(tags=["sessions"])
 
 
 class SessionOut(BaseModel):
-    """Who calls, and what they may do."""
+    """The caller and its permissions."""
 
-    name: str = Field(
-        description='The caller: "key:" and the key\'s name, "user:" and the person\'s name, or "local" if nobody '
-        "needs a key."
-    )
+    name: str = Field(description="The caller: `key:NAME`, `user:NAME`, or `local` if nobody needs a key.")
     scopes: list[str] = Field(description="The caller's scopes. backfills.admin includes all scopes.")
     topics: list[str] | None = Field(
         description="Topics to which the caller's backfills may publish. Null means every topic."
@@ -28,7 +25,7 @@ class SessionOut(BaseModel):
     is_open: bool = Field(
         description="Whether the deployment has no keys and no issuer, so that nobody needs to sign in."
     )
-    expires_at: datetime | None = Field(description="When the session ends by itself. Null without a session.")
+    expires_at: datetime | None = Field(description="When the session expires. Null without a session.")
 
 
 class OpenedSessionOut(SessionOut):
@@ -46,8 +43,8 @@ class EndedSessionOut(SessionOut):
     """The caller whose session was ended."""
 
     provider_sign_out_url: str | None = Field(
-        description="The address of the identity provider's sign-out page. There the browser also ends its "
-        "session at the provider. Null if there is none."
+        description="The address of the identity provider's sign-out page. On this page, the browser ends its "
+        "session at the provider too. Null if the provider has no such page."
     )
 
 
@@ -56,7 +53,7 @@ class EndedSessionOut(SessionOut):
     operation_id="openSession",
     status_code=status.HTTP_201_CREATED,
     response_model=OpenedSessionOut,
-    responses=problems(s403="The caller sent no key. A token or a session cannot open a session."),
+    responses=problems(s403="The caller sent no key. A token or a session can't open a new session."),
 )
 def open_session(request: Request, response: Response, caller: Caller) -> Any:
     """Open a session with the caller's key.

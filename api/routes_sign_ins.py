@@ -30,7 +30,7 @@ class StartedSignInOut(BaseModel):
     attempt: str = Field(description="The attempt. The browser sends the attempt again to complete the sign-in.")
     state: str = Field(description="The value that the provider sends back. This value identifies the attempt.")
     authorization_url: str = Field(description="The address to which the browser goes to sign in.")
-    expires_at: datetime = Field(description="After this time the sign-in can't be completed.")
+    expires_at: datetime = Field(description="The time after which the sign-in can't be completed.")
 
 
 Given = Annotated[str | None, Field(max_length=_MAX_CHARS)]

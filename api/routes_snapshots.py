@@ -75,7 +75,7 @@ def list_snapshots(
     snapshots: Snapshots,
     caller: Caller,
     *,
-    stream: Annotated[str | None, Query(description="Only snapshots of this stream.", max_length=300)] = None,
+    stream: Annotated[str | None, Query(description="List only snapshots of this stream.", max_length=300)] = None,
     page_size: PageSize = DEFAULT_PAGE_SIZE,
     page_token: IdToken = None,
 ) -> Any:
@@ -118,8 +118,8 @@ def delete_snapshot(snapshot_id: SnapshotId, snapshots: Snapshots, caller: Calle
     response_model=RollbackOut | ApprovalOut,
     responses=problems(
         s404="The stream or the snapshot does not exist.",
-        s409="The stream has ended or is already being rolled back. Or the snapshot is not COMPLETED. Or the "
-        "snapshot is of another kind of stream.",
+        s409="The stream has ended or is already being rolled back, or the snapshot is not COMPLETED. The "
+        "status is also 409 if the snapshot is of another kind of stream.",
         s412=CHANGED,
         s422="The request is not valid.",
     ),
@@ -134,7 +134,7 @@ def roll_back_stream(
     versions: ExpectedStreamVersions,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Roll a stream back: drain it, restore a snapshot, and start it again. No message gets into staging twice.
+    """Drain a stream, restore a snapshot, and start the stream again. No message is staged twice.
 
     If a second person must approve rollbacks in this deployment, the answer is the pending approval.
     """

@@ -55,7 +55,8 @@ def list_source_versions(
         str | None,
         Query(
             max_length=300,
-            description="Only versions of this event type. Use an empty value if the source has only one type.",
+            description="List only versions of this event type. Use an empty value if the source has only one "
+            "type.",
         ),
     ] = None,
     before: Annotated[
@@ -69,6 +70,6 @@ def list_source_versions(
         _Version, Query(alias="to", description="The newer version to compare. The default is the newest version.")
     ] = None,
 ) -> Any:
-    """For a source without a schema: list the versions of its tables, and the differences between two versions."""
+    """List the table versions of a source without a schema, and the differences between two versions."""
     with slow:
         return sources.list_versions(name, principal=caller, event_type=event_type, before=before, after=after)

@@ -64,9 +64,12 @@ def list_stream_histories(
     *,
     over: Annotated[
         Over,
-        Query(description="The history of one hour in steps of a minute, or of one day in steps of ten minutes."),
+        Query(
+            description="The period: `hour` (the last hour, in steps of one minute) or `day` (the last day, "
+            "in steps of ten minutes)."
+        ),
     ] = "hour",
-    name: Annotated[str | None, Query(max_length=300, description="Only this stream.")] = None,
+    name: Annotated[str | None, Query(max_length=300, description="List only this stream.")] = None,
 ) -> Any:
     """List the rate, lag and backlog of every stream over the last hour or day."""
     found = inventory.list_histories(over, principal=caller, name=name)
@@ -93,7 +96,7 @@ def launch_stream(
     *,
     idempotency_key: IdempotencyKey = None,
 ) -> Any:
-    """Launch a stream, or launch a drained or cancelled stream again. An agent starts it."""
+    """Launch a stream, or launch a drained or cancelled stream again. An agent starts the stream."""
     record = streams.launch(body, principal=caller, idempotency_key=idempotency_key)
     point_to(f"/streams/{record.name}", response)
     return _shown(record, inventory, response)
@@ -124,7 +127,7 @@ def drain_stream(
     versions: ExpectedStreamVersions,
     body: StreamDrain | None = None,
 ) -> Any:
-    """Drain a stream: it commits and acknowledges its messages, and then ends. No message is lost."""
+    """Drain a stream: the stream commits and acknowledges its messages, and then ends. No message is lost."""
     wanted = StreamDrain() if body is None else body
     if waits := held.hold("drain", name, wanted.model_dump(), principal=caller, versions=versions):
         return wait_for_approval(waits)
@@ -153,7 +156,7 @@ def cancel_stream(
     caller: Caller,
     versions: ExpectedStreamVersions,
 ) -> Any:
-    """Cancel a stream: it ends at once. Pub/Sub delivers the stream's unacknowledged messages again."""
+    """Cancel a stream: the stream ends at once. Pub/Sub delivers the stream's unacknowledged messages again."""
     if waits := held.hold("cancel", name, {}, principal=caller, versions=versions):
         return wait_for_approval(waits)
     return _shown(streams.cancel(name, principal=caller, versions=versions), inventory, response)

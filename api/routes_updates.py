@@ -37,7 +37,7 @@ UpdateId = Annotated[str, Path(description="The update's id.", max_length=64)]
         202: {"headers": PLACE_HEADERS},
         **problems(
             s404=NO_SUCH_STREAM,
-            s409="The stream has ended or is being rolled back. Or another update has not ended.",
+            s409="The stream has ended or is being rolled back, or another update has not ended.",
             s412=CHANGED,
             s422="The request is not valid. `errors` lists every violation.",
         ),
@@ -83,7 +83,7 @@ def list_updates(name: StreamName, updates: Updates, caller: Caller) -> Any:
     response_model=UpdateOut,
     responses=problems(
         s404=_UNKNOWN,
-        s409="The update has ended or is being rolled back. Or it cannot be rolled back.",
+        s409="The update has ended, is being rolled back, or can't be rolled back.",
         s422=_INVALID,
     ),
 )

@@ -98,7 +98,8 @@ def list_volumes(
         Rfc3339Time | None,
         Query(
             alias="from",
-            description="Start of the window of ingestion times (RFC 3339). The default is 14 days before `to`.",
+            description="Count only messages that were archived at this time (RFC 3339) or later. The default "
+            "is 14 days before `to`.",
         ),
     ] = None,
     end: Annotated[
@@ -109,14 +110,16 @@ def list_volumes(
     topic: Annotated[
         list[str] | None,
         Query(
-            description="Only this topic. Repeat the parameter for several topics. The default is all topics.",
+            description="Count only this topic. Repeat the parameter for several topics. The default is all "
+            "topics.",
             max_length=_MAX_TOPICS,
         ),
     ] = None,
     if_none_match: Annotated[
         str | None,
         Header(
-            description="The ETag of an earlier answer. If nothing has changed, the answer is 304 without a body."
+            description="The ETag of an earlier answer. If nothing has changed since that answer, the API "
+            "answers with status 304 and no body."
         ),
     ] = None,
 ) -> Response:

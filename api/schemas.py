@@ -29,9 +29,9 @@ def _bring_into_calendar(moment: datetime) -> datetime:
 
 
 Rfc3339Time = Annotated[AwareDatetime, BeforeValidator(_refuse_numbers)]
-"""A time in a query's parameter: RFC 3339 with its offset, and no number."""
+"""A time in a query's parameter, as RFC 3339 with an offset. Numbers are refused."""
 Since = Annotated[Rfc3339Time, AfterValidator(_bring_into_calendar)]
-"""A time in UTC from which on something is listed; everything comes after one before the calendar begins."""
+"""The time (UTC) at which a list begins. A time before the calendar lists everything."""
 
 
 class ProblemItem(BaseModel):
@@ -44,7 +44,7 @@ class ProblemItem(BaseModel):
     column: int | None = Field(default=None, description="The column in the query, from 1.")
     rewrite: str | None = Field(
         default=None,
-        description="A suggestion for the query, as SQL or in words. Null if there is no suggestion.",
+        description="A suggestion for the query, as SQL or as a sentence. Null if there is no suggestion.",
     )
 
 
@@ -91,7 +91,7 @@ def changes_of(declaration: type, name: str, about: str, *, example: dict[str, A
 class Health(BaseModel):
     """The health of the service."""
 
-    status: Literal["ok", "not_ready"] = Field(description="ok, or not_ready if the service has problems.")
+    status: Literal["ok", "not_ready"] = Field(description="The value is `not_ready` if the service has problems.")
     problems: dict[str, str] = Field(
         default_factory=dict, description="The problems, by the part of the service that has the problem."
     )
@@ -104,9 +104,7 @@ class Root(BaseModel):
     version: str = Field(description="The version of Refeed.")
     docs: str = Field(default="/docs", description="The path of Swagger UI.")
     openapi: str = Field(default="/openapi.json", description="The path of the OpenAPI document.")
-    health: str = Field(default="/healthz", description="The path to call to find out whether the process runs.")
-    readiness: str = Field(
-        default="/readyz", description="The path to call to find out whether a backfill can start."
-    )
+    health: str = Field(default="/healthz", description="The path that shows whether the process runs.")
+    readiness: str = Field(default="/readyz", description="The path that shows whether a backfill can start.")
     metrics: str = Field(default="/metrics", description="The path of the metrics.")
     status: str = Field(default="/status", description="The path of the service's status.")

@@ -59,7 +59,7 @@ else:
     BackfillChange = changes_of(
         BackfillRequest,
         "BackfillChange",
-        "The fields to change. Missing fields do not change. A rate limit of null removes the limit.",
+        "The fields to change. Other fields keep their values. A rate limit of null removes the limit.",
         example={"rate_limit_messages_per_second": 100},
     )
 
@@ -104,9 +104,9 @@ class ReplayedTimes(TimeWindow):
 
     column: Literal["ingest_time", "publish_time", "_PARTITIONTIME"] = Field(
         description=(
-            "The column of `from` and `to`. If the query limits ingest_time or publish_time from "
-            "below and from above, `column` is this column. If the query limits both, `column` is "
-            "the one with the shorter window. Otherwise `column` is _PARTITIONTIME."
+            "The time column to which `from` and `to` apply. This is ingest_time or publish_time if the query "
+            "has a lower and an upper limit for that column. If both columns have limits, this is the column "
+            "with the shorter window. In all other cases, this is _PARTITIONTIME."
         )
     )
 
@@ -124,11 +124,12 @@ class BackfillProgress(BaseModel):
     bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
     event_time: datetime | None = Field(description="The latest publish_time of the replayed messages.")
     rate_messages_per_second: float | None = Field(description="The rate of the last 15 seconds.")
-    eta_seconds: float | None = Field(description="Seconds until the end, at the rate of the last 15 seconds.")
+    eta_seconds: float | None = Field(
+        description="The expected number of seconds until the end, at the rate of the last 15 seconds."
+    )
     repeated_at_most: int = Field(
-        description="An upper limit: at most this number of messages were published twice, or would be "
-        "published twice by a retry. The limit is more than 0 only if a process died or an answer of Pub/Sub "
-        "was lost."
+        description="At most this number of messages were published twice, or would be published twice by a "
+        "retry. The number is more than 0 only if a process died or an answer of Pub/Sub was lost."
     )
 
 
@@ -155,8 +156,8 @@ class BackfillApproval(BaseModel):
     rows: int | None = Field(
         description="The number of rows in the plan. After the query has run, the number of selected rows."
     )
-    by: str | None = Field(description="Who approved the backfill. Null until then.")
-    at: datetime | None = Field(description="When the person approved the backfill. Null until then.")
+    by: str | None = Field(description="Who approved the backfill. Null before the approval.")
+    at: datetime | None = Field(description="When the person approved the backfill. Null before the approval.")
 
 
 class BackfillRevert(BaseModel):
@@ -168,7 +169,7 @@ class BackfillRevert(BaseModel):
 
 
 class BackfillCanary(BaseModel):
-    """The requested canary: the first messages, after which the backfill pauses."""
+    """The requested canary: the backfill publishes this number of messages first, and then pauses."""
 
     messages: int = Field(description="Number of messages in the canary.")
     state: Literal["ahead", "reached", "over"] = Field(
@@ -195,7 +196,7 @@ class BackfillOut(BackfillRequest):
         "json_schema_extra": {"examples": [_EXAMPLE_BACKFILL]},
     }
 
-    id: Annotated[str, Field(description='The backfill\'s id, "bf_" and a ULID.')]
+    id: Annotated[str, Field(description="The backfill's id, which begins with `bf_`.")]
     state: Annotated[JobState, Field(description="The backfill's state.")]
     created_by: str
     created_at: datetime
@@ -246,7 +247,7 @@ class BackfillOut(BackfillRequest):
 
 
 class PublishedSide(BaseModel):
-    """A message as it would be published, without the tags. `data` is text or base64, cut after 4 KiB."""
+    """A message that would be published, without the tags. `data` is text or base64, cut after 4 KiB."""
 
     attributes: dict[str, str | None]
     data: str
@@ -255,7 +256,7 @@ class PublishedSide(BaseModel):
 
 
 class ArchivedSide(PublishedSide):
-    """The message of a sample, as it is in the archive."""
+    """The archived message of a sample."""
 
     topic: str = Field(description="The topic of the archived message.")
     publish_time: datetime
@@ -312,7 +313,7 @@ class PlanSubscription(BaseModel):
 
 
 class PlanBounds(BaseModel):
-    """The limits of a selection. If a backfill selects more, it fails before it publishes anything."""
+    """The limits of a selection. A backfill above these limits fails before it publishes anything."""
 
     rows: int | None = Field(description="The maximum number of selected rows.")
     bytes: int | None = Field(
@@ -325,7 +326,7 @@ class PlanPricePart(BaseModel):
 
     what: str = Field(description="The name of the part.")
     bytes: int | None = Field(
-        description="The billed bytes. Null if unknown, or if the price does not depend on bytes."
+        description="The billed bytes. Null if the number is unknown, or if the price does not depend on bytes."
     )
     usd: float | None = Field(description="The price at list prices. Null means unknown.")
 
@@ -341,12 +342,12 @@ class PlanPrice(BaseModel):
 class PlanOut(BaseModel):
     """The plan of a backfill. Null means unknown."""
 
-    plan_id: str = Field(description='The plan\'s id, "pl_...".')
+    plan_id: str = Field(description="The plan's id, which begins with `pl_`.")
     expires_at: datetime = Field(description="When the plan expires.")
     topic: str = Field(description="The target topic.")
     window: TimeWindow | None = Field(description="The partitions that the query reads.")
     replays: ReplayedTimes = Field(description="The time window of the selected messages.")
-    rows: int | None = Field(description="The exact number of rows. Null on BigQuery without exact=true.")
+    rows: int | None = Field(description="The exact number of rows. On BigQuery, null without exact=true.")
     bytes: int | None = Field(description="Bytes of the messages' payloads. Null on BigQuery.")
     bytes_scanned: int | None = Field(description="Bytes that the query reads.")
     price_usd: float | None = Field(description="The query's price. Null if no price is set or nothing is billed.")
@@ -389,8 +390,8 @@ class BackfillEvent(BaseModel):
     """An entry in the history of a job."""
 
     number: int = Field(
-        description="The number of the entry. Send it as ?after= or Last-Event-ID to get the entries after it. "
-        "Later entries have higher numbers."
+        description="The number of the entry. Later entries have higher numbers. To get only later entries, "
+        "send this number as `?after=` or Last-Event-ID."
     )
     at: datetime
     actor: str
@@ -411,7 +412,8 @@ class BackfillSlice(BaseModel):
     bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
     event_time: datetime | None = Field(description="The latest publish_time of the slice's replayed messages.")
     repeated_at_most: int = Field(
-        description="At most this number of the slice's messages may be published twice."
+        description="At most this number of the slice's messages were published twice, or would be published "
+        "twice by a retry."
     )
 
 
@@ -430,8 +432,8 @@ class DeadLetterOut(BaseModel):
     publish_time: datetime | None
     ordering_key: str
     code: str = Field(
-        description="attribute_without_text, no_room_for_tags, message_too_large, refused_by_pubsub, gave_up or "
-        "ordering_key_stopped."
+        description="The code of the reason: attribute_without_text, no_room_for_tags, message_too_large, "
+        "refused_by_pubsub, gave_up or ordering_key_stopped."
     )
     reason: str = Field(description="Why the message can't be published, in a sentence.")
     at: datetime = Field(description="When the message last failed.")

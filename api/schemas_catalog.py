@@ -161,7 +161,7 @@ class LetterMessagesOut(BaseModel):
     """Dead letters of one source, newest first."""
 
     messages: list[LetterMessageOut]
-    is_cut: bool = Field(description="Whether there are more dead letters than in this list.")
+    is_cut: bool = Field(description="Whether the source has more dead letters than this list.")
 
 
 class LettersOut(BaseModel):
@@ -173,6 +173,6 @@ class LettersOut(BaseModel):
 class MessagesOut(BaseModel):
     """The messages of a topic that were archived within the window, newest first."""
 
-    window: TimeWindow = Field(description="The window of ingestion times.")
+    window: TimeWindow = Field(description="The window of `ingest_time` from which the messages come.")
     messages: list[MessageOut]
     next_page_token: str | None

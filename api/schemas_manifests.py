@@ -30,15 +30,20 @@ class ManifestUploadOut(BaseModel):
     file: str = Field(description="The file's name.")
     source: str = Field(description="The folder or bucket.")
     generation: str = Field(
-        description="The newest version of the file: its generation in a bucket, or its time in a folder."
+        description="The newest version of the file. In a bucket, this is the generation of the file. In a "
+        "folder, this is the time of its last change."
     )
     noted_at: datetime = Field(description="When the newest version was read.")
     fault: str | None = Field(
         description="Why the newest version is not applied. Null if the newest version is applied."
     )
     applied_generation: str | None = Field(description="The version of the file that was applied last.")
-    gone_at: datetime | None = Field(description="When the file was first missed. Null if the file is there.")
-    waits: str | None = Field(description="Why the manifest of a missing file stays until a person decides.")
+    gone_at: datetime | None = Field(
+        description="When Refeed first found that the file was missing. Null if the file exists."
+    )
+    waits: str | None = Field(
+        description="Why Refeed keeps the manifest of a missing file until a person decides."
+    )
     approval_id: str | None = Field(description="The pending approval of the removal.")
 
 
@@ -47,8 +52,8 @@ class UploadSourceOut(BaseModel):
 
     source: str = Field(description="The folder or bucket.")
     problem: str | None = Field(
-        description="Why Refeed can't read the folder or bucket. While Refeed can't read it, the uploaded "
-        "manifests stay as they are."
+        description="Why Refeed can't read the folder or bucket. While Refeed can't read the folder or bucket, "
+        "the applied manifests do not change."
     )
 
 

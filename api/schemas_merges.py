@@ -63,7 +63,7 @@ class MergedSource(BaseModel):
         description="The progress of the source in this merge."
     )
     since: datetime | None = Field(
-        description="The time from which staging was read. Null means from the beginning."
+        description="The time from which staging was read. Null means that all of staging was read."
     )
     until: datetime | None = Field(description="The time up to which staging is merged into reporting.")
     changed: int = Field(description="Number of keys in the rows that the merge read from staging.")
@@ -98,14 +98,14 @@ class MergeOut(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE_MERGE]})
 
-    id: str = Field(description='The merge\'s id, "mg_" and a ULID.')
+    id: str = Field(description="The merge's id, which begins with `mg_`.")
     state: JobState = Field(description="The merge's state.")
     source: str | None = Field(
         description="The merged source. Null means every source that had a key when the merge was created."
     )
     since: datetime | None = Field(
-        description="The time from which staging is read again. Null means that the merge reads each source "
-        "from the point at which its last merge stopped."
+        description="The time from which the merge reads staging again. With null, the merge continues for "
+        "each source where the last merge of the source stopped."
     )
     dry_run: bool = Field(description="Whether the merge changes nothing.")
     created_by: str = Field(description="Who created the merge. For the nightly merge: schedule:nightly-merge.")

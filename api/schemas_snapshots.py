@@ -51,7 +51,7 @@ class SourceSnapshotOut(BaseModel):
 class SnapshotOut(BaseModel):
     """A snapshot of a stream. Until the snapshot is COMPLETED, some fields are null."""
 
-    id: str = Field(description='The snapshot\'s id, "sn_" and a ULID.')
+    id: str = Field(description="The snapshot's id, which begins with `sn_`.")
     stream: str = Field(description="The stream's name.")
     kind: str = Field(description="The stream's kind.")
     state: Literal["PENDING", "COMPLETED", "FAILED", "DELETING"] = Field(description="The snapshot's state.")
@@ -69,7 +69,7 @@ class SnapshotOut(BaseModel):
     taken_at: datetime | None = Field(description="When the state was copied.")
     size_bytes: int | None = Field(description="The size of the snapshot's files.")
     seconds_paused: float | None = Field(
-        description="The number of seconds for which the stream paused its commits for the snapshot."
+        description="How long the stream paused its commits for the snapshot, in seconds."
     )
     known_messages: int | None = Field(description="Number of message ids that the snapshot contains.")
     error: SnapshotFaultOut | None
@@ -94,7 +94,9 @@ class RollbackOut(BaseModel):
     state: Literal["RUNNING", "SUCCEEDED", "FAILED"] = Field(description="The rollback's state.")
     step: Literal["waiting", "restored", "sought"] = Field(description="The last finished step.")
     discard_staged: bool = Field(description="Whether the rows staged since the snapshot are deleted.")
-    not_reverted: list[str] = Field(description="What could not be reverted, one sentence for each thing.")
+    not_reverted: list[str] = Field(
+        description="The changes that the rollback could not revert, each as a sentence."
+    )
     error: SnapshotFaultOut | None
     created_by: str
     created_at: datetime

@@ -14,7 +14,7 @@ class SourceArchived(BaseModel):
 
     from_: datetime = Field(alias="from", description="Start, inclusive.")
     to: datetime = Field(description="End, exclusive.")
-    messages: int | None = Field(description="Number of messages. Null if it is unknown.")
+    messages: int | None = Field(description="Number of messages. Null if the number is unknown.")
 
 
 class SourceFinding(BaseModel):
@@ -53,10 +53,10 @@ class SourceMerged(BaseModel):
     newer: int = Field(description="Number of keys whose row in the reporting table changed.")
     without_key: int = Field(
         description="Number of staged rows in which all key columns are null. Each row without a key becomes a "
-        "row of its own in the reporting table."
+        "separate row in the reporting table."
     )
-    rows_before: int = Field(description="Rows of the changed partitions before the merge.")
-    rows_after: int = Field(description="Rows of the changed partitions after the merge.")
+    rows_before: int = Field(description="Number of rows in the changed partitions before the merge.")
+    rows_after: int = Field(description="Number of rows in the changed partitions after the merge.")
     error: MergeError | None
 
 
@@ -106,7 +106,7 @@ class SourcesOut(BaseModel):
 class SourceVersion(BaseModel):
     """One version of a table whose schema is inferred."""
 
-    event_type: str = Field(description="The event type. Empty if the source has one type.")
+    event_type: str = Field(description="The event type. Empty if the source has only one type.")
     number: int = Field(description="The version's number.")
     table: str = Field(description="The staging table.")
     noted_at: datetime = Field(description="When the first message with the new columns arrived.")

@@ -61,9 +61,9 @@ class StreamOut(BaseModel):
         "DRAINING: the stream is being drained, or the process of a cancelled stream still runs."
     )
     owner: StreamOwner | None = Field(description="The stream's process.")
-    instance_id: str | None = Field(description='The id of the newest start of the stream: "in_" and a ULID.')
+    instance_id: str | None = Field(description="The id of the stream's newest start, which begins with `in_`.")
     is_retired: bool | None = Field(
-        description="True if the registry has no sources of the pipeline's group any more. Null means unknown."
+        description="True if the registry no longer has sources of the pipeline's group. Null means unknown."
     )
     started_at: datetime | None
     reported_at: datetime | None = Field(description="When the stream last reported.")
@@ -89,11 +89,11 @@ class StreamOut(BaseModel):
     alerts: list[StreamAlert] | None = Field(description="The faults in a pipeline's sources.")
     error: StreamError | None
     redelivered: float | None = Field(
-        description="Messages that Pub/Sub delivered again, and that the stream did not write a second time."
+        description="Number of messages that Pub/Sub delivered again, and that the stream did not write again."
     )
     not_committed: int | None = Field(
-        description="Messages that the stream had pulled but not acknowledged when it ended. Pub/Sub delivers "
-        "these messages again."
+        description="Number of messages that the stream had pulled, but not acknowledged, when it ended. "
+        "Pub/Sub delivers these messages again."
     )
     retained_until: datetime | None = Field(
         description="Pub/Sub keeps the stream's pending messages at least until this time. Null if there are no "
@@ -103,12 +103,14 @@ class StreamOut(BaseModel):
         description="The version of Refeed that runs the stream. Null means the installed version."
     )
     options: dict[str, Any] | None = Field(
-        description="The options of the stream. For a missing option, the stream uses the deployment's setting."
+        description="The options of the stream. For a missing option, the stream uses the deployment's default."
     )
     wanted: Literal["RUNNING", "DRAINED", "CANCELLED"] | None = Field(description="The wanted state.")
     drain_timeout_seconds: float | None = Field(description="The timeout of the requested drain.")
     generation: int | None = Field(description="The number of times that a stream was launched under this name.")
-    agent: StreamOwner | None = Field(description="The agent that runs the stream. Null if no agent does.")
+    agent: StreamOwner | None = Field(
+        description="The agent that runs the stream. Null if no agent runs the stream."
+    )
     home: StreamPlace | None = Field(description="The folder of the stream's state.")
     snapshot_id: str | None = Field(description="The id of the snapshot from which the stream was launched.")
     created_by: str | None = Field(description="Who first launched a stream under this name.")
@@ -134,8 +136,8 @@ class StreamDrain(BaseModel):
         Field(
             ge=0,
             le=MAX_DRAIN_TIMEOUT_SECONDS,
-            description="The number of seconds after which the stream ends, even with uncommitted messages. "
-            "Pub/Sub delivers these messages again.",
+            description="The maximum time of the drain, in seconds. After this time, the stream ends even with "
+            "uncommitted messages. Pub/Sub delivers these messages again.",
             examples=[30],
         ),
     ] = DRAIN_TIMEOUT_SECONDS
@@ -145,8 +147,8 @@ class StreamEventOut(BaseModel):
     """An entry in the history of a stream."""
 
     number: int = Field(
-        description="The number of the entry. Send it as ?after= to get the entries after it. "
-        "Later entries have higher numbers."
+        description="The number of the entry. Later entries have higher numbers. To get only later entries, "
+        "send this number as `?after=`."
     )
     generation: int = Field(
         description="The stream's generation: each launch under the same name begins a new generation."
@@ -160,7 +162,7 @@ class StreamEventOut(BaseModel):
 
 
 class StreamEvents(BaseModel):
-    """The history of a stream, also from before its last launch, oldest entry first."""
+    """The history of a stream, including earlier launches, oldest entry first."""
 
     events: list[StreamEventOut]
 
@@ -181,7 +183,7 @@ _CHANGEABLE = [field.name for field in declared_fields(StreamOptions) if field.s
 
 
 class StreamChange(BaseModel):
-    """The batch options of a stream. For a null option, the stream uses the deployment's setting again."""
+    """The batch options of a stream. For a null option, the stream uses the deployment's default again."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -201,12 +203,12 @@ class StreamCheck(BaseModel):
     )
     options: Annotated[dict[str, Any], WithJsonSchema(options_schema(*OPTIONS.values()))] = Field(
         default_factory=dict,
-        description="The options to change. For a null option, the stream uses the deployment's setting again.",
+        description="The options to change. For a null option, the stream uses the deployment's default again.",
     )
     mapping: dict[str, str | None] = Field(
         default_factory=dict,
-        description="The renamed sources: an object with the old name as key and the new name as value. Null "
-        "means that the stream no longer reads the source.",
+        description="The renamed sources. Each key is a source's old name, and its value is the new name. A "
+        "null value means that the stream no longer reads the source.",
         examples=[{"orders": "sales"}],
     )
 

@@ -17,7 +17,7 @@ from model.stream_update import (
 
 
 class UpdateShadow(BaseModel):
-    """A shadow comparison: the new release's rows are compared with the old release's rows."""
+    """A shadow comparison: Refeed compares the rows that the new release makes with the old release's rows."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -26,8 +26,7 @@ class UpdateShadow(BaseModel):
         Field(
             ge=0,
             le=MAX_SHADOW_HOURS,
-            description="The comparison includes the messages that were archived in the last N hours. N is "
-            "this number.",
+            description="The comparison includes all messages that were archived in the last `hours` hours.",
         ),
     ] = 1.0
     may_differ: list[str] = Field(
@@ -48,13 +47,13 @@ class UpdateCreate(BaseModel):
     )
     options: dict[str, Any] = Field(
         default_factory=dict,
-        description="The options to change. For a null option, the stream uses the deployment's setting again.",
+        description="The options to change. For a null option, the stream uses the deployment's default again.",
         examples=[{"slots": 8}],
     )
     mapping: dict[str, str | None] = Field(
         default_factory=dict,
-        description="The renamed sources: an object with the old name as key and the new name as value. Null "
-        "means that the stream no longer reads the source.",
+        description="The renamed sources. Each key is a source's old name, and its value is the new name. A "
+        "null value means that the stream no longer reads the source.",
         examples=[{"orders": "sales"}],
     )
     validate_seconds: Annotated[
@@ -62,8 +61,7 @@ class UpdateCreate(BaseModel):
         Field(
             ge=0,
             le=MAX_VALIDATE_SECONDS,
-            description="The number of seconds for which Refeed watches the new release before the update "
-            "can become STABLE.",
+            description="How long Refeed watches the new release before the update can become STABLE, in seconds.",
         ),
     ] = VALIDATE_SECONDS
     min_messages: Annotated[
@@ -115,11 +113,11 @@ class UpdateOut(BaseModel):
     )
     mapping: dict[str, str | None] = Field(
         validation_alias=AliasPath("request", "mapping"),
-        description="The renamed sources: an object with the old name as key and the new name as value.",
+        description="The renamed sources. Each key is a source's old name, and its value is the new name.",
     )
     validate_seconds: float = Field(
         validation_alias=AliasPath("request", "validate_seconds"),
-        description="The number of seconds for which Refeed watches the new release.",
+        description="How long Refeed watches the new release, in seconds.",
     )
     min_messages: int = Field(
         validation_alias=AliasPath("request", "min_messages"),
@@ -153,7 +151,7 @@ class UpdateOut(BaseModel):
         description="Seconds from the old release's last commit to the new release's first commit."
     )
     figures: dict[str, Any] | None = Field(
-        description="The figures before and after the hand-over, and the report of the shadow."
+        description="The figures before and after the hand-over, and the report of the shadow comparison."
     )
     error: UpdateFaultOut | None
     replay: UpdateReplayOut | None = Field(

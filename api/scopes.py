@@ -70,14 +70,14 @@ _SCOPES: Final[Mapping[str, tuple[str | tuple[str, ...], ...]]] = {
 _WHEN: Final[Mapping[str, str]] = {
     "createMerge": "A merge needs the scope `backfills.run`. A dry run needs only `backfills.plan`.",
     "cancelMerge": (
-        "A cancel of a merge needs the scope `backfills.run`. A cancel of a dry run needs only `backfills.plan`."
+        "To cancel a merge, the caller needs `backfills.run`. To cancel a dry run, `backfills.plan` is enough."
     ),
     "retryMerge": (
-        "A retry of a merge needs the scope `backfills.run`. A retry of a dry run needs only `backfills.plan`."
+        "To retry a merge, the caller needs `backfills.run`. To retry a dry run, `backfills.plan` is enough."
     ),
     "launchTemplate": "The caller needs the same scopes as for a launch without a template.",
-    "approveApproval": "The caller also needs the scope that the action itself needs.",
-    "rejectApproval": "The caller also needs the scope that the action itself needs.",
+    "approveApproval": "The caller also needs the scope of the requested action.",
+    "rejectApproval": "The caller also needs the scope of the requested action.",
     "applyManifest": (
         "If the content is unchanged, nothing happens. For a schedule, the caller needs "
         "`schedules.apply` and the scopes that the schedule's job needs. For a rollout, the "

@@ -49,44 +49,44 @@ def _total(name: str, text: str) -> _Figure:
 FIGURES: Final = (
     _Figure(
         "refeed_stream_up",
-        "1 while the stream reports and has not ended, else 0.",
+        "The value is 1 while the stream reports and has not ended. Otherwise, it is 0.",
         lambda stream: float(stream.state not in _DOWN),
     ),
     _Figure(
         "refeed_stream_wanted",
-        "0 after somebody has drained or cancelled the stream, else 1.",
+        "The value is 0 after somebody has drained or cancelled the stream. Otherwise, it is 1.",
         lambda stream: float(stream.state not in _ENDED_ON_PURPOSE),
     ),
     _Figure(
         "refeed_stream_report_age_seconds",
-        "Seconds since the stream's last report. A stream reports every five seconds.",
+        "Number of seconds since the stream's last report. A stream reports every five seconds.",
         lambda stream: stream.seconds_since_report,
     ),
     _Figure(
         "refeed_stream_messages_per_second",
-        "Messages that the stream archives or stages per second.",
+        "Number of messages that the stream archives or stages per second.",
         lambda stream: (stream.rates or {}).get("messages"),
     ),
     _Figure(
         "refeed_stream_rate_window_seconds",
-        "Seconds over which refeed_stream_messages_per_second was measured.",
+        "The period, in seconds, over which refeed_stream_messages_per_second was measured.",
         lambda stream: stream.over_seconds,
     ),
     _Figure(
         "refeed_stream_lag_seconds",
-        "Age of the oldest pending message in the stream's subscriptions.",
+        "Age of the oldest pending message in the stream's subscriptions, in seconds.",
         lambda stream: stream.lag_seconds,
     ),
     _Figure(
         "refeed_stream_lag_measured_timestamp_seconds",
-        "When refeed_stream_lag_seconds was measured.",
+        "The time at which refeed_stream_lag_seconds was measured.",
         lambda stream: (
             None if stream.lag_measured_at is None else datetime.fromisoformat(stream.lag_measured_at).timestamp()
         ),
     ),
     _Figure(
         "refeed_stream_backlog_messages",
-        "Pending messages of the stream's subscriptions.",
+        "Number of pending messages in the stream's subscriptions.",
         lambda stream: stream.backlog_messages,
     ),
     _Figure(
@@ -94,18 +94,18 @@ FIGURES: Final = (
         "How long the stream's latest batch with messages took, up to its commit and acknowledgement, in seconds.",
         lambda stream: stream.batch_seconds,
     ),
-    _total("messages", "Messages that the stream has archived or staged, including dead letters."),
-    _total("dead_letters", "Messages of the stream that became dead letters."),
+    _total("messages", "Number of messages that the stream has archived or staged, including dead letters."),
+    _total("dead_letters", "Number of the stream's messages that became dead letters."),
     _total(
         "replays",
-        "Replayed messages that reached the backup. The backup did not archive these messages.",
+        "Number of replayed messages that the backup received. The backup did not archive them.",
     ),
-    _total("forged_replays", "Messages that have a replay token but no tags of a backfill."),
+    _total("forged_replays", "Number of messages with a replay token that no backfill published."),
     _total(
-        "redelivered", "Messages that Pub/Sub delivered again, and that the stream did not write a second time."
+        "redelivered", "Number of messages that Pub/Sub delivered again, and that the stream did not write again."
     ),
-    _total("unknown_fields", "Fields in messages that are not in the source's schema."),
-    _total("faults", "Failed Pulls and acknowledgements. The stream tries them again."),
+    _total("unknown_fields", "Number of fields in messages that are not in the source's schema."),
+    _total("faults", "Number of failed Pulls and acknowledgements. The stream tries these calls again."),
 )
 
 

@@ -41,8 +41,8 @@ WATCH_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": (
             "Server-sent events of four types. `history`: a new entry in the job's history. `progress`: the "
-            "whole job after a change. `end`: the whole job, after it has ended. `problem`: the reason why the "
-            "answer ends early."
+            "whole job after a change. `end`: the whole job, after it has ended. `problem`: the error that "
+            "ends the answer early."
         ),
         "content": {"text/event-stream": {"schema": _EVENT_SCHEMA, "example": _EXAMPLE}},
     }
@@ -57,9 +57,7 @@ LOG_ANSWER: Final[dict[int | str, dict[str, Any]]] = {
 
 After = Annotated[
     int,
-    Query(
-        ge=0, le=_MAX_NUMBER, description="Only entries of the history whose number is higher than this number."
-    ),
+    Query(ge=0, le=_MAX_NUMBER, description="List only entries whose number is higher than this number."),
 ]
 LastEventId = Annotated[
     int | None,

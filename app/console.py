@@ -62,5 +62,5 @@ def find_own_api(scope: Scope) -> str:
 def find_stranger(scope: Scope) -> str | None:
     """Return why a console over an API without keys does not answer a request; None when it does."""
     if (sign := find_proxy(scope)) is not None:
-        return f"A proxy passed this call on ({sign}), and this service has no keys to tell callers apart."
+        return f"This call came through a proxy ({sign}). Without keys, the service can't tell callers apart."
     return find_foreign(scope)

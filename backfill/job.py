@@ -137,7 +137,9 @@ def hold(folder: BackfillFolder, epoch: int, rows: int) -> bool:
     allowed = RunOptions.from_specification(folder.read_specification()).approval_rows
     if allowed is None or rows <= allowed:
         return False
-    folder.write_pause(epoch, f"{rows} rows are selected. More than {allowed} rows need an approval.")
+    folder.write_pause(
+        epoch, f"{rows} rows are selected. A backfill with more than {allowed} rows needs an approval."
+    )
     return True
 
 

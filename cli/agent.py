@@ -13,7 +13,7 @@ _LOOK_SECONDS: Final = 0.5
 
 
 def agent() -> None:
-    """Run launched streams. Ctrl-C or SIGTERM drains them. The agent's next start runs the streams again.
+    """Run launched streams. Ctrl-C or SIGTERM drains the streams. They run again when the agent starts again.
 
     An agent runs at most REFEED_AGENT_STREAMS streams. Several agents with the same job store share the streams.
     If an agent does not report for twenty seconds, another agent takes over its streams. Spark runs on the

@@ -16,8 +16,8 @@ _PAGE_SIZE: Final = 20
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="List, show, approve and reject actions that need the approval of a second person (through the API at "
-    "REFEED_API_URL, with REFEED_API_KEY).",
+    help="List, show, approve and reject actions that need the approval of a second person. The commands call "
+    "the API at REFEED_API_URL, with the key in REFEED_API_KEY.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
@@ -45,7 +45,7 @@ def show(approval: IdArgument, as_json: JsonOption = False) -> None:
 
 @app.command("approve", epilog=EXIT_CODES)
 def approve(approval: IdArgument, as_json: JsonOption = False) -> None:
-    """Approve an action that somebody else requested. You need the scope that the action itself needs."""
+    """Approve an action that somebody else requested. You need the scope of the requested action."""
     print_answer(lambda api: api.decide_approval(approval, "approve"), _lines, as_json=as_json)
 
 
@@ -70,9 +70,9 @@ def end_if_held(found: Mapping[str, Any], *, waits: bool, as_json: bool) -> None
     """
     if "requested_by" not in found:
         return
-    said = (f"{found['id']}  {found['state']}: nothing was done yet.", f"  {found['what']}")
+    said = (f"{found['id']}  {found['state']}: the action was not carried out yet.", f"  {found['what']}")
     print_found(found, lambda _: said, as_json=as_json)
-    who = f"Somebody other than {found['requested_by']} has to approve it"
+    who = f"A person other than {found['requested_by']} must approve it"
     until = f"{render_minute(found['expires_at'])} UTC"
     err.print(f"{who} until {until}: refeed approval approve {found['id']}")
     raise typer.Exit(ExitCode.FAILED if waits else ExitCode.OK)
@@ -112,4 +112,4 @@ def _details(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield "error", f"{found['error']['code']}: {found['error']['message']}"
     if found["state"] == ApprovalState.WAITING:
         yield "expires", f"{render_minute(found['expires_at'])} UTC"
-        yield "next", f"refeed approval approve {found['id']}, by somebody other than {found['requested_by']}"
+        yield "next", f"refeed approval approve {found['id']}, by a person other than {found['requested_by']}"

@@ -31,7 +31,7 @@ def attach(
         bool,
         typer.Option(
             "--exactly-once",
-            help="Use exactly-once delivery: Pub/Sub confirms each acknowledgement. This is slower.",
+            help="Use exactly-once delivery. Pub/Sub then confirms each acknowledgement, which is slower.",
         ),
     ] = False,
     terraform: Annotated[

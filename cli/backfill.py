@@ -35,7 +35,7 @@ _RATES: Final = ("published", "rate_messages_per_second", "rate_limit_messages_p
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Replay messages with SQL (through the API at REFEED_API_URL, with the key REFEED_API_KEY).",
+    help="Replay messages with SQL. The commands call the API at REFEED_API_URL, with the key in REFEED_API_KEY.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
@@ -126,7 +126,7 @@ def create(
         except RequestRefusedError as refused:
             if as_json or not sys.stdin.isatty() or not _asks_whether_empty_is_meant(refused):
                 raise
-            typer.confirm("The plan selects nothing. Run it anyway?", abort=True, err=True)
+            typer.confirm("The plan selects nothing. Create the backfill anyway?", abort=True, err=True)
             backfill = api.backfills.create({**request, "allow_empty": True}, idempotency_key=key)
         commands.finish(api, backfill, watch=watch, as_json=as_json)
 
@@ -242,7 +242,7 @@ def retry(
     watch: WatchOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Continue an ended backfill where it stopped, with the same selection."""
+    """Continue an ended backfill where it stopped, with the same selected messages."""
     body = {"only": only, **({"code": code} if code else {}), **({"rows": row} if row else {})}
     with open_api() as api:
         commands.finish(api, api.backfills.act(backfill_id, "retry", body), watch=watch, as_json=as_json)
@@ -251,7 +251,8 @@ def retry(
 commands.add_action("approve", "Approve a large backfill that somebody else created.", can_watch=True)
 commands.add_action(
     "revert",
-    "Delete a backfill's rows from the target's staging table. The call fails if a merge has used the rows.",
+    "Delete a backfill's rows from the target's staging table. The command fails if a merge has already read "
+    "the rows.",
 )
 commands.add_logs()
 commands.add_events()
@@ -259,7 +260,7 @@ commands.add_events()
 
 @app.command("rates", epilog=EXIT_CODES)
 def rates(backfill_id: IdArgument, as_json: JsonOption = False) -> None:
-    """Show, for each minute, the rate, the rate limit, and the newest publish time of the replayed messages."""
+    """Show the rate, the rate limit, and the newest publish time of the replayed messages, for each minute."""
     print_answer(lambda api: api.backfills.read_part(backfill_id, "rates"), _rates_lines, as_json=as_json)
 
 
@@ -288,8 +289,8 @@ def dead_letters(
 ) -> None:
     """List messages that could not be published, with the reasons.
 
-    'refeed backfill retry ID --only failed' sends all dead letters again. With --code or --row, it sends only
-    some of them.
+    'refeed backfill retry ID --only failed' sends all dead letters again. With --code or --row, this command sends
+    only some dead letters.
     """
     if by not in {None, "reason"}:
         raise InputError(f"--by accepts only 'reason', not {by!r}.")

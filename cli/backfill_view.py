@@ -248,7 +248,7 @@ def _render_approval(backfill: Mapping[str, Any]) -> str:
     if approval.get("by"):
         return f"by {approval['by']} at {_whole_seconds(approval['at'])}, for {approval['rows']:,} rows"
     if waits_for_approval(backfill):
-        return f"needed from somebody other than {backfill.get('created_by')}"
+        return f"needed from a person other than {backfill.get('created_by')}"
     return f"not needed up to {approval['above_rows']:,} rows"
 
 

@@ -46,7 +46,7 @@ def backup(context: typer.Context, name: NameOption = None, instance: InstanceOp
 
 @app.command("snapshot")
 def snapshot(name: NameArgument, as_json: JsonArrayOption = False) -> None:
-    """Make a Pub/Sub snapshot of every backup subscription. Only for a backup that runs without an agent.
+    """Make a Pub/Sub snapshot of every backup subscription, if the backup runs without an agent.
 
     Pub/Sub keeps these snapshots for at most seven days. After a restore, Pub/Sub delivers all later messages
     again. Restore a snapshot if the archive was lost or damaged. If an agent runs the backup, use 'refeed stream
@@ -95,7 +95,7 @@ def restore(
         found = _find(deployment.pubsub, name)
         if not yes:
             err.print(f"{len(found)} backup subscriptions return to the snapshot {name}.")
-            confirm("Pub/Sub delivers all messages since then again. Continue?")
+            confirm("Pub/Sub delivers all messages since the snapshot again. Continue?")
         state = StreamFolder.of(command_settings().home, BACKUP_STREAM).state
         with deployment.stream_fence.hold(state, BackupStreamOptions()):
             forget_ids(state, min(oldest_in_snapshot(each.expires_at) for each in found))

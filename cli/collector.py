@@ -40,7 +40,7 @@ def collector(
         ),
     ] = None,
 ) -> None:
-    """Accept events with POST /TOPIC until Ctrl-C, and publish them."""
+    """Accept events over HTTP (POST /TOPIC), and publish them to Pub/Sub. Ctrl-C ends the collector."""
     from collector.server import serve
 
     settings = service_settings()

@@ -82,7 +82,7 @@ def plan(
 @takes_fields(
     BackfillRequest,
     ("source", "code", "path", "message_id", "start", "canary_messages", "rate_limit_messages_per_second"),
-    help_texts={"canary_messages": "Publish N messages, then pause until a resume."},
+    help_texts={"canary_messages": "Publish N messages, and then pause until somebody resumes the backfill."},
 )
 def redrive(
     *,

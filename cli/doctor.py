@@ -69,7 +69,7 @@ def doctor(
             help="In a real project, measure four facts that Google's documentation does not state.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Only with --live: do not ask first.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Only with --live: do not ask for confirmation.")] = False,
 ) -> None:
     """Check Java, home, disk, Pub/Sub, streams, API and ports. The exit code is 1 if something is missing.
 

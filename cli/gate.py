@@ -24,7 +24,9 @@ app = typer.Typer(cls=HomeGroup, help="Check queries.", no_args_is_help=True)
 def check(
     query: Annotated[
         str | None,
-        typer.Argument(metavar="FILE|-", help="A file, - for stdin, or the SQL itself.", show_default=False),
+        typer.Argument(
+            metavar="FILE|-", help="A file, - for stdin, or the text of the query.", show_default=False
+        ),
     ] = None,
     *,
     param: ParameterOption = None,
@@ -32,8 +34,8 @@ def check(
         str | None,
         typer.Option(
             metavar="FILE|-",
-            help='A file with one query in each line, as {"id", "sql", "params": {name: [type, value]}}. The '
-            "command prints a verdict for each line.",
+            help="A file with one query in each line, as a JSON object with the fields id, sql and params. An "
+            "entry of params is NAME: [TYPE, VALUE]. The command prints a verdict for each query.",
         ),
     ] = None,
     free: Annotated[

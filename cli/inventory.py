@@ -38,9 +38,10 @@ def topic(
     end: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show how many messages of a topic were ingested in each minute, hour or day, and mark gaps.
+    """Show how many messages of a topic were archived in each minute, hour or day, and mark gaps.
 
-    Without --from, the command shows the last hour by minute, the last day by hour, or the last 30 days by day.
+    Without --from, the period depends on --step: the last hour by minute, the last day by hour, or the last 30
+    days by day.
     """
     parse_resource_id(name)
     window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}
@@ -126,7 +127,7 @@ def render_histogram(found: Mapping[str, Any]) -> Iterator[str]:
         f"{found['messages']:,} archived messages"
     )
     if not found["messages"]:
-        yield "There are no messages in this period. To look further back, use --from."
+        yield "There are no messages in this period. To show an earlier period, use --from."
         return
     most = max(bucket["messages"] for bucket in buckets)
     width = len(f"{most:,}")
@@ -160,7 +161,7 @@ def _next_lines(found: Mapping[str, Any], gaps: Sequence[tuple[str, str]]) -> It
     """Yield how to look closer: at the first gap where there is one."""
     step, name = found["step"], found["topic"]
     if gaps:
-        yield f"{len(gaps)} gap{'' if len(gaps) == 1 else 's'}: times without an archived message of {name}."
+        yield (f"{len(gaps)} gap{'' if len(gaps) == 1 else 's'}, in which no message of {name} was archived.")
     if step not in _CLOSER:
         return
     closer = _CLOSER[step]
@@ -170,8 +171,8 @@ def _next_lines(found: Mapping[str, Any], gaps: Sequence[tuple[str, str]]) -> It
     start = _moment(first) - (_WIDTHS[step] if gaps else timedelta())
     end = min(_moment(last) + _WIDTHS[step], start + _WIDTHS[closer] * _MOST_STEPS)
     yield (
-        f"To look closer: refeed topic {name} --step {closer} --from {render_moment(start)} "
-        f"--to {render_moment(end)}"
+        f"For more detail: refeed topic {name} --step {closer} --from {render_moment(start)} --to "
+        f"{render_moment(end)}"
     )
 
 

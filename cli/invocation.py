@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 # A line of a docstring that the next one continues; a list's items stay lines.
 _BROKEN_LINE: Final = re.compile(r"(?<=\S)\n(?!\s|[-*] )")
 _UNWRITABLE: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
-HOME_HELP: Final = "The folder that contains all state. Default: REFEED_HOME, else ~/.refeed."
+HOME_HELP: Final = (
+    "The home: the folder that contains all of Refeed's state. Default: REFEED_HOME, else ~/.refeed."
+)
 
 
 def use_home(home: Path | None) -> None:

@@ -147,7 +147,9 @@ class JobCommands:
 
     @property
     def _id(self) -> Any:
-        return typer.Argument(metavar="ID", help=f"A {self.noun}'s id, {self.id_prefix}_...", show_default=False)
+        return typer.Argument(
+            metavar="ID", help=f"The {self.noun}'s id, which begins with {self.id_prefix}_.", show_default=False
+        )
 
     def _add(self, name: str, help_text: str, command: Callable[..., None], exit_codes: str = EXIT_CODES) -> None:
         self.app.command(name, help=help_text, epilog=exit_codes)(command)

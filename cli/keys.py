@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from jobs.store import ApiKey
 
 app = typer.Typer(
-    cls=HomeGroup, help="Create, list and revoke the API's keys (directly in the job store).", no_args_is_help=True
+    cls=HomeGroup,
+    help="Create, list and revoke the API's keys. The commands use the job store, not the API.",
+    no_args_is_help=True,
 )
 
 _DAYS = 365
@@ -49,7 +51,7 @@ def create(
     ] = _DAYS,
     as_json: JsonOption = False,
 ) -> None:
-    """Create a key and print it. Refeed stores only a digest, so it can't print the key again."""
+    """Create a key and print it. Refeed stores only a digest, so nobody can print the key again."""
     scopes = [text if text in SCOPES else f"backfills.{text}" for text in scope]
     expires_at = None if days == 0 else datetime.now(UTC) + timedelta(days=days)
     with open_deployment() as deployment:

@@ -55,7 +55,7 @@ def vacuum(
         bool, typer.Option("--dry-run", help="Delete nothing, and print what would be deleted.")
     ] = False,
     table: Annotated[
-        str | None, typer.Option("--table", help="Only this table, as dataset.table.", show_default=False)
+        str | None, typer.Option("--table", help="Vacuum only this table, as dataset.table.", show_default=False)
     ] = None,
     as_json: JsonObjectOption = False,
 ) -> None:
@@ -85,7 +85,7 @@ def expire(
     table: TableOption = None,
     as_json: JsonObjectOption = False,
 ) -> None:
-    """Delete the archive's messages that were ingested before a day. 'refeed lake vacuum' then frees the disk.
+    """Delete the archive's messages that were archived before a day. 'refeed lake vacuum' then frees the disk.
 
     With --table, the command deletes the rows of that table instead. The command does not check whether the rows
     of a staging table are merged: choose a day before which all rows are merged.

@@ -51,11 +51,11 @@ def examine_live(
     if probes is None:
         raise SettingsError(f"--live works only with BigQuery, but REFEED_WAREHOUSE is {settings.warehouse}.")
     err.print(
-        f"In the project {settings.project}, location {settings.bigquery.location}, this "
-        f"command creates the dataset {name}, and the topic {name} with a subscription. It "
-        "deletes them at the end. It writes 12 MB to BigQuery and publishes 5 MB. While it "
-        "waits, it runs a query each second, and BigQuery bills at least 10 MB for each "
-        f"query. All this costs less than 0.10 USD at list prices. {_batch_text(settings)} "
+        f"In the project {settings.project}, location {settings.bigquery.location}, this command creates the "
+        f"dataset {name}, and the topic {name} with a subscription. It "
+        "deletes both at the end. It writes 12 MB to BigQuery and publishes 5 MB. While the command waits, it "
+        "runs a query each second, and BigQuery bills at least 10 MB for each query. All these calls cost less "
+        "than 0.10 USD at list prices. {_batch_text(settings)} "
         f"Each measurement takes at most {patience_seconds / 60:.0f} minutes."
     )
     if not is_confirmed:
@@ -138,5 +138,5 @@ def _run_batch(settings: Settings, name: str) -> str:
 
 def _batch_text(settings: Settings) -> str:
     if settings.launcher != "dataproc":
-        return "It runs no batch, because REFEED_LAUNCHER is not dataproc."
-    return "It also runs a Dataproc batch with your settings for some minutes, which costs extra."
+        return "The command runs no Dataproc batch, because REFEED_LAUNCHER is not dataproc."
+    return "The command also runs a Dataproc batch with your settings for some minutes, which costs extra."

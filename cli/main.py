@@ -188,10 +188,7 @@ def _run_for_json() -> int:
     except typer.Abort:
         # As without --json, where it is a word.
         print_problem(
-            InputError(
-                "Nothing was done, because the question was not answered with yes. To skip the "
-                "question, use --yes."
-            )
+            InputError("The command did nothing, because you did not answer yes. To skip the question, use --yes.")
         )
         return ExitCode.FAILED
     return code if isinstance(code, int) else ExitCode.OK

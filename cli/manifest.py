@@ -99,7 +99,7 @@ def plan(files: FilesOption, as_json: JsonOption = False) -> None:
 
 
 def apply(files: FilesOption, plan: PlanOption = None, as_json: JsonOption = False) -> None:
-    """Apply manifests: create or change schedules, and begin rollouts. An unchanged manifest changes nothing."""
+    """Apply manifests: create or change schedules, and begin rollouts. Unchanged manifests do nothing."""
     read = _read_files(files)
     with open_api() as api:
         plans = [api.plan_manifest(file.name, file.content) for file in read]

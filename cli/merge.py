@@ -28,8 +28,8 @@ _COLUMNS: Final = ("source", "keys in staging", "newer", "partitions")
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Merge staging tables into reporting tables. Without a subcommand, the command itself runs the "
-    "merge. The subcommands start and show merges that the API at REFEED_API_URL runs.",
+    help="Merge staging tables into reporting tables. Without a subcommand, the command runs the merge in its "
+    "own process. The subcommands start and show merges that the API at REFEED_API_URL runs.",
     epilog=EXIT_CODES,
     invoke_without_command=True,
 )
@@ -148,12 +148,12 @@ _commands.add_show("Show one merge, with a line for each source.")
 @app.command("audits", epilog=EXIT_CODES)
 def audits(
     source: Annotated[
-        str | None, typer.Argument(help="Only this source. Default: all.", show_default=False)
+        str | None, typer.Argument(help="Show only this source. Default: all.", show_default=False)
     ] = None,
     since: CreatedSinceOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show the keys, rows and audits of each source in each merge of the last 14 days."""
+    """Show the keys, rows and audits (checks) of each source in each merge of the last 14 days."""
     begin = parse_moment(since, "--since")
     print_answer(lambda api: api.list_merge_audits(source, begin), _audit_lines, as_json=as_json)
 

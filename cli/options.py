@@ -16,7 +16,7 @@ DEFAULT_TAIL_BYTES: Final = 100_000
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 JsonObjectOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 JsonArrayOption = Annotated[bool, typer.Option("--json", help="Print one JSON array.")]
-YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 WatchOption = Annotated[
     bool,
     typer.Option("--watch", help="Watch the job until it has ended."),

@@ -10,13 +10,15 @@ from cli.parameters import parse_pairs
 from cli.services import InstanceOption, NameOption, service_settings
 
 app = typer.Typer(
-    cls=HomeGroup, no_args_is_help=True, help="Turn messages into rows, following the schemas in the registry."
+    cls=HomeGroup, no_args_is_help=True, help="Turn messages into table rows. The registry has the schemas."
 )
 
 
 @app.command("run")
 def run(
-    group: Annotated[str, typer.Option(help="The group of sources, as sources.yaml names it.")] = "default",
+    group: Annotated[
+        str, typer.Option(help="A group of sources in sources.yaml. The stream reads the sources of this group.")
+    ] = "default",
     mapping: Annotated[
         list[str] | None,
         typer.Option(
@@ -27,9 +29,9 @@ def run(
     name: NameOption = None,
     instance: InstanceOption = None,
 ) -> None:
-    """Run the pipeline of one group of sources. Ctrl-C or SIGTERM ends the command after a drain.
+    """Run the pipeline of one group of sources. Ctrl-C or SIGTERM ends the stream after a drain.
 
-    The stream uses a new source or a new schema in the registry without a restart.
+    The stream uses new sources and schemas in the registry without a restart.
     """
     from app.streams import run_pipeline
 
@@ -42,11 +44,12 @@ def run(
 def shadow(
     name: Annotated[str, typer.Option(help="The stream to compare with.")],
     instance: Annotated[
-        str, typer.Option(help="The id of the shadow. It writes its report to the folder of this id.")
+        str,
+        typer.Option(help="The id of the shadow comparison. The report is written to the folder with this id."),
     ],
     mapping: Annotated[list[str] | None, typer.Option(metavar="OLD=NEW", help="As in 'pipeline run'.")] = None,
-    may_differ: Annotated[list[str] | None, typer.Option(help="A column that may have other values.")] = None,
-    hours: Annotated[float, typer.Option(min=0, help="Hours of the archive to compare first.")] = 1.0,
+    may_differ: Annotated[list[str] | None, typer.Option(help="A column whose values may differ.")] = None,
+    hours: Annotated[float, typer.Option(min=0, help="How many hours of the archive to compare first.")] = 1.0,
 ) -> None:
     """Compare the rows that this release makes of archived messages with those that the running release staged."""
     from app.streams import run_shadow

@@ -23,7 +23,7 @@ def publish(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="A file with one JSON object in each line, gzipped or not; - for stdin.",
+            help="A file with one JSON object in each line. The file can be gzipped. - means stdin.",
             show_default=False,
         ),
     ],
@@ -34,9 +34,9 @@ def publish(
 ) -> None:
     """Publish the messages of FILE. Each line is a JSON object.
 
-    The fields of a line are topic, attributes, data or data_base64, and ordering_key. On a local Pub/Sub server,
-    the command creates missing topics. If a line is faulty, the command publishes the lines before this line and
-    ends.
+    A line has the fields `topic`, `attributes`, `data` or `data_base64`, and `ordering_key`. On a local Pub/Sub
+    server, the command creates missing topics. If a line is faulty, the command ends. The lines before the faulty
+    line are published.
     """
     if topic is not None:
         parse_resource_id(topic)

@@ -27,7 +27,8 @@ app = typer.Typer(
 FilesArgument = Annotated[
     list[Path] | None,
     typer.Argument(
-        help="Descriptor sets (protoc --include_imports --descriptor_set_out) and sources.yaml.",
+        help="The file sources.yaml, and descriptor sets that protoc wrote with --include_imports and "
+        "--descriptor_set_out.",
         show_default=False,
     ),
 ]
@@ -37,8 +38,8 @@ FilesArgument = Annotated[
 def check(files: FilesArgument = None, as_json: JsonObjectOption = False) -> None:
     """Check the registry and print each fault with its position. FILES are checked as if they were published.
 
-    The command also prints notes. A note names a problem that is not a fault, but that can make merges of the
-    source fail.
+    The command also prints notes. A note is not a fault. It names a problem that can make merges of the source
+    fail.
     """
     from pipeline.findings import find_doubtful
 

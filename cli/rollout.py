@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Show, reverse and cancel rollouts (through the API at REFEED_API_URL). 'refeed apply' begins rollouts.",
+    help="Show, reverse and cancel rollouts. The commands call the API at REFEED_API_URL. 'refeed apply' "
+    "begins rollouts.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
@@ -48,7 +49,8 @@ def show(rollout: IdArgument, as_json: JsonOption = False) -> None:
 def reverse(rollout: IdArgument, as_json: JsonOption = False) -> None:
     """Undo a rollout: begin a new rollout with 'from' and 'to' exchanged. The manifest does not change.
 
-    If the release to which the stream returns was STABLE before, Refeed does not validate it again.
+    The stream returns to the earlier release. If this release was STABLE before, Refeed does not validate it
+    again.
     """
     print_answer(lambda api: api.act_on_rollout(_id_of(api, rollout), "reverse"), _lines, as_json=as_json)
 

@@ -13,8 +13,8 @@ from cli.terminal import render_table
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="List, show, pause and resume schedules (through the API at REFEED_API_URL). 'refeed apply' creates "
-    "schedules.",
+    help="List, show, pause and resume schedules. The commands call the API at REFEED_API_URL. 'refeed apply' "
+    "creates schedules.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
@@ -24,25 +24,25 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="The schedule'
 
 @app.command("list", epilog=EXIT_CODES)
 def list_(as_json: JsonOption = False) -> None:
-    """List all schedules, with the next slot and the result of the last run."""
+    """List all schedules, with the time of the next run and the result of the last run."""
     print_answer(lambda api: api.list_schedules(), _table, as_json=as_json)
 
 
 @app.command("show", epilog=EXIT_CODES)
 def show(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Show a schedule: its next slots, and its last runs with the jobs that they started."""
+    """Show a schedule: the times of its next runs, and its last runs with the jobs that they started."""
     print_answer(lambda api: api.read_schedule(name), _lines, as_json=as_json)
 
 
 @app.command("pause", epilog=EXIT_CODES)
 def pause(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Pause a schedule: it starts no jobs until you resume it. Running jobs continue."""
+    """Pause a schedule. A paused schedule starts no jobs. Running jobs continue."""
     print_answer(lambda api: api.act_on_schedule(name, "pause"), _lines, as_json=as_json)
 
 
 @app.command("resume", epilog=EXIT_CODES)
 def resume(name: NameArgument, as_json: JsonOption = False) -> None:
-    """Resume a schedule. Slots that ended during the pause are skipped."""
+    """Resume a schedule. Runs that were due during the pause are skipped."""
     print_answer(lambda api: api.act_on_schedule(name, "resume"), _lines, as_json=as_json)
 
 

@@ -20,7 +20,7 @@ InstanceOption = Annotated[
     typer.Option(
         "--instance",
         hidden=True,
-        help="The run's id. The stream gets its orders through the control file of this run.",
+        help="The run's id. The stream reads its commands from the control file of this run.",
     ),
 ]
 
@@ -34,7 +34,10 @@ def pubsub(
         str, typer.Option(help="Address to listen on. The server has no authentication.")
     ] = "127.0.0.1",
     health_port: Annotated[
-        int | None, typer.Option(min=0, max=65535, help="A port for health checks: GET / answers Ok.")
+        int | None,
+        typer.Option(
+            min=0, max=65535, help="A port for health checks. On this port, the server answers GET / with Ok."
+        ),
     ] = None,
     fsync: Annotated[
         bool,
@@ -43,7 +46,7 @@ def pubsub(
         ),
     ] = False,
 ) -> None:
-    """Run the local Pub/Sub server until Ctrl-C. Clients find the server by PUBSUB_EMULATOR_HOST."""
+    """Run the local Pub/Sub server until Ctrl-C. Clients need its address in PUBSUB_EMULATOR_HOST."""
     from local.server import PubSubServer, serve
 
     folder = data_dir or service_settings().home / "pubsub"
@@ -73,7 +76,7 @@ def api(
         ),
     ] = False,
 ) -> None:
-    """Run the HTTP API until Ctrl-C. The API needs a key, an issuer, or --open."""
+    """Run the HTTP API until Ctrl-C. The API needs a key, an issuer of tokens, or --open."""
     from api.server import check_admission, serve
     from app.deployment import Deployment
     from app.service import create_app

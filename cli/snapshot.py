@@ -17,7 +17,8 @@ _WAIT_SECONDS: Final = 600.0
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="List, show and delete snapshots of streams (through the API at REFEED_API_URL, with REFEED_API_KEY).",
+    help="List, show and delete snapshots of streams. The commands call the API at REFEED_API_URL, with the "
+    "key in REFEED_API_KEY.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )

@@ -47,8 +47,8 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
 def status(as_json: JsonOption = False) -> None:
     """Show streams and jobs, decisions that a person must make, and problems.
 
-    The command shows these problems: a stream does not report, fails, has an alert or is five minutes behind;
-    topics are attached, but no backup runs; a job of the last seven days failed or has missing messages.
+    The command finds three kinds of problems. A stream does not report, fails, has an alert or is five minutes
+    behind. Topics are attached, but no backup runs. A job of the last seven days failed or has missing messages.
     """
     with open_api() as api:
         found = api.read_status()
@@ -77,7 +77,7 @@ def changes(
     page_size: PageSizeOption = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """List changes of jobs, streams, manifests and (with an administrator's key) keys, newest first."""
+    """List changes of jobs, streams and manifests, newest first. An administrator also sees changes of keys."""
     begin = parse_moment(since, "--since")
     print_answer(lambda api: api.list_changes(begin, page_size=page_size), _change_lines, as_json=as_json)
 

@@ -34,7 +34,8 @@ _UP: Final = frozenset({StreamState.RUNNING.value, StreamState.WAITING.value})
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Launch, change, drain and cancel streams (through the API at REFEED_API_URL, with REFEED_API_KEY).",
+    help="Launch, change, drain and cancel streams. The commands call the API at REFEED_API_URL, with the key "
+    "in REFEED_API_KEY.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
@@ -74,8 +75,8 @@ SetOption = Annotated[
     typer.Option(
         "--set",
         metavar="OPTION=VALUE",
-        help="Set an option, such as slots=8. An empty value, such as slots=, restores the deployment's setting. "
-        "May be repeated.",
+        help="Set an option, such as slots=8. An empty value, such as slots=, restores the deployment's "
+        "default. May be repeated.",
     ),
 ]
 MappingOption = Annotated[
@@ -108,7 +109,7 @@ def launch(
 ) -> None:
     """Launch a stream under a new name, or launch a drained or cancelled stream again.
 
-    An agent starts the stream and restarts it if it dies. 'refeed up' includes an agent.
+    An agent starts the stream. If the stream dies, the agent restarts it. 'refeed up' includes an agent.
     """
     options = read_given(_Launch, given)
     request = {
@@ -258,7 +259,8 @@ def history(
     over: Annotated[
         Literal["hour", "day"],
         typer.Option(
-            help="hour: the last hour in steps of one minute. day: the last day in steps of ten minutes."
+            help="The period: hour (the last hour, in steps of one minute) or day (the last day, in steps of "
+            "ten minutes)."
         ),
     ] = "hour",
     as_json: JsonOption = False,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="Launch streams and jobs from templates, by name (through the API at REFEED_API_URL).",
+    help="Launch streams and jobs from templates, by name. The commands call the API at REFEED_API_URL.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )

@@ -143,7 +143,7 @@ def confirm(question: str) -> None:
         is_yes = typer.confirm(question, err=True)
     except typer.Abort:
         if not sys.stdin.isatty():
-            err.print("\nNobody can answer this question here. To answer yes, use --yes.")
+            err.print("\nWithout a terminal, you can't answer this question. To answer yes, use --yes.")
         raise
     if not is_yes:
         raise typer.Abort

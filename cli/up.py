@@ -51,9 +51,10 @@ def up(
 ) -> None:
     """Run the Pub/Sub server, the backup stream, the API and the pipeline on 127.0.0.1 until Ctrl-C drains them.
 
-    If you close the terminal, the streams are drained too. To prevent this, start the command with 'nohup'. Each
-    group of sources in the registry (REFEED_REGISTRY) gets a pipeline stream. The API merges staging tables into
-    reporting tables every night.
+    A drained stream commits its current messages, and then ends. If you close the terminal, the command also
+    drains the streams. To prevent this, start the command with 'nohup'. The command starts a pipeline stream for
+    each group of sources in the registry (REFEED_REGISTRY). The API merges staging tables into reporting tables
+    every night.
 
     The command restarts a process that dies. If a pipeline stream dies again and again, the command restarts the
     stream every minute. If another process dies again and again, the command prints the last lines of its log

@@ -65,8 +65,8 @@ def update(
         bool,
         typer.Option(
             "--shadow",
-            help="Only for a pipeline: before the update, compare the new release's rows with the "
-            "running release's rows.",
+            help="Only for a pipeline: before the update, compare the rows that the new release makes with "
+            "those of the running release.",
         ),
     ] = False,
     may_differ: Annotated[

@@ -31,9 +31,9 @@ def volumes(
 ) -> None:
     """Show messages and payload bytes of each topic, and gaps: hours or days with far fewer messages than usual.
 
-    The default is the last 14 days. An hour or a day is a gap if it has less than a tenth of the usual messages.
-    The usual number is the median number of messages in the same hour on other days. The command scans no
-    table, so BigQuery bills nothing.
+    The default is the last 14 days. An hour or a day is a gap if it has less than a tenth of the usual number of
+    messages. The usual number is the median number of messages in the same hour on other days. The command scans
+    no table, so BigQuery bills nothing.
     """
     window = {"start": parse_moment(start, "--from"), "end": parse_moment(end, "--to")}
     print_answer(
@@ -45,7 +45,7 @@ def render_volumes(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each topic and one for each gap, the oldest first."""
     window = f"{render_minute(found['window']['from'])} to {render_minute(found['window']['to'])} UTC"
     if not found["topics"]:
-        yield f"No messages arrived from {window}. To look further back, use --from."
+        yield f"No messages arrived from {window}. To show an earlier period, use --from."
         return
     rows = [
         [

@@ -101,7 +101,7 @@ class ApiConnection:
             raise self._unavailable(exc) from exc
         except ValueError as exc:
             # JSON has neither NaN nor infinity: the request can't be written.
-            said = f"The request is no JSON: {exc}."
+            said = f"The request can't be written as JSON: {exc}."
             raise _invalid(said) from exc
         if not response.is_success:
             raise self._failure(response)
@@ -181,7 +181,10 @@ class ApiConnection:
     def _unavailable(self, why: Exception | str) -> ApiUnavailableError | RequestRefusedError:
         if isinstance(why, httpx.LocalProtocolError):
             # Its words quote the header, which may be the key.
-            return _invalid("The request can't be sent: the key or another header has a character that none may.")
+            return _invalid(
+                "The request can't be sent, because the key or another header contains a character "
+                "that is not allowed in headers."
+            )
         return ApiUnavailableError(
             f"Refeed's API at {self.url} does not answer ({why}). Start it with 'refeed up' or "
             "'refeed api', or set REFEED_API_URL.",
@@ -211,7 +214,7 @@ def path_of(collection: str, name: str, rest: str = "") -> str:
         RequestRefusedError: the name is empty, which would be the path of the collection itself.
     """
     if not name:
-        message = f"The name or id is empty; each of the API's {collection} has one."
+        message = f"The name or id is empty. All {collection} of the API have a name or an id."
         raise _invalid(message)
     # A part of dots alone would be another place.
     part = name.replace(".", "%2E") if name in {".", ".."} else quote(name, safe="")

@@ -183,5 +183,7 @@ class TopicDirectory:
 
 def _state_of(topic: str, state: TopicState | None) -> TopicState:
     if state is None:
-        raise PubSubUnavailableError(f"Pub/Sub does not answer whether {topic} has a subscription.")
+        raise PubSubUnavailableError(
+            f"Pub/Sub does not answer, so the collector can't check whether {topic} has a subscription."
+        )
     return state

@@ -11,20 +11,24 @@ class Figures:
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
-        self._answers = self._counter("answers", "Answers by topic and HTTP status.", "topic", "status")
+        self._answers = self._counter("answers", "Number of HTTP answers, by topic and status.", "topic", "status")
         self._events = self._counter(
-            "events", "Accepted events. The collector stores each event safely before it answers.", "topic"
+            "events",
+            "Number of accepted events. The collector stores each event safely before it answers.",
+            "topic",
         )
-        self._bytes = self._counter("bytes", "Bytes of accepted events, with their attributes.", "topic")
+        self._bytes = self._counter(
+            "bytes", "Number of bytes in the accepted events, including their attributes.", "topic"
+        )
         self._unread = self._counter(
             "unread_requests",
-            "Requests for a topic without a subscription. The collector refuses them. With "
-            "--allow-unread it accepts them.",
+            "Number of requests for a topic without a subscription. The collector refuses these requests, "
+            "except with --allow-unread.",
             "topic",
         )
         self._waiting = Gauge(
             "refeed_collector_waiting_events",
-            "Events in the queue that are not published yet.",
+            "Number of events in the queue that are not published yet.",
             ["topic"],
             registry=self._registry,
         )

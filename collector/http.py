@@ -158,7 +158,7 @@ class Collector:
             # The log has it: it may hold somebody's event or secret.
             _LOG.exception("unexpected error", topic=known)
             answer = problem(
-                500, "internal", "An unexpected error happened. The log has the details.", request.path
+                500, "internal", "An unexpected error happened. The collector's log has the details.", request.path
             )
         if section is not None and topic not in self._listed and not self._directory.knows(topic):
             # Callers make names up for a pattern, without end.
@@ -195,7 +195,7 @@ class Collector:
             return Answer(503 if found else 200, json.dumps(shown).encode(), (_JSON,))
         if route == "metrics" and is_operator:
             return Answer(200, self._figures.render(self._delivery.waiting_events()), (_TEXT,))
-        return problem(404, "not_found", "There is nothing here.", request.path)
+        return problem(404, "not_found", "No route has this path.", request.path)
 
     async def _problems(self) -> tuple[dict[str, str], list[str]]:
         """Return why listed topics take no events, and which of them nothing subscribes to.
@@ -475,7 +475,7 @@ def _check_type(request: CollectorRequest) -> None:
         raise _unsupported("content-type", "The request has more than one content type.")
     is_json = kind == "application/json" or (kind.startswith("application/") and kind.endswith("+json"))
     if kind and not is_json and kind not in _LINES:
-        raise _unsupported("content-type", f"The topic takes application/json or ndjson, not {kind[:80]!r}.")
+        raise _unsupported("content-type", f"The topic accepts application/json or ndjson, not {kind[:80]!r}.")
 
 
 def _is_lines(request: CollectorRequest) -> bool:

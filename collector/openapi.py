@@ -124,7 +124,8 @@ def _post() -> dict[str, Any]:
     return {
         "operationId": "sendEvents",
         "summary": (
-            "Send one event, or a batch as an array or ndjson. The answer comes after the events are durable."
+            "Send one event, or a batch as an array or ndjson. The collector answers after it has stored the "
+            "events safely."
         ),
         # Public topics, signed ones and programs of the same machine need no key.
         "security": [{}, {"bearer": []}, {"key": []}],
@@ -142,7 +143,7 @@ def _get() -> dict[str, Any]:
         "operationId": "sendParameters",
         "summary": "Send the parameters of the query as an event.",
         "security": [{}, {"bearer": []}, {"key": []}],
-        "parameters": [{**_PARAMETERS, "description": "The event: a JSON object of texts."}],
+        "parameters": [{**_PARAMETERS, "description": "The event, as a JSON object with string values."}],
         "responses": _answers({200: {"image/gif": {}}, 204: {}}, problems=_INCOMING),
     }
 

@@ -268,7 +268,7 @@ def _check_text(data: bytes, value: Any) -> None:
             json.dumps(value, ensure_ascii=False).encode()
         except UnicodeEncodeError as exc:
             raise RequestInvalidError.of(
-                "json_surrogate", "A string contains one half of a surrogate pair."
+                "json_surrogate", "A string contains an unpaired surrogate, so it is not valid Unicode."
             ) from exc
 
 

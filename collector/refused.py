@@ -45,7 +45,8 @@ class RefusedFile:
                 size = os.fstat(descriptor).st_size
                 if size + len(text) > self._max_bytes:
                     raise QueueFullError(
-                        f"{self.path} is full. Move the file away, so that there is room for refused events."
+                        f"{self.path} is full. Move the file to another folder, so that the collector can "
+                        f"store refused events again."
                     )
                 try:
                     write_all(descriptor, text, size)

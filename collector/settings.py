@@ -104,8 +104,7 @@ class SignatureSection(_Section):
     """
 
     kind: Literal["github", "generic"] = Field(
-        description="github: the signature of GitHub's webhooks. generic: a signature as the other fields "
-        "describe it."
+        description="github: the signature of GitHub's webhooks. generic: the other fields describe the signature."
     )
     secret: Secret = Field(repr=False, description="A reference to the secret with which the sender signs.")
     header: str = Field(
@@ -150,7 +149,7 @@ class LimitSection(_Section):
 
 
 class TopicSection(_Section):
-    """How the collector accepts events of a topic, or of the topics of a pattern."""
+    """The settings of one topic, or of all topics that match a pattern."""
 
     format: Literal["json", "raw"] = Field(
         default="json", description="json: the body must be strict JSON. raw: any body is one event."
@@ -168,8 +167,8 @@ class TopicSection(_Section):
     public: bool = Field(default=False, description="Whether anybody may send events without a key.")
     cors: tuple[Origin, ...] = Field(
         default=(),
-        description="The origins of web pages that may send events (CORS). If the list is not empty, pages of "
-        "other origins are refused.",
+        description="The origins of web pages that may send events (CORS). If the list is not empty, the "
+        "collector refuses pages of other origins.",
     )
     signature: SignatureSection | None = Field(
         default=None, description="The signature that every request must have. Callers then need no key."
@@ -224,7 +223,8 @@ class SnsSection(_Section):
         default=7200,
         ge=3600,
         le=604_800,
-        description="Notifications older than this many seconds are refused. SNS itself retries for one hour.",
+        description="The collector refuses notifications that are older than this number of seconds. SNS "
+        "itself retries for one hour.",
     )
 
     @cached_property
@@ -238,18 +238,19 @@ class CollectorFile(_Section):
 
     topics: dict[Pattern, TopicSection] = Field(
         default_factory=dict,
-        description="Settings by topic or pattern. If the topic has its own section, that section "
-        "applies. Otherwise the first pattern that matches applies.",
+        description="Settings by topic or pattern. A topic's own section has priority over patterns. "
+        "Otherwise, the first pattern that matches the topic applies.",
     )
     keys: tuple[KeySection, ...] = Field(default=(), description="The keys of callers.")
     facts: tuple[Literal["path", "query", "user_agent", "referer", "client_address"], ...] = Field(
-        default=FACTS, description="The facts of a request that become attributes of the message."
+        default=FACTS,
+        description="The facts about a request that the collector adds to the message as attributes.",
     )
     proxies: int = Field(
         default=0,
         ge=0,
         le=10,
-        description="The number of trusted proxies in front of the collector. Each of them adds one entry to "
+        description="The number of trusted proxies in front of the collector. Each proxy must add one entry to "
         "X-Forwarded-For.",
     )
     rate_limits: LimitSection = Field(
@@ -270,8 +271,7 @@ class CollectorFile(_Section):
         default=10.0,
         ge=0.1,
         le=600,
-        description="The number of seconds for which the collector waits for Pub/Sub before it answers with "
-        "an error.",
+        description="How long the collector waits for Pub/Sub before it answers with an error, in seconds.",
     )
 
 

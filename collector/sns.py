@@ -104,7 +104,7 @@ class SnsRoute:
         """
         parameters = request.parameters()
         if [name for name, _ in parameters] != ["topic"]:
-            message = "The URL of the subscription has one parameter: /sns?topic=NAME."
+            message = "The URL of the subscription must have exactly one parameter: /sns?topic=NAME."
             raise RequestInvalidError.of("parameters_invalid", message, "query:topic")
         topic = parameters[0][1]
         if topic not in self._settings.pubsub_topics:
@@ -180,7 +180,7 @@ class SnsRoute:
             # SNS signed it, so it is this machine's clock that is wrong: the message has to come again.
             raise SnsUncheckedError("The message's time is in the future. Check the clock of this machine.")
         if at < now - timedelta(seconds=self._settings.max_age_seconds):
-            raise ForbiddenError(f"The message's time, {timestamp}, is too long ago.")
+            raise ForbiddenError(f"The message is too old: its time is {timestamp}.")
 
     async def _take_confirmation(self, message: Mapping[str, str]) -> None:
         arn = message["TopicArn"]
@@ -261,7 +261,7 @@ def _read_envelope(body: bytes) -> dict[str, Any]:
         shape = _SHAPES.get(name)
         value = message.get(name)
         if not isinstance(value, str) or (shape is not None and not shape.fullmatch(value)):
-            raise _invalid(name, f"{name} is missing, or not as SNS writes it.")
+            raise _invalid(name, f"{name} is missing, or does not have the format that SNS uses.")
     return dict(message)
 
 

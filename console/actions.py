@@ -127,7 +127,7 @@ def _row_numbers(text: str) -> list[int]:
         return [int(part) for part in text.replace(",", " ").split()]
     except ValueError:
         raise form_fault(
-            f"Write rows as numbers with commas between them. This is not a number: {text.strip()[:80]!r}."
+            f"Write the numbers of rows with commas between them. Not a number: {text.strip()[:80]!r}."
         ) from None
 
 
@@ -173,13 +173,14 @@ def _describe_drain(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         "timeout_seconds",
         "Time limit of the drain, in seconds",
         value=given.get("timeout_seconds", _DEFAULT_DRAIN_SECONDS),
-        help="After this time the stream ends. Pub/Sub delivers the uncommitted messages again.",
+        help="After this time, the stream ends even with uncommitted messages. Pub/Sub delivers these messages "
+        "again.",
     )
     effects = (
         "The stream pulls no more messages.",
-        "It commits and acknowledges the messages that it holds, and then ends.",
+        "The stream commits and acknowledges the messages that it has pulled, and then ends.",
         "No message is lost or written twice.",
-        "After that, Pub/Sub keeps new messages for the subscription's retention period (seven days by default).",
+        "Pub/Sub then keeps new messages for the subscription's retention period (seven days by default).",
     )
     return _stream_page(visit, "Drain", effects, fields=(seconds,))
 
@@ -193,7 +194,7 @@ def _drain(visit: Visit, fields: Mapping[str, str]) -> str:
 
 def _describe_cancel(visit: Visit, _: Mapping[str, str]) -> ActionPage:
     effects = (
-        "The stream ends at once. It does not acknowledge the messages that it holds.",
+        "The stream ends at once. The stream does not acknowledge the messages that it has pulled.",
         "Pub/Sub delivers these messages again.",
         "Committed messages are not written again. Pub/Sub keeps new messages until a stream reads them.",
     )
@@ -211,7 +212,7 @@ def _describe_snapshot(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         "Also take a Pub/Sub snapshot of each subscription",
         kind="checkbox",
         value=given.get("with_source", "yes"),
-        help="Without this option, messages that were acknowledged after the snapshot can't be delivered again.",
+        help="Without this option, a rollback can't return messages that were acknowledged after the snapshot.",
     )
     effects = (
         "The snapshot copies the stream's state between two commits.",
@@ -235,12 +236,12 @@ def _describe_rollback(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         "Delete the rows that were staged after the snapshot",
         kind="checkbox",
         value=given.get("discard_staged", ""),
-        help="The messages of these rows are delivered and staged again. "
-        "Rows that were already merged stay in the reporting tables.",
+        help="Pub/Sub delivers the messages of these rows again, and the stream stages them again. Rows that "
+        "were already merged stay in the reporting tables.",
     )
     effects = (
-        "The stream returns to its state at the snapshot.",
-        "If the snapshot includes the stream's subscriptions, the subscriptions return to that time too.",
+        "The stream returns to the state in the snapshot.",
+        "If the snapshot includes Pub/Sub snapshots, the stream's subscriptions return to them too.",
         "Pub/Sub then delivers messages again if they were acknowledged after the snapshot.",
         *(() if whole else ("The stream has no completed snapshot, so it can't be rolled back.",)),
     )
@@ -274,8 +275,8 @@ def _describe_update(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         check = visit.api.check_stream(visit.path_params["name"], {"release": release} if release else {})
     effects = (
         "The new release starts as a standby and takes over between two commits.",
-        "Refeed compares the figures of the new release with those of the old release.",
-        "If the new release fails, Refeed rolls the update back if possible.",
+        "Refeed then compares the figures of both releases.",
+        "If the new release fails and the old release can still run, Refeed rolls the update back.",
     )
     return _stream_page(visit, "Update", effects, fields=fields, check=check, template="update.html")
 

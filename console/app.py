@@ -51,7 +51,7 @@ _MAX_THREADS: Final = 16
 _SEE_OTHER: Final = 303
 _NOT_FOUND: Final = 404
 _UNAVAILABLE: Final = 503
-_KEY_REFUSED: Final = "The API does not accept this key. It is wrong, has expired, or was revoked."
+_KEY_REFUSED: Final = "The API does not accept this key. The key is wrong, has expired, or was revoked."
 _A_YEAR_SECONDS: Final = 365 * 86400
 
 _T = TypeVar("_T")

@@ -13,9 +13,13 @@ _STATES: Final = ("WAITING", "APPROVED", "REJECTED", "EXPIRED")
 _WAITS: Final = "WAITING"
 # What an approval does that nobody takes back: its name is typed first.
 _DANGEROUS: Final = frozenset({("stream", "cancel"), ("stream", "rollback"), ("manifest", "remove")})
-_APPROVED: Final = "Approve: the action runs at once, as requested. The history names you and the requester."
-_REJECTED: Final = "Reject: nothing is done, and nobody can approve this request later."
-_OWN: Final = "You requested this yourself. Somebody else has to approve it."
+_APPROVED: Final = (
+    "If you approve, Refeed carries out the action at once. The history names you and the requester."
+)
+_REJECTED: Final = (
+    "If you reject, Refeed does not carry out the action, and nobody can approve this request later."
+)
+_OWN: Final = "You requested this action yourself. Another person must approve it."
 _LIST: Final = "/approvals"
 
 
@@ -41,7 +45,9 @@ def _judge(visit: Visit, approval: Mapping[str, Any]) -> dict[str, Any]:
         "may_reject": may_decide,
         "typed": _typed(approval),
         "approve_effect": _APPROVED,
-        "reject_effect": "Withdraw: your request ends, and nothing is done." if is_own else _REJECTED,
+        "reject_effect": "If you withdraw your request, Refeed does not carry out the action."
+        if is_own
+        else _REJECTED,
     }
 
 

@@ -22,7 +22,7 @@ def pause_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     return (
         render_left(job),
         "The backfill publishes nothing more until somebody resumes it.",
-        "Requests that are already on their way still finish.",
+        "Publish requests that the backfill has already sent still finish.",
     )
 
 
@@ -30,7 +30,7 @@ def resume_effects(job: Mapping[str, Any]) -> tuple[str, ...]:
     """Return what a resume will do."""
     return (
         render_left(job),
-        f"The backfill continues to publish to {job['topic']}. It no longer pauses for a canary.",
+        f"The backfill continues to publish to {job['topic']}. The backfill does not pause for a canary again.",
     )
 
 

@@ -75,7 +75,7 @@ def find_scan_range(visit: Visit) -> tuple[datetime, datetime]:
     """
     start, end = (read_time(visit.params, name) for name in ("from", "to"))
     if start is None or end is None or start >= end:
-        raise form_fault("A search needs the times from and to, and from must be before to.")
+        raise form_fault("A search needs both times, `from` and `to`, and `from` must be before `to`.")
     return start, end
 
 

@@ -208,7 +208,8 @@ def _describe_redrive(visit: Visit, given: Mapping[str, str]) -> ActionPage:
         )
     if is_possible:
         effects.append(
-            "The source reads these messages again. Without a corrected schema they become dead letters again."
+            "The source reads these messages again. If the schema is not corrected first, they become dead "
+            "letters again."
         )
     hidden = {
         "request": json.dumps(request),

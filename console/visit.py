@@ -19,7 +19,7 @@ _MOST_RECENT: Final = 1000
 
 
 class SignedOutError(Exception):
-    """The API does not know the caller: nobody has signed in, or the session or its key has ended."""
+    """You are not signed in, or your session or its key has ended."""
 
 
 @dataclass(frozen=True, slots=True)

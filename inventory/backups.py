@@ -131,8 +131,8 @@ class TopicBackups:
         if wanted.filter != replay_filter(token) or wanted.topic != topic or wanted.ordering or wanted.detached:
             raise SubscriptionMismatchError(
                 f"The subscription {wanted.id} exists, but it is detached, or it has another topic, "
-                "filter or ordering. This can't be changed. When the subscription has no pending "
-                "messages, detach the topic and attach it again.",
+                "filter or ordering. These settings can't be changed. When the subscription has no pending "
+                "messages, detach the topic and attach the topic again.",
                 subscription=wanted.id,
             )
         seen = _hash_of("attach", exists, found)

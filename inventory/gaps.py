@@ -55,5 +55,5 @@ class GapItems:
 def _item(gap: Gap) -> InboxItem:
     many = "1 message" if gap.messages == 1 else f"{gap.messages:,} messages" if gap.messages else "No message"
     times = f"from {render_moment(gap.start)} to {render_moment(gap.end)}"
-    message = f"{many} arrived {times}. This is less than a tenth of the usual number at this time of day."
+    message = f"{many} arrived {times}. This number is less than a tenth of the usual number at this time of day."
     return InboxItem("gap", "topic", gap.topic, None, gap.topic, None, gap.start, message)

@@ -215,7 +215,7 @@ def _place_of(request: MessageRequest) -> tuple[Window, tuple[datetime, datetime
         end + _LATEST
     except OverflowError:
         raise RequestInvalidError.of(
-            "window_invalid", "from or to is not a possible time.", "query:from"
+            "window_invalid", "`from` or `to` is outside of the calendar.", "query:from"
         ) from None
     if end <= start:
         raise RequestInvalidError.of("window_invalid", "`from` must be earlier than `to`.", "query:from")
@@ -238,7 +238,7 @@ def _parse_token(request: MessageRequest) -> tuple[Window, tuple[datetime, datet
         end + _LATEST
     except (binascii.Error, ValueError, TypeError, OverflowError, RecursionError):
         raise RequestInvalidError.of(
-            "page_token_invalid", "The page_token does not come from this list.", "query:page_token"
+            "page_token_invalid", "The page_token belongs to another list.", "query:page_token"
         ) from None
     if fingerprint != request.fingerprint() or not isinstance(message_id, str):
         raise RequestInvalidError.of(

@@ -263,7 +263,9 @@ class Inventory:
         whole = Window(_EARLIEST, datetime.now(UTC) + timedelta(days=1))
         if not any(self._counts.histogram(topic, whole, "day").values()):
             meant = did_you_mean(topic, self._pubsub.list_topics())
-            raise TopicUnknownError(f"Neither Pub/Sub nor the archive has a topic {topic}.{meant}", topic=topic)
+            raise TopicUnknownError(
+                f"The topic {topic} is not in Pub/Sub and not in the archive.{meant}", topic=topic
+            )
 
 
 def _utc(moment: datetime, name: str) -> datetime:
@@ -272,6 +274,6 @@ def _utc(moment: datetime, name: str) -> datetime:
     except OverflowError:
         found = _EARLIEST - timedelta(days=1)
     if found < _EARLIEST:
-        message = f"{name} is before {_EARLIEST:%Y}, or is not a possible time."
+        message = f"{name} is before {_EARLIEST:%Y}, or is outside of the calendar."
         raise RequestInvalidError.of("window_invalid", message, f"query:{name}")
     return found

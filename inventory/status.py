@@ -69,7 +69,10 @@ def judge_collected(
     A topic that is not there is no problem here: the collector's own ``/readyz`` names it.
     """
     read = {each.topic for each in subscriptions if not each.detached}
-    message = "The topic has no subscription. Collectors refuse its events, because Pub/Sub would not keep them."
+    message = (
+        "The topic has no subscription, so Pub/Sub would not keep its messages. Collectors refuse events "
+        "for this topic."
+    )
     return [
         StatusProblem("topic_unread", topic, message)
         for topic in topics

@@ -283,7 +283,7 @@ def _whole_steps(start: datetime | None, end: datetime | None, step: VolumeStep,
         first - USUAL_DAYS * _DAY
     except OverflowError:
         raise RequestInvalidError.of(
-            "window_invalid", "from or to is not a possible time.", "query:from"
+            "window_invalid", "`from` or `to` is outside of the calendar.", "query:from"
         ) from None
     except ValueError:
         raise RequestInvalidError.of("window_invalid", "from must be before to.", "query:from") from None

@@ -185,7 +185,7 @@ class DiskFiles:
             unfinished.rename(self._path)
         except OSError as exc:
             if self._path.exists():
-                raise FileExistsError(f"{self._path} has been made by somebody else.") from exc
+                raise FileExistsError(f"{self._path} was created by another process.") from exc
             raise
 
     def own_name(self, name: str) -> str:

@@ -42,7 +42,7 @@ class DriverWatch:
         silence = time.monotonic() - self._heard_at
         if silence < _SILENCE_SECONDS:
             return None
-        return f"The driver runs on another machine, and has not reported for {silence:.0f} s."
+        return f"The driver, which runs on another machine, has not reported for {silence:.0f} s."
 
     def is_astray(self, wanted: Control, *, at_once: bool) -> bool:
         """Whether the driver is told something else than ``wanted``, and nobody is about to change that.

@@ -145,7 +145,7 @@ class JobFolder:
         """
         if not self.exists():
             raise SelectionGoneError(
-                f"The files of {self.name}, with its selection, were deleted. Create a new job.",
+                f"The files of {self.name} were deleted, with its selected messages. Create a new job.",
                 id=self.name,
             )
         return read_json(self.files, _SPECIFICATION)

@@ -156,7 +156,7 @@ def _faults(
 ) -> list[dict[str, str]]:
     faults = []
     if not _NAME.fullmatch(name):
-        said = "A key's name has 1 to 100 letters, digits, spaces and . _ - @."
+        said = "A key's name must have 1 to 100 characters: letters, digits, spaces and . _ - @"
         faults.append({"code": "name_invalid", "pointer": "/name", "message": said})
     if not scopes:
         said = f"A key needs at least one scope. The scopes are {', '.join(SCOPES)}."

@@ -60,7 +60,10 @@ def parse_order(text: str) -> tuple[SortOrder, ...]:
         words = part.split()
         fault: str | None = None
         if not words or words[1:] not in ([], ["asc"], ["desc"]):
-            fault = "An order is a list of fields, separated by commas. Each field can have desc after it."
+            fault = (
+                "An order must be a list of fields, separated by commas. Write `desc` after a field for "
+                "descending order."
+            )
         elif words[0] not in ORDER_FIELDS:
             fault = f"The list can't be sorted by {words[0][:60]!r}. Use {', '.join(ORDER_FIELDS)}."
         elif any(order.field == words[0] for order in orders):

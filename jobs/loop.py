@@ -48,7 +48,7 @@ class BackgroundLoop:
         """Why the last turn failed, or that it hangs; None while all is well. It never quotes a message."""
         begun_at = self._begun_at
         if begun_at is not None and (seconds := time.monotonic() - begun_at) > _HANG_SECONDS:
-            return f"Its last run has not ended after {seconds:.0f} s."
+            return f"The task's last run has not ended after {seconds:.0f} s."
         return None if self._failure is None else self._failure[1]
 
     def start(self) -> None:

@@ -36,7 +36,7 @@ def parse_page_token(token: str, where: JobFilter, order: Sequence[SortOrder]) -
 
     is_same, values = _parse(token, read)
     if not is_same:
-        _refuse("The page_token belongs to another filter or order_by. Start at the first page.")
+        _refuse("The page_token belongs to a list with another filter or order_by. Start at the first page.")
     return values
 
 
@@ -107,7 +107,7 @@ def _parse(token: str, read: Callable[[str], _Content]) -> _Content:
     try:
         return read(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode())
     except (ValueError, TypeError, OverflowError, RecursionError):
-        _refuse("The page_token does not come from this list.")
+        _refuse("The page_token belongs to another list.")
 
 
 def _matching(pattern: str) -> Callable[[str], str]:

@@ -39,7 +39,7 @@ class JobView(Protocol):
 
     @property
     def etag(self) -> str:
-        """Its version, for If-Match."""
+        """The version of the resource, for If-Match."""
         ...
 
     def to_json(self) -> dict[str, Any]:
@@ -329,7 +329,7 @@ def check_lives(job: Job) -> None:
         JobStateError: it has ended.
     """
     if job.state.is_final:
-        raise JobStateError(f"{job.id} has already ended: it is {job.state}.", state=job.state.value)
+        raise JobStateError(f"{job.id} has already ended with the state {job.state}.", state=job.state.value)
 
 
 def check_ended(job: Job) -> None:
@@ -339,4 +339,4 @@ def check_ended(job: Job) -> None:
         JobStateError: it has not.
     """
     if not job.state.is_final:
-        raise JobStateError(f"{job.id} is {job.state}. It has not ended yet.", state=job.state.value)
+        raise JobStateError(f"{job.id} has not ended yet. Its state is {job.state}.", state=job.state.value)

@@ -275,7 +275,7 @@ class JobSupervisor:
         """Take the driver's word for how the attempt ended."""
         if outcome.state is JobState.CANCELLED and job.state is not JobState.CANCELLING:
             # Its folder told it so, and nobody did: a replica that stood still in writing an order wakes up late.
-            self._bury(job, "The driver was stopped, although nobody cancelled the job.", folder)
+            self._bury(job, "Something stopped the driver, although nobody cancelled the job.", folder)
         elif outcome.state is not JobState.PAUSED:
             self._finish(job, outcome)
         elif job.state is JobState.CANCELLING:
@@ -284,7 +284,9 @@ class JobSupervisor:
             self._let_go_of_driver(job, "The job was paused for a long time. A resume launches another driver.")
         else:
             # Resumed in the moment in which the driver left.
-            self._restart(job, "The driver had just ended after a long pause.", wait_seconds=0.0, counts=False)
+            self._restart(
+                job, "The driver ended after a long pause, just before the resume.", wait_seconds=0.0, counts=False
+            )
 
     def _bury(self, job: Job, reason: str, folder: JobFolder) -> None:
         """Go on after a driver that died without a word."""

@@ -194,7 +194,7 @@ class UserSessionDesk:
         if issued.id_token is not None:
             # OpenID Connect Core 1.0, 12.2: the same subject, and no nonce is needed.
             if self._id_verifier.read_claims(issued.id_token, nonce=None)["sub"] != kept.subject:
-                raise SignInRefusedError("The identity provider renewed another person's tokens.")
+                raise SignInRefusedError("The identity provider returned the tokens of another person.")
             id_token = issued.id_token
         return SessionTokens(
             kept.subject, self._bearer_of(issued), id_token, issued.refresh_token or kept.refresh_token
@@ -213,7 +213,7 @@ class UserSessionDesk:
         deadline = time.monotonic() + _WAIT_SECONDS
         while self._clock() >= session.token_expires_at:
             if time.monotonic() > deadline:
-                raise IdentityUnavailableError("The identity provider does not renew this session; try again.")
+                raise IdentityUnavailableError("The identity provider did not renew this session. Try again.")
             time.sleep(_LOOK_SECONDS)
             session = self._find(token)
             kept = _unseal(token, session)

@@ -69,10 +69,10 @@ def check_rules(source: str, rules: EntityRules, schema: RowSchema) -> None:
 def unordered_error(source: str, columns: Iterable[str], keys: int) -> RulesUnfitError:
     """Return what a merge ends with that finds versions of one key, and no way to say which is newer."""
     which, count = " or ".join(map(repr, columns)), f"{keys} {'key' if keys == 1 else 'keys'}"
-    kinds = "a time with an offset, a time without an offset, a number, another text"
+    kinds = "a time with an offset, a time without an offset, a number, another string"
     return RulesUnfitError(
-        f"{source}: for {count}, the newest version is unknown, because the texts in {which} "
-        f"have several kinds ({kinds}).",
+        f"{source}: for {count}, the newest version is unknown, because {which} contains values of several "
+        f"kinds ({kinds}).",
         source=source,
         keys=keys,
     )

@@ -80,7 +80,7 @@ class TopicUnreadError(PubSubError, code="topic_unread"):
 
 
 class TopicUnknownError(RefeedError, code="topic_unknown"):
-    """Neither Pub/Sub nor the archive has the topic."""
+    """The topic is not in Pub/Sub and not in the archive."""
 
 
 class MessageNotFoundError(RefeedError, code="message_not_found"):
@@ -140,7 +140,7 @@ class AwsCredentialsError(KinesisError, code="aws_credentials"):
 
 
 class KinesisClientMissingError(KinesisError, code="kinesis_missing"):
-    """Reading Kinesis needs boto3: pip install 'refeed[kinesis]'."""
+    """To read Kinesis, Refeed needs the package boto3. Run 'pip install refeed[kinesis]'."""
 
 
 class WarehouseError(RefeedError, code="warehouse_error"):
@@ -160,7 +160,7 @@ class AuditFailedError(RefeedError, code="audit_failed"):
 
 
 class WarehouseUnavailableError(WarehouseError, code="warehouse_unavailable"):
-    """The warehouse does not answer. The call is tried again."""
+    """The warehouse does not answer. Refeed tries the call again."""
 
 
 class TableNotReadyError(WarehouseUnavailableError, code="table_not_ready"):
@@ -172,7 +172,7 @@ class QuotaExceededError(WarehouseUnavailableError, code="quota_exceeded"):
 
 
 class WarehousePermissionError(WarehouseError, code="warehouse_permission_denied"):
-    """The credentials may not do this in the warehouse."""
+    """The warehouse does not allow this action with Refeed's credentials."""
 
 
 class WarehouseCredentialsError(CredentialsMissingError, WarehouseError):
@@ -188,7 +188,7 @@ class TableMismatchError(WarehouseError, code="table_mismatch"):
 
 
 class CommitOutcomeUnknownError(WarehouseError, code="commit_outcome_unknown"):
-    """The outcome of the commit is unknown. Find out whether it succeeded before you continue."""
+    """The outcome of the commit is unknown. Find out whether the commit succeeded before you continue."""
 
 
 class LeaseHeldError(RefeedError, code="lease_held"):
@@ -212,7 +212,7 @@ class SnapshotCorruptError(RefeedError, code="snapshot_corrupt"):
 
 
 class SnapshotFormatError(RefeedError, code="snapshot_format_unknown"):
-    """A newer release made the snapshot. This release can't read it."""
+    """A newer release made the snapshot. This release can't read the snapshot."""
 
 
 class FolderUnavailableError(RefeedError, OSError, code="folder_unavailable"):
@@ -228,7 +228,7 @@ class QueryError(RefeedError, code="query_failed"):
 
 
 class QueryStoppedError(QueryError, code="query_stopped"):
-    """The query was stopped, because its job was cancelled or its caller has disconnected."""
+    """The query was stopped, because its job was cancelled or its caller disconnected."""
 
 
 class QueryTooLargeError(QueryError, code="query_too_large"):
@@ -248,7 +248,7 @@ class OrderingColumnsError(QueryError, code="ordering_columns_missing"):
 
 
 class QueryDisagreesError(QueryError, code="query_disagrees"):
-    """BigQuery understands the query differently from the SQL gate. The query did not run."""
+    """BigQuery and the SQL gate (Refeed's check of queries) read the query differently. The query did not run."""
 
 
 class JobNotFoundError(RefeedError, code="job_not_found"):
@@ -256,15 +256,15 @@ class JobNotFoundError(RefeedError, code="job_not_found"):
 
 
 class JobStateError(RefeedError, code="job_state_conflict"):
-    """The job is in a state that does not allow this."""
+    """The job's state does not allow this action."""
 
 
 class StepTimeoutError(RefeedError, code="step_timeout"):
-    """A step of the job did not end in time, however often it was tried."""
+    """A step of the job did not end in time, even after several attempts."""
 
 
 class SelectionGoneError(JobStateError, code="selection_gone"):
-    """The job's files were removed, so it can't run again. Create a new job."""
+    """The job's files were removed, so the job can't run again. Create a new job."""
 
 
 class ReleaseNotFoundError(RefeedError, code="release_not_found"):
@@ -272,7 +272,7 @@ class ReleaseNotFoundError(RefeedError, code="release_not_found"):
 
 
 class StreamElsewhereError(RefeedError, code="stream_elsewhere"):
-    """The stream's state is in another home, so this process can't read it."""
+    """The stream's state is in another home, so this process can't read the state."""
 
 
 class ReleaseExistsError(RefeedError, code="release_exists"):
@@ -280,7 +280,7 @@ class ReleaseExistsError(RefeedError, code="release_exists"):
 
 
 class ReleaseInvalidError(RefeedError, code="release_invalid"):
-    """The file is not a wheel of Refeed, or it can't be installed as a release."""
+    """The file is not a wheel of Refeed, or the wheel can't be installed as a release."""
 
 
 class ReleaseInUseError(RefeedError, code="release_in_use"):
@@ -320,7 +320,7 @@ class RolloutNotFoundError(RefeedError, code="rollout_not_found"):
 
 
 class RolloutInProgressError(RefeedError, code="rollout_in_progress"):
-    """A rollout of the stream has not ended. Until its end, the stream can't be changed."""
+    """A rollout of the stream has not ended. Until the rollout ends, the stream can't be changed."""
 
 
 class RolloutRefusedError(RefeedError, code="rollout_refused"):
@@ -328,7 +328,7 @@ class RolloutRefusedError(RefeedError, code="rollout_refused"):
 
 
 class RolloutStateError(RefeedError, code="rollout_state_conflict"):
-    """The rollout is in a state that does not allow this."""
+    """The rollout's state does not allow this action."""
 
 
 class JobChangedError(RefeedError, code="job_changed"):
@@ -344,7 +344,7 @@ class StreamExistsError(RefeedError, code="stream_exists"):
 
 
 class StreamStateError(RefeedError, code="stream_state_conflict"):
-    """The stream is in a state that does not allow this."""
+    """The stream's state does not allow this action."""
 
 
 class StreamSnapshotNotFoundError(RefeedError, code="stream_snapshot_not_found"):
@@ -352,7 +352,7 @@ class StreamSnapshotNotFoundError(RefeedError, code="stream_snapshot_not_found")
 
 
 class UpdateInProgressError(RefeedError, code="update_in_progress"):
-    """The stream is being updated. It can't be changed until the update has ended."""
+    """The stream is being updated. Until the update ends, the stream can't be changed."""
 
 
 class UpdateNotFoundError(RefeedError, code="update_not_found"):
@@ -384,11 +384,11 @@ class BackfillOverlapsError(RefeedError, code="backfill_overlaps"):
 
 
 class ReplayArchivedError(RefeedError, code="replay_would_be_archived"):
-    """A backup subscription of the target has no replay filter. The backup would archive the replay again."""
+    """A backup subscription of the target topic does not exclude replays, so they would be archived again."""
 
 
 class TargetSubscriptionError(RefeedError, code="target_subscription_invalid"):
-    """The subscription's filter does not select messages whose refeed_target is the subscription's id."""
+    """The filter does not select messages that have the subscription's id in their attribute refeed_target."""
 
 
 class ApprovalRequiredError(RefeedError, code="approval_required"):
@@ -404,7 +404,7 @@ class ApprovalStateError(RefeedError, code="approval_state_conflict"):
 
 
 class StagingUnknownError(RefeedError, code="staging_unknown"):
-    """No staging table is known for the backfill's target."""
+    """Refeed knows no staging table for the backfill's target topic."""
 
 
 class RevertIncompleteError(WarehouseError, code="revert_incomplete"):
@@ -449,11 +449,11 @@ class BodyTooLargeError(RefeedError, code="body_too_large"):
 
 
 class UnauthenticatedError(RefeedError, code="unauthenticated"):
-    """The call has no valid key or token. Send one as 'Authorization: Bearer ...'."""
+    """The call has no valid key or token. Send a key as 'Authorization: Bearer ...'."""
 
 
 class ForbiddenError(RefeedError, code="forbidden"):
-    """The caller may not do this."""
+    """The caller is not allowed to do this."""
 
 
 class ProxyWithoutKeyError(ForbiddenError, code="proxy_without_key"):

@@ -82,8 +82,8 @@ def parse_resource_id(text: str, kind: str = "topic") -> str:
     """
     if not is_resource_id(text):
         raise InvalidNameError(
-            f"{text[:80]!r} is not a valid {kind} id. An id is a letter and then 2 to 254 "
-            "letters, digits or -_.~+%, and does not begin with goog.",
+            f"{text[:80]!r} is not a valid {kind} id. An id must begin with a letter, and then have 2 to 254 "
+            f"letters, digits or -_.~+%. It must not begin with goog.",
             name=text[:300],
         )
     return text

@@ -79,7 +79,9 @@ class Principal:
             ForbiddenError: it does not.
         """
         if not self.may(scope):
-            raise ForbiddenError(f"This needs the scope {scope}. {self.name} does not have it.", scope=scope)
+            raise ForbiddenError(
+                f"This call needs the scope {scope}. {self.name} does not have this scope.", scope=scope
+            )
 
     def require_any(self, *scopes: str) -> None:
         """Raise unless it holds one of ``scopes``, of which the last one is named.

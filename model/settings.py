@@ -317,7 +317,8 @@ class Settings:
         if self.secret:
             if is_wrapped(self.secret):
                 raise SettingsError(
-                    "REFEED_SECRET is encrypted, but its key was not available when the settings were read."
+                    "REFEED_SECRET is encrypted, and Refeed could not decrypt the secret when it read the "
+                    "settings."
                 )
             return self.secret
         path = self.home / "secret"
@@ -342,8 +343,8 @@ class Settings:
         if not secret:
             raise SettingsError(
                 f"The file of the secret, {path}, is empty. Restore the file from a copy, or "
-                "set REFEED_SECRET to the old secret. If the secret is lost, delete the file, and "
-                "then detach and attach every topic, because their subscriptions have tokens of the "
+                "set REFEED_SECRET to the old secret. If the secret is lost, delete the file. Then detach and "
+                "attach every topic, because the filters of the backup subscriptions contain a token of the "
                 "lost secret."
             )
         return secret

@@ -70,38 +70,37 @@ def _parse_topic(text: str) -> str:
 
 
 SLOTS: Final = FieldSpec(
-    description="Number of tasks that read at the same time. Null means the deployment's setting.",
+    description="The number of tasks that read at the same time. Null means the deployment's default.",
     least=1,
     most=1000,
-    help="Number of tasks that read at the same time.",
+    help="The number of tasks that read at the same time.",
 )
 BATCH_SECONDS: Final = FieldSpec(
-    description="The number of seconds for which a batch collects messages before it is committed. For "
-    "kinesis: the number of seconds after which a shard without new records is read again. Null "
-    "means the deployment's setting.",
+    description="How long a batch collects messages before its commit, in seconds. For kinesis: how long the "
+    "stream waits before it reads a shard without new records again. Null means the deployment's default.",
     least=0.05,
     most=300,
     is_changeable=True,
     help="Collect messages for this many seconds before each commit.",
 )
 BATCH_BYTES: Final = FieldSpec(
-    description="A batch that reaches this many bytes is committed at once. For kinesis: the position in a "
-    "shard is saved after this many bytes or after 1,000 messages, whichever comes first. Null means the "
-    "deployment's setting.",
+    description="A batch that reaches this many bytes is committed at once. For kinesis: the stream saves its "
+    "position in a shard after this many bytes, or after 1,000 messages. Null means the deployment's "
+    "default.",
     least=1_000_000,
     most=1 << 40,
     is_changeable=True,
     help="Commit a batch at once if it reaches this many bytes.",
 )
 KNOWN_IDS_SECONDS: Final = FieldSpec(
-    description="The number of seconds for which the stream remembers message ids. The stream drops a "
-    "message whose id it remembers. Null means the deployment's setting.",
+    description="How long the stream remembers message ids, in seconds. If Pub/Sub delivers a message again in "
+    "this time, the stream drops the message. Null means the deployment's default.",
     least=0,
     most=_WEEK_SECONDS,
     help="Only for a backup: drop a message if Pub/Sub delivers it again within N seconds.",
 )
 MESSAGE_BYTES: Final = FieldSpec(
-    description="A message with more bytes becomes a dead letter. Null means the deployment's setting.",
+    description="A message with more bytes than this becomes a dead letter. Null means the deployment's default.",
     least=1_000,
     most=100_000_000,
     help="Only for a pipeline: turn messages with more than N bytes into dead letters.",
@@ -125,14 +124,14 @@ REGION: Final = FieldSpec(
 )
 TOPIC: Final = FieldSpec(description="The topic to which the Kinesis records are published.", parse=_parse_topic)
 START: Final = FieldSpec(
-    description="The position from which the stream reads when it starts for the first time: LATEST (only new "
-    "records), TRIM_HORIZON (the oldest record), or a time such as 2026-01-03T10:00:00Z.",
+    description="Where the stream begins to read at its first start: LATEST (only new records), TRIM_HORIZON "
+    "(the oldest record), or a time such as 2026-01-03T10:00:00Z.",
     parse=_check_start,
     metavar="LATEST|TRIM_HORIZON|MOMENT",
 )
 RECREATED: Final = FieldSpec(
-    description="What happens if the Kinesis stream was deleted and created again. refuse: the stream fails. "
-    "begin: the stream reads the new Kinesis stream from the oldest record.",
+    description="What Refeed's stream does if the Kinesis stream was deleted and created again. refuse: "
+    "Refeed's stream fails. begin: Refeed's stream reads the new Kinesis stream from the oldest record.",
     parse=_check_recreated,
     metavar="refuse|begin",
 )
@@ -153,8 +152,8 @@ SECRET_ACCESS_KEY: Final = FieldSpec(
     metavar="REFERENCE",
 )
 MAPPING: Final = FieldSpec(
-    description="The sources that were renamed in the registry: an object with the old name as key and the new "
-    "name as value. The stream continues each renamed source from the state under the old name.",
+    description="The sources that were renamed in the registry. Each key is a source's old name, and its value "
+    "is the new name. The stream continues each renamed source from the state under the old name.",
     example={"orders": "sales"},
     help="Only for a pipeline: the old and the new name of a source that was renamed in the registry. May be "
     "repeated.",

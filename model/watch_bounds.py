@@ -10,7 +10,7 @@ _MOST: Final = 1e6
 
 @dataclass(frozen=True, slots=True)
 class WatchBounds(Declared):
-    """The limit for each figure of the new release: the old release's figure, times a factor, plus an addition."""
+    """The limits for the new release. A limit is the old release's figure, times a factor, plus an addition."""
 
     dead_letter_factor: Annotated[
         float,

@@ -31,11 +31,15 @@ DEAD_LETTER_SCHEMA: Final = RowSchema(
         Field("ordering_key", "STRING", description="The message's ordering key. Empty if there is none."),
         Field("source", "STRING", description="The data source that could not read the message."),
         Field("error_code", "STRING", description="The code, such as not_json, wrong_type or too_large."),
-        Field("error_message", "STRING", description="The reason, and the place of the fault in the message."),
-        Field("schema_version", "STRING", description="The hash of the schema that the message does not fit."),
+        Field("error_message", "STRING", description="The reason, and the position of the fault in the message."),
+        Field(
+            "schema_version",
+            "STRING",
+            description="The hash of the schema that the pipeline used to read the message.",
+        ),
         Field("ingest_time", "TIMESTAMP", description="When the row was written."),
     ),
-    "Messages that could not become rows.",
+    "Messages that the pipeline could not turn into rows.",
 )
 _COLUMNS: Final = arrow_schema(DEAD_LETTER_SCHEMA)
 _CARRIED: Final = ("data", "attributes", "ordering_key")

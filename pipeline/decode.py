@@ -174,7 +174,7 @@ class Decoder:
             unknown = to_json(findings.unknown) if findings.unknown else None
             return _Row(index, values, findings, unknown, change)
         except UnfitMessageError:
-            return Refusal(index, "unfit", "The table does not have a column for this field yet.")
+            return Refusal(index, "unfit", "The table has no column for this field yet.")
         except (WrongTypeError, RecursionError) as exc:
             return Refusal(index, "wrong_type", f"{str(exc) or 'Nested too deep'}.")
         except Exception as exc:  # noqa: BLE001  a fault of ours must not end the stream of every source beside it
@@ -191,7 +191,7 @@ class Decoder:
         if event_id is not None and type(event_id) is not str:
             event_id = to_json(event_id)
         if event_id is not None and not _has_utf8(event_id):
-            raise WrongTypeError("EventId: has one half of a surrogate pair, so it is not a valid text")
+            raise WrongTypeError("EventId: contains an unpaired surrogate, so it is not valid Unicode")
         try:
             moment = None if published is None else _moment(published)
         except (ValueError, OverflowError) as exc:

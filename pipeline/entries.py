@@ -88,8 +88,8 @@ class SourceEntry(BaseModel):
     topic: str = Field(description="The Pub/Sub topic of the source.")
     subscription: str | None = Field(
         default=None,
-        description="The subscription from which the pipeline reads. Default: refeed-pipeline.TOPIC. A missing "
-        "subscription is created. An existing subscription is not changed.",
+        description="The subscription from which the pipeline reads. Default: refeed-pipeline.TOPIC. If the "
+        "subscription is missing, Refeed creates it. Refeed does not change an existing subscription.",
     )
     message: str | None = Field(default=None, description="The full name of the source's protobuf message.")
     schema_: Literal["protobuf", "inferred"] = Field(
@@ -100,8 +100,8 @@ class SourceEntry(BaseModel):
     )
     event_type_attribute: str | None = Field(
         default=None,
-        description="Only with the schema inferred: the attribute that contains the event type. Each event type "
-        "has its own staging table. These tables are not merged, so the source can't have a key.",
+        description="Only with the inferred schema: the attribute that contains the event type. Each event "
+        "type has its own staging table. These tables are not merged, so the source can't have a key.",
     )
     scalars_as_text: bool = Field(
         default=False,
@@ -119,17 +119,19 @@ class SourceEntry(BaseModel):
     )
     event_time: str | None = Field(
         default=None,
-        description="The column that contains the time of a version of an entity. The version with the latest "
-        "time is the newest. The column is a timestamp, or a string that contains a timestamp "
+        description="The column with the time of an entity's version. The version with the latest time is the "
+        "newest. The column must be a timestamp, or a string that contains a timestamp "
         "(docs/reporting.md#which-version-wins).",
     )
     partition: str | None = Field(
         default=None,
-        description="A column of times or dates. Its day is the entity's partition in the reporting table.",
+        description="A column of times or dates. The day in this column is the entity's partition in the "
+        "reporting table.",
     )
     dedup_order: list[str] = Field(
         default_factory=list,
-        description="Columns by which the merge compares versions before it compares event_time.",
+        description="The columns that the merge compares first to find the newest version. If they are equal, "
+        "the merge compares event_time.",
     )
     group: str = Field(
         default=DEFAULT_GROUP,
@@ -144,8 +146,8 @@ class SourceEntry(BaseModel):
     )
     delete: Literal["hard", "soft"] = Field(
         default="hard",
-        description="Only with change_data: what the reporting view shows of a removed entity. hard: nothing. "
-        "soft: the entity's last values.",
+        description="Only with change_data: what happens to a removed entity in the reporting view. hard: the "
+        "view does not show the entity. soft: the view shows the entity's last values.",
     )
     publish: str | None = Field(
         default=None,

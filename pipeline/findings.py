@@ -32,15 +32,15 @@ def _of(source: Source) -> Iterator[tuple[str, str]]:
     yield from _ordered_by_text(source)
     if source.is_inferred and source.partition is not None and source.partition not in _INFERRED_MOMENTS:
         moments = " or ".join(_INFERRED_MOMENTS)
-        what = f"{source.partition!r} is a text, because the source has no schema"
+        what = f"{source.partition!r} is a string, because the source has no schema"
         yield "partition", f"{what}. Merges of the source fail with rules_unfit. Use {moments}"
 
 
 def _ordered_by_text(source: Source) -> Iterator[tuple[str, str]]:
     """Yield what is ordered by texts that may be of several kinds; of an inferred source it may come to that."""
     rule = (
-        "as RFC 3339 times or as numbers. If the versions of a key have texts of several "
-        "kinds, the merge fails with"
+        "as RFC 3339 times or as numbers. If the versions of a key have values of several kinds, the merge "
+        "fails with"
     )
     texts = set() if source.is_inferred else {f.name for f in source.row_schema.fields if f.type == "STRING"}
     for what, names in (("event_time", [source.event_time]), ("dedup_order", source.dedup_order)):

@@ -149,8 +149,8 @@ class PlanFile:
         except (ValueError, KeyError, TypeError, OSError) as exc:
             raise CheckpointCorruptError(
                 f"The plan {self.path} can't be read ({exc}). Delete the file and start the stream "
-                "again. No message is lost. If a source has a new schema that is refused, the source "
-                "then waits until the schema fits its table.",
+                "again. No message is lost. If the new schema of a source is refused, the source then waits "
+                "until its schema fits its table.",
                 file=str(self.path),
             ) from exc
 

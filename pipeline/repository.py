@@ -33,7 +33,11 @@ REPOSITORY_SCHEMA: Final = RowSchema(
         Field("source", "STRING", description="The data source."),
         Field("event_type", "STRING", description="The event type. Empty if the source has only one type."),
         Field("hash", "STRING", description="The hash of the variation's sorted attributes."),
-        Field("version", "INT64", description="The table's version. Each widening increases it by one."),
+        Field(
+            "version",
+            "INT64",
+            description="The table's version. Each new column or wider type increases the version by one.",
+        ),
         Field("prototype", "JSON", description="The variation's first message."),
         Field("schema", "JSON", description="The table's new schema. Null if the schema did not change."),
         Field("shape", "JSON", description="The same schema, with the names of the fields in the messages."),

@@ -31,7 +31,9 @@ META_COLUMNS: Final = (
     Field("_backfill_row", "INT64", description="The number of the message's row in the backfill's selection."),
     Field("_schema_version", "STRING", description="The hash of the schema that the row follows."),
     Field(
-        "_unknown", "JSON", description="The fields that the schema lacks, by their path. Null if there are none."
+        "_unknown",
+        "JSON",
+        description="The message's fields that are not in the schema, by path. Null if there are none.",
     ),
     Field(INGEST_TIME, "TIMESTAMP", description="When the row was written. Rows of a file share this time."),
 )

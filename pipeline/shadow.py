@@ -155,7 +155,7 @@ class Shadow:
         try:
             text = self._plan_file.read_text()
         except OSError as exc:
-            message = f"The plan {self._plan_file} can't be read: {exc}. The stream has to run first."
+            message = f"The plan {self._plan_file} can't be read: {exc}. Start the stream first."
             raise CheckpointCorruptError(message, file=str(self._plan_file)) from exc
         fingerprint = self._registry.fingerprint()
         if (text, fingerprint) == self._opened:
@@ -380,7 +380,7 @@ class Shadow:
 
 
 class _UnwantedError(Exception):
-    """Nobody looks at the shadow any more."""
+    """No update or rollout waits for this shadow comparison any more."""
 
 
 def run_shadow(

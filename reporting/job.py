@@ -61,7 +61,7 @@ def _merge(source: MergeSource, specification: dict[str, Any], merger: Merger) -
         return describe_failure(source.name, exc.code, exc.message, exc.details.get("audits", []))
     except Exception as exc:  # noqa: BLE001 - the other sources have nothing to do with it
         _LOG.exception("not merged", source=source.name)
-        message = f"The merge failed with {type(exc).__name__}; the job's log says where."
+        message = f"The merge failed with {type(exc).__name__}. The job's log shows where it failed."
         return describe_failure(source.name, "driver_failed", message, [])
     return describe_report(report)
 

@@ -38,19 +38,19 @@ class MergeCreate(Declared):
     since: Annotated[
         str | None,
         FieldSpec(
-            description="Read the staging tables again from this time on (RFC 3339, or a day). Correctly "
-            "merged rows do not change.",
+            description="Merge again all rows that were staged since this time (RFC 3339) or since this day. "
+            "Correctly merged rows do not change.",
             longest=64,
             example="2026-01-01T00:00:00Z",
-            help="Merge again all rows that were staged since this time (RFC 3339) or day.",
+            help="Merge again all rows that were staged since this time (RFC 3339) or since this day.",
             metavar="TIME",
         ),
     ] = None
     date: Annotated[
         str | None,
         FieldSpec(
-            description="Read the staging tables again from the beginning of this UTC day on. Do not combine "
-            "`date` with `since`.",
+            description="Merge again all rows that were staged since the beginning of this UTC day. Do not "
+            "combine `date` with `since`.",
             longest=10,
             example="2026-01-01",
             help="Merge again all rows that were staged since the beginning of this UTC day.",
@@ -60,7 +60,7 @@ class MergeCreate(Declared):
     dry_run: Annotated[
         bool,
         FieldSpec(
-            description="Whether to change nothing and only report which rows would be merged.",
+            description="Whether to change nothing, and only report the rows that would be merged.",
             help="Change nothing, and print what would be merged.",
         ),
     ] = False

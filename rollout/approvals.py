@@ -94,7 +94,7 @@ class ApprovalService:
         found = self._decidable(approval_id, principal)
         if found.asked.requester.name == principal.name:
             raise ForbiddenError(
-                f"You requested {found.id} yourself. Somebody else has to approve it.", id=found.id
+                f"You requested {found.id} yourself. Another person must approve it.", id=found.id
             )
         try:
             with self._store.together(), structlog.contextvars.bound_contextvars(approval=found.id):
@@ -141,7 +141,7 @@ def _require_sight(principal: Principal) -> None:
 
 def _item_of(approval: Approval) -> InboxItem:
     asked = approval.asked
-    said = f"{asked.what} Somebody other than {asked.requester.name} has to approve it."
+    said = f"{asked.what} A person other than {asked.requester.name} must approve it."
     return InboxItem(
         "approval",
         "approval",

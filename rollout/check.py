@@ -186,7 +186,7 @@ def _place_reasons(running: StreamSide, wanted: StreamSide) -> Iterator[CheckRea
     for name, (before, after) in places.items():
         if before == after or before is None or after is None:
             continue
-        message = f"The {name} changes from {before} to {after}. This stream has no state there."
+        message = f"The {name} changes from {before} to {after}. The stream has no state in the new place."
         yield CheckReason(f"{name}_changed", name, message, Remedy.DRAIN_AND_RELAUNCH)
 
 
@@ -267,7 +267,7 @@ def _missing(source: CheckedSource, elsewhere: CheckedSource | None, free: Seque
         return CheckReason("source_renamed", about, message, Remedy.MAP)
     message = (
         f"{source.name} is gone, and no source would read {source.subscription}. If {source.name} was renamed, "
-        f"map it to its new name. If it is to end, map it to nothing ({source.name}=)."
+        f"map it to its new name. If the source is no longer needed, map it to nothing ({source.name}=)."
     )
     return CheckReason("source_removed", about, message, Remedy.MAP)
 
@@ -291,7 +291,8 @@ def _compare_source(before: CheckedSource, after: CheckedSource) -> Iterator[Che
         yield CheckReason("table_changed", about, message, Remedy.DRAIN_AND_RELAUNCH)
     elif (before.schema is None) != (after.schema is None):
         message = (
-            f"{before.name} has a schema in only one of the two releases. Its rows would not fit {before.staging}."
+            f"{before.name} has a schema in only one of the two releases. Its new rows would not fit the table "
+            f"{before.staging}."
         )
         yield CheckReason("schema_changed", about, message, Remedy.SNAPSHOT_AND_REPLAY)
     elif before.schema is not None and after.schema is not None:

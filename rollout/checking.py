@@ -155,8 +155,8 @@ class CheckService:
         record = self._streams.get(name, principal=principal)
         if record.home is not None and not self._checker.has_state(record):
             message = (
-                f"The state of {name} is in {record.home.path} on {record.home.host}. This API has another home. "
-                "Call an API that runs with that home."
+                f"The state of {name} is in the home {record.home.path} on {record.home.host}, but this API "
+                f"has another home. Call an API that has this home."
             )
             raise StreamElsewhereError(message, host=record.home.host, path=record.home.path)
         return self._checker.check(record, release=release, options=options, mapping=mapping)

@@ -16,13 +16,13 @@ RELEASE: Final = FieldSpec(
 )
 SNAPSHOT: Final = FieldSpec(
     description="The id of a COMPLETED snapshot of a stream of the same kind and group. The stream starts with "
-    "the snapshot's state. If the snapshot includes Pub/Sub snapshots, the stream's subscriptions are also set "
-    "back to these Pub/Sub snapshots. Null means that the stream continues from its own state.",
+    "the snapshot's state. If the snapshot includes Pub/Sub snapshots, the stream's subscriptions return "
+    "to them too. Null means that the stream continues from its own state.",
     shortest=1,
     longest=64,
     metavar="ID",
-    help="Start with the state of this snapshot. The snapshot must be of a stream of the same kind. "
-    "If the snapshot includes Pub/Sub snapshots, the subscriptions return to these too.",
+    help="Start with the state of this snapshot. The snapshot must be of a stream of the same kind. If the "
+    "snapshot includes Pub/Sub snapshots, the stream's subscriptions return to them too.",
 )
 
 
@@ -45,11 +45,11 @@ class StreamLaunch(Declared):
     options: Annotated[
         Mapping[str, Any],
         FieldSpec(
-            description="All kinds have slots, batch_seconds and batch_bytes. A backup also has "
-            "known_ids_seconds. A pipeline also has group, message_bytes and mapping. A kinesis "
-            "stream also has stream, region, topic, start, recreated, "
-            "source, access_key_id and secret_access_key. For a missing or null option, the "
-            "stream uses the deployment's setting.",
+            description="Every kind of stream has the options `slots`, `batch_seconds` and `batch_bytes`. A "
+            "backup also has `known_ids_seconds`. A pipeline also has `group`, `message_bytes` and "
+            "`mapping`. A kinesis stream also has `stream`, `region`, `topic`, `start`, `recreated`, "
+            "`source`, `access_key_id` and `secret_access_key`. For a missing or null option, the stream "
+            "uses the deployment's default.",
             example={"slots": 4, "batch_seconds": 2},
         ),
     ] = field(default_factory=dict)

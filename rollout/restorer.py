@@ -305,7 +305,7 @@ def list_newer(facts: Mapping[str, Any], plan: PlanFacts) -> list[str]:
 
 _KEPT_ALWAYS: Final = (
     "Reporting tables keep the rows that were merged since the snapshot.",
-    "Dead letters since the snapshot stay, and their messages are not tried again.",
+    "Dead letters since the snapshot stay. The stream does not try their messages again.",
 )
 
 
@@ -319,7 +319,7 @@ def _check_group(facts: Mapping[str, Any], snapshot: SnapshotRecord, group: str 
     its = facts.get("group", group)
     if its != group:
         raise SnapshotRefusedError(
-            f"{snapshot.id} is a snapshot of the group {its}, but this stream runs the group {group}.",
+            f"{snapshot.id} is a snapshot of the group {its}, but this stream reads the group {group}.",
             id=snapshot.id,
         )
 
@@ -336,5 +336,5 @@ def list_kept(facts: Mapping[str, Any], snapshot: SnapshotRecord, plan: PlanFact
         if known is not None and known < version:
             kept.append(f"The schema of {table} stays at version {version}. The snapshot has version {known}.")
     if not snapshot.with_source:
-        kept.append("The subscriptions do not return to the snapshot, because it was made without its source.")
+        kept.append("The subscriptions do not return to the snapshot, because it has no Pub/Sub snapshots.")
     return kept

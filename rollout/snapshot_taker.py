@@ -141,7 +141,7 @@ class SnapshotTaker:
                 made = list(pool.map(make, subscriptions))
         if not made:
             raise SnapshotRefusedError(
-                f"{snapshot.stream} has no subscription yet. Make the snapshot without its source."
+                f"{snapshot.stream} has no subscription yet. Make the snapshot without with_source."
             )
         return [SourceSnapshot(name, info.id, info.topic, info.expires_at) for name, info in made]
 

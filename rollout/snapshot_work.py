@@ -207,14 +207,14 @@ def pause_stream(process: StreamProcess, *, timeout_seconds: float = LONGEST_PAU
         while not _is_paused(process, number):
             if time.monotonic() - began >= timeout_seconds:
                 raise SnapshotRefusedError(
-                    f"The stream did not pause within {timeout_seconds:g} s. Either a commit took all the "
-                    "time, or the stream is starting."
+                    f"The stream did not pause within {timeout_seconds:g} s. A commit took too long, or the "
+                    f"stream is still starting."
                 )
             time.sleep(_POLL_SECONDS)
         yield
         if time.monotonic() - began >= timeout_seconds or not _is_paused(process, number):
             raise SnapshotRefusedError(
-                f"The snapshot was not complete when the stream's pause of {timeout_seconds:g} s ended."
+                f"The snapshot took longer than the stream's pause of {timeout_seconds:g} s."
             )
     finally:
         process.resume(number)

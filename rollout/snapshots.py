@@ -140,7 +140,7 @@ def _check_discard(snapshot: SnapshotRecord) -> None:
         )
     if not snapshot.with_source:
         raise SnapshotRefusedError(
-            f"{snapshot.id} was made without its source. Pub/Sub would not deliver the messages "
+            f"{snapshot.id} has no Pub/Sub snapshots. Pub/Sub would not deliver the messages "
             "of the deleted rows again.",
             id=snapshot.id,
         )

@@ -93,11 +93,13 @@ def _who(approval: Approval) -> dict[str, Any]:
 
 def _say_drain(name: str, request: Mapping[str, Any]) -> str:
     seconds = request["timeout_seconds"]
-    return f"Drain {name}: it commits the messages that it holds, within {seconds:g} s, and then ends."
+    return (
+        f"Drain {name}: the stream commits the messages that it has pulled, within {seconds:g} s, and then ends."
+    )
 
 
 def _say_cancel(name: str, _: Mapping[str, Any]) -> str:
-    return f"Cancel {name}: it ends at once. Pub/Sub delivers its unacknowledged messages again."
+    return f"Cancel {name}: the stream ends at once. Pub/Sub delivers its unacknowledged messages again."
 
 
 def _say_rollback(name: str, request: Mapping[str, Any]) -> str:

@@ -210,7 +210,7 @@ class _Reading:
         if isinstance(value, str) and value:
             return value
         if value != "" or default is None:
-            self.add(f"/{name}", f"{name} is missing, or is not a text.")
+            self.add(f"/{name}", f"{name} is missing, or is not a string.")
         return ""
 
     def mapping(self, owner: Mapping[str, Any], name: str, pointer: str) -> Mapping[str, Any]:
@@ -287,7 +287,7 @@ def _read_parameters(reading: _Reading) -> Iterator[TemplateParameter]:
         elif default is not None and (wrong := _type_fault(kind, default)):
             reading.add(f"{pointer}/default", f"The default of {name}: {wrong}.")
         if not isinstance(about, str):
-            reading.add(f"{pointer}/help", "help must be a text.")
+            reading.add(f"{pointer}/help", "help must be a string.")
         if not isinstance(is_required, bool):
             reading.add(f"{pointer}/required", "required must be true or false.")
         elif is_required and default is not None:
@@ -315,7 +315,7 @@ def _check_placeholders(
             ):
                 reading.add(
                     pointer,
-                    f"{name} is used in a longer text, so the parameter must be required or have a default.",
+                    f"{name} is used within a longer string, so the parameter must be required or have a default.",
                 )
     for name in declared.keys() - used:
         reading.add(

@@ -478,5 +478,5 @@ def _is_unwanted(update: StreamUpdate, place: UpdatedStream) -> bool:
 
 def _why_lost(hand_over: HandOver | None) -> str:
     if hand_over is not None and hand_over.has_hung:
-        return f"The new release hung in the hand-over: it did not report for {HUNG_SECONDS:.0f} s."
-    return "The new release ended in the hand-over."
+        return f"During the hand-over, the new release did not report for {HUNG_SECONDS:.0f} s."
+    return "The new release ended during the hand-over."

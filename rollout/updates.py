@@ -185,7 +185,7 @@ def _errors_of(record: StreamRecord, request: UpdateRequest) -> list[dict[str, s
         message = f"A {record.kind} stream has no sources that a mapping could rename."
         errors.append({"code": "field_unknown", "message": message, "pointer": "/mapping"})
     if request.shadow is not None and record.kind is not StreamKind.PIPELINE:
-        message = f"A {record.kind} stream converts nothing: only a pipeline has a shadow."
+        message = f"Only a pipeline can have a shadow comparison. A {record.kind} stream makes no table rows."
         errors.append({"code": "field_unknown", "message": message, "pointer": "/shadow"})
     if request.shadow is not None and not 0 <= request.shadow.hours <= MAX_SHADOW_HOURS:
         message = f"shadow.hours must be a number from 0 to {MAX_SHADOW_HOURS:.0f}."

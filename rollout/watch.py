@@ -136,13 +136,14 @@ def judge(
     if why := _found_late(before, after, bounds):
         return WatchVerdict.FAILED, why
     apart = "" if after.lag_seconds is not None else " The lag is unknown, so it was not compared."
-    return WatchVerdict.PASSED, f"{messages:,.0f} messages in {after.seconds or 0.0:,.0f} s, as before.{apart}"
+    counted = f"{messages:,.0f} messages in {after.seconds or 0.0:,.0f} s."
+    return WatchVerdict.PASSED, f"{counted} All compared figures are within their limits.{apart}"
 
 
 def _unknown(before: WatchFigures | None, after: WatchFigures, min_messages: int) -> str:
     """Return why the two can't be compared; empty where they can."""
     if before is None:
-        return "There are no figures of the old release to compare with."
+        return "The old release has no figures, so no comparison is possible."
     messages = after.messages or 0.0
     if messages < min_messages:
         return f"{messages:,.0f} messages arrived during the watch. At least {min_messages:,} are needed."

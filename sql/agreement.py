@@ -77,7 +77,7 @@ def check_agreement(query: ValidatedQuery, answer: DryRun, *, project: str, behi
     differences += _column_differences([(c.name, c.type) for c in query.output], answer.columns)
     if differences:
         raise QueryDisagreesError(
-            f"BigQuery understands the query differently from the SQL gate: {differences[0]}",
+            f"BigQuery and the SQL gate read the query differently: {differences[0]}",
             differences=differences,
         )
 

@@ -76,7 +76,7 @@ def check(binder: Binder, node: Select, scope: Scope, *, is_limited: bool) -> tu
         binder.fault(
             node,
             "join_unlinked",
-            "These tables are joined without an equality of keys, so one row may match very many rows.",
+            "No condition of this join compares keys for equality, so one row may match very many rows.",
             "ON a.message_id = b.message_id, or IN (SELECT ...)",
         )
     return (None if big else factor), min(factor, MAX_LIMITED_FACTOR * 10)

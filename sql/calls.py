@@ -255,8 +255,8 @@ class CallBinding:
         if any(path.constant is NOT_CONSTANT and path.type.is_known and path.type != NULL for path in paths):
             self._fault(
                 "function_arguments",
-                f"{function.name} takes only a constant JSON path: a literal or a parameter. For a name or a "
-                "number from the message, use [ ] after a JSON value.",
+                f"{function.name} takes only a constant JSON path: a literal or a parameter. For a path that "
+                f"depends on the message, use [ ] after a JSON value.",
             )
 
     def _count_named(self) -> int:

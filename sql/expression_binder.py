@@ -182,7 +182,7 @@ class ExpressionBinder(ConstructBinder):
                 node,
                 "parameter_missing",
                 f"No value is given for @{node.name[:60]}.",
-                "Add it to the request's parameters.",
+                "Add the parameter to the request's parameters.",
             )
         key = self.used_parameters.setdefault(name, f"p{len(self.used_parameters)}")
         return literals.placeholder(self.parameters[name], key)
@@ -192,7 +192,9 @@ class ExpressionBinder(ConstructBinder):
             found = find_path(scope, node.names)
         except AmbiguousNameError:
             return self.fault(
-                node, "name_ambiguous", f"{node.names[0].text} may mean more than one column. Name its table."
+                node,
+                "name_ambiguous",
+                f"{node.names[0].text} may mean more than one column. Write the name of the table before it.",
             )
         if found is None:
             text = ".".join(name.text for name in node.names)[:120]

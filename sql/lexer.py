@@ -95,11 +95,15 @@ def check_size(text: str) -> Fault | None:
     except UnicodeEncodeError as exc:
         return Fault(
             "character_not_allowed",
-            "The query has one half of a surrogate pair, so it is not valid UTF-8.",
+            "The query contains an unpaired surrogate, so it is not valid Unicode.",
             exc.start,
         )
     if size > MAX_QUERY_BYTES:
-        return Fault("query_too_long", f"The query has {size:,} bytes; {MAX_QUERY_BYTES:,} are allowed.", 0)
+        return Fault(
+            "query_too_long",
+            f"The query has {size:,} bytes, but at most {MAX_QUERY_BYTES:,} bytes are allowed.",
+            0,
+        )
     return None
 
 
@@ -292,7 +296,8 @@ def _quoted(text: str, start: int) -> tuple[Token | None, Fault | None]:
     if not name.isascii() and unicodedata.normalize("NFKC", name).casefold().isascii():
         return None, Fault(
             "identifier_lookalike",
-            "The name has characters that only look like plain letters, so it may be mistaken for another name.",
+            "The name has characters that only look like plain letters. A reader could mistake the name for "
+            "another name.",
             start,
             f"`{unicodedata.normalize('NFKC', name).casefold()}`",
         )

@@ -115,7 +115,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
                 self.fault(
                     node,
                     "set_operation_columns",
-                    f"Column {index + 1} of {node.operator} has types that differ: {kinds}.",
+                    f"Column {index + 1} of {node.operator} has different types: {kinds}.",
                 )
                 kind = UNKNOWN
             if kind.is_known and not kind.is_groupable and (node.is_distinct or node.operator != "UNION"):
@@ -145,7 +145,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
             self.fault(
                 node,
                 "row_amplification",
-                f"This repeats each row {factor:,} times. At most {most:,} times are allowed.",
+                f"This part of the query repeats each row {factor:,} times. At most {most:,} times are allowed.",
             )
         unique = tuple(column.value.lake for column in columns) if node.is_distinct else ()
         return Relation(
@@ -314,7 +314,7 @@ class QueryBinder(FromBinder, ExpressionBinder):
                 loose[0],
                 "not_grouped",
                 "A column beside aggregates must be in GROUP BY or inside an aggregate.",
-                "Add it to GROUP BY, or wrap it in ANY_VALUE(...).",
+                "Add the column to GROUP BY, or wrap the column in ANY_VALUE(...).",
             )
 
     # --- select list ---------------------------------------------------------------------------------------------

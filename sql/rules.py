@@ -68,8 +68,8 @@ def _missing_bound(reach: Reach, at: int) -> Fault:
         message = "This scan has no constant lower bound on _PARTITIONTIME or _PARTITIONDATE."
         return Fault("window_missing", message, at, _EXAMPLE)
     message = (
-        "This scan also reads rows that have no partition yet (_PARTITIONTIME IS NULL). It has no constant "
-        "lower bound on ingest_time for these rows."
+        "This scan also reads rows that have no partition yet (_PARTITIONTIME IS NULL). For these rows, the "
+        "query needs a constant lower bound on ingest_time."
     )
     return Fault(
         "window_missing", message, at, "(_PARTITIONTIME IS NOT NULL OR ingest_time >= TIMESTAMP '2026-01-01')"
@@ -81,7 +81,7 @@ def _too_wide(window: Window, what: str, at: int, policy: Policy) -> list[Fault]
         return []
     days = window.width / timedelta(days=1)
     message = f"{what} {days:.1f} days wide. At most {policy.max_window_days} days are allowed."
-    return [Fault("window_too_wide", message, at, "Replay it in parts.")]
+    return [Fault("window_too_wide", message, at, "Replay the window in parts.")]
 
 
 def replay_window(bound: Bound, windows: Mapping[str, Window]) -> Window:
@@ -132,7 +132,7 @@ def check_reads_table(bound: Bound) -> list[Fault]:
     return [
         Fault(
             "archive_not_read",
-            f"A replay must read {archive}. This query does not read it.",
+            f"A replay must read {archive}. This query does not read that table.",
             bound.query.at,
             f"FROM `{archive}`",
         )
@@ -147,7 +147,11 @@ def check_output(bound: Bound) -> list[Fault]:
             Fault("output_value_table", "SELECT AS STRUCT and AS VALUE give no columns.", at, "Name the columns.")
         ]
     if relation.has_open_star:
-        return [Fault("output_unprovable", "The columns of a table that is not the archive must be named.", at)]
+        return [
+            Fault(
+                "output_unprovable", "The query must name the columns of each table that is not the archive.", at
+            )
+        ]
     faults: list[Fault] = []
     keys = [column.key for column in relation.columns]
     for number, key in enumerate(keys, 1):
@@ -170,7 +174,9 @@ def check_output(bound: Bound) -> list[Fault]:
         want = _KEPT.get(column.key or "")
         if want is not None and column.value.type.is_known and column.value.type not in {want, NULL}:
             message = f"{column.key} must be {want}, because it becomes a tag. It is {column.value.type}."
-            faults.append(Fault("column_type", message, at, "Give it another name, or leave it out."))
+            faults.append(
+                Fault("column_type", message, at, "Give the column another name, or leave out the column.")
+            )
     for name in REPLAY_COLUMNS:
         found = [column for column in relation.columns if column.key == name]
         if not found:

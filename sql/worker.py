@@ -36,7 +36,7 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 class GateUnavailableError(RefeedError):
-    """The process that checks queries does not start."""
+    """The process that checks queries (the SQL gate) does not start."""
 
     code = "gate_unavailable"
 

@@ -191,8 +191,8 @@ def refuse_held(store: LeaseStore, name: str, stream: str) -> Holder | None:
         left_seconds = holder.expires_at - time.time()
         if holder.stream != stream and left_seconds > 0:
             raise LeaseHeldError(
-                f"A stream on {holder.host} (process {holder.pid}) holds the lease {name}. Stop this "
-                f"stream. If it has died, its lease expires in {left_seconds:.0f} s.",
+                f"A stream on {holder.host} (process {holder.pid}) holds the lease {name}. Stop this stream. "
+                f"If the other stream has died, its lease expires in {left_seconds:.0f} s.",
                 lease=name,
             )
     return holder

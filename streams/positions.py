@@ -77,10 +77,11 @@ class Positions:
         if not self.is_new or not is_latest or holder is None or holder.stream == stream:
             return
         raise SettingsError(
-            f"The Kinesis stream {self._stream} was read on {holder.host} before, and its "
-            f"positions are not in this home. Copy {self._path.name} from the stream's folder on "
-            f"{holder.host} to {self._path.parent}. If the file is lost, start at a time before "
-            "the last published record, or at TRIM_HORIZON. Repeats have the same uuids."
+            f"The Kinesis stream {self._stream} was last read on {holder.host}, and this home does not contain "
+            f"the positions. Copy {self._path.name} from the stream's folder on {holder.host} to "
+            f"{self._path.parent}. If the file is lost, start at a time before "
+            "the last published record, or at TRIM_HORIZON. Messages that are published again have the same "
+            "uuid."
         )
 
     def begin(self, origin: datetime | None) -> None:

@@ -164,8 +164,8 @@ def capture_state(folder: Path) -> CapturedState:
         attempt, state, _ = path.name.split(".")
         if state == EntryState.PENDING:
             raise SnapshotRefusedError(
-                f"The outcome of the commit {int(attempt)} is not known yet. The next start of the "
-                "stream finds it out.",
+                f"The outcome of the commit {int(attempt)} is not known yet. At its next start, the stream "
+                f"finds out whether the commit succeeded.",
                 file=str(path),
             )
     try:

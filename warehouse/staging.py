@@ -58,15 +58,15 @@ def delete_in_turn(
     # After the rows are gone: a merge that read them before can't commit them any more.
     if deleted and overtake():
         raise AlreadyMergedError(
-            f"A merge ran while {deleted} rows of {backfill_id} were deleted from staging, so the "
-            "reporting table may have these rows. Repair it with another backfill.",
+            f"A merge ran while {deleted} rows of {backfill_id} were deleted from staging, so the reporting "
+            f"table may contain these rows. To correct the reporting table, run another backfill.",
             id=backfill_id,
             deleted=deleted,
         )
     if failure is not None:
         raise RevertIncompleteError(
-            f"{deleted} rows of {backfill_id} were deleted from staging. {', '.join(left)} may "
-            f"have more of its rows, because {place} failed: {failure.message} Revert the "
+            f"{deleted} rows of {backfill_id} were deleted from staging. {', '.join(left)} may still have some "
+            f"of its rows, because {place} failed: {failure.message} Revert the "
             "backfill again.",
             id=backfill_id,
             deleted=deleted,

@@ -34,7 +34,9 @@ def check_replay_query(
     try:
         json.dumps([query, dict(parameters)], ensure_ascii=False).encode()
     except UnicodeEncodeError as exc:
-        raise RequestInvalidError.of("text_invalid", "A text contains one half of a surrogate pair.") from exc
+        raise RequestInvalidError.of(
+            "text_invalid", "A string contains an unpaired surrogate, so it is not valid Unicode."
+        ) from exc
     report = check_query(query, parameters, policy, with_edits=True)
     findings = _render(report.findings, "gate")
     if report.query is not None:

@@ -145,7 +145,7 @@ def check_rows(rows: int | None, request: BackfillRequest, bounds: SelectionBoun
         message = "The plan selects nothing, and the request has fail_if_empty."
         raise RequestInvalidError.of(NothingSelectedError.code, message, "/fail_if_empty")
     if rows == 0 and not request.allow_empty:
-        message = "The plan selects nothing. To run it anyway, use allow_empty (--allow-empty)."
+        message = "The plan selects nothing. To create the backfill anyway, use allow_empty (--allow-empty)."
         raise RequestInvalidError.of(NothingSelectedError.code, message, "/allow_empty")
     if rows is not None and bounds.max_rows is not None and rows > bounds.max_rows:
         message = (

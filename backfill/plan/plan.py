@@ -279,7 +279,9 @@ def _row_warnings(figures: QueryFigures) -> list[dict[str, str]]:
         )
         found.append({"code": "attributes_rewritten", "message": message})
     if figures.is_cut:
-        message = f"rows_by_topic and rows_by_hour have only the largest {MAX_GROUPS:,} groups."
+        message = (
+            f"rows_by_topic and rows_by_hour list only the {MAX_GROUPS:,} topics and hours with the most rows."
+        )
         found.append({"code": "groups_cut", "message": message})
     return found
 

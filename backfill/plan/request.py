@@ -68,8 +68,8 @@ class BackfillRequest(Declared):
     parameters: Annotated[
         Mapping[str, QueryParameter],
         FieldSpec(
-            description="The query's parameters by name. Types are STRING, INT64, FLOAT64, BOOL, BYTES "
-            "(base64), DATE, TIMESTAMP, and ARRAY<...> of these.",
+            description="The query's parameters by name. The types are STRING, INT64, FLOAT64, BOOL, BYTES "
+            "(base64), DATE, TIMESTAMP, and an ARRAY of one of these.",
             example=_PARAMETERS,
             flag="param",
         ),
@@ -130,8 +130,8 @@ class BackfillRequest(Declared):
     max_bytes_billed: Annotated[
         int | None,
         FieldSpec(
-            description="The maximum number of bytes that the query may read. If the query would read more, it "
-            "is refused. BigQuery counts at least 10 MB for each table.",
+            description="The maximum number of bytes that the query may read. A query that would read more is "
+            "refused. BigQuery counts at least 10 MB for each table.",
             least=1,
             most=_MAX_COUNT,
             help="Refuse a query that would read more than N bytes.",
@@ -140,19 +140,20 @@ class BackfillRequest(Declared):
     canary_messages: Annotated[
         int | None,
         FieldSpec(
-            description="Publish this many messages, then pause until :resume.",
+            description="The number of messages in the canary. The backfill publishes these messages first, "
+            "and then pauses until :resume.",
             least=1,
             most=_MAX_COUNT,
             example=10,
-            help="Publish N messages, then pause until a resume.",
+            help="Publish N messages, and then pause until somebody resumes the backfill.",
             flag="canary",
         ),
     ] = None
     start_paused: Annotated[
         bool,
         FieldSpec(
-            description="Publish nothing until :resume.",
-            help="Start the backfill paused: publish nothing until a resume.",
+            description="Whether the backfill publishes nothing until :resume.",
+            help="Start the backfill paused. It publishes nothing until somebody resumes it.",
         ),
     ] = False
     ordering: Annotated[
@@ -160,14 +161,15 @@ class BackfillRequest(Declared):
         FieldSpec(
             description="none: messages have no ordering key. by_key: messages keep their ordering keys, and the "
             "messages of each key are published in their original order.",
-            help="by_key: keep the ordering keys, and publish the messages of each key in their original order.",
+            help="none: publish without ordering keys. by_key: keep the ordering keys, and publish the "
+            "messages of each key in their original order.",
         ),
     ] = "none"
     attributes: Annotated[
         Mapping[str, str],
         FieldSpec(
-            description="Attributes that are added to every message. Names that begin with goog or refeed_ are "
-            "reserved.",
+            description="Attributes that are added to every message. You can't use names that begin with "
+            "`goog` or `refeed_`.",
             help="Add this attribute to every message. May be repeated.",
             flag="attribute",
         ),
@@ -194,25 +196,25 @@ class BackfillRequest(Declared):
     allow_overlap: Annotated[
         bool,
         FieldSpec(
-            description="Create the backfill even if another backfill publishes some of the same messages to the "
-            "topic.",
+            description="Whether to create the backfill even if another backfill publishes some of the same "
+            "messages to the topic.",
             help="Create the backfill even if another backfill publishes some of the same messages to the topic.",
         ),
     ] = False
     target_subscription: Annotated[
         str | None,
         FieldSpec(
-            description="Deliver the messages only to this subscription of the topic. Each message gets the "
-            "attribute refeed_target. The subscription's filter must select this attribute.",
+            description="The only subscription of the topic that receives the messages. Each message gets the "
+            "attribute refeed_target, and the subscription's filter must select this attribute.",
             longest=300,
-            help="Deliver the messages only to this subscription (docs/api.md).",
+            help="Deliver the messages only to this subscription of the topic (docs/api.md).",
             metavar="SUBSCRIPTION",
         ),
     ] = None
     create_topic: Annotated[
         bool,
         FieldSpec(
-            description="Create the topic if it does not exist. A plan creates nothing.",
+            description="Whether to create the topic if it does not exist. A plan creates nothing.",
             help="Create the topic if it does not exist.",
         ),
     ] = False
@@ -220,9 +222,8 @@ class BackfillRequest(Declared):
         bool,
         FieldSpec(
             description=(
-                "Whether an empty selection is an error. If true and the query selects nothing, the "
-                "backfill fails with nothing_selected. If true and the plan (plan_id) has no rows, "
-                "the request is refused."
+                "Whether an empty selection is an error. If true, a backfill whose query selects nothing fails "
+                "with nothing_selected. A request whose plan (plan_id) has no rows is refused."
             ),
             help="Fail if the query selects nothing.",
         ),
@@ -230,8 +231,8 @@ class BackfillRequest(Declared):
     allow_empty: Annotated[
         bool,
         FieldSpec(
-            description="Create the backfill even if its plan (plan_id) selects nothing. By default such a "
-            "request is refused with nothing_selected.",
+            description="Whether to create the backfill even if its plan (plan_id) selects nothing. By "
+            "default, such a request is refused with nothing_selected.",
             help="Create the backfill even if the plan selects nothing.",
         ),
     ] = False

@@ -54,7 +54,9 @@ def validate_request(
     """
     errors = _field_errors(request)
     if any(error["code"] == "text_invalid" for error in errors):
-        raise RequestInvalidError("A text contains one half of a surrogate pair.", errors=errors)
+        raise RequestInvalidError(
+            "A string contains an unpaired surrogate, so it is not valid Unicode.", errors=errors
+        )
     try:
         query = validate_query(request.query, parse_parameters(request.parameters), policy)
         check(query)
@@ -78,7 +80,7 @@ def validate_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
     errors: list[dict[str, Any]] = []
     refuse = _refuser(errors)
     if not _is_unicode(changes):
-        refuse("text_invalid", "A text contains one half of a surrogate pair.", "")
+        refuse("text_invalid", "A string contains an unpaired surrogate, so it is not valid Unicode.", "")
     for name in CHANGEABLE:
         _check_field(name, changes.get(name), refuse)
     for name in changes.keys() - CHANGEABLE:
@@ -92,7 +94,7 @@ def _field_errors(request: BackfillRequest) -> list[dict[str, Any]]:
     refuse = _refuser(errors)
     if not _is_unicode(request.to_json()):
         # JSON can write half of a surrogate pair; no store, log or answer can.
-        refuse("text_invalid", "A text contains one half of a surrogate pair.", "")
+        refuse("text_invalid", "A string contains an unpaired surrogate, so it is not valid Unicode.", "")
     for name in _FIELDS:
         _check_field(name, getattr(request, name), refuse)
     return errors
@@ -139,9 +141,9 @@ def _check_labels(labels: Mapping[str, str], refuse: Refuse) -> None:
         if not is_label(key, value):
             refuse(
                 "label_invalid",
-                f"Label {key[:70]}={value[:70]}: a key has a lower-case letter and then up to "
-                "62 lower-case letters, digits, _ or -. A value has up to 63 of these "
-                "characters.",
+                f"Label {key[:70]}={value[:70]}: a key must begin with a lower-case letter and can have up to "
+                f"63 characters. A value can have up to 63 characters. Both can have only lower-case letters, "
+                f"digits, _ and -.",
                 "/labels",
             )
 
@@ -177,8 +179,8 @@ def _check_ordering(ordering: str, refuse: Refuse) -> None:
 def _check_rate(rate: float, refuse: Refuse) -> None:
     if not _RATE.allows(rate):
         message = (
-            f"A rate must be at least one message an hour, and at most {_RATE.most:,.0f} messages "
-            "a second. To stop the backfill, pause it."
+            f"A rate limit must be at least one message an hour, and at most {_RATE.most:,.0f} messages a "
+            f"second. To stop a backfill, pause the backfill."
         )
         refuse("rate_invalid", message, "/rate_limit_messages_per_second")
 
@@ -186,7 +188,7 @@ def _check_rate(rate: float, refuse: Refuse) -> None:
 def _check_yield(yield_to: YieldTo, refuse: Refuse) -> None:
     _check_name(yield_to.subscription, "subscription", "/yield_to/subscription", refuse)
     if not _AGE.allows(yield_to.max_oldest_unacked_seconds):
-        message = f"An age must be more than 0 and at most {_AGE.most:,.0f} seconds."
+        message = f"The value must be more than 0 and at most {_AGE.most:,.0f} seconds."
         refuse("number_invalid", message, "/yield_to/max_oldest_unacked_seconds")
 
 

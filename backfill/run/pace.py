@@ -251,7 +251,9 @@ class Pacer:
         if canary is not None:
             published = sum(checkpoint.published for checkpoint in reached.values())
             if published >= canary and not self._is_done(reached):
-                self._folder.write_pause(self._epoch, f"The canary is out: {published} messages are published.")
+                self._folder.write_pause(
+                    self._epoch, f"The canary is complete: {published} messages are published."
+                )
                 self._rest()
                 return False
             left = max(0, canary - published - sum(held.values()))

@@ -108,7 +108,7 @@ def write_selection(
             failpoint.hit("backfill.selection.written")
             made.complete(_MANIFEST, json.dumps(asdict(selection)).encode())
     except FileExistsError as exc:
-        raise QueryStoppedError(f"Another attempt has made the selection {files}.") from exc
+        raise QueryStoppedError(f"Another attempt of the job has already written the selection {files}.") from exc
     return selection
 
 

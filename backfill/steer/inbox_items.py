@@ -40,7 +40,7 @@ def _waiting(job: Job, store: JobStore, folder_of: Callable[[str], JobFolder]) -
     if exceeds_approval(job):
         rows = known_rows(job)
         above = (job.approval or {}).get("above_rows")
-        said = f"it has {rows:,} rows, more than {above:,}: somebody other than {job.created_by} has to approve it"
+        said = f"it has {rows:,} rows, more than {above:,}: a person other than {job.created_by} must approve it"
         return _item(job, "approval", _paused_at(job, store), said)
     if job.state is not JobState.PAUSED:
         return None

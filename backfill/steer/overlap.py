@@ -33,8 +33,8 @@ def overlap_guard(
         ]
         if overlapping and not request.allow_overlap:
             raise BackfillOverlapsError(
-                f"{overlapping[0].id} is {overlapping[0].state}. It also publishes to {request.topic}, and its "
-                "time window overlaps. To run both, use allow_overlap.",
+                f"{overlapping[0].id} is {overlapping[0].state}. It also publishes to {request.topic}, and the "
+                f"time windows of both backfills overlap. To run both backfills, use allow_overlap.",
                 errors=[
                     {"code": "backfill_overlaps", "message": f"{job.id} is {job.state}.", "pointer": "/topic"}
                     for job in overlapping

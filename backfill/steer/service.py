@@ -177,7 +177,9 @@ class BackfillService(BackfillReader):
         valid = validate_changes(changes)
         job = self._steerable(backfill_id, principal, versions)
         if "rate_limit_messages_per_second" in valid and job.state.is_final:
-            raise JobStateError(f"{job.id} is {job.state}. It publishes no more messages.")
+            raise JobStateError(
+                f"{job.id} is {job.state}. It publishes no more messages, so its rate limit can't change."
+            )
         if not valid:
             return self._show(job)
         what = "changed " + ", ".join(sorted(valid))
@@ -225,8 +227,8 @@ class BackfillService(BackfillReader):
         job = self._steerable(backfill_id, principal, versions)
         if job.state in {JobState.PENDING, JobState.PAUSED} and exceeds_approval(job):
             raise ApprovalRequiredError(
-                f"{job.id} has more than {allowed_rows(job)} rows, so somebody other than "
-                f"{job.created_by} has to approve it. Until then it can't be resumed.",
+                f"{job.id} has more than {allowed_rows(job)} rows, so a person other than {job.created_by} "
+                f"must approve it. Before the approval, nobody can resume it.",
                 id=job.id,
             )
         if job.state in {JobState.PENDING, JobState.RUNNING}:
@@ -265,7 +267,7 @@ class BackfillService(BackfillReader):
             raise RequestInvalidError.of("only_invalid", f"only must be one of {', '.join(RETRIES)}.", "/only")
         is_chosen = bool(rows) or code is not None
         if is_chosen and only != "failed":
-            message = "rows and code select dead letters, so they need only=failed."
+            message = "The fields rows and code select dead letters. They can be used only with only=failed."
             raise RequestInvalidError.of("only_invalid", message, "/only")
         job = self._steerable(backfill_id, principal, versions)
         self._check_retry(job, only)
@@ -306,7 +308,7 @@ class BackfillService(BackfillReader):
         if job.state.is_final or job.state is JobState.CANCELLING or not exceeds_approval(job):
             raise JobStateError(f"{job.id} is {job.state} and does not wait for an approval.", id=job.id)
         if principal.name == job.created_by:
-            raise ForbiddenError(f"You created {job.id} yourself. Somebody else has to approve it.", id=job.id)
+            raise ForbiddenError(f"You created {job.id} yourself. Another person must approve it.", id=job.id)
         approval = approved(job, principal.name)
         job = self._store.change(
             job.id,

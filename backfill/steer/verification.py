@@ -145,7 +145,7 @@ class Verifier:
         topic = job.request["topic"]
         staging = self._staging_of(topic)
         if staging is None:
-            raise StagingUnknownError(f"No staging table is known for the topic {topic}.", topic=topic)
+            raise StagingUnknownError(f"Refeed knows no staging table for the topic {topic}.", topic=topic)
         return staging
 
 

@@ -39,7 +39,7 @@ def demo(
         Path | None,
         typer.Option(
             "--input",
-            help="Publish the messages in this file. It must have the format that 'refeed publish' reads.",
+            help="Publish the messages in this file. The file must have the format that 'refeed publish' reads.",
         ),
     ] = None,
     messages: Annotated[
@@ -52,8 +52,8 @@ def demo(
     warehouse: Annotated[
         Literal["lake", "bigquery"],
         typer.Option(
-            help="The warehouse: lake or bigquery. bigquery needs an emulator: set BIGQUERY_EMULATOR_HOST and "
-            "REFEED_BIGQUERY_STORAGE_HOST."
+            help="The warehouse: lake or bigquery. For bigquery, start an emulator, and set "
+            "BIGQUERY_EMULATOR_HOST and REFEED_BIGQUERY_STORAGE_HOST."
         ),
     ] = "lake",
     collect: Annotated[
@@ -66,17 +66,19 @@ def demo(
         bool,
         typer.Option(
             "--console",
-            help="After the verdict, archive two weeks of a shop, and run everything with a console until Ctrl-C.",
+            help="After the verdict, archive two weeks of a shop's messages, and run all services and the "
+            "console until Ctrl-C.",
         ),
     ] = False,
 ) -> None:
-    """Back up and replay messages in a temporary home, compare them, and print a verdict.
+    """Back up and replay sample messages in a temporary home, compare the results, and print a verdict.
 
     The demo publishes the messages of a web shop and backs them up. Halfway, the demo kills the backup with
     SIGKILL and starts the backup again. The demo replays a day of one topic through the HTTP API and compares
     every byte. The exit code is 0 only if the verdict is clean.
 
-    With --console, the demo then archives two weeks of the shop, and runs everything with a console until Ctrl-C.
+    With --console, the demo then archives two weeks of the shop's messages, and runs all services and the console
+    until Ctrl-C.
     """
     from cli.demo.collecting import write_collector_settings
     from cli.demo.console import DemoConsole

@@ -64,7 +64,10 @@ class DemoConsole:
                         pass
                     self._replay(api)
                 hole = f"{find_hole(self._end):%Y-%m-%d %H:%M}"
-                say(f"{ORDERS} has no messages in the hour {hole} UTC: find it, and replay it from {STRAYED}.")
+                say(
+                    f"{ORDERS} has no messages in the hour {hole} UTC. Find this gap in the console, and "
+                    f"replay the missing messages from {STRAYED}."
+                )
                 say("Ctrl-C here drains the streams and stops everything.")
                 say(f"console  {self._stack.api_url}/console")
                 self._publish_until_stopped()

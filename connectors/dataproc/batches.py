@@ -220,7 +220,5 @@ def _advice(exc: Exception, text: str, place: BatchPlace) -> str:
     if isinstance(exc, api.ResourceExhausted):
         return f" Request a higher quota in {place.region}, or lower REFEED_MAX_RUNNING. Then retry."
     if isinstance(exc, api.NotFound | api.InvalidArgument):
-        return (
-            " Look at the REFEED_DATAPROC_ settings: region, image, runtime, subnet, account and history server."
-        )
+        return " Check the REFEED_DATAPROC_ settings: region, image, runtime, subnet, account and history server."
     return ""

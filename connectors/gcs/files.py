@@ -58,7 +58,8 @@ def client() -> Any:
         from google.cloud.storage import Client
     except ImportError as exc:
         raise SettingsError(
-            "A folder in gs:// needs google-cloud-storage. Run pip install 'refeed[gcs]', or use the image."
+            "A folder in gs:// needs google-cloud-storage. Run pip install 'refeed[gcs]', or use Refeed's "
+            "container image."
         ) from exc
     with our_errors("Cloud Storage"):
         # It would ask for the bucket's metadata, in threads of its own and with a role more, for traces only.
@@ -205,7 +206,7 @@ class BucketFiles:
     def complete(self, name: str, content: bytes) -> None:
         """Write the file that makes the others count, unless it is there."""
         if not self._upload(name, content, 0) and self.read(name) != content:
-            raise FileExistsError(f"{self} has been made by somebody else.")
+            raise FileExistsError(f"{self} was created by another process.")
 
     def is_made(self, name: str) -> bool:
         """Whether the last file of the folder is there."""

@@ -172,7 +172,9 @@ class DeltaLog:
         else:
             is_late = since is not None and since.seconds() > _MOST_WRITE_SECONDS
         if is_late:
-            raise CommitFailedError(f"The entry after {version} was written late, and may be in no snapshot.")
+            raise CommitFailedError(
+                f"The log entry after version {version} was written late. It may be missing in every snapshot."
+            )
 
     def is_checkpoint_due(self, version: int) -> bool:
         """Whether :meth:`committed` would look for a checkpoint to write at ``version``."""

@@ -100,8 +100,8 @@ class DurableTable:
         if FORGETTING in table.metadata().configuration:
             self._delta = None
             raise WarehouseError(
-                f"{self.uri} has the property {FORGETTING}. With this property, the table's log "
-                "forgets the leases of its writers, and two streams could write at once. "
+                f"{self.uri} has the property {FORGETTING}. With this property, Delta deletes the leases of "
+                f"the table's writers, and two streams could write at the same time. "
                 "Remove the property: ALTER TABLE ... UNSET TBLPROPERTIES."
             )
 

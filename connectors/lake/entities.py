@@ -185,7 +185,10 @@ class EntityTable(DurableTable):
         """Commit ``actions`` to the table as it was in ``snapshot``; with another ``schema`` its files go too."""
         table = self._table()
         if table.version() != snapshot.version:
-            raise MergeOvertakenError(f"{self.name} is at version {table.version()}, not {snapshot.version}.")
+            raise MergeOvertakenError(
+                f"Another commit has changed {self.name}: its version is "
+                f"{table.version()}, not {snapshot.version}."
+            )
         try:
             with our_errors(f"committing to {self.name}", but=CommitFailedError):
                 self._write(table, actions, marks, schema=schema)

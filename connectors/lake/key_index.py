@@ -168,7 +168,7 @@ class KeyIndex:
                     with self._files.open_input_stream(path) as source:
                         raw = np.frombuffer(source.read(), dtype=np.uint8)
             except FileNotFoundError as exc:
-                raise MergeOvertakenError(f"The index of keys has moved on from {name}.") from exc
+                raise MergeOvertakenError(f"Another merge has replaced {name} in the index of keys.") from exc
         return KeyDays(raw[: count * 8].view(np.uint64), raw[count * 8 :].view(np.int32))
 
     def _read_manifest(self) -> list[str] | None:

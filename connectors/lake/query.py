@@ -239,5 +239,6 @@ def _our_errors(limits: QueryLimits) -> Iterator[None]:
     except UnicodeDecodeError as exc:
         # The engine's message holds a byte of a character: FROM_HEX names the one that is no digit.
         raise QueryError(
-            "The query failed while it ran: a function got a character that it does not accept."
+            "The query failed while it ran. The input of a function contains a character that the function "
+            "does not accept."
         ) from exc

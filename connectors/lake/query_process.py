@@ -96,7 +96,7 @@ class QueryProcesses:
                     size += len(body)
                     if size > max_bytes:
                         raise QueryTooLargeError(
-                            f"The query returns more than {max_bytes:,} bytes, which is too much here."
+                            f"The query returns more than {max_bytes:,} bytes, the limit for this call."
                         )
                     results[-1] += wire.read_batches(body)
                 elif kind == wire.END:
@@ -227,13 +227,13 @@ class _Process:
         try:
             code = self._popen.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
-            return QueryError("The query's process does not answer any more.")
+            return QueryError("The query's process no longer answers.")
         if code == -signal.SIGKILL:
             return QueryTooLargeError(
-                "The operating system ended the query's process, because the machine had no more memory."
+                "The operating system ended the query's process, because the machine ran out of memory."
             )
         if code == -signal.SIGXCPU:
-            return QueryTooLargeError("The query used up its processor time.")
+            return QueryTooLargeError("The query reached its limit of CPU time.")
         how = f"signal {signal_name(-code)}" if code < 0 else f"exit code {code}"
         return QueryError(
             f"The query's process ended with {how}. No other process is affected. Make the query simpler."

@@ -64,7 +64,7 @@ def read_error(body: bytes) -> QueryError:
         found = json.loads(body)
         return _ERRORS[found["code"]](str(found["message"])[:_MAX_MESSAGE_CHARACTERS])
     except (ValueError, KeyError, TypeError):
-        return QueryError("The query's process gave an answer that can't be read.")
+        return QueryError("The answer of the query's process can't be read.")
 
 
 def render_request(

@@ -170,8 +170,8 @@ class LakeTable(TableFiles):
         for file in files:
             if file.partition is not None and not is_partition(file.partition, self.partitioning):
                 raise WarehouseError(
-                    f"{file.path} is a file of the partition {file.partition}, and {self.name} is partitioned "
-                    f"by the {self.partitioning}. Nothing was added."
+                    f"{file.path} is a file of the partition {file.partition}, but {self.name} is partitioned "
+                    f"by {self.partitioning}. Nothing was added."
                 )
 
     def _tip_of(self, attempt: Attempt) -> _Tip | None:
@@ -338,7 +338,9 @@ class LakeTable(TableFiles):
         except LeaseLostError:
             raise
         except WarehouseError as second:
-            raise CommitOutcomeUnknownError(f"The commit failed ({exc}), and may be made: {second}") from exc
+            raise CommitOutcomeUnknownError(
+                f"The commit failed ({exc}), but the table may still get it: {second}"
+            ) from exc
         if not is_in:
             raise error_from(exc, "committing (nothing was added)") from exc
 
@@ -359,7 +361,7 @@ class LakeTable(TableFiles):
         if not is_in and not is_ours:
             raise LeaseLostError(lease=attempt.lease)
         if not is_in and not is_settled:
-            raise WarehouseError("Delta Lake may still make it.")
+            raise WarehouseError("Delta Lake may still write the commit.")
         return is_in
 
     def _take_place(self, attempt: Attempt) -> bool:

@@ -24,7 +24,7 @@ _BAD_REQUEST: Final = 400
 _SERVER_ERROR: Final = 500
 _SAID_CHARS: Final = 200
 _AWAY: Final = (
-    "The identity provider does not answer, or its answer does not follow OpenID Connect. API keys still work."
+    "The identity provider does not answer, or its answer is not valid OpenID Connect. API keys still work."
 )
 
 

@@ -75,8 +75,8 @@ class LocalBacklog:
         stats = read_stats_by_path(self._channel)
         if stats is None:
             raise PubSubError(
-                "The Pub/Sub server at PUBSUB_EMULATOR_HOST does not report the age of a backlog. "
-                "yield_to works only with Refeed's own server, or with Google's Pub/Sub."
+                "The Pub/Sub server at PUBSUB_EMULATOR_HOST does not report the age of a backlog. yield_to "
+                "works only with Refeed's own Pub/Sub server or with Google Cloud Pub/Sub."
             )
         if self._path not in stats:
             raise SubscriptionNotFoundError(f"There is no subscription {self._path}.", subscription=self._path)

@@ -230,8 +230,8 @@ class PubSub:
         if fixed:
             raise SubscriptionMismatchError(
                 f"The subscription {subscription} exists, but its {'; its '.join(map(str, fixed))}. "
-                "This can't be changed. When the subscription has no pending messages, delete it "
-                "with 'refeed detach', and attach the topic again.",
+                "These settings can't be changed. When the subscription has no pending messages, delete the "
+                "subscription with 'refeed detach', and attach the topic again.",
                 subscription=subscription,
             )
         return existing

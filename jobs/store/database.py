@@ -150,7 +150,7 @@ def _run_migrations(connection: Connection) -> None:
         command.upgrade(config, SCHEMA_REVISION)
     except CommandError as exc:
         raise StoreUnavailableError(
-            "A newer Refeed wrote the job store. This version of Refeed does not know its schema "
+            "A newer Refeed wrote the job store. This version of Refeed does not know the store's schema "
             f"{_revision(connection)}.",
         ) from exc
 
@@ -253,17 +253,17 @@ def _translate_errors() -> Iterator[None]:
         yield
     except UnicodeEncodeError as exc:
         raise RequestInvalidError(
-            "A text contains one half of a surrogate pair. The job store can't store this."
+            "A string contains an unpaired surrogate, so it is not valid Unicode. The job store can't store this."
         ) from exc
     except sa.exc.DataError as exc:
         raise RequestInvalidError(
-            "A text contains a character, such as NUL, that the job store can't store."
+            "A string contains a character that the job store can't store, such as NUL."
         ) from exc
     except (sa.exc.OperationalError, sa.exc.InterfaceError, sa.exc.InternalError, sa.exc.TimeoutError) as exc:
         raise StoreUnavailableError(f"The job store does not answer: {_first_line(exc)}") from exc
     except sa.exc.SQLAlchemyError as exc:
         if isinstance(exc, sa.exc.StatementError) and isinstance(exc.orig, OverflowError):
-            raise RequestInvalidError("A time is before the year 1, or after the year 9999, in UTC.") from exc
+            raise RequestInvalidError("A time (in UTC) is before the year 1 or after the year 9999.") from exc
         if isinstance(exc, sa.exc.DBAPIError) and exc.connection_invalidated:
             raise StoreUnavailableError(f"The job store does not answer: {_first_line(exc)}") from exc
         raise StoreError from exc

@@ -30,7 +30,7 @@ class JobEventType(StrEnum):
     DRIVER_ENDED = "driver_ended"
     """The driver's process ended before the job had ended."""
     STEP = "step"
-    """The job began the step ``step``, for the ``attempt``-th time."""
+    """The job began an attempt of the step in ``step``. ``attempt`` is the number of the attempt."""
 
 
 @dataclass(frozen=True, slots=True)

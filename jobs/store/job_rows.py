@@ -58,7 +58,7 @@ def check_version(job: Job, version: int | None, epoch: int | None) -> None:
     if version not in (None, job.version):
         raise JobChangedError(f"{job.id} is at version {job.version}, not {version}.", version=job.version)
     if epoch not in (None, job.epoch):
-        raise JobChangedError(f"{job.id} is in attempt {job.epoch}, not {epoch}.", version=job.version)
+        raise JobChangedError(f"{job.id} is in attempt {job.epoch}, not in attempt {epoch}.", version=job.version)
 
 
 def check_state(job: Job, state: JobState | None) -> None:

@@ -225,7 +225,7 @@ class ManagedStreams:
             check_not_updating(connection, name)
             check_not_rolling_out(connection, name)
             if record.wanted is not Wanted.RUNNING:
-                raise StreamStateError(f"{name} is going to end, so it can't be changed.", wanted=record.wanted)
+                raise StreamStateError(f"{name} is ending, so it can't be changed.", wanted=record.wanted)
             merged = {key: value for key, value in {**record.options, **options}.items() if value is not None}
             changes: dict[str, Any] = {"options": merged, "version": record.version + 1, "changed_at": now}
             if release is not None:
@@ -319,7 +319,9 @@ class ManagedStreams:
             if record.agent != agent:
                 raise LeaseLostError(f"Another agent runs {name} now.", owner=record.agent)
             if state is StreamState.NOT_REPORTING or (state.is_ended and _ENDS.get(record.wanted) is not state):
-                raise StreamStateError(f"{name} is to be {record.wanted} and can't become {state}.", wanted=state)
+                raise StreamStateError(
+                    f"{name} has the wanted state {record.wanted}, so it can't become {state}.", wanted=state
+                )
             changes: dict[str, Any] = {
                 "state": state,
                 "error": error,

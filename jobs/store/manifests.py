@@ -19,7 +19,7 @@ from model.principal import Principal
 from model.rollout_record import ROLLOUT_KIND, NewRollout
 
 _REMOVED: Final = "The schedule was removed."
-_REPLACED: Final = "A later slot replaced it."
+_REPLACED: Final = "A later slot of the schedule replaced this slot."
 # A clock that is set back by less is waited for: slots do not go back for it.
 AHEAD: Final = timedelta(hours=1)
 # A schedule of every minute has 130,000 runs in that time.

@@ -253,7 +253,7 @@ def check_manifest_free(connection: Connection, manifest: str) -> None:
     row = connection.execute(query).first()
     if row is not None:
         raise RolloutInProgressError(
-            f"{row.id} of {manifest} is {row.state}. Wait for its end, or end it with "
+            f"{row.id} of {manifest} is {row.state}. Wait for the end of the rollout, or cancel it with "
             f"'refeed rollout cancel {row.id}'.",
             rollout=row.id,
             state=row.state,

@@ -78,7 +78,7 @@ class StreamSnapshots:
             record = get_record(connection, stream, now, for_update=True)
             check_living(record, ": launch it first.")
             if record.wanted is not Wanted.RUNNING:
-                message = f"{stream} is going to end. Make the snapshot when the stream has been launched again."
+                message = f"{stream} is ending. To make a snapshot, first launch the stream again."
                 raise StreamStateError(message, wanted=record.wanted)
             made = _SNAPSHOTS.insert(
                 connection,
@@ -207,7 +207,9 @@ class StreamSnapshots:
             changes: dict[str, Any] = {"state": SnapshotState.DELETING, "error": None}
             for job in find_active_jobs(connection, SNAPSHOT, stream_subject(stream)):
                 if job.request["snapshot_id"] == snapshot_id:
-                    error = FaultRecord(StreamStateError.code, f"{snapshot_id} was deleted before it was made.")
+                    error = FaultRecord(
+                        StreamStateError.code, f"{snapshot_id} was deleted before it was complete."
+                    )
                     changes["place"] = fail_job(connection, job.id, error, now).memory.get("place")
             _SNAPSHOTS.get(connection, snapshot_id, for_update=True)
             # Looked for now: from here on no restore of another stream to it begins.
@@ -265,7 +267,9 @@ class StreamSnapshots:
             check_living(record, ": launch it first.")
             check_versions(record, versions)
             if record.wanted is not Wanted.RUNNING:
-                raise StreamStateError(f"{stream} is going to end. After its end, launch it from {snapshot_id}.")
+                raise StreamStateError(
+                    f"{stream} is ending. After the end, launch the stream with the snapshot {snapshot_id}."
+                )
             check_snapshot(connection, snapshot_id, record.kind)
             check_not_going_back(connection, stream)
             check_not_updating(connection, stream)

@@ -193,8 +193,8 @@ def check_not_rolling_out(connection: Connection, stream: str) -> None:
     row = connection.execute(query).first()
     if row is not None:
         raise RolloutInProgressError(
-            f"The rollout {row.id} of {row.manifest} changes {stream} and is {row.state}. Wait "
-            f"for its end, or cancel it with 'refeed rollout cancel {row.id}'.",
+            f"The rollout {row.id} of {row.manifest} changes {stream} and is {row.state}. Wait for the end of "
+            f"the rollout, or cancel it with 'refeed rollout cancel {row.id}'.",
             stream=stream,
             rollout=row.id,
             state=row.state,
@@ -210,7 +210,7 @@ def check_not_updating(connection: Connection, stream: str) -> None:
     living = _living_update(connection, stream)
     if living is not None:
         raise UpdateInProgressError(
-            f"The update {living.id} of {stream} is {living.state}. Wait for its end, or roll it "
+            f"The update {living.id} of {stream} is {living.state}. Wait for the end of the update, or roll it "
             f"back with 'refeed stream update {stream} --roll-back'.",
             stream=stream,
             update=living.id,
@@ -261,7 +261,7 @@ def _runnable_stream(connection: Connection, name: str, now: datetime) -> Stream
     record = get_record(connection, name, now, for_update=True)
     check_living(record, ": launch it with the other release.")
     if record.wanted is not Wanted.RUNNING:
-        message = f"{name} is going to be {record.wanted}, so it can't be changed."
+        message = f"{name} has the wanted state {record.wanted}, so it can't be changed."
         raise StreamStateError(message, wanted=record.wanted)
     return record
 

@@ -139,7 +139,7 @@ class _ManifestLoader(PlainLoader):
         node = super().compose_scalar_node(anchor)
         if (found := _UNKEPT.search(node.value)) is not None:
             self.add(
-                f"a text contains the character U+{ord(found[0]):04X}, which can't be stored", node.start_mark
+                f"a string contains the character U+{ord(found[0]):04X}, which can't be stored", node.start_mark
             )
         return node
 
@@ -171,7 +171,7 @@ def _find_faults(value: Any, name: str | None) -> Iterator[Found]:
         for error in exc.errors(include_input=False, include_url=False):
             yield _sentence(error)
     except (ValueError, TypeError, RecursionError):
-        yield (), "It must be a mapping of names to plain values."
+        yield (), "A manifest must be a mapping of names to plain values."
     for path, kind in find_secrets(value):
         yield path, f"The value is {kind} in clear text. A manifest must not contain secrets."
     if not isinstance(value, Mapping):

@@ -24,8 +24,8 @@ _REFUSED: Final = (
     (r"_?JAVA.*|JDK_.*|CLASSPATH", "decides which Java and which code it runs"),
     (r"LD_.*|DYLD_.*", "decides which libraries every program loads"),
     (r"REFEED_SECRET", "is the deployment's secret, which marks every replay"),
-    (r"REFEED_HOME", "is the place of the streams' state, and belongs to the agent"),
-    (r"REFEED_JOB_STORE", "is the place of all records, and belongs to the agent"),
+    (r"REFEED_HOME", "is the folder of the streams' state, which the agent sets"),
+    (r"REFEED_JOB_STORE", "is the store of all records, which the agent sets"),
     (r".*extraJavaOptions", "decides which code Spark's JVMs run"),
     (r".*(?:extraClassPath|class[_.\-]?path|extraLibraryPath)", "decides which code Spark's JVMs load"),
     (r"spark[._].*|REFEED_SPARK_.*", "configures Spark, which can load other code"),
@@ -50,7 +50,7 @@ def _bounds(bounds: WatchBounds) -> WatchBounds:
 
 
 class RolloutSideWanted(ManifestPart):
-    """A release and all options of a stream. For a missing option, the stream uses the deployment's setting."""
+    """A release and all options of a stream. For a missing option, the stream uses the deployment's default."""
 
     release: str | None = Field(
         default=None,
@@ -65,7 +65,7 @@ class RolloutSideWanted(ManifestPart):
     )
     environment: dict[str, str | int | float] = Field(
         default_factory=dict,
-        description="The same options under the names of their settings, such as REFEED_BACKUP_SLOTS.",
+        description="The same options, but with the names of their settings, such as REFEED_BACKUP_SLOTS.",
         examples=[{"REFEED_BACKUP_BATCH_SECONDS": "2"}],
         json_schema_extra={"propertyNames": {"enum": [*sorted(overridable())]}},
     )
@@ -82,13 +82,13 @@ class RolloutSideWanted(ManifestPart):
 
 
 class Validation(ManifestPart):
-    """The validation: Refeed compares the new release's figures with those of the old release's last minute."""
+    """The validation. Refeed compares the figures of the new release with the old release's last minute."""
 
     seconds: float = Field(
         default=VALIDATE_SECONDS,
         ge=0,
         le=MAX_VALIDATE_SECONDS,
-        description="The number of seconds for which Refeed watches the new release.",
+        description="How long Refeed watches the new release, in seconds.",
     )
     min_messages: int = Field(
         default=MIN_MESSAGES,
@@ -102,12 +102,13 @@ class Validation(ManifestPart):
         "fail: the rollout fails, and `on_failure` applies.",
     )
     thresholds: Annotated[WatchBounds, AfterValidator(_bounds)] = Field(
-        default_factory=WatchBounds, description="How much worse the new release's figures may be."
+        default_factory=WatchBounds, description="The limits for the new release's figures."
     )
     may_differ: list[str] = Field(
         default_factory=list,
         max_length=1000,
-        description="For the strategy rolling: columns whose values may differ between the two releases.",
+        description="Only with the strategy `rolling`: the columns whose values may differ between the two "
+        "releases.",
     )
 
 
@@ -119,8 +120,8 @@ class RolloutWanted(ManifestPart):
         default=None,
         alias="from",
         description="The release and options with which the stream runs before the rollout. If the stream runs "
-        "with another release or other options, the rollout is refused. Null accepts every release with any "
-        "options.",
+        "with another release or other options, the rollout is refused. With null, the stream may run with "
+        "any release and any options.",
     )
     to: RolloutSideWanted = Field(
         description="The release and options with which the stream runs after the rollout."
@@ -128,8 +129,8 @@ class RolloutWanted(ManifestPart):
     strategy: Literal["restart", "update", "rolling"] = Field(
         default="update",
         description="restart: the stream is drained and started again. update: the new release takes over "
-        "between two commits. rolling (only for pipelines): Refeed first compares the rows of the two releases "
-        "(a shadow comparison), and then does the same as update.",
+        "between two commits. rolling: first, Refeed compares the rows of the two releases (a shadow "
+        "comparison). Then it does the same as `update`. Only a pipeline can use `rolling`.",
     )
     validate_: Validation = Field(default_factory=Validation, alias="validate")
     on_failure: Literal["rollback", "halt"] = Field(
@@ -141,9 +142,9 @@ class RolloutWanted(ManifestPart):
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.from_ == self.to:
-            raise ValueError("from and to are the same: there is nothing to roll out")
+            raise ValueError("`from` and `to` are the same, so there is nothing to roll out")
         if self.validate_.may_differ and self.strategy != "rolling":
-            raise ValueError("only a rolling rollout compares columns that may_differ")
+            raise ValueError("`may_differ` works only with the strategy `rolling`")
         return self
 
 

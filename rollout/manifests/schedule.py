@@ -32,7 +32,7 @@ _NO_SLOT: Final = (
 def _cron(text: str) -> str:
     cron = Cron.parse(text)
     if next(Timing(cron, parse_zone("UTC")).after(datetime(2000, 1, 1, tzinfo=UTC)), None) is None:
-        raise ValueError("is never due: no month has such a day")
+        raise ValueError("never has a run, because no month has such a day")
     return text
 
 
@@ -89,7 +89,7 @@ class TemplateJob(ManifestPart):
 
 
 class RolloutJob(ManifestPart):
-    """A rollout of a stream. If the stream already runs as ``to`` describes, the slot is skipped."""
+    """A rollout of a stream. If the stream already runs as in ``to``, the slot is skipped."""
 
     kind: Literal["rollout"]
     request: RolloutWanted
@@ -102,13 +102,14 @@ class CompactionWanted(ManifestPart):
         default_factory=lambda: ["archive"],
         min_length=1,
         max_length=1000,
-        description="The tables: archive for the archive, and dataset.table for a staging or reporting table.",
+        description="The tables to compact. Write `archive` for the archive, and dataset.table for a staging "
+        "or reporting table.",
         examples=[["archive", "staging.orders"]],
     )
 
 
 class CompactionJob(ManifestPart):
-    """A compaction of tables in the lake. It merges small files into large ones and changes no row."""
+    """A compaction of tables in the lake. It combines small files into large files, and changes no row."""
 
     kind: Literal["compaction"]
     request: CompactionWanted = Field(default_factory=CompactionWanted)
@@ -128,8 +129,8 @@ class CatchUp(ManifestPart):
     max: int = Field(
         ge=1,
         le=100,
-        description="The maximum number of missed slots that Refeed runs later. Refeed takes the newest missed "
-        "slots and runs them one after another.",
+        description="The maximum number of missed slots that Refeed runs later. Refeed runs the newest missed "
+        "slots, one after another.",
     )
 
 
@@ -162,9 +163,9 @@ class ScheduleManifest(ManifestPart):
     catch_up: CatchUp | None = None
     overlap: Literal["skip", "queue", "replace"] = Field(
         default="skip",
-        description="What happens if the previous run has not ended. skip: the slot is skipped. queue: the slot "
-        "waits for the end of that run, but at most one slot waits. replace: Refeed cancels "
-        "that run and starts the new run.",
+        description="What happens if the previous run has not ended. skip: the slot is skipped. queue: the "
+        "slot waits for the end of the previous run, and at most one slot waits. replace: Refeed cancels "
+        "the previous run and starts the new run.",
     )
     on_failure: Literal["go_on", "pause"] = Field(
         default="go_on",
@@ -177,7 +178,7 @@ class ScheduleManifest(ManifestPart):
             try:
                 _ = moment and moment.astimezone(parse_zone(self.time_zone))
             except OverflowError as exc:
-                raise ValueError(f"{name} is before the year 1 or after the year 9999 there") from exc
+                raise ValueError(f"{name} is before the year 1 or after the year 9999 in this time zone") from exc
         if self.start is not None and self.end is not None and self.end <= self.start:
             raise ValueError("end is not after start")
         return self

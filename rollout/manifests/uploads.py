@@ -207,7 +207,8 @@ class UploadWatcher:
         if not versions and records:
             self._note_problem(
                 f"The folder or bucket is empty, so nothing is removed: its {len(records)} manifests "
-                "stay. To remove the last manifests, put another file into it, such as README.",
+                "stay. To remove the last manifests, first put another file into the folder or bucket, such as "
+                "README.",
                 again_seconds=_WAITING_SECONDS,
             )
             return
@@ -375,9 +376,9 @@ def _why_wait(record: ManifestRecord, together: int) -> str | None:
     """Return why a removal needs a person, None where it does not."""
     job = record.document.get("job") or {}
     if record.name == NIGHTLY_MERGE or job.get("kind") == "merge":
-        return f"The file of {record.name} was deleted. Somebody has to approve the removal of a merge's schedule."
+        return f"The file of {record.name} was deleted. A person must approve the removal of a merge's schedule."
     if together > 1:
-        return f"{together} files were deleted at once. Somebody has to approve the removal of their manifests."
+        return f"{together} files were deleted at once. A person must approve the removal of their manifests."
     return None
 
 

@@ -174,7 +174,7 @@ def check_discarded(shop: ManagedPlant, made: SnapshotRecord, *, staged_again: i
     done = shop.roll_back(made, discard_staged=True)
     assert done.not_reverted == (
         "Reporting tables keep the rows that were merged since the snapshot.",
-        "Dead letters since the snapshot stay, and their messages are not tried again.",
+        "Dead letters since the snapshot stay. The stream does not try their messages again.",
     )
     shop.wait(lambda: len(staged()) == len(before), "the seek takes effect, and what was discarded is staged")
     shop.wait_for_all()

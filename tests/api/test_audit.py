@@ -59,7 +59,7 @@ def test_refused_calls_are_kept_with_who_and_why(closed: Any) -> None:
                 "cancelBackfill",
                 f"{JOB}:cancel",
                 "refused",
-                "403 forbidden: This needs the scope backfills.run. key:reader does not have it.",
+                "403 forbidden: This call needs the scope backfills.run. key:reader does not have this scope.",
             )
         ]
     prefix, secret = token.rsplit("_", 1)

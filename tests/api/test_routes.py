@@ -327,7 +327,7 @@ def test_what_is_not_there_is_a_problem_on_every_route(client: httpx.Client, met
 def test_a_body_without_its_content_type_is_told_what_is_missing(client: httpx.Client) -> None:
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     problem = assert_problem(client.post("/backfills", content=b"{}", headers=form), 422, "request_invalid")
-    assert problem["detail"] == "The body has to be a JSON object, sent with Content-Type: application/json."
+    assert problem["detail"] == "The body must be a JSON object, sent with Content-Type: application/json."
 
 
 def test_what_has_ended_is_said_to_have_ended(client: httpx.Client) -> None:
@@ -335,7 +335,7 @@ def test_what_has_ended_is_said_to_have_ended(client: httpx.Client) -> None:
     assert client.post(f"{path}:cancel").json()["state"] == "CANCELLED"
     for verb in ("cancel", "pause"):
         problem = assert_problem(client.post(f"{path}:{verb}"), 409, "job_state_conflict")
-        assert problem["detail"].endswith("has already ended: it is CANCELLED.")
-    # Nobody has to approve it, whoever asks.
+        assert problem["detail"].endswith("has already ended with the state CANCELLED.")
+    # Nobody must approve it, whoever asks.
     problem = assert_problem(client.post(f"{path}:approve"), 409, "job_state_conflict")
     assert "does not wait for an approval" in problem["detail"]

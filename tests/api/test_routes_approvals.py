@@ -149,8 +149,8 @@ def test_the_terminal_says_who_has_to_approve_and_how(
     code, text, said = refeed("stream", "drain", "backup", "--timeout", "5")
     approval = text.split()[0]
     assert code == 0
-    assert text.splitlines()[0] == f"{approval}  WAITING: nothing was done yet."
-    assert "Somebody other than key:ann has to approve it until" in said
+    assert text.splitlines()[0] == f"{approval}  WAITING: the action was not carried out yet."
+    assert "A person other than key:ann must approve it until" in said
     assert f"refeed approval approve {approval}" in said
     for waiting in (("cancel", "backup", "--wait"), ("update", "backup", "--set", "slots=3", "--watch")):
         assert refeed("stream", *waiting)[0] == 1
@@ -163,7 +163,7 @@ def test_the_terminal_says_who_has_to_approve_and_how(
     code, text, _ = refeed("inbox")
     assert f"  refeed approval approve {approval}" in text.splitlines()
     code, text, _ = refeed("approval", "show", approval)
-    assert f"refeed approval approve {approval}, by somebody other than key:ann" in text
+    assert f"refeed approval approve {approval}, by a person other than key:ann" in text
     code, text, _ = refeed(
         "approval", "reject", json.loads(refeed("approval", "list", "--json")[1])["approvals"][0]["id"]
     )

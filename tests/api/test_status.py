@@ -117,7 +117,7 @@ def test_the_inbox_has_what_waits_for_a_person_with_the_command_that_answers_it(
     items = {item["kind"]: item for item in get(api, "/inbox")["items"]}
     assert {kind: item["id"] for kind, item in items.items()} == made
     assert "10 of 100 messages are published" in items["canary"]["message"]
-    assert "100 rows, more than 50: somebody other than ann" in items["approval"]["message"]
+    assert "100 rows, more than 50: a person other than ann" in items["approval"]["message"]
     assert items["failure"]["message"] == "driver_died: It died."
     since = [datetime.fromisoformat(item["since"]) for item in get(api, "/inbox")["items"]]
     assert since == sorted(since)

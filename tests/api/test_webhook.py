@@ -79,7 +79,7 @@ def test_a_backfill_that_needs_an_approval_tells_that_it_waits_and_no_resume_let
         refused = client.post(f"/backfills/{made['id']}:resume")
 
     assert (refused.status_code, refused.json()["code"]) == (409, "approval_required")
-    assert "somebody other than local has to approve it" in refused.json()["detail"]
+    assert "a person other than local must approve it" in refused.json()["detail"]
     said = calls.get(timeout=30)
     assert (said["type"], said["data"]["waits_for"]) == ("backfill.waiting", "approval")
     assert (said["data"]["id"], said["data"]["state"]) == (made["id"], "PENDING")

@@ -114,7 +114,7 @@ def test_a_plan_of_nothing_is_asked_about_in_a_terminal(
 
     assert (result.code, [given for given, _ in asked]) == (code, sent)
     assert len({key for _, key in asked}) == 1
-    assert "Run it anyway?" in result.err
+    assert "Create the backfill anyway?" in result.err
 
 
 @pytest.mark.parametrize(

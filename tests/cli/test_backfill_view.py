@@ -99,7 +99,7 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
             {"approval": WAITS, "created_by": "key:ann"},
             [
                 "1,030 rows, more than 29, need an approval",
-                "approval   needed from somebody other than key:ann",
+                "approval   needed from a person other than key:ann",
                 "next       refeed backfill approve bf_1",
             ],
         ),

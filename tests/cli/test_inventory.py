@@ -161,8 +161,8 @@ def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(
         "2026-01-02 07:00  40  ####################",
         "2026-01-02 08:00   0  nothing since then, for 1 hour",
         "",
-        "1 gap: times without an archived message of orders.",
-        "To look closer: refeed topic orders --step minute --from 2026-01-02T03:00:00Z --to 2026-01-02T08:00:00Z",
+        "1 gap, in which no message of orders was archived.",
+        "For more detail: refeed topic orders --step minute --from 2026-01-02T03:00:00Z --to 2026-01-02T08:00:00Z",
     ]
     window = {"step": "hour", "start": "2026-01-02T00:00:00Z", "end": "2026-01-02T09:00:00Z"}
     assert asked == [("orders", window)]
@@ -182,7 +182,7 @@ def test_minutes_are_the_closest_look_and_one_message_is_seen_beside_many() -> N
     whole = list(render_histogram(histogram("day", timedelta(days=1), 3, 4)))
     assert whole[-1].endswith("--step hour --from 2026-01-03T00:00:00Z --to 2026-01-04T00:00:00Z")
     assert list(render_histogram(histogram("day", timedelta(days=1), 0)))[1] == (
-        "There are no messages in this period. To look further back, use --from."
+        "There are no messages in this period. To show an earlier period, use --from."
     )
 
 
@@ -225,6 +225,6 @@ def test_a_terminal_of_80_columns_gets_what_a_pipe_gets_without_colour(
     assert screen.getvalue() == piped
     # A command to copy and a sentence are as long as they are; every table fits.
     tables = [
-        line for line in piped.splitlines() if not line.startswith(("To look closer: ", "pipeline-default: "))
+        line for line in piped.splitlines() if not line.startswith(("For more detail: ", "pipeline-default: "))
     ]
     assert max(map(len, tables)) <= COLUMNS

@@ -231,7 +231,7 @@ def test_a_question_that_nobody_can_answer_names_the_option_that_does(
     monkeypatch.setattr("sys.stdin", io.StringIO())
     result = refeed("lake", "expire", "--before", "2020-01-01")
     assert (result.code, result.out.strip()) == (1, "")
-    assert "Nobody can answer this question here. To answer yes, use --yes." in result.err
+    assert "Without a terminal, you can't answer this question. To answer yes, use --yes." in result.err
 
 
 def test_an_answer_that_is_piped_in_counts(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

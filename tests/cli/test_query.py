@@ -183,7 +183,7 @@ def held(shared_standin: StandIn, bigquery_archive: str) -> Iterator[None]:
         ("_PARTITIONDATE >= CURRENT_DATE() - 1", 3, "Refeed adds those rows"),
         ("_PARTITIONTIME < '2124-01-01'", 3, "Refeed adds those rows"),
         ("_PARTITIONDATE = '2024-01-01'", 0, ""),
-        ("_PARTITIONTIME IS NOT NULL AND _PARTITIONTIME > '2024-01-01'", 0, "the query may leave them out"),
+        ("_PARTITIONTIME IS NOT NULL AND _PARTITIONTIME > '2024-01-01'", 0, "The query may leave out these rows"),
         ("_PARTITIONTIME > '2024-01-01' OR _PARTITIONTIME IS NULL", 3, ""),
     ],
 )

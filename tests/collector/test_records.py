@@ -98,7 +98,7 @@ def test_the_name_of_a_file_that_was_just_made_survives_a_power_cut(
 
 def test_a_full_file_of_refused_events_says_what_to_do(tmp_path: Path) -> None:
     kept = RefusedFile(tmp_path / "refused.ndjson", max_bytes=10)
-    with pytest.raises(QueueFullError, match=r"refused\.ndjson is full\. Move the file away"):
+    with pytest.raises(QueueFullError, match=r"refused\.ndjson is full\. Move the file to another folder"):
         kept.append("orders", Message(b"1", {}), "too large")
     assert (tmp_path / "refused.ndjson").read_bytes() == b""
 

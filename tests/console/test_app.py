@@ -108,7 +108,7 @@ def test_a_payload_is_shown_as_the_archive_has_its_numbers(yard: Yard, signed_in
 def test_a_key_without_the_scope_is_told_which_one(yard: Yard, browser: httpx.Client) -> None:
     sign_in(browser, yard.api.make_key("backfills.read", name="reader"))
     page = browser.get("/console/topics/orders?show=messages").text
-    assert "This needs the scope messages.read. key:reader does not have it." in page
+    assert "This call needs the scope messages.read. key:reader does not have this scope." in page
     assert "To change a backfill, you need the scope" in browser.get(f"/console/backfills/{yard.running}").text
     answer = _act(browser, f"/console/backfills/{yard.running}/resume")
     assert (answer.status_code, "backfills.run" in answer.text) == (403, True)

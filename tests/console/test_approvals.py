@@ -38,10 +38,10 @@ def test_who_asked_is_told_that_somebody_else_has_to_approve_and_may_take_it_bac
 ) -> None:
     asked = works.ask("drain", body={"timeout_seconds": 7})
     own, other = (card_of(client.get("/console/approvals"), asked) for client in (ann, bob))
-    assert "Drain backup: it commits the messages that it holds, within 7 s, and then ends." in own
-    assert ("You requested this yourself" in own, f"/approvals/{asked}/approve" in own) == (True, False)
+    assert "Drain backup: the stream commits the messages that it has pulled, within 7 s, and then ends." in own
+    assert ("You requested this action yourself" in own, f"/approvals/{asked}/approve" in own) == (True, False)
     assert ("Withdraw" in own, "You requested" in other) == (True, False)
-    assert "Approve: the action runs at once" in other
+    assert "If you approve, Refeed carries out the action at once" in other
     refused = decide(ann, f"/approvals/{asked}/approve")
     assert (refused.status_code, "yourself" in refused.text) == (403, True)
     assert works.api.store.get_stream("backup").wanted is Wanted.RUNNING
@@ -69,8 +69,9 @@ def test_a_large_backfill_is_approved_by_another_person_and_a_canary_goes_on(
 ) -> None:
     page = ann.get("/console/approvals")
     assert "You created this backfill yourself" in card_of(page, works.large)
-    assert "The backfill continues to publish to orders. It no longer pauses for a canary." in card_of(
-        page, works.canary
+    assert (
+        "The backfill continues to publish to orders. The backfill does not pause for a canary again."
+        in card_of(page, works.canary)
     )
     card = card_of(bob.get("/console/approvals"), works.large)
     assert "key:ann wants to publish 5,000 messages to orders." in card

@@ -53,7 +53,7 @@ def test_dead_letters_are_chosen_one_by_one_and_only_those_go_out_again(
     chosen = browser.get(f"/console/backfills/{past}/retry?only=failed&rows=0&rows=5")
     assert 'value="0,5"' in chosen.text
     fields = {"form_token": token_of(chosen), "do": "perform", "only": "failed", "rows": "zero"}
-    assert "Write rows as numbers" in browser.post(f"/console/backfills/{past}/retry", data=fields).text
+    assert "Write the numbers of rows" in browser.post(f"/console/backfills/{past}/retry", data=fields).text
     # Another one to the same topic would be in its way.
     yard.api.store.move(yard.running, JobState.CANCELLED, actor="test")
     etag = unescape(re.search(r'name="etag" value="([^"]+)"', chosen.text)[1])

@@ -76,7 +76,7 @@ def test_a_refused_scope_is_said_in_words(yard: Yard, open_tab: Callable[..., Ta
     tab = open_tab()
     tab.sign_in(yard.api.make_key("backfills.read", name="reader"))
     tab.open("/topics/orders?show=messages")
-    assert "This needs the scope messages.read. key:reader does not have it." in tab.text()
+    assert "This call needs the scope messages.read. key:reader does not have this scope." in tab.text()
     tab.open(f"/backfills/{yard.running}/resume")
     tab.page.click("main button")
     assert "backfills.run" in tab.text()

@@ -41,7 +41,7 @@ def test_a_person_signs_in_with_the_provider_loses_the_token_and_signs_out(
     assert "user:ann@shop.example" in tab.page.inner_text("header")
     # A scope that the token lacks.
     tab.open("/topics/orders?show=messages")
-    assert "This needs the scope messages.read. user:ann@shop.example does not have it." in tab.text()
+    assert "This call needs the scope messages.read. user:ann@shop.example does not have this scope." in tab.text()
     # The token ends: the open page's live connection closes and leads to the sign-in, and from there back.
     tab.page.context.clear_cookies()
     provider.token_seconds = 15

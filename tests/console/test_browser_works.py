@@ -44,7 +44,7 @@ def test_an_action_is_approved_in_place_by_the_second_person(yard: Works, open_t
     with calm(tab):
         tab.sign_in(yard.key)
         tab.open("/approvals")
-        assert "You requested this yourself" in tab.page.inner_text(f"#{asked}")
+        assert "You requested this action yourself" in tab.page.inner_text(f"#{asked}")
         assert tab.page.locator(f"#{asked}").get_by_role("button", name="Approve").count() == 0
     tab = open_tab()
     with calm(tab):

@@ -173,7 +173,7 @@ def test_a_scope_that_the_token_lacks_is_named(browser: httpx.Client, provider: 
     provider.scope = "backfills.read"
     sign_in(browser, provider)
     page = browser.get("/console/topics/orders?show=messages").text
-    assert "This needs the scope messages.read. user:ann@shop.example does not have it." in page
+    assert "This call needs the scope messages.read. user:ann@shop.example does not have this scope." in page
 
 
 @pytest.mark.usefixtures("refreshed_often")

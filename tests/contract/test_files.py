@@ -295,8 +295,8 @@ def test_a_job_is_steered_through_its_folder_and_no_late_order_counts(location: 
     assert not JobFolder(location).write_control(Control(1, Order.STOP))
     assert driver.read_control() == Control(2, Order.RUN, 5.0)
 
-    driver.write_pause(2, "The canary is out.")
-    assert service.read_pause(2) == "The canary is out."
+    driver.write_pause(2, "The canary is complete.")
+    assert service.read_pause(2) == "The canary is complete."
     assert service.write_control(Control(2, Order.RUN))
     assert driver.read_pause(2) is None
     driver.enter_slice(7, 2)

@@ -144,7 +144,7 @@ def test_a_refusal_says_what_stands_in_the_way(store: JobStore) -> None:
     launch(store, "backup")
     store.take_streams("a", limit=1, lease_seconds=600)
     end(Wanted.DRAINED)
-    refused("is going to end", StreamStateError, change)
+    refused("is ending", StreamStateError, change)
     end(Wanted.CANCELLED)
     refused("being cancelled", StreamStateError, lambda: end(Wanted.DRAINED))
     asked = ApprovalRequest("stream", "backup", "drain", {}, "Drain.", 1, STREAMS_OPERATE, ANN)

@@ -212,7 +212,7 @@ def test_a_stream_that_is_to_end_has_no_snapshot_made_of_it(store: JobStore) -> 
     store.report_stream("backup", "agent", StreamState.RUNNING, instance_id="in_1")
     made = create(store, idempotency=Idempotency("k", "f"))
     store.end_stream("backup", Wanted.DRAINED, actor="ann")
-    with pytest.raises(StreamStateError, match="backup is going to end"):
+    with pytest.raises(StreamStateError, match="backup is ending"):
         create(store)
     assert create(store, idempotency=Idempotency("k", "f")) == made
 
@@ -239,7 +239,7 @@ def test_a_stream_that_is_to_end_is_put_back_to_nothing(store: JobStore) -> None
     snapshot = complete(store)
     store.take_streams("agent", limit=1, lease_seconds=60)
     store.end_stream("backup", Wanted.DRAINED, actor="ann")
-    with pytest.raises(StreamStateError, match="backup is going to end"):
+    with pytest.raises(StreamStateError, match="backup is ending"):
         store.create_restore("backup", snapshot.id, actor="ann")
 
 

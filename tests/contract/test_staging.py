@@ -169,7 +169,7 @@ def test_of_several_tables_it_is_said_what_is_left_and_nothing_where_none_was_de
         raise WarehouseError("The disk is full.")
 
     with pytest.raises(
-        RevertIncompleteError, match=r"2 rows of bf .* b, c may have more of its rows, .* disk is full"
+        RevertIncompleteError, match=r"2 rows of bf .* b, c may still have some of its rows, .* disk is full"
     ) as said:
         delete_in_turn("bf", {"a": lambda: 2, "b": fail, "c": lambda: 1}, overtake=lambda: False, place="the lake")
     assert (said.value.details["deleted"], said.value.details["left"]) == (2, ["b", "c"])

@@ -54,7 +54,7 @@ def test_a_histogram_counts_a_topic_by_the_time_of_its_ingestion(inventory: Inve
     assert (found.messages, sum(bucket["messages"] for bucket in found.buckets)) == (ROWS, ROWS)
     assert len(found.buckets) - {"minute": 60, "hour": 24, "day": 30}[step] in (0, 1)
     assert inventory.histogram("replay", principal=LOCAL, step=step).messages == 0
-    with pytest.raises(TopicUnknownError, match="Neither Pub/Sub nor the archive"):
+    with pytest.raises(TopicUnknownError, match="is not in Pub/Sub and not in the archive"):
         inventory.histogram("nothing", principal=LOCAL, step=step)
     past = datetime(2024, 3, 1, tzinfo=UTC)
     assert inventory.histogram("orders", principal=LOCAL, step=step, end=past).messages == 0

@@ -184,8 +184,8 @@ def test_dataproc_that_does_not_answer_is_no_end(launcher: DataprocLauncher, dat
             r"gcloud services enable dataproc\.googleapis\.com --project=shop",
         ),
         ("RESOURCE_EXHAUSTED", "Insufficient 'CPUS' quota", "lower REFEED_MAX_RUNNING"),
-        ("NOT_FOUND", "subnetwork batches was not found", "Look at the REFEED_DATAPROC_ settings"),
-        ("INVALID_ARGUMENT", "Unsupported runtime version", "Look at the REFEED_DATAPROC_ settings"),
+        ("NOT_FOUND", "subnetwork batches was not found", "Check the REFEED_DATAPROC_ settings"),
+        ("INVALID_ARGUMENT", "Unsupported runtime version", "Check the REFEED_DATAPROC_ settings"),
     ],
 )
 def test_a_refusal_says_what_is_missing(launcher, dataproc, status, said, advice):

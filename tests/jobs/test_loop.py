@@ -118,5 +118,5 @@ def test_a_turn_that_does_not_come_back_is_a_problem(open_loop: Open, monkeypatc
     go_on = threading.Event()
     loop = open_loop(lambda: go_on.wait(20))
     wait_until(lambda: loop.problem, "it hangs")
-    assert loop.problem == "Its last run has not ended after 0 s."
+    assert loop.problem == "The task's last run has not ended after 0 s."
     go_on.set()

@@ -19,7 +19,7 @@ def test_what_pubsub_takes_is_a_name(text):
     "text", ["", "ab", "1orders", "google-orders", "with space", "a/b", "ключ", "A" * 256, "abc\n"]
 )
 def test_what_pubsub_refuses_is_refused_with_the_rule(text):
-    with pytest.raises(InvalidNameError, match="a letter and then 2 to 254"):
+    with pytest.raises(InvalidNameError, match="a letter, and then have 2 to 254"):
         parse_resource_id(text)
 
 

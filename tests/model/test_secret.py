@@ -64,7 +64,7 @@ def test_a_reference_that_leads_to_nothing_is_a_fault_and_never_the_secret_itsel
 
 def test_a_secret_that_was_not_decrypted_is_never_used_as_it_stands(environment: dict[str, str]) -> None:
     settings: Settings = read_settings({**environment, "REFEED_SECRET": f"gcp-kms:{KEY}:env:WRAPPED"})
-    with pytest.raises(SettingsError, match="its key was not available"):
+    with pytest.raises(SettingsError, match="Refeed could not decrypt the secret"):
         settings.replay_secret()
     assert not (settings.home / "secret").exists()
 

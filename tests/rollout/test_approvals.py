@@ -73,7 +73,7 @@ def test_only_the_actions_that_the_deployment_names_wait(store: JobStore, approv
 
 def test_the_requester_can_take_it_back_and_never_approve_it(store, approvals, streams):
     held = hold(streams)
-    with pytest.raises(ForbiddenError, match="Somebody else"):
+    with pytest.raises(ForbiddenError, match="Another person"):
         approvals.approve(held.id, principal=ANN)
     assert approvals.get(held.id, principal=BOB).state is ApprovalState.WAITING
     rejected = approvals.reject(held.id, principal=ANN, reason="a mistake")
@@ -128,7 +128,7 @@ def test_of_two_rollbacks_that_wait_for_one_version_of_a_stream_one_is_carried_o
 
 def test_an_action_says_what_it_changes(streams: StreamApprovals) -> None:
     said = hold(streams).asked.what
-    assert said == "Drain backup: it commits the messages that it holds, within 7 s, and then ends."
+    assert said == "Drain backup: the stream commits the messages that it has pulled, within 7 s, and then ends."
     request = update_request(options={"slots": 8, "batch_seconds": None})
     said = hold(streams, "update", request).asked.what
     assert said == "Update backup to 1.3, with slots 8, batch_seconds as in the settings. The reason: faster"
@@ -184,7 +184,7 @@ def test_the_inbox_has_what_waits(approvals: ApprovalService, streams: StreamApp
     approvals.reject(other.id, principal=BOB)
     (item,) = approvals.list_inbox(principal=Principal("key:eve", frozenset({READ})))
     assert (item.kind, item.resource, item.id, item.created_by) == ("approval", "approval", held.id, "key:ann")
-    assert item.message.endswith("Somebody other than key:ann has to approve it.")
+    assert item.message.endswith("A person other than key:ann must approve it.")
     assert item.state == "WAITING"
 
 

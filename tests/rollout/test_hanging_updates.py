@@ -14,7 +14,7 @@ def test_a_new_release_that_hangs_in_the_hand_over_is_killed_and_the_old_one_goe
     yard.update()
     back = yard.look_until_it_is(UpdateState.ROLLED_BACK)
     assert back.error.code == "stream_died"
-    assert "hung in the hand-over" in back.error.message
+    assert "During the hand-over" in back.error.message
     yard.check_one_runs("old")
 
 

@@ -110,7 +110,7 @@ def test_a_snapshot_without_its_source_leaves_the_subscriptions_and_says_so(benc
     done = bench.restore(snapshot)
     assert done.state is RestoreState.SUCCEEDED
     assert done.not_reverted == (
-        "The subscriptions do not return to the snapshot, because it was made without its source.",
+        "The subscriptions do not return to the snapshot, because it has no Pub/Sub snapshots.",
     )
     assert bench.open_messages() == 0
     assert JournalMark(bench.state / "journal").is_asked
@@ -261,7 +261,7 @@ def test_a_table_that_became_wider_or_newer_is_named() -> None:
         "The schema of staging.clicks stays at version 3. The snapshot has version 2.",
     ]
     alone = list_kept({}, replace(snapshot, with_source=False), plan)
-    assert alone == ["The subscriptions do not return to the snapshot, because it was made without its source."]
+    assert alone == ["The subscriptions do not return to the snapshot, because it has no Pub/Sub snapshots."]
 
 
 def launch_from(bench: Bench, snapshot: SnapshotRecord) -> tuple[StreamRecord, RestoreRecord, Path]:
@@ -384,7 +384,7 @@ def test_what_was_staged_since_the_snapshot_is_discarded_but_where_a_merge_works
         "staging.late is newer than the snapshot and keeps its rows.",
         f"staging.members keeps the rows that were staged since the snapshot: {merge.id} merges them.",
         "Reporting tables keep the rows that were merged since the snapshot.",
-        "Dead letters since the snapshot stay, and their messages are not tried again.",
+        "Dead letters since the snapshot stay. The stream does not try their messages again.",
     )
     whats = [event.what for event in bench.store.list_stream_events("shop")]
     assert "discarded 1 rows of staging.orders" in whats

@@ -27,7 +27,10 @@ def test_a_restart_drains_starts_watches_and_is_stable(yard: Yard) -> None:
     done = yard.rollout
     assert yard.steps() == ["PENDING", "DRAINING", "STARTING", "WATCHING", "STABLE"]
     assert (done.compared["before"]["messages"], done.compared["after"]["messages"]) == (600.0, 600.0)
-    assert (done.steps[-1].why, done.error) == ("600 messages in 60 s, as before.", None)
+    assert (done.steps[-1].why, done.error) == (
+        "600 messages in 60 s. All compared figures are within their limits.",
+        None,
+    )
     assert yard.tick(100) is RolloutState.STABLE
 
 

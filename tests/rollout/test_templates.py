@@ -167,7 +167,7 @@ request:
         "/parameters/Topic/default": "The default of Topic: '3' is not a valid STRING.",
         "/parameters/Topic/required": "Topic has a default, so it can't be required.",
         "/parameters/unused": "No field uses the parameter unused. Write ${unused} where its value goes.",
-        "/parameters/unused/help": "help must be a text.",
+        "/parameters/unused/help": "help must be a string.",
         "/parameters/unused/required": "required must be true or false.",
         "/parameters/bare": "bare: the fields of a parameter are type, default, help, required.",
         "/request/query": ("A query has no ${...}: write @name, and give the value in the request's parameters."),
@@ -199,7 +199,7 @@ def test_a_parameter_within_a_text_always_has_a_value() -> None:
         ("name: [", "The file is not YAML with plain values"),
         ("- a", "The file must be a mapping of names to values."),
         ("name: replay\nname: replay\n", "comes twice"),
-        ("kind: merge\n", "name is missing, or is not a text."),
+        ("kind: merge\n", "name is missing, or is not a string."),
         ("name: replay\nkind: merge\nrequest: [1]\n", "request must be a mapping of names to values."),
     ],
 )

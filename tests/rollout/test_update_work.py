@@ -66,7 +66,7 @@ def test_a_new_release_that_does_not_start_leaves_the_old_one_running(yard: Yard
 @pytest.mark.parametrize(
     ("mood", "code", "why"),
     [
-        ("not over", "stream_died", "ended in the hand-over"),
+        ("not over", "stream_died", "ended during the hand-over"),
         ("crash", "stream_died", "It crashed."),
         ("bad", "update_failed", "became dead letters"),
     ],

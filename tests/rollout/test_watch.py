@@ -16,7 +16,10 @@ def judged(
 
 
 def test_figures_as_before_pass_at_the_end_and_not_earlier() -> None:
-    assert judged() == (WatchVerdict.PASSED, "12,000 messages in 120 s, as before.")
+    assert judged() == (
+        WatchVerdict.PASSED,
+        "12,000 messages in 120 s. All compared figures are within their limits.",
+    )
     assert judged(is_over=False) == (WatchVerdict.OPEN, "")
 
 

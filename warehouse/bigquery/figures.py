@@ -20,8 +20,8 @@ _SAMPLED: Final = ("message_id", "publish_time", "topic", "attributes", "data")
 def dry_figures(query: ValidatedQuery, bytes_scanned: int) -> QueryFigures:
     """Return the figures of a dry run, which reads nothing."""
     message = (
-        "A dry run reads nothing, so the rows, their topics and hours, and samples are "
-        "unknown. With exact=true the plan has them, and Google bills the query."
+        "A dry run reads no data, so the plan can't show the number of rows, their topics and hours, or "
+        "samples. With exact=true, the plan shows these figures, and Google bills the query."
     )
     notes = [*_notes(query), QueryNote("not_exact", message)]
     return QueryFigures(bytes_scanned=bytes_scanned, bytes_billed=bytes_scanned, notes=notes)

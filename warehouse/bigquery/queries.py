@@ -143,7 +143,7 @@ class BigQueryQueries:
         def is_told_to_stop() -> bool:
             if run.is_superseded():
                 # The other attempt waits for the same query: it stays.
-                raise QueryStoppedError("Another attempt has taken over.")
+                raise QueryStoppedError("Another attempt of the job has taken over.")
             return run.should_stop()
 
         if source["plan"] is not None:
@@ -204,7 +204,7 @@ class BigQueryQueries:
             return self._runs.wait(name, lambda: time.monotonic() > ends_at)
         except QueryStoppedError as exc:
             raise QueryTooLargeError(
-                f"The query took longer than {_EXACT_SECONDS:.0f} s. Plan it without exact."
+                f"The query took longer than {_EXACT_SECONDS:.0f} s. Plan the backfill without exact=true."
             ) from exc
 
 
@@ -225,16 +225,15 @@ def _with_write_buffer(query: ValidatedQuery, table: Any, now: datetime) -> tupl
         return query, []
     if query.buffered_text is not None:
         message = (
-            f"The window reaches into BigQuery's write buffer ({_rows_text(table)}), whose rows "
+            f"Part of the window is still in BigQuery's write buffer ({_rows_text(table)}), whose rows "
             "have no _PARTITIONTIME yet. Refeed adds those rows whose ingest_time is in the window."
         )
         return replace(query, text=query.buffered_text), [QueryNote("write_buffer_added", message)]
     message = (
-        f"The window reaches into BigQuery's write buffer ({_rows_text(table)}), whose rows have no "
-        "_PARTITIONTIME yet, and the query may leave them out. Add them: "
-        "WHERE (_PARTITIONTIME >= TIMESTAMP_TRUNC(@from, DAY) AND _PARTITIONTIME <= @to "
-        "OR _PARTITIONTIME IS NULL) "
-        "AND ingest_time >= @from AND ingest_time < @to."
+        f"Part of the window is still in BigQuery's write buffer ({_rows_text(table)}), whose rows have no "
+        f"_PARTITIONTIME yet. The query may leave out these rows. Add them: WHERE (_PARTITIONTIME >= "
+        "TIMESTAMP_TRUNC(@from, DAY) AND _PARTITIONTIME <= @to OR _PARTITIONTIME IS NULL) AND ingest_time >= "
+        "@from AND ingest_time < @to."
     )
     return query, [QueryNote("write_buffer_left_out", message)]
 
@@ -248,4 +247,4 @@ def _is_reached(end: datetime, table: Any, now: datetime) -> bool:
 def _rows_text(table: Any) -> str:
     buffer = None if table is None else table.streaming_buffer
     rows = None if buffer is None else buffer.estimated_rows
-    return "BigQuery reports no rows in it at the moment" if rows is None else f"about {rows} rows in all"
+    return "BigQuery reports no rows in the buffer at the moment" if rows is None else f"about {rows} rows in all"

@@ -138,7 +138,7 @@ def typed_as_given(parameters: Mapping[str, Parameter]) -> dict[str, NamedParame
 
 def _gone(name: str) -> SelectionGoneError:
     return SelectionGoneError(
-        f"The selection of {name} has expired, because it is kept for only {_KEEP.days} days. "
+        f"The selected rows of {name} have expired, because BigQuery keeps them for only {_KEEP.days} days. "
         "Create a new backfill.",
         id=name,
     )

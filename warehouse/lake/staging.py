@@ -65,8 +65,8 @@ class LakeStaging:
             raise AlreadyMergedError(f"Rows of {backfill_id} are already in the reporting table.", id=backfill_id)
         if left_over:
             raise AlreadyMergedError(
-                f"Rows of {backfill_id} may already be in the reporting table, because files that the "
-                "last merge read do not exist any more. Run a merge, and try again.",
+                f"Rows of {backfill_id} may already be in the reporting table. Refeed can't check this, "
+                f"because files that the last merge read no longer exist. Run a merge, and try again.",
                 id=backfill_id,
             )
         deletes = {name: partial(self._delete_from, name, backfill_id) for name in self._tables}

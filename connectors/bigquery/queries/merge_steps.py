@@ -108,7 +108,7 @@ class MergeJobs:
             options=options,
         ).start(f"starting to merge {self.source} ({step.name})")
         if (job.labels or {}).get(FINGERPRINT) != _mark(step):
-            raise MergeOvertakenError(f"Another merge of {self.source} began at this moment.")
+            raise MergeOvertakenError(f"Another merge of {self.source} has just begun.")
         return _run(job, number)
 
     def wait(self, step: MergeStep, run: Run) -> Any:

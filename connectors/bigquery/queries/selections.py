@@ -98,7 +98,7 @@ class SelectionJobs:
             },
         ).start(f"starting the query of {backfill}")
         if (job.labels or {}).get(FINGERPRINT) != mark:
-            raise IdempotencyKeyReusedError(f"{backfill} already has a query job, with another query.")
+            raise IdempotencyKeyReusedError(f"{backfill} already has a query job for another query.")
         return str(job.job_id)
 
     def wait(self, backfill: str, is_stopping: Callable[[], bool] = lambda: False) -> SelectedTable:

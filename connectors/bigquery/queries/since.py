@@ -24,8 +24,8 @@ _PARTITION: Final = timedelta(days=1)
 _RECENT: Final = "(_PARTITIONTIME >= @first OR _PARTITIONTIME IS NULL)"
 _TOO_MUCH: Final = "Compare fewer hours, or raise REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED."
 _MOVED: Final = (
-    "The stream has moved. It must read the ids of the messages that Pub/Sub may deliver again. "
-    "Raise REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED."
+    "The stream runs in a new home. It must read the ids of all messages that Pub/Sub may deliver again. Raise "
+    "REFEED_BIGQUERY_MERGE_MAX_BYTES_BILLED."
 )
 
 

@@ -37,10 +37,14 @@ DEAD_LETTER_ROWS: Final = RowSchema(
 ATTEMPT_ROWS: Final = RowSchema(
     (
         Field("lease", "STRING", description="The lease that the stream held."),
-        Field("epoch", "INT64", description="The number of times that the lease had been taken."),
+        Field("epoch", "INT64", description="The number of times that a stream has taken the lease."),
         Field("stream", "STRING", description="The stream that made the attempt."),
         Field("attempt", "INT64", description="The number of the attempt in its stream."),
-        Field("kind", "STRING", description="attempt, ids (some of the attempt's message ids) or abandoned."),
+        Field(
+            "kind",
+            "STRING",
+            description="The kind of this row: attempt, ids (some of the attempt's message ids) or abandoned.",
+        ),
         Field("document", "STRING", description="The content of the commit, as JSON."),
         Field(
             "ids",

@@ -193,7 +193,7 @@ class StreamAppender:
         if is_refused and isinstance(error, WarehouseUnavailableError):
             # Old requests may still be under way to offsets that mean other rows now: this stream is given up.
             return WarehouseUnavailableError(
-                f"{error.message} The connection broke after refused rows, so the batch is given up.",
+                f"{error.message} The connection broke after refused rows, so the batch is dropped.",
                 is_given_up=True,
             )
         return error

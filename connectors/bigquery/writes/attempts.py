@@ -107,7 +107,7 @@ class Attempts:
             raise
         except WarehouseError as exc:
             # It is noted and may still be committed: it must not be treated as undone.
-            raise CommitOutcomeUnknownError(f"Noted, but not committed: {exc.message}") from exc
+            raise CommitOutcomeUnknownError(f"The attempt was recorded, but not committed: {exc.message}") from exc
         if outcome is None:
             self._abandon(note)
         else:
@@ -130,7 +130,9 @@ class Attempts:
                 self._fences[note.lease] = (state, StreamAppender(self._clients, state.fence))
                 self._append_note(note, attempt, ids)
         except WarehouseUnavailableError as exc:
-            raise CommitOutcomeUnknownError(f"It is unknown whether the attempt was noted: {exc.message}") from exc
+            raise CommitOutcomeUnknownError(
+                f"It is unknown whether the attempt was recorded: {exc.message}"
+            ) from exc
 
     def _append_note(self, note: AttemptNote, attempt: Attempt, ids: pa.Table | None) -> None:
         state, appender = self._fences[note.lease]
@@ -143,7 +145,9 @@ class Attempts:
                 raise
             # The stream that took over has closed the fence; an earlier try may have passed it.
             if self._notes.find(attempt) is not None:
-                raise CommitOutcomeUnknownError("The attempt was noted, then the lease was taken over.") from exc
+                raise CommitOutcomeUnknownError(
+                    "After the attempt was recorded, another stream took over the lease."
+                ) from exc
             raise LeaseLostError(lease=note.lease) from exc
 
     def _settle(self, note: AttemptNote) -> frozenset[str] | None:

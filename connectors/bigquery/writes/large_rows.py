@@ -108,8 +108,8 @@ def _create(clients: Clients, staged: TableId, target: TableId) -> Sequence[Any]
         raise TableNotFoundError(f"There is no table {target}.")
     table = bigquery.Table(str(staged), schema=found.schema)
     table.description = (
-        "Rows that are too large for one append request. Refeed inserts them from here. The "
-        "table expires by itself."
+        "Rows that are too large for one append request. Refeed copies them from this table to their own "
+        "table. The table expires by itself."
     )
     table.expires = datetime.now(UTC) + _KEEP
     table.labels = clients.connection.labels_for("large_rows")

@@ -201,7 +201,9 @@ class PartWriter:
             return PendingRows(table, stream, None, first, appender.offset) if appender.offset > first else None
         found = finalize_stream(self._clients, stream)
         if found != appender.offset:
-            raise WarehouseUnavailableError(f"{stream} holds {found} rows, {appender.offset} were appended.")
+            raise WarehouseUnavailableError(
+                f"{stream} has {found} rows, but {appender.offset} rows were appended."
+            )
         return PendingRows(table, stream, None) if found else None
 
     def _give_back(self) -> None:

@@ -196,4 +196,4 @@ def _retry_until(ends_at: float, call: Callable[[], bool]) -> bool:
     try:
         return retry_passing(call, seconds=ends_at - time.monotonic())
     except WarehouseUnavailableError as exc:
-        raise CommitOutcomeUnknownError(f"{exc.message} It is not known whether this was done.") from exc
+        raise CommitOutcomeUnknownError(f"{exc.message} Whether the commit succeeded is unknown.") from exc

@@ -194,7 +194,7 @@ class BigQueryRowTables:
             CommitOutcomeUnknownError: it was noted and not yet seen to its end; :meth:`settle` goes on with it.
         """
         if not all(self.which_follow([part for found in parts.values() for part in found])):
-            raise WarehouseUnavailableError("Earlier rows of the same write stream were given up.")
+            raise WarehouseUnavailableError("Earlier rows of the same write stream were dropped.")
         noted_ids = ids.select(_IDS_SCHEMA.names).cast(_IDS_SCHEMA)
         document = {str(self._id(name)): _entry(found) for name, found in parts.items()}
         outcome = self._attempts.commit(document, self._attempt(self._stream, number, commit_id), noted_ids)

@@ -91,7 +91,7 @@ def test_a_file_of_another_partitioning_is_not_committed_for_it_would_make_the_t
     other = LakeRowTable(str(tmp_path / "lake"), "staging.others", "hour")
     other.evolve(FIRST)
     file = other.writer().write_rows([batch(FIRST, {"id": 1})])
-    with pytest.raises(WarehouseError, match=r"staging\.orders is partitioned by the day\. Nothing was added"):
+    with pytest.raises(WarehouseError, match=r"staging\.orders is partitioned by day\. Nothing was added"):
         table.commit([file], Attempt("s", 1, "l", 1))
     assert table.committed_attempt("s") == 0
     assert table.read_rows() == []

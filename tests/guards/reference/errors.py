@@ -23,9 +23,9 @@ ELSEWHERE: Final = "Not an answer of the API"
 GATE: Final = """\
 If the code is [`query_refused`](../problems/query_refused.md), `errors` lists all reasons. Each reason has a code,
 its line and column, a sentence, and often a rewrite. [The SQL gate](../sql.md) describes which queries are
-allowed."""
+allowed. The gate is the check that every query must pass before it runs."""
 WITHOUT: Final = "On the terminal and in logs"
-COLUMNS: Final = ("code", "means", "also seen as")
+COLUMNS: Final = ("code", "means", "also appears as")
 
 
 def render_error_codes() -> str:

@@ -13,9 +13,8 @@ from tests.guards.reference.markdown import ROOT, page, prose, table
 
 INTRODUCTION: Final = """\
 Refeed has events of three kinds: entries in the histories of jobs and streams, webhooks, and lines of the log.
-The types of entries and webhooks are stable: programs can rely on them. The fields `what` and `why` of an entry,
-and the
-texts in the log, are for people. These texts may change."""
+The types of entries and webhooks are stable: programs can rely on them. The fields `what` and `why` of an entry
+are for people, and so are the texts in the log. These texts may change."""
 JOBS: Final = """\
 `GET /backfills/{id}/events` returns entries of these types. The same calls for merges and compactions return them
 too."""
@@ -24,7 +23,7 @@ Refeed sends a signed webhook to `REFEED_NOTIFY_URL` when a job has ended and wh
 ([webhooks](../security.md#webhooks))."""
 LOG: Final = """\
 A process writes one line for each event: the event's text, and then its fields as `name=value`. Some errors also
-have a traceback. Each entry of the audit log is an event `audit`."""
+have a traceback. Each entry of the audit log is also written as an event `audit`."""
 LEVELS: Final = {"debug", "info", "warning", "error", "exception"}
 KINDS: Final = ("backfill", "compaction", "merge")
 

@@ -17,8 +17,8 @@ one of the scopes that the operation lists. If two scopes are joined by "and", t
 be limited to topics. With such a key, a caller can publish only to these topics, and read only their messages."""
 EVERYWHERE: Final = """\
 Every operation can return the statuses in this table. The sections below list the other statuses of each
-operation. The body of an error
-is a problem (RFC 9457). The `code` of a problem is one of the [error codes](error-codes.md)."""
+operation. The body of an error is a problem (RFC 9457). The `code` of a problem is one of the
+[error codes](error-codes.md)."""
 _JSON: Final = "application/json"
 COMMON: Final = ("401", "403", "408", "413", "422", "429", "500", "503", "504")
 
@@ -52,8 +52,8 @@ def render_http() -> str:
         parts += [_render(call, each, usual) for call, each in operations]
     shapes = document["components"]["schemas"]
     parts.append(
-        "## Shapes\n\nThese are the bodies of requests and answers. If a request has a field that is not listed "
-        "here, it is refused.\n"
+        "## Shapes\n\nThese are the bodies of requests and answers. The API refuses a request "
+        "with any other field.\n"
     )
     parts += [render_shape(name, shapes[name]) for name in sorted(shapes)]
     return page("HTTP operations", "the OpenAPI document of api/", *parts)

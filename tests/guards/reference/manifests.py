@@ -23,7 +23,7 @@ SHARED: Final = """\
 The fields are the same as [in a call of the API](http.md#{anchor}).
 """
 OPTION: Final = """\
-If the default is a setting, a missing or null option has the value of that setting in the stream's process."""
+If the column *default* names a setting, a missing or null option takes the value of that variable."""
 FIRST: Final = {"ScheduleManifest": "kind: Schedule", "RolloutManifest": "kind: Rollout"}
 
 

@@ -23,14 +23,13 @@ names of people and no contents of messages. [Alerts](alerts.md) use these figur
 If a figure is unknown, the answer does not contain the figure. A counter starts at 0 when its process starts.
 The counters of jobs come from the job store, so all replicas of the API return the same values."""
 STREAMS: Final = """\
-If a stream has ended and the registry no longer contains its group of sources, the stream has no figures. On
+An ended stream has no figures if the registry no longer contains its group of sources. On
 Google Cloud, lag and backlog come from Cloud Monitoring, and are one to three minutes old."""
 ALERTS: Final = """\
 [deploy/monitoring/alerts.yaml](../../deploy/monitoring/alerts.yaml) contains these rules for Prometheus. Load
 the file with `rule_files`, and name the scrape job `refeed`. All replicas of the API report the same figures
 about streams and jobs. Each rule uses the maximum over all replicas, so an alert fires only once. The
-[runbook](../runbook.md#alarms)
-says what to do about each alert."""
+[runbook](../runbook.md#alarms) says what to do about each alert."""
 
 
 class _OneJob:

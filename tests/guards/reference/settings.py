@@ -31,8 +31,12 @@ class Setting:
 
     def render(self) -> str:
         """Return the variable's part of the page."""
-        facts = [f"Must be {prose(self.takes)}."] if self.takes else []
-        facts += ["May be a [reference to a secret](#secrets)."] if self.is_secret else []
+        takes = prose(self.takes)
+        if takes.startswith("one of "):
+            *first, last = (f"`{each.strip('`')}`" for each in takes.removeprefix("one of ").split(", "))
+            takes = f"{', '.join(first)} or {last}"
+        facts = [f"Allowed: {takes}."] if takes else []
+        facts += ["The value can be a [reference to a secret](#secrets)."] if self.is_secret else []
         facts += [f"Default: {self.default}."]
         return f"### `{self.name}`\n\n{prose(sentence(self.text))}\n\n{' '.join(facts)}\n"
 

@@ -202,7 +202,7 @@ def test_a_slot_s_times_stand_only_where_they_have_a_type(job: str, is_good: boo
 
 
 def test_a_schedule_that_is_never_due_or_ends_before_it_starts_is_refused() -> None:
-    assert "is never due" in faults(MERGE.replace("15 0 * * *", "0 0 30 2 *"))[0][3]
+    assert "never has a run" in faults(MERGE.replace("15 0 * * *", "0 0 30 2 *"))[0][3]
     bounds = "start: 2026-02-01T00:00:00Z\nend: 2026-02-01T00:00:00Z\n"
     assert "end is not after start" in faults(MERGE + bounds)[0][3]
 

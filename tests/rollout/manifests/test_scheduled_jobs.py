@@ -216,7 +216,12 @@ def test_who_applies_it_may_apply_rollouts_as_well_as_schedules(slots: Slots, mi
         ("environment: {", "environment: {PATH: a, ", ManifestInvalidError, "/job/request/to/environment/PATH"),
         ('"1.3"', '"{{ slot.end }}"', ManifestInvalidError, "/job/request/to/release"),
         ("    to:", "    colour: red\n    to:", ManifestInvalidError, "/job/request/colour"),
-        ("validate: {", "validate: {may_differ: [a], ", ManifestInvalidError, "only a rolling rollout"),
+        (
+            "validate: {",
+            "validate: {may_differ: [a], ",
+            ManifestInvalidError,
+            "works only with the strategy `rolling`",
+        ),
     ],
 )
 def test_a_rollout_that_could_not_be_is_refused_when_the_schedule_is_applied(slots, old, new, error, words):

@@ -196,7 +196,7 @@ def test_several_files_that_go_within_minutes_wait_for_a_person_one_by_one(yard:
     assert set(asked) == {"two", "three"}
     what = yard.store.get_approval(asked["two"]).asked.what
     assert (
-        what == "Remove two. 2 files were deleted at once. Somebody has to approve the removal of their manifests."
+        what == "Remove two. 2 files were deleted at once. A person must approve the removal of their manifests."
     )
     yard.go(TOGETHER_SECONDS + 20)
     assert (yard.names(), yard.waiting()) == (["four", "three", "two"], asked), "waiting is no approval"

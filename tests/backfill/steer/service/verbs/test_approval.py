@@ -21,7 +21,7 @@ def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
     assert made.approval == {"required": True, "above_rows": 29, "rows": 30, "by": None, "at": None}
     service._supervisor.tick()
     assert launcher.launched == []
-    with pytest.raises(ApprovalRequiredError, match="somebody other than key:ann has to approve it"):
+    with pytest.raises(ApprovalRequiredError, match="a person other than key:ann must approve it"):
         service.resume(made.id, principal=ANN)
 
     with pytest.raises(ForbiddenError, match="yourself"):
@@ -80,7 +80,7 @@ def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
     assert waiting.approval == {"required": True, "above_rows": 29, "rows": 31, "by": None, "at": None}
     said = service.list_events(made.id, principal=ANN)[-1]
     assert (said.actor, said.what) == ("driver", "RUNNING -> PAUSED")
-    assert said.why == "31 rows are selected. More than 30 rows need an approval."
+    assert said.why == "31 rows are selected. A backfill with more than 30 rows needs an approval."
     with pytest.raises(ApprovalRequiredError, match="more than 30 rows"):
         service.resume(made.id, principal=ANN)
     again = service.approve(made.id, principal=BOB)
