@@ -31,8 +31,8 @@ class ApprovalOut(BaseModel):
 
     id: str = Field(examples=["ap_01M7Z1H20HKNZ6PGKRYCX6J210"], description="The approval's id.")
     state: Literal["WAITING", "APPROVED", "REJECTED", "EXPIRED"] = Field(
-        description="APPROVED: Refeed carried out the action. EXPIRED: nobody decided in time, or the resource "
-        "changed."
+        description="`APPROVED`: Refeed carried out the action. `EXPIRED`: nobody decided in time, or the "
+        "resource changed."
     )
     kind: str = Field(
         validation_alias=AliasPath("asked", "kind"),

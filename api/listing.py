@@ -57,8 +57,8 @@ class JobListParameters(BaseModel):
     order_by: str = Field(
         "",
         max_length=200,
-        description="The fields to sort by, separated by commas: `id`, `state`, `topic`, `created_by` and "
-        "`created_at`. Add ` desc` to a field for descending order.",
+        description="The fields to sort by, separated by commas. You can sort by `id`, `state`, `topic`, "
+        "`created_by` and `created_at`. Add ` desc` to a field for descending order.",
         examples=["created_at desc"],
     )
 

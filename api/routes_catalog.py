@@ -106,8 +106,8 @@ def get_topic_histogram(
         Rfc3339Time | None,
         Query(
             alias="from",
-            description="Start of the window (RFC 3339). The default depends on the value of `step`. minute: "
-            "one hour before `to`. hour: one day before `to`. day: 30 days before `to`.",
+            description="Start of the window (RFC 3339). The default depends on the value of `step`. `minute`: "
+            "one hour before `to`. `hour`: one day before `to`. `day`: 30 days before `to`.",
         ),
     ] = None,
     end: End = None,

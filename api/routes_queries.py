@@ -51,7 +51,7 @@ class QueryFinding(BaseModel):
         description="Edits that together correct the fault. Empty if there is no correction."
     )
     source: Literal["gate", "warehouse"] = Field(
-        description="Who refuses the query. gate: the SQL gate (Refeed's check of queries). warehouse: the "
+        description="Who refuses the query. `gate`: the SQL gate (Refeed's check of queries). `warehouse`: the "
         "gate accepts the query, but the deployment's warehouse can't run the query."
     )
 

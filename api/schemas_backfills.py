@@ -71,8 +71,8 @@ class BackfillRetry(BaseModel):
 
     only: Literal["all", "failed", "missing"] = Field(
         default="all",
-        description="all: all messages that are not published yet, including dead letters. failed: only dead "
-        "letters. missing: only messages that are not in the target's staging table.",
+        description="`all`: all messages that are not published yet, including dead letters. `failed`: only "
+        "dead letters. `missing`: only messages that are not in the target's staging table.",
     )
     rows: list[Annotated[int, Field(ge=0)]] = Field(
         default_factory=list,
@@ -137,9 +137,9 @@ class BackfillVerification(BaseModel):
     """How many selected rows have arrived. Null means unknown."""
 
     state: Literal["pending", "complete", "incomplete", "unknown"] = Field(
-        description="pending: the backfill has not ended, or its rows are not counted yet. complete: every "
-        "selected row is in every staging table of the target. incomplete: some rows were not published, or are "
-        "not in a staging table. unknown: Refeed knows no staging table of the target."
+        description="`pending`: the backfill has not ended, or its rows are not counted yet. `complete`: every "
+        "selected row is in every staging table of the target. `incomplete`: some rows were not published, "
+        "or are not in a staging table. `unknown`: Refeed knows no staging table of the target."
     )
     selected: int | None = Field(description="Number of selected rows.")
     published: int = Field(description="Number of messages that Pub/Sub has confirmed.")
@@ -173,8 +173,8 @@ class BackfillCanary(BaseModel):
 
     messages: int = Field(description="Number of messages in the canary.")
     state: Literal["ahead", "reached", "over"] = Field(
-        description="ahead: not all messages of the canary are published. reached: the backfill has paused after "
-        "the canary. over: the backfill was resumed, or has ended."
+        description="`ahead`: not all messages of the canary are published. `reached`: the backfill has paused "
+        "after the canary. `over`: the backfill was resumed, or has ended."
     )
 
 
@@ -306,9 +306,9 @@ class PlanSubscription(BaseModel):
     receives_replay: bool = Field(description="Whether replayed messages reach the subscription.")
     excluded_by: Literal["backup", "filter", "detached"] | None = Field(
         default=None,
-        description="Why replays do not reach the subscription. backup: the filter of a backup subscription "
-        "excludes replays. filter: another filter excludes replays. detached: the subscription receives no "
-        "messages.",
+        description="Why replays do not reach the subscription. `backup`: the filter of a backup subscription "
+        "excludes replays. `filter`: another filter excludes replays. `detached`: the subscription "
+        "receives no messages.",
     )
 
 

@@ -57,8 +57,8 @@ class StreamOut(BaseModel):
     name: str = Field(description="The stream's name.")
     kind: Literal["backup", "pipeline", "kinesis"] | None = Field(description="The stream's kind.")
     state: State = Field(
-        description="NOT_REPORTING: the stream has not ended, but its last report is more than 15 seconds old. "
-        "DRAINING: the stream is being drained, or the process of a cancelled stream still runs."
+        description="`NOT_REPORTING`: the stream has not ended, but its last report is more than 15 seconds "
+        "old. `DRAINING`: the stream is being drained, or the process of a cancelled stream still runs."
     )
     owner: StreamOwner | None = Field(description="The stream's process.")
     instance_id: str | None = Field(description="The id of the stream's newest start, which begins with `in_`.")

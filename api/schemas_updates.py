@@ -74,8 +74,8 @@ class UpdateCreate(BaseModel):
     ] = MIN_MESSAGES
     when_inconclusive: Literal["keep", "fail"] = Field(
         default="keep",
-        description="What happens if too few messages arrive or a figure is unknown. keep: the new release stays, "
-        "and `error` has the reason. fail: Refeed rolls the update back.",
+        description="What happens if too few messages arrive or a figure is unknown. `keep`: the new release "
+        "stays, and `error` has the reason. `fail`: Refeed rolls the update back.",
     )
     reason: str | None = Field(default=None, description="The reason. The history shows it.", max_length=1000)
     shadow: UpdateShadow | None = Field(
@@ -87,7 +87,7 @@ class UpdateCreate(BaseModel):
 class UpdateFaultOut(CodedMessage):
     """Why an update was refused, failed, was rolled back, or proved nothing."""
 
-    logs: dict[str, str] = Field(description='The last lines of each release\'s log, by "old" and "new".')
+    logs: dict[str, str] = Field(description="The last lines of each release's log. The keys are `old` and `new`.")
 
 
 class UpdateReplayOut(BaseModel):

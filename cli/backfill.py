@@ -40,7 +40,9 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="A backfill's id, bf_...", show_default=False)]
+IdArgument = Annotated[
+    str, typer.Argument(metavar="ID", help="The backfill's id, which begins with bf_.", show_default=False)
+]
 QueryArgument = Annotated[
     str,
     typer.Argument(
@@ -225,8 +227,8 @@ def retry(
         str,
         typer.Option(
             metavar="all|failed|missing",
-            help="all: all messages that are not published yet, including dead letters. failed: only dead "
-            "letters. missing: only messages that are not in the target's staging table.",
+            help="'all': all messages that are not published yet, including dead letters. 'failed': only dead "
+            "letters. 'missing': only messages that are not in the target's staging table.",
         ),
     ] = "all",
     code: Annotated[

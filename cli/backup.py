@@ -81,7 +81,7 @@ def restore(
     yes: YesOption = False,
     as_json: JsonArrayOption = False,
 ) -> None:
-    """Restore a snapshot of the backup subscriptions: Pub/Sub delivers all later messages again.
+    """Restore a snapshot of the backup subscriptions. Pub/Sub then delivers all later messages again.
 
     Stop the backup, and run this command on the backup's machine. Then start the backup again. The backup archives
     only messages that are not in the archive. If an agent runs the backup, use 'refeed stream rollback'.

@@ -104,7 +104,8 @@ class SignatureSection(_Section):
     """
 
     kind: Literal["github", "generic"] = Field(
-        description="github: the signature of GitHub's webhooks. generic: the other fields describe the signature."
+        description="`github`: the signature of GitHub's webhooks. `generic`: the other fields describe the "
+        "signature."
     )
     secret: Secret = Field(repr=False, description="A reference to the secret with which the sender signs.")
     header: str = Field(
@@ -152,11 +153,11 @@ class TopicSection(_Section):
     """The settings of one topic, or of all topics that match a pattern."""
 
     format: Literal["json", "raw"] = Field(
-        default="json", description="json: the body must be strict JSON. raw: any body is one event."
+        default="json", description="`json`: the body must be strict JSON. `raw`: any body is one event."
     )
     arrays: Literal["batch", "event"] = Field(
         default="batch",
-        description="batch: each element of a JSON array is an event. event: the whole array is one event.",
+        description="`batch`: each element of a JSON array is an event. `event`: the whole array is one event.",
     )
     source: str = Field(
         default="http",

@@ -124,14 +124,14 @@ REGION: Final = FieldSpec(
 )
 TOPIC: Final = FieldSpec(description="The topic to which the Kinesis records are published.", parse=_parse_topic)
 START: Final = FieldSpec(
-    description="Where the stream begins to read at its first start: LATEST (only new records), TRIM_HORIZON "
-    "(the oldest record), or a time such as 2026-01-03T10:00:00Z.",
+    description="Where the stream begins to read at its first start. The value is LATEST (only new records), "
+    "TRIM_HORIZON (the oldest record), or a time such as 2026-01-03T10:00:00Z.",
     parse=_check_start,
     metavar="LATEST|TRIM_HORIZON|MOMENT",
 )
 RECREATED: Final = FieldSpec(
-    description="What Refeed's stream does if the Kinesis stream was deleted and created again. refuse: "
-    "Refeed's stream fails. begin: Refeed's stream reads the new Kinesis stream from the oldest record.",
+    description="What Refeed's stream does if the Kinesis stream was deleted and created again. 'refuse': "
+    "Refeed's stream fails. 'begin': Refeed's stream reads the new Kinesis stream from the oldest record.",
     parse=_check_recreated,
     metavar="refuse|begin",
 )

@@ -95,8 +95,8 @@ class SourceEntry(BaseModel):
     schema_: Literal["protobuf", "inferred"] = Field(
         default="protobuf",
         alias="schema",
-        description="protobuf: the columns follow the protobuf message. inferred: the columns follow the fields "
-        "of the received messages.",
+        description="`protobuf`: the columns follow the protobuf message. `inferred`: the columns follow the "
+        "fields of the received messages.",
     )
     event_type_attribute: str | None = Field(
         default=None,
@@ -140,14 +140,13 @@ class SourceEntry(BaseModel):
     )
     variant: Variant = Field(
         default="plain",
-        description="plain: a message is a version of an entity. change_data: a message is an INSERT, MODIFY or "
-        "REMOVE "
-        "event with the fields NewImage and OldImage.",
+        description="`plain`: a message is a version of an entity. `change_data`: a message is an INSERT, "
+        "MODIFY or REMOVE event with the fields NewImage and OldImage.",
     )
     delete: Literal["hard", "soft"] = Field(
         default="hard",
-        description="Only with change_data: what happens to a removed entity in the reporting view. hard: the "
-        "view does not show the entity. soft: the view shows the entity's last values.",
+        description="Only with change_data: what happens to a removed entity in the reporting view. `hard`: "
+        "the view does not show the entity. `soft`: the view shows the entity's last values.",
     )
     publish: str | None = Field(
         default=None,
@@ -155,8 +154,8 @@ class SourceEntry(BaseModel):
     )
     publish_ordering: Literal["none", "key"] = Field(
         default="none",
-        description="The ordering key of published rows. none: published rows have no ordering key. key: the "
-        "ordering key is the value of the source's key.",
+        description="The ordering key of published rows. `none`: published rows have no ordering key. `key`: "
+        "the ordering key is the value of the source's key.",
     )
 
 

@@ -159,9 +159,9 @@ class BackfillRequest(Declared):
     ordering: Annotated[
         Ordering,
         FieldSpec(
-            description="none: messages have no ordering key. by_key: messages keep their ordering keys, and the "
-            "messages of each key are published in their original order.",
-            help="none: publish without ordering keys. by_key: keep the ordering keys, and publish the "
+            description="`none`: messages have no ordering key. `by_key`: messages keep their ordering keys, "
+            "and the messages of each key are published in their original order.",
+            help="'none': publish without ordering keys. 'by_key': keep the ordering keys, and publish the "
             "messages of each key in their original order.",
         ),
     ] = "none"

@@ -98,8 +98,8 @@ class Validation(ManifestPart):
     )
     when_inconclusive: Literal["keep", "fail"] = Field(
         default="fail",
-        description="What happens if too few messages arrive or a figure is unknown. keep: the new release stays. "
-        "fail: the rollout fails, and `on_failure` applies.",
+        description="What happens if too few messages arrive or a figure is unknown. `keep`: the new release "
+        "stays. `fail`: the rollout fails, and `on_failure` applies.",
     )
     thresholds: Annotated[WatchBounds, AfterValidator(_bounds)] = Field(
         default_factory=WatchBounds, description="The limits for the new release's figures."
@@ -128,15 +128,15 @@ class RolloutWanted(ManifestPart):
     )
     strategy: Literal["restart", "update", "rolling"] = Field(
         default="update",
-        description="restart: the stream is drained and started again. update: the new release takes over "
-        "between two commits. rolling: first, Refeed compares the rows of the two releases (a shadow "
+        description="`restart`: the stream is drained and started again. `update`: the new release takes over "
+        "between two commits. `rolling`: first, Refeed compares the rows of the two releases (a shadow "
         "comparison). Then it does the same as `update`. Only a pipeline can use `rolling`.",
     )
     validate_: Validation = Field(default_factory=Validation, alias="validate")
     on_failure: Literal["rollback", "halt"] = Field(
         default="rollback",
-        description="What happens if the new release fails. rollback: the old release runs again. halt: the new "
-        "release stays until a person decides.",
+        description="What happens if the new release fails. `rollback`: the old release runs again. `halt`: "
+        "the new release stays until a person decides.",
     )
 
     @model_validator(mode="after")

@@ -163,13 +163,14 @@ class ScheduleManifest(ManifestPart):
     catch_up: CatchUp | None = None
     overlap: Literal["skip", "queue", "replace"] = Field(
         default="skip",
-        description="What happens if the previous run has not ended. skip: the slot is skipped. queue: the "
-        "slot waits for the end of the previous run, and at most one slot waits. replace: Refeed cancels "
+        description="What happens if the previous run has not ended. `skip`: the slot is skipped. `queue`: the "
+        "slot waits for the end of the previous run, and at most one slot waits. `replace`: Refeed cancels "
         "the previous run and starts the new run.",
     )
     on_failure: Literal["go_on", "pause"] = Field(
         default="go_on",
-        description="What happens after a failed run. go_on: the schedule continues. pause: the schedule pauses.",
+        description="What happens after a failed run. `go_on`: the schedule continues. `pause`: the schedule "
+        "pauses.",
     )
 
     @model_validator(mode="after")
