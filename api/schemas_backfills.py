@@ -104,9 +104,9 @@ class ReplayedTimes(TimeWindow):
 
     column: Literal["ingest_time", "publish_time", "_PARTITIONTIME"] = Field(
         description=(
-            "The time column to which `from` and `to` apply. This is ingest_time or publish_time if the query "
-            "has a lower and an upper limit for that column. If both columns have limits, this is the column "
-            "with the shorter window. In all other cases, this is _PARTITIONTIME."
+            "The time column to which `from` and `to` apply. This is `ingest_time` or `publish_time` if the "
+            "query has a lower and an upper limit for that column. If both columns have limits, this is the "
+            "column with the shorter window. In all other cases, this is `_PARTITIONTIME`."
         )
     )
 
@@ -122,7 +122,7 @@ class BackfillProgress(BaseModel):
         description="Number of messages that can't be published. `/dead-letters` lists them with their reasons."
     )
     bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
-    event_time: datetime | None = Field(description="The latest publish_time of the replayed messages.")
+    event_time: datetime | None = Field(description="The latest `publish_time` of the replayed messages.")
     rate_messages_per_second: float | None = Field(description="The rate of the last 15 seconds.")
     eta_seconds: float | None = Field(
         description="The expected number of seconds until the end, at the rate of the last 15 seconds."
@@ -353,7 +353,7 @@ class PlanOut(BaseModel):
     price_usd: float | None = Field(description="The query's price. Null if no price is set or nothing is billed.")
     replay_price: PlanPrice | None = Field(description="The price of the whole replay. Null if nothing is billed.")
     rows_by_topic: dict[str, int] = Field(description="Number of rows for each topic in the query's result.")
-    rows_by_hour: list[PlanHour] = Field(description="Number of rows for each hour of publish_time.")
+    rows_by_hour: list[PlanHour] = Field(description="Number of rows for each hour of `publish_time`.")
     first_publish_time: datetime | None = Field(description="The oldest publish_time.")
     last_publish_time: datetime | None = Field(description="The newest publish_time.")
     messages_without_room: int | None = Field(
@@ -410,7 +410,7 @@ class BackfillSlice(BaseModel):
     published: int = Field(description="Number of messages that Pub/Sub has confirmed.")
     failed: int = Field(description="Number of messages that can't be published.")
     bytes: int = Field(description="Bytes of the publish requests that Pub/Sub has confirmed.")
-    event_time: datetime | None = Field(description="The latest publish_time of the slice's replayed messages.")
+    event_time: datetime | None = Field(description="The latest `publish_time` of the slice's replayed messages.")
     repeated_at_most: int = Field(
         description="At most this number of the slice's messages were published twice, or would be published "
         "twice by a retry."
@@ -432,8 +432,8 @@ class DeadLetterOut(BaseModel):
     publish_time: datetime | None
     ordering_key: str
     code: str = Field(
-        description="The code of the reason: attribute_without_text, no_room_for_tags, message_too_large, "
-        "refused_by_pubsub, gave_up or ordering_key_stopped."
+        description="The code of the reason: `attribute_without_text`, `no_room_for_tags`, "
+        "`message_too_large`, `refused_by_pubsub`, `gave_up` or `ordering_key_stopped`."
     )
     reason: str = Field(description="Why the message can't be published, in a sentence.")
     at: datetime = Field(description="When the message last failed.")
@@ -494,7 +494,7 @@ class BackfillRate(BaseModel):
         "is unknown."
     )
     event_time: datetime | None = Field(
-        description="The latest publish_time of the messages that the backfill had replayed when the "
+        description="The latest `publish_time` of the messages that the backfill had replayed when the "
         "interval ended."
     )
     state: str | None = Field(description="The backfill's state at the end of the interval.")

@@ -57,8 +57,8 @@ class TopicOut(BaseModel):
     )
     backlog_messages: int | None = Field(description="Number of pending messages in the backup subscription.")
     lag_seconds: float | None = Field(description="Age of the oldest message that is not archived yet.")
-    last_publish_time: datetime | None = Field(description="The newest publish_time in the archive.")
-    last_ingest_time: datetime | None = Field(description="The newest ingest_time in the archive.")
+    last_publish_time: datetime | None = Field(description="The newest `publish_time` in the archive.")
+    last_ingest_time: datetime | None = Field(description="The newest `ingest_time` in the archive.")
     freshness_seconds: float | None = Field(description="Age of the newest archived message.")
     messages: int | None = Field(description="Number of messages that were archived in the last seven days.")
     stored_bytes: int | None = Field(

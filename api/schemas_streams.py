@@ -81,7 +81,8 @@ class StreamOut(BaseModel):
     )
     backlog_messages: int | None = Field(description="Number of pending messages in the stream's subscriptions.")
     lag_seconds: float | None = Field(
-        description="Age of the oldest pending message in the stream's subscriptions, measured at lag_measured_at."
+        description="Age of the oldest pending message in the stream's subscriptions, measured at "
+        "`lag_measured_at`."
     )
     lag_measured_at: datetime | None = Field(
         description="When the lag was measured. On Google Cloud the lag is one to three minutes old."
@@ -188,7 +189,8 @@ class StreamChange(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     options: Annotated[dict[str, Any], WithJsonSchema(options_schema(StreamOptions, only=_CHANGEABLE))] = Field(
-        description="The options batch_seconds and batch_bytes. Only a launch or an update can set other options.",
+        description="The options `batch_seconds` and `batch_bytes`. Only a launch or an update can set other "
+        "options.",
         examples=[{"batch_seconds": 2}],
     )
 

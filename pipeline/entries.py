@@ -110,7 +110,8 @@ class SourceEntry(BaseModel):
     )
     staging: str | None = Field(
         default=None,
-        description="The staging table. Default: the table_reference of the protobuf message, else staging.NAME.",
+        description="The staging table. Default: the `table_reference` of the protobuf message, else "
+        "staging.NAME.",
     )
     reporting: str | None = Field(default=None, description="The reporting table. Default: reporting.NAME.")
     key: str | list[str] = Field(
@@ -131,7 +132,7 @@ class SourceEntry(BaseModel):
     dedup_order: list[str] = Field(
         default_factory=list,
         description="The columns that the merge compares first to find the newest version. If they are equal, "
-        "the merge compares event_time.",
+        "the merge compares `event_time`.",
     )
     group: str = Field(
         default=DEFAULT_GROUP,
@@ -145,7 +146,7 @@ class SourceEntry(BaseModel):
     )
     delete: Literal["hard", "soft"] = Field(
         default="hard",
-        description="Only with change_data: what happens to a removed entity in the reporting view. `hard`: "
+        description="Only with `change_data`: what happens to a removed entity in the reporting view. `hard`: "
         "the view does not show the entity. `soft`: the view shows the entity's last values.",
     )
     publish: str | None = Field(

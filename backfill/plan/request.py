@@ -48,8 +48,8 @@ class BackfillRequest(Declared):
     query: Annotated[
         str,
         FieldSpec(
-            description="One SELECT over the archive, in GoogleSQL. The query must limit _PARTITIONTIME or "
-            "_PARTITIONDATE, and return the columns data, attributes and message_id (docs/sql.md).",
+            description="One SELECT over the archive, in GoogleSQL. The query must limit `_PARTITIONTIME` or "
+            "`_PARTITIONDATE`, and return the columns data, attributes and `message_id` (docs/sql.md).",
             shortest=1,
             example=_QUERY,
         ),
@@ -205,7 +205,7 @@ class BackfillRequest(Declared):
         str | None,
         FieldSpec(
             description="The only subscription of the topic that receives the messages. Each message gets the "
-            "attribute refeed_target, and the subscription's filter must select this attribute.",
+            "attribute `refeed_target`, and the subscription's filter must select this attribute.",
             longest=300,
             help="Deliver the messages only to this subscription of the topic (docs/api.md).",
             metavar="SUBSCRIPTION",
@@ -223,7 +223,7 @@ class BackfillRequest(Declared):
         FieldSpec(
             description=(
                 "Whether an empty selection is an error. If true, a backfill whose query selects nothing fails "
-                "with nothing_selected. A request whose plan (plan_id) has no rows is refused."
+                "with `nothing_selected`. A request whose plan (`plan_id`) has no rows is refused."
             ),
             help="Fail if the query selects nothing.",
         ),
@@ -231,8 +231,8 @@ class BackfillRequest(Declared):
     allow_empty: Annotated[
         bool,
         FieldSpec(
-            description="Whether to create the backfill even if its plan (plan_id) selects nothing. By "
-            "default, such a request is refused with nothing_selected.",
+            description="Whether to create the backfill even if its plan (`plan_id`) selects nothing. By "
+            "default, such a request is refused with `nothing_selected`.",
             help="Create the backfill even if the plan selects nothing.",
         ),
     ] = False
