@@ -44,7 +44,7 @@ _EXAMPLE_MERGE: Final[dict[str, Any]] = {
 class MergeAudit(BaseModel):
     """An audit of a source's merge. Audits run before the commit."""
 
-    name: str = Field(description="The audit: `keys_unique`, `counts_reconciled` or freshness.")
+    name: str = Field(description="The audit: `keys_unique`, `counts_reconciled` or `freshness`.")
     is_passed: bool = Field(description="Whether the audit passed. If not, the reporting table did not change.")
     expected: int = Field(description="The number that the audit expected.")
     found: int = Field(description="The number that the audit found.")

@@ -49,7 +49,7 @@ class BackfillRequest(Declared):
         str,
         FieldSpec(
             description="One SELECT over the archive, in GoogleSQL. The query must limit `_PARTITIONTIME` or "
-            "`_PARTITIONDATE`, and return the columns data, attributes and `message_id` (docs/sql.md).",
+            "`_PARTITIONDATE`, and return the columns `data`, `attributes` and `message_id` (docs/sql.md).",
             shortest=1,
             example=_QUERY,
         ),
