@@ -234,7 +234,7 @@ class StreamCheckOut(BaseModel):
     has_way_back: bool = Field(
         description="Whether the old release could still run the stream after the new release has written data."
     )
-    no_way_back: list[str] = Field(description="The reasons why the update could not be rolled back.")
+    no_way_back: list[str] = Field(description="The reasons why a rollback would be impossible.")
 
 
 def launch_schemas(launch: Mapping[str, Any]) -> dict[str, Any]:

@@ -141,7 +141,7 @@ class UpdateOut(BaseModel):
         description="Whether the old release can still run the stream after the new release has written data."
     )
     checked: dict[str, Any] | None = Field(
-        description="The result of the check: reasons, changes, and why the update could not be rolled back."
+        description="The result of the check: reasons, changes, and why a rollback would be impossible."
     )
     snapshot_id: str | None = Field(description="The snapshot of the state before the hand-over.")
     instance_id: str | None = Field(description="The process that takes over the stream.")

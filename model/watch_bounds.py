@@ -21,7 +21,7 @@ class WatchBounds(Declared):
     dead_letter_share: Annotated[
         float,
         FieldSpec(
-            description="The addition for the share of dead letters. 0.01 is one percent of the messages.",
+            description="This number is added to the allowed share. 0.01 is one percent of the messages.",
             least=0,
             most=1,
         ),
@@ -34,7 +34,7 @@ class WatchBounds(Declared):
         ),
     ] = 2.0
     faults_per_second: Annotated[
-        float, FieldSpec(description="The addition for faults per second.", least=0, most=_MOST)
+        float, FieldSpec(description="This number is added to the allowed faults per second.", least=0, most=_MOST)
     ] = 0.5
     lag_factor: Annotated[
         float,
@@ -46,7 +46,7 @@ class WatchBounds(Declared):
     ] = 2.0
     # A lag that has grown by a minute beyond twice the old one's will not go away by itself.
     lag_seconds: Annotated[
-        float, FieldSpec(description="The addition for the lag, in seconds.", least=0, most=_MOST)
+        float, FieldSpec(description="This number of seconds is added to the allowed lag.", least=0, most=_MOST)
     ] = 60.0
     # The producers may just send less: a rate counts while the lag grows.
     rate_factor: Annotated[

@@ -116,7 +116,8 @@ class CallBinding:
             return self._unknown(dotted)
         if is_safe and function.kind != "scalar":
             return self._fault(
-                "function_not_allowed", f"SAFE.{dotted} is not allowed; SAFE. is for scalar functions."
+                "function_not_allowed",
+                f"SAFE.{dotted} is not allowed. Use the prefix SAFE only before a scalar function.",
             )
         if not self._check_shape(function):
             self._bind_all()
