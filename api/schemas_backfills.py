@@ -358,8 +358,8 @@ class PlanOut(BaseModel):
     last_publish_time: datetime | None = Field(description="The newest publish_time.")
     messages_without_room: int | None = Field(
         description=(
-            "Number of messages that would become dead letters, because with the replay's tags "
-            "they have more than 100 attributes or more than 10 MB."
+            "Number of messages that would become dead letters, because the replay's tags make them too large. "
+            "Pub/Sub accepts at most 100 attributes and 10 MB."
         )
     )
     messages_with_refused_attributes: int | None = Field(

@@ -68,8 +68,8 @@ class UpdateCreate(BaseModel):
         int,
         Field(
             ge=0,
-            description="If fewer messages than this number arrive while Refeed watches the new release, the "
-            "watch is inconclusive.",
+            description="If fewer than this number of messages arrive while Refeed watches the new release, "
+            "the watch has no result (it is inconclusive).",
         ),
     ] = MIN_MESSAGES
     when_inconclusive: Literal["keep", "fail"] = Field(
@@ -121,13 +121,13 @@ class UpdateOut(BaseModel):
     )
     min_messages: int = Field(
         validation_alias=AliasPath("request", "min_messages"),
-        description="If fewer messages than this number arrive while Refeed watches the new release, the "
-        "watch is inconclusive.",
+        description="If fewer than this number of messages arrive while Refeed watches the new release, the "
+        "watch has no result (it is inconclusive).",
     )
     when_inconclusive: WhenInconclusive = Field(
         validation_alias=AliasPath("request", "when_inconclusive"),
-        description="What happens if the watch is inconclusive: the new release stays (keep), or Refeed rolls the "
-        "update back (fail).",
+        description="What happens if the watch is inconclusive. `keep`: the new release stays. `fail`: Refeed "
+        "rolls the update back.",
     )
     reason: str | None = Field(
         validation_alias=AliasPath("request", "reason"), description="The reason. The history shows it."

@@ -273,9 +273,8 @@ def _row_warnings(figures: QueryFigures) -> list[dict[str, str]]:
         found.append({"code": "attributes_refused", "message": message})
     if figures.rewritten:
         message = (
-            f"{figures.rewritten:,} messages already have an attribute with the name of a tag, "
-            f"such as {TOPIC_ATTRIBUTE}, or with the name of an attribute that the backfill adds. "
-            "The replay overwrites these attributes."
+            f"{figures.rewritten:,} messages already have one of the attributes that the backfill adds, such "
+            f"as the tag {TOPIC_ATTRIBUTE}. The replay overwrites these attributes."
         )
         found.append({"code": "attributes_rewritten", "message": message})
     if figures.is_cut:

@@ -119,8 +119,9 @@ def check_conditions(uri: str) -> None:
         raise WarehouseError(
             f"The bucket of {uri} does not support conditional writes (If-None-Match): it overwrites an object "
             "that exists, or does not accept the condition. Two streams could overwrite each other's commits. "
-            "Set REFEED_LAKE to a bucket of Amazon S3 or Google Cloud Storage, or update the store to a version "
-            "that answers a conditional write to an existing object with 412."
+            "Set REFEED_LAKE to a bucket of Amazon S3 or Google Cloud Storage. Another object store must "
+            "answer a conditional write to an existing object with status 412, so a newer version of the store "
+            "may help."
         )
 
 

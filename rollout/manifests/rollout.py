@@ -93,8 +93,8 @@ class Validation(ManifestPart):
     min_messages: int = Field(
         default=MIN_MESSAGES,
         ge=0,
-        description="If fewer messages than this number arrive during the validation, the validation is "
-        "inconclusive.",
+        description="If fewer than this number of messages arrive during the validation, the validation has no "
+        "result (it is inconclusive).",
     )
     when_inconclusive: Literal["keep", "fail"] = Field(
         default="fail",
