@@ -224,7 +224,7 @@ def test_a_note_that_got_in_before_the_lease_was_lost_is_an_unknown_outcome(worl
         raise WarehouseError("The stream is finalized.")
 
     monkeypatch.setattr(notes, "add", add_then_lose_the_lease)
-    with pytest.raises(CommitOutcomeUnknownError, match="taken over"):
+    with pytest.raises(CommitOutcomeUnknownError, match="took over"):
         world.commit([world.write(b"a")], 1, "1")
     assert world.ids() == Counter(["1"]), "the successor has committed it"
     successor.close()
