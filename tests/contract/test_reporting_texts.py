@@ -117,9 +117,7 @@ def test_versions_that_can_not_be_ordered_end_the_merge_and_change_nothing(shop:
         at = START + (2 + key) * HOUR
         shop.stage([second], at)
         for is_dry_run in (True, False) if key == 0 else (False,):
-            with pytest.raises(
-                RulesUnfitError, match=f"for 1 key, the newest version is unknown.* in .*'{column}'"
-            ):
+            with pytest.raises(RulesUnfitError, match=f"for 1 key, the newest version is unknown.*'{column}'"):
                 shop.merge(at, is_dry_run=is_dry_run)
         assert (shop.reporting() if before else {}) == before
         # The message through repaired code has a time, or a number, as the others have.
