@@ -54,8 +54,9 @@ class SharedObjects:
         self._asked_bytes += len(text)
         found = self._objects.get(text)
         if found is None and text != b"null":
-            self._read_bytes += len(text)
             found = self._objects[text] = self.share(self.parse(text))
+            # One that does not fit is not kept, and would count each time.
+            self._read_bytes += len(text)
         return found
 
     def structure(self, message: Any) -> Hashable:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -452,6 +453,14 @@ def test_equal_objects_are_read_once_a_batch_and_looked_up_no_more_when_few_are_
     infer(pair, SOURCE, [lesson, lesson, others, others, others], learning=1)
     assert len(asked) == 41 + 111
     assert pair.read > 200
+
+
+def test_an_object_that_does_not_fit_does_not_count_as_one_that_is_new():
+    objects = Layout([KnownField("n", ("n",), int)]).shared
+    for _ in range(3):
+        with pytest.raises(msgspec.DecodeError):
+            objects.read(b'{"n":"a"}')
+    assert objects.forget() == (27, 0)
 
 
 def test_a_shared_object_that_is_null_empty_or_missing_is_what_the_decoder_makes_of_it(pair):
