@@ -44,7 +44,7 @@ BACKFILLS: Final = JobResource(
     BACKFILL,
     service=service_of(lambda services: services.backfills),
     listing=backfill_listing,
-    cancel="Cancel a backfill. Up to `in_flight_at_most` messages may still be published.",
+    cancel="Cancel a backfill. After the answer, Refeed can still publish up to `in_flight_at_most` messages.",
     shape=BackfillOut,
 )
 
@@ -53,7 +53,8 @@ add_action_route(
     router,
     BACKFILLS,
     "pause",
-    "Pause a backfill until `:resume`. Up to `in_flight_at_most` messages may still be published.",
+    "Pause a backfill until `:resume`. After the answer, Refeed can still publish up to "
+    "`in_flight_at_most` messages.",
     s409="The backfill has ended or is being cancelled.",
     s422=INVALID,
 )

@@ -27,7 +27,9 @@ class SignInMethodsOut(BaseModel):
 class StartedSignInOut(BaseModel):
     """A started sign-in. The browser must complete the sign-in within ten minutes."""
 
-    attempt: str = Field(description="The attempt. The browser sends the attempt again to complete the sign-in.")
+    attempt: str = Field(
+        description="The id of this sign-in. The browser sends this id again to complete the sign-in."
+    )
     state: str = Field(description="The value that the provider sends back. This value identifies the attempt.")
     authorization_url: str = Field(description="The address to which the browser goes to sign in.")
     expires_at: datetime = Field(description="The time after which the sign-in can't be completed.")

@@ -143,7 +143,9 @@ class UpdateOut(BaseModel):
     checked: dict[str, Any] | None = Field(
         description="The result of the check: reasons, changes, and why a rollback would be impossible."
     )
-    snapshot_id: str | None = Field(description="The snapshot of the state before the hand-over.")
+    snapshot_id: str | None = Field(
+        description="The snapshot of the stream's state, made before the new release took over."
+    )
     instance_id: str | None = Field(description="The process that takes over the stream.")
     attempts: int = Field(description="Number of standby processes that Refeed has started for the current step.")
     handed_over_at: datetime | None = Field(description="When the new release took over the stream.")

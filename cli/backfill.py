@@ -211,7 +211,7 @@ def change(backfill_id: IdArgument, *, as_json: JsonOption = False, **given: Any
 
 
 commands.add_action(
-    "pause", "Pause a backfill until a resume, and print how many messages may still be published."
+    "pause", "Pause a backfill until a resume, and print how many messages it still publishes before it stops."
 )
 commands.add_action(
     "resume", "Resume a backfill that a person paused, or that paused after its canary.", can_watch=True

@@ -188,7 +188,7 @@ def remove_leftovers(folder: Path, next_number: int, *, logs: Container[int], ac
         if int(topic.name) >= next_number and any(path.stat().st_size for path in topic.iterdir()):
             raise CheckpointCorruptError(
                 f"{topic} has the messages of a topic, but {folder / CHANGES_NAME} does not name this "
-                f"topic: the end of {CHANGES_NAME} is missing. Restore this file from a copy, or move "
+                f"topic: the end of {CHANGES_NAME} is missing. Restore {CHANGES_NAME} from a copy, or move "
                 f"{topic} away.",
                 path=str(topic),
             )
