@@ -12,7 +12,7 @@ from cli.services import service_settings
 def console(
     api_url: Annotated[
         str | None,
-        typer.Option(help="The API's address. Default: REFEED_API_URL, or this home's 'refeed up'."),
+        typer.Option(help="The API's address. Default: REFEED_API_URL, or that of 'refeed up' in REFEED_HOME."),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on.")] = 8090,
     host: Annotated[

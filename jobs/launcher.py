@@ -96,7 +96,7 @@ class _Processes:
     def exit_reason(self, driver: Driver) -> str | None:
         """Return None while the driver lives, else what is known of its end."""
         if not isinstance(driver, Process):
-            return f"The driver ({driver}) was started by another launcher, because REFEED_LAUNCHER has changed."
+            return f"The driver ({driver}) runs in another launcher: REFEED_LAUNCHER was changed after its start."
         if driver.is_alive:
             return None
         process = self._started.get(driver.pid)

@@ -216,8 +216,8 @@ def _normalise(body: bytes) -> bytes:
     for key, value in message.attributes.items():
         if not key or len(key.encode()) > MAX_ATTRIBUTE_KEY_BYTES or key.startswith("goog"):
             raise StatusError.invalid(
-                f"Invalid attribute key {key[:80]!r}: it has 1 to {MAX_ATTRIBUTE_KEY_BYTES} bytes "
-                "and does not begin with 'goog'."
+                f"Invalid attribute key {key[:80]!r}: a key must have 1 to {MAX_ATTRIBUTE_KEY_BYTES} "
+                "bytes, and must not begin with 'goog'."
             )
         if len(value.encode()) > MAX_ATTRIBUTE_VALUE_BYTES:
             raise StatusError.invalid(

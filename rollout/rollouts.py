@@ -314,6 +314,6 @@ def _check_strategy(
         mapping = after.options.get("mapping") or {}
         if extend_mapping(before.options.get("mapping"), _renamed(before, after)) != mapping:
             raise RolloutRefusedError(
-                f"{name}: an update can add entries to the option mapping, but it can't remove any. "
+                f"{name}: an update can add entries to the option `mapping`, but it can't remove any. "
                 "Use the strategy restart."
             )
