@@ -80,7 +80,7 @@ class TopicsOut(BaseModel):
 
 
 class HistogramBucket(BaseModel):
-    """The messages that were archived in one bucket."""
+    """The messages that were archived in one interval of the histogram."""
 
     start: datetime = Field(description="Start of the step.")
     messages: int = Field(description="Number of messages.")

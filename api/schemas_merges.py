@@ -104,8 +104,8 @@ class MergeOut(BaseModel):
         description="The merged source. Null means every source that had a key when the merge was created."
     )
     since: datetime | None = Field(
-        description="The time from which the merge reads staging again. With null, the merge continues for "
-        "each source where the last merge of the source stopped."
+        description="The time from which the merge reads staging again. Null means that the merge of each source "
+        "begins where its last merge stopped."
     )
     dry_run: bool = Field(description="Whether the merge changes nothing.")
     created_by: str = Field(description="Who created the merge. For the nightly merge: schedule:nightly-merge.")

@@ -86,8 +86,8 @@ class SourceOut(BaseModel):
     reporting: str | None = Field(description="The reporting table. Null if the source has no reporting table.")
     archived: SourceArchived | None = Field(description="Number of archived messages in the source's topic.")
     staged: SourceStaged | None = Field(
-        description="Counts of the pipeline stream. Null if no stream in the API's home has counted messages "
-        "of this source."
+        description="Counts of the pipeline stream. Null if no stream on the API's machine has counted "
+        "messages of this source."
     )
     merged: SourceMerged | None = Field(
         description="The newest merge. Null if there was no merge in the last 14 days."
