@@ -274,7 +274,7 @@ def insert_rollout(connection: sa.Connection, name: str, strategy: str, state: s
     facts = {"manifest": name, "digest": "d", "document": document, "stream": name, "strategy": strategy}
     facts |= {"from_side": side, "to_side": side, "version": 4, "steps": steps, "is_trusted": False}
     facts |= {"state": state, "changed_at": AT, "created_by": "ann", "created_at": AT}
-    insert(connection, "rollouts", id=f"ro_{name}", **facts, **given)
+    insert(connection, "rollouts", id=f"ro_{name}", **facts | given)
 
 
 @pytest.mark.parametrize("query", ["SELECT 1", None])
@@ -320,8 +320,17 @@ def test_rollouts_go_on_without_their_query(empty: str) -> None:
         assert found[2].error == FaultRecord("rollout_failed", "1 row. The update up_1 takes the stream back.")
 
 
-@pytest.mark.parametrize("is_of_a_rollout", [False, True])
-def test_an_update_that_waited_for_a_person_is_judged_again(empty: str, is_of_a_rollout: bool) -> None:
+@pytest.mark.parametrize(
+    ("rollout", "is_trusted", "means"),
+    [
+        (None, False, "keep"),
+        ("UPDATING", False, "fail"),
+        # These lead back to what was STABLE before, and have nothing to prove.
+        ("UPDATING", True, "keep"),
+        ("ROLLING_BACK", False, "keep"),
+    ],
+)
+def test_an_update_that_waited_for_a_person_is_judged_again(empty, rollout, is_trusted, means):
     engine = migrate_to(empty, "0024")
     at = "2026-01-02T03:04:05+00:00"
     request = {"release": "9", "options": {}, "mapping": {}, "validate_seconds": 60.0}
@@ -331,14 +340,14 @@ def test_an_update_that_waited_for_a_person_is_judged_again(empty: str, is_of_a_
         facts = {"from_options": {}, "attempts": 0, "generation": 2, "created_by": "ann", "created_at": at}
         facts |= {"changed_at": at, "request": request, "error": error, "state": "INCONCLUSIVE"}
         insert(connection, "stream_updates", id="up_1", stream="backup", **facts)
-        if is_of_a_rollout:
-            insert_rollout(connection, "backup", "update", "UPDATING", update_id="up_1")
+        if rollout is not None:
+            insert_rollout(connection, "backup", "update", rollout, update_id="up_1", is_trusted=is_trusted)
     engine.dispose()
 
     with closing(open_store(empty)) as store:
         found = store.get_update("up_1")
         assert (found.state, found.error) == (UpdateState.WATCHING, None)
-        assert found.request.when_inconclusive == ("fail" if is_of_a_rollout else "keep")
+        assert found.request.when_inconclusive == means
         assert store.advance_update(found, UpdateState.STABLE).finished_at is not None
 
 

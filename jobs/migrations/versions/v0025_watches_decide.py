@@ -19,6 +19,7 @@ _ROLLOUTS = sa.table(
     *(sa.column(name, TEXT) for name in ("id", "state", "strategy", "update_id")),
     *(sa.column(name, DOCUMENT) for name in ("document", "steps", "error")),
     sa.column("finished_at", Moment),
+    sa.column("is_trusted", sa.Boolean),
 )
 
 _UPDATES = sa.table(
@@ -41,7 +42,9 @@ _PAUSED = (
 def upgrade() -> None:
     """Take the query out of rollouts and manifests, and let updates be judged again that waited for a person."""
     connection, now = op.get_bind(), datetime.now(UTC)
-    of_rollouts = set(connection.execute(sa.select(_ROLLOUTS.c.update_id)).scalars())
+    # An update that leads back to what was STABLE before has nothing to prove.
+    proves = (_ROLLOUTS.c.state == "UPDATING", sa.not_(_ROLLOUTS.c.is_trusted))
+    of_rollouts = set(connection.execute(sa.select(_ROLLOUTS.c.update_id).where(*proves)).scalars())
     for row in connection.execute(sa.select(_UPDATES).where(_UPDATES.c.finished_at.is_(None))).all():
         wanted = {"when_inconclusive": "fail"} if row.id in of_rollouts else {}
         again = {"state": "WATCHING", "error": None} if row.state == "INCONCLUSIVE" else {}
