@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET
 
-# If more than this share of so many bytes is new, looking objects up takes longer than reading them.
+# Above this share of new bytes, looking objects up takes longer than reading them; judged after so many bytes.
 _TRIED_BYTES: Final = 1 << 20
 _MOST_READ: Final = 0.6
 

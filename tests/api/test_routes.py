@@ -336,6 +336,6 @@ def test_what_has_ended_is_said_to_have_ended(client: httpx.Client) -> None:
     for verb in ("cancel", "pause"):
         problem = assert_problem(client.post(f"{path}:{verb}"), 409, "job_state_conflict")
         assert problem["detail"].endswith("has already ended with the state CANCELLED.")
-    # Nobody must approve it, whoever asks.
+    # It needs no approval, whoever asks.
     problem = assert_problem(client.post(f"{path}:approve"), 409, "job_state_conflict")
     assert "does not wait for an approval" in problem["detail"]
