@@ -213,7 +213,7 @@ def test_a_driver_of_another_kind_of_launcher_is_no_riddle(launcher, environment
         assert launcher.exit_reason(here) == f"The driver (process {here.pid}) is gone."
     else:
         launcher.kill(foreign)
-        assert "REFEED_LAUNCHER has changed" in (launcher.exit_reason(foreign) or "")
+        assert "REFEED_LAUNCHER was changed" in (launcher.exit_reason(foreign) or "")
 
 
 def test_what_can_not_be_started_is_an_error(environment: dict[str, str], tmp_path: Path) -> None:
