@@ -28,6 +28,12 @@ _UNAVAILABLE: Final = re.compile(
 # A store that can't do this at all.
 _NEVER: Final = re.compile(r"(?:HTTP status|status code)\W+50[15]")
 _REFUSED: Final = re.compile(r"(?:HTTP status|status code)\W+40[13]|AWS Error ACCESS_DENIED")
+# "When Amazon S3 receives a request [...] it first verifies that the requester has the necessary permissions":
+# https://docs.aws.amazon.com/AmazonS3/latest/userguide/how-s3-evaluates-access-control.html
+# So the entry was not written. An earlier try, of which the error would have the number, may have been.
+_ENTRY_REFUSED: Final = re.compile(
+    r"performing PUT \S+/_delta_log/\d{20}\.json in \S+ - Server returned non-2xx status code\W+40[13]"
+)
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 # The requests that need a right, as obstore, delta-rs and PyArrow name them in an error.
 _RIGHTS: Final = (
@@ -51,6 +57,11 @@ def is_unavailable(exc: Exception) -> bool:
     """Whether an error of a client of a bucket is that the store does not answer, or wants to be asked later."""
     text = _plain(exc)
     return _UNAVAILABLE.search(text) is not None and _NEVER.search(text) is None
+
+
+def is_entry_refused(exc: Exception) -> bool:
+    """Whether a store denied permission to write a log entry, so the entry was not written and never will be."""
+    return _ENTRY_REFUSED.search(_plain(exc)) is not None
 
 
 def is_disk_full(exc: Exception) -> bool:

@@ -20,7 +20,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from connectors.lake.data_files import DataFile
 from connectors.lake.delta_log import LOG_RETENTION
 from connectors.lake.delta_table import KEPT_IN_BUCKET
-from connectors.lake.errors import error_from, our_errors
+from connectors.lake.errors import error_from, is_entry_refused, our_errors
 from connectors.lake.files import WrittenFile, is_partition, partition_value
 from connectors.lake.leases import LakeLeases
 from connectors.lake.log_entries import add_action, append_entries, remove_action
@@ -333,6 +333,8 @@ class LakeTable(TableFiles):
 
         A store that does not answer is asked for minutes: only then the stream ends, and its next start asks.
         """
+        if is_entry_refused(exc):
+            raise error_from(exc, "committing (nothing was added)") from exc
         try:
             is_in = retry_passing(partial(self._find_out, files, attempt), seconds=OUTCOME_SECONDS)
         except LeaseLostError:

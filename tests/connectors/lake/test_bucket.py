@@ -408,6 +408,29 @@ def test_a_store_that_refuses_the_account_is_not_waited_for(archive, proxy):
     assert not isinstance(found.value, WarehouseUnavailableError)
 
 
+@pytest.mark.parametrize("commits", [1, 2], ids=["delta-rs", "ours"])
+def test_a_commit_that_a_store_refuses_the_account_is_an_error_at_once(archive, proxy, commits):
+    other = archive.another()
+    for number in range(2, 1 + commits):
+        append(other, number)
+    proxy.requests.clear()
+    proxy.faults.append(Fault("PUT", "_delta_log", "403", count=20))
+    with pytest.raises(WarehousePermissionError, match=r"nothing was added.*needs s3:PutObject"):
+        append(other, 1 + commits)
+    assert on_the_log(proxy)[-1].startswith("PUT ")
+    proxy.faults.clear()
+    append(other, 1 + commits)
+    assert ids(archive) == [str(number) for number in range(1, 2 + commits)]
+
+
+def test_a_commit_that_is_refused_only_when_it_is_sent_again_may_be_in(archive, proxy):
+    append(archive, 2)
+    name = f"{4:020d}.json"
+    proxy.faults += [Fault("PUT", name, "lost"), Fault("PUT", name, "403")]
+    append(archive, 3)
+    assert ids(archive) == ["1", "2", "3"]
+
+
 REFUSED = {
     "write": ("PUT", "s3:PutObject"),
     "write a lease": ("PUT", "s3:PutObject"),
