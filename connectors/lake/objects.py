@@ -100,28 +100,23 @@ def open_objects(uri: str, *, is_swept: bool = False) -> Objects:
 
 
 def check_conditions(uri: str) -> None:
-    """Look whether two writers below ``uri`` can't overwrite each other; a bucket is sent 3 requests.
+    """Check that two writers below ``uri`` can't overwrite each other; a bucket gets 5 requests.
 
     Raises:
-        WarehouseError: they can, because the bucket ignores or does not know conditional writes.
+        WarehouseError: they can, because the bucket does not honour conditional writes.
         WarehouseUnavailableError: the bucket does not answer.
     """
     if not is_bucket(uri):
         return
     with our_errors(f"the bucket of {uri} was checked"):
-        try:
-            is_fit = Bucket(f"{uri.rstrip('/')}/_probe").is_conditional()
-        except OSError as exc:
-            if "501 Not Implemented" not in str(exc):
-                raise
-            is_fit = False
-    if not is_fit:
+        condition = Bucket(f"{uri.rstrip('/')}/_probe").unsupported_condition()
+    if condition is not None:
         raise WarehouseError(
-            f"The bucket of {uri} does not support conditional writes (If-None-Match): it overwrites an object "
-            "that exists, or does not accept the condition. Two streams could overwrite each other's commits. "
+            f"The bucket of {uri} does not support conditional writes ({condition}): it ignores the condition, or "
+            "does not accept it. Two streams could overwrite each other's commits or leases. "
             "Set REFEED_LAKE to a bucket of Amazon S3 or Google Cloud Storage. Another object store must "
-            "answer a conditional write to an existing object with status 412, so a newer version of the store "
-            "may help."
+            "answer a write whose condition is not met with status 412, and must make a write whose condition is "
+            "met, so a newer version of the store may help."
         )
 
 
@@ -279,18 +274,37 @@ class Bucket:
             except FileNotFoundError:
                 return None
 
-    def is_conditional(self) -> bool:
-        """Whether the second put of an object that is not there yet is refused; by 3 requests, and none stays."""
-        name, puts = f"{uuid.uuid4().hex}.json", (b"first", b"second")
+    def unsupported_condition(self) -> str | None:
+        """Return the condition of a write that the bucket does not honour, None if there is none.
+
+        One object is put twice as a new one, then replaced twice as the first one. Both second writes must be
+        refused. The object is deleted afterwards.
+        """
+        name = f"{uuid.uuid4().hex}.json"
         try:
-            is_refused = not all(self._put_or_refused(name, content, "create") for content in puts)
+            found = self._unsupported_condition(name)
         except OSError:
             # That one is the error to be raised.
             with suppress(OSError):
                 self.delete(name)
             raise
         self.delete(name)
-        return is_refused
+        return found
+
+    def _unsupported_condition(self, name: str) -> str | None:
+        condition = "If-None-Match"
+        try:
+            first = self.put_new(name, b"first")
+            if first is None or self._put_or_refused(name, b"second", "create") is not None:
+                return condition
+            condition = "If-Match"
+            if self.replace(name, b"third", first) is None:
+                return condition
+            return None if self._put_or_refused(name, b"fourth", first) is None else condition
+        except OSError as exc:
+            if "501 Not Implemented" not in str(exc):
+                raise
+            return condition
 
     def list(self) -> list[str]:
         """Return the names of the objects."""

@@ -191,7 +191,7 @@ def test_a_bucket_that_ignores_conditions_is_missing_and_refused_by_a_backup(
                 monkeypatch.setenv(name, value)
             fit = refeed("doctor", "--json")
             assert (fit.code, findings(fit)["bucket"]["state"]) == (0, "ok")
-            proxy.ignores_conditions = True
+            proxy.ignored = ("If-None-Match", "If-Match")
             unfit = refeed("doctor", "--json")
             assert (unfit.code, findings(unfit)["bucket"]["state"]) == (1, "missing")
             assert "If-None-Match" in findings(unfit)["bucket"]["found"]

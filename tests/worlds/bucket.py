@@ -83,14 +83,14 @@ class Fault:
 class Proxy:
     """Counts what passes, in the order of its beginning, as ``METHOD path``.
 
-    With ``ignores_conditions``, the bucket is one that overwrites whatever a conditional request says.
+    The bucket ignores the conditions of requests that ``ignored`` names, as headers.
     """
 
     upstream: str
     requests: list[str] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    ignores_conditions: bool = False
+    ignored: tuple[str, ...] = ()
 
     def fault_of(self, method: str, path: str) -> str | None:
         """Note a request, and return what becomes of it."""
@@ -176,8 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _headers(self) -> dict[str, str]:
         hop = ["content-length", "transfer-encoding", "expect", "connection"]
-        if self.proxy.ignores_conditions:
-            hop += ["if-none-match", "if-match"]
+        hop += map(str.lower, self.proxy.ignored)
         return {name: value for name, value in self.headers.items() if name.lower() not in hop}
 
     def _answer(self, status: int, headers: dict[str, Any], content: bytes) -> None:

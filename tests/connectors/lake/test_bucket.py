@@ -222,25 +222,34 @@ def test_what_a_merge_keeps_beside_its_table_is_a_request_a_file(uri, proxy):
 
 
 @pytest.mark.parametrize("kind", [None, "lost", "503"])
-def test_a_bucket_that_honours_conditions_is_found_so_by_three_requests(uri, proxy, kind):
+def test_a_bucket_that_honours_conditions_is_found_so_by_five_requests(uri, proxy, kind):
     if kind is not None:
         proxy.faults.append(Fault("PUT", "", kind))
     check_conditions(uri)
-    assert len(proxy.requests) <= 3 + (kind is not None)
+    # What is sent again, and the look at whose object is there.
+    assert len(proxy.requests) <= 5 + {None: 0, "lost": 2, "503": 1}[kind]
     assert Bucket(uri.removesuffix("/lake")).list() == Bucket(f"{uri}/_probe").list() == []
 
 
-def test_a_bucket_that_ignores_conditions_is_refused_with_what_to_do(uri, proxy):
-    proxy.ignores_conditions = True
-    with pytest.raises(WarehouseError, match=r"If-None-Match.*Set REFEED_LAKE to"):
+@pytest.mark.parametrize("condition", ["If-None-Match", "If-Match"])
+def test_a_bucket_that_ignores_conditions_is_refused_with_what_to_do(uri, proxy, condition):
+    proxy.ignored = (condition,)
+    with pytest.raises(WarehouseError, match=rf"writes \({condition}\).*Set REFEED_LAKE to"):
         check_conditions(uri)
-    assert len(proxy.requests) == 3
+    assert len(proxy.requests) == {"If-None-Match": 3, "If-Match": 5}[condition]
     assert Bucket(f"{uri}/_probe").list() == []
 
 
-def test_a_bucket_that_knows_no_conditions_is_refused_with_what_to_do(uri, proxy):
-    proxy.faults.append(Fault("PUT", "", "501", count=20))
-    with pytest.raises(WarehouseError, match=r"If-None-Match.*Set REFEED_LAKE to"):
+@pytest.mark.parametrize(("skipped", "condition"), [(0, "If-None-Match"), (2, "If-Match")])
+def test_a_bucket_that_knows_no_conditions_is_refused_with_what_to_do(uri, proxy, skipped, condition):
+    proxy.faults += [Fault("PUT", "", "pass", count=skipped), Fault("PUT", "", "501", count=20)]
+    with pytest.raises(WarehouseError, match=rf"writes \({condition}\).*Set REFEED_LAKE to"):
+        check_conditions(uri)
+
+
+def test_a_bucket_that_refuses_the_replacement_of_an_unchanged_object_is_refused(uri, proxy):
+    proxy.faults += [Fault("PUT", "", "pass", count=2), Fault("PUT", "", "412", count=20)]
+    with pytest.raises(WarehouseError, match=r"writes \(If-Match\)"):
         check_conditions(uri)
 
 
