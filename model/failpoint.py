@@ -6,6 +6,21 @@ from collections import Counter
 from pathlib import Path
 from typing import Final
 
+# The steps of the jobs that agents carry out: each has a place where it is written down, and one after its work.
+STEPS: Final = (
+    "snapshot.make",
+    "deletion.delete",
+    "restore.stop",
+    "restore.put_back",
+    "update.check",
+    "update.shadow",
+    "update.snapshot",
+    "update.stand_by",
+    "update.hand_over",
+    "update.watch",
+    "update.back_stand_by",
+    "update.hand_back",
+)
 # Every place, in the order in which a message passes it, and at the end those that an agent passes. A test arms
 # one; a name that is not here is refused, so that no test waits for a place that was renamed.
 FAILPOINTS: Final = (
@@ -49,20 +64,12 @@ FAILPOINTS: Final = (
     "snapshot.captured",
     "snapshot.sources",
     "snapshot.copied",
-    "step.entered",
     "restore.before",
     "restore.restored",
     "restore.sought",
-    "step.done",
-    "shadow.starting",
     "shadow.looked",
-    "update.snapshotting",
-    "update.starting",
     "update.standby_started",
-    "update.handing_over",
     "update.ordered",
-    "update.watching",
-    "update.rolling_back",
     "upload.applied",
     "upload.noted",
     "upload.removed",
@@ -70,6 +77,8 @@ FAILPOINTS: Final = (
     "rollout.launched",
     "rollout.watching",
     "rollout.rolling_back",
+    *(f"{step}.entered" for step in STEPS),
+    *(f"{step}.done" for step in STEPS),
 )
 
 _passed: Counter[str] = Counter()

@@ -73,6 +73,19 @@ class UpdateState(StrEnum):
 ENDED_UPDATES: Final = frozenset(
     {UpdateState.STABLE, UpdateState.REFUSED, UpdateState.ROLLED_BACK, UpdateState.FAILED}
 )
+# The steps of the job that an update is, and the state that each is shown as.
+UPDATE_STEPS: Final = {
+    "check": UpdateState.CHECKING,
+    "shadow": UpdateState.SHADOWING,
+    "snapshot": UpdateState.SNAPSHOTTING,
+    "stand_by": UpdateState.STARTING,
+    "hand_over": UpdateState.HANDING_OVER,
+    "watch": UpdateState.WATCHING,
+    "back_stand_by": UpdateState.ROLLING_BACK,
+    "hand_back": UpdateState.HANDING_BACK,
+}
+# The code of an update that somebody wanted taken back.
+UNWANTED: Final = "update_unwanted"
 _BEFORE: Final = frozenset(
     {UpdateState.CHECKING, UpdateState.SHADOWING, UpdateState.SNAPSHOTTING, UpdateState.STARTING}
 )
@@ -153,7 +166,7 @@ class UpdateReplay:
 
 @dataclass(frozen=True, slots=True)
 class StreamUpdate:
-    """One update of a stream, as the job store has it.
+    """One update of a stream: its job, as people see it.
 
     ``from_release`` and ``from_options`` are those that it goes back to. ``checked`` is the check in JSON, None
     before. ``instance_id`` is the process that takes the stream over, and ``outgoing_id`` the one that it takes it

@@ -1,7 +1,7 @@
 """The engine of rollouts: brings each one step further, whichever replica looks at it."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -9,16 +9,16 @@ import structlog
 
 from jobs.store import JobStore
 from model import failpoint
-from model.errors import RefeedError, RolloutStateError, StoreUnavailableError
+from model.errors import RefeedError, RolloutStateError, StoreUnavailableError, StreamStateError
 from model.fault import FaultRecord
 from model.rollout_record import Rollout, RolloutState
 from model.stream_record import StreamEvent, StreamEventType, StreamRecord, StreamState, Wanted
+from model.stream_update import UNWANTED as UNWANTED_UPDATE
 from model.stream_update import StreamUpdate, UpdateFault, UpdateState
 from rollout.manifests.rollout import RolloutManifest, read_rollout
 from rollout.rollouts import UNWANTED, update_request
 from rollout.service import check_work
 from rollout.shadow_work import DIFFERS, INCONCLUSIVE
-from rollout.updates import UNWANTED as UPDATE_UNWANTED
 from rollout.watch import WatchFigures, WatchVerdict, judge
 from streams.status import RATE_SECONDS
 
@@ -257,12 +257,9 @@ class RolloutEngine:
 
     def _take_update_back(self, rollout: Rollout, update: StreamUpdate) -> None:
         """Have the update of a cancelled rollout taken back as soon as it can be."""
-        fault = UpdateFault(UPDATE_UNWANTED, _unwanted(rollout).message)
-        if update.state.is_before_hand_over:
-            self._store.advance_update(update, UpdateState.ROLLED_BACK, actor=rollout.actor, error=fault)
-        elif update.state is UpdateState.WATCHING:
-            state = UpdateState.ROLLING_BACK if update.has_way_back else UpdateState.FAILED
-            self._store.advance_update(update, state, actor=rollout.actor, error=fault)
+        fault = UpdateFault(UNWANTED_UPDATE, _unwanted(rollout).message)
+        with suppress(StreamStateError):
+            self._store.take_update_back(update.id, fault, actor=rollout.actor, may_stay=True)
 
     # -- ends
 

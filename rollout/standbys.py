@@ -42,6 +42,11 @@ class UpdatedStream:
     starter: StreamStarter
     state: Path
 
+    @property
+    def agent(self) -> str | None:
+        """Who holds the stream."""
+        return self.record.agent
+
     def status_of(self, instance_id: str | None) -> dict[str, Any]:
         """Return the last status of an instance, also of one that has ended."""
         if instance_id is None:

@@ -10,13 +10,14 @@ import structlog
 from jobs.inbox_items import FAILURE_DAYS, InboxItem
 from jobs.store import Idempotency, JobStore
 from jobs.versions import Versions
-from model.errors import RequestInvalidError, StreamStateError
+from model.errors import RequestInvalidError
 from model.principal import READ, STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_options import StreamKind, option_errors
 from model.stream_record import StreamRecord
 from model.stream_update import (
     MAX_SHADOW_HOURS,
     MAX_VALIDATE_SECONDS,
+    UNWANTED,
     StreamUpdate,
     UpdateFault,
     UpdateRequest,
@@ -27,8 +28,6 @@ from rollout.shadow_work import hide_values
 
 _LOG: Final = structlog.get_logger()
 _FAILURES: Final = frozenset({UpdateState.FAILED, UpdateState.ROLLED_BACK})
-# The code of an update that somebody wanted taken back.
-UNWANTED: Final = "update_unwanted"
 
 
 class UpdateService:
@@ -129,28 +128,8 @@ class UpdateService:
         """
         principal.require(STREAMS_OPERATE)
         found = self._store.get_update(update_id)
-        is_handing = found.state is UpdateState.HANDING_OVER
-        is_watched = found.state is UpdateState.WATCHING
-        if not (found.state.is_before_hand_over or is_watched or is_handing):
-            message = f"{found.id} is {found.state}. It can be rolled back only until it is STABLE."
-            raise StreamStateError(message, update=found.id, state=found.state.value)
-        if is_watched and not found.has_way_back:
-            raise StreamStateError(
-                f"{found.id} can't be rolled back. The check before the update found the reason: "
-                f"{_no_way_back(found)}.",
-                update=found.id,
-                state=found.state.value,
-            )
-        state = UpdateState.ROLLED_BACK if found.state.is_before_hand_over else UpdateState.ROLLING_BACK
         fault = UpdateFault(UNWANTED, f"{principal.name} rolled the update back while it was {found.state}.")
-        if is_handing and found.error is not None:
-            return _shown_to(found, principal)
-        if is_handing:
-            decided = self._store.note_update(found, error=fault)
-            what = f"update {found.id} to be rolled back"
-            self._store.note_stream(found.stream, actor=principal.name, what=what, update=found.id)
-        else:
-            decided = self._store.advance_update(found, state, actor=principal.name, error=fault)
+        decided = self._store.take_update_back(update_id, fault, actor=principal.name)
         _LOG.info("update_unwanted", stream=found.stream, update=found.id, by=principal.name)
         return _shown_to(decided, principal)
 
@@ -167,10 +146,6 @@ def _inbox_item(update: StreamUpdate) -> InboxItem | None:
 def _shown_to(update: StreamUpdate, principal: Principal) -> StreamUpdate:
     """Return the update with the values of messages that the principal may read alone."""
     return replace(update, figures=hide_values(update.figures, principal))
-
-
-def _no_way_back(update: StreamUpdate) -> str:
-    return "; ".join((update.checked or {}).get("no_way_back", ()))
 
 
 def _errors_of(record: StreamRecord, request: UpdateRequest) -> list[dict[str, str]]:

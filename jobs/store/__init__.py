@@ -15,9 +15,10 @@ from jobs.store.records import (
     StoredPlan,
     UserSession,
 )
-from jobs.store.step_jobs import DELETION, RESTORE, SNAPSHOT
+from jobs.store.step_jobs import DELETION, RESTORE, SNAPSHOT, UPDATE
 from jobs.store.store import JobStore, open_store
 from jobs.store.stream_snapshots import restore_of
+from jobs.store.stream_updates import standby_name, update_of
 
 __all__ = [
     "DELETION",
@@ -25,6 +26,7 @@ __all__ = [
     "ORDER_FIELDS",
     "RESTORE",
     "SNAPSHOT",
+    "UPDATE",
     "ApiKey",
     "AuditEntry",
     "Idempotency",
@@ -41,4 +43,6 @@ __all__ = [
     "open_store",
     "restore_of",
     "sort_key",
+    "standby_name",
+    "update_of",
 ]

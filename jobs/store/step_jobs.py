@@ -27,6 +27,7 @@ _ENDED: Final = sorted(state.value for state in FINAL_STATES)
 SNAPSHOT: Final = "snapshot"
 DELETION: Final = "deletion"
 RESTORE: Final = "restore"
+UPDATE: Final = "update"
 _STREAM: Final = "stream/"
 _SNAPSHOT: Final = "snapshot/"
 
@@ -52,10 +53,13 @@ class StepJobs:
         owner: str | None,
         why: str | None = None,
         memory: Mapping[str, Any] = _NOTHING,
+        entered: Callable[[Job], None] = lambda _: None,
+        actor: str = "agent",
     ) -> Job:
         """Write down that a job begins ``step``, or begins it once more, and what later steps are to know.
 
-        ``owner`` is the agent that carries it out; None is anybody.
+        ``owner`` is the agent that carries it out; None is anybody. What ``entered`` writes to this store is kept
+        with it, or not at all.
 
         Raises:
             JobChangedError: the job has changed since it was ``seen``.
@@ -66,7 +70,7 @@ class StepJobs:
             job = _lock(connection, seen, owner, now)
             attempt = job.attempt + 1 if job.step == step and job.state is not JobState.PENDING else 1
             if job.state is JobState.PENDING:
-                append_move(connection, job, JobState.RUNNING, now, actor="agent", why=None)
+                append_move(connection, job, JobState.RUNNING, now, actor=actor, why=None)
             begun = JOB_RECORDS.update(
                 connection,
                 job.id,
@@ -81,8 +85,9 @@ class StepJobs:
             what = f"began {step}" if attempt == 1 else f"began {step} again"
             event = JobEventType.STEP
             append_event(
-                connection, job.id, event, now, actor="agent", what=what, why=why, step=step, attempt=attempt
+                connection, job.id, event, now, actor=actor, what=what, why=why, step=step, attempt=attempt
             )
+            entered(begun)
             return begun
 
     def note_step(self, seen: Job, memory: Mapping[str, Any]) -> Job:
@@ -118,7 +123,7 @@ class StepJobs:
         with self._database.write() as connection:
             now = self._database.now(connection)
             job = _lock(connection, seen, owner, now)
-            done = _end(connection, job, state, now, error=error, memory={**job.memory, **memory})
+            done = end_job(connection, job, state, now, error=error, memory={**job.memory, **memory})
             ended(done)
             if keep is not None:
                 _forget_oldest(connection, job.kind, keep)
@@ -189,7 +194,7 @@ def fail_job(connection: Connection, job_id: str, error: FaultRecord, now: datet
     """Make a job FAILED, within what its caller changes."""
     # Read once more, held: a step may have noted something meanwhile.
     job = JOB_RECORDS.get(connection, job_id, for_update=True)
-    return _end(connection, job, JobState.FAILED, now, error=error, memory=job.memory)
+    return end_job(connection, job, JobState.FAILED, now, error=error, memory=job.memory)
 
 
 def _find_active(connection: Connection, *where: sa.ColumnElement[bool]) -> list[Job]:
@@ -220,7 +225,7 @@ def _get_seen(connection: Connection, seen: Job) -> Job:
     return job
 
 
-def _end(
+def end_job(
     connection: Connection,
     job: Job,
     state: JobState,
@@ -228,10 +233,12 @@ def _end(
     *,
     error: FaultRecord | None,
     memory: dict[str, Any],
+    actor: str = "agent",
 ) -> Job:
+    """End a job that its caller holds, within what its caller changes."""
     validate_move(job.id, job.state, state)
     why = None if error is None else str(error)
-    append_move(connection, job, state, now, actor="agent", why=why)
+    append_move(connection, job, state, now, actor=actor, why=why)
     changes: dict[str, Any] = {"state": state, "finished_at": now, "error": error, "memory": memory}
     return JOB_RECORDS.update(connection, job.id, **changes, version=job.version + 1)
 

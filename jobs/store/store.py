@@ -19,7 +19,6 @@ from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
 from jobs.store.rollouts import Rollouts
 from jobs.store.sessions import Sessions, UserSessions
-from jobs.store.step_jobs import StepJobs
 from jobs.store.stream_snapshots import StreamSnapshots
 from jobs.store.stream_updates import StreamUpdates
 from jobs.store.streams import Agents, Streams
@@ -29,7 +28,6 @@ from jobs.store.uploads import Uploads
 class JobStore(
     Jobs,
     Leases,
-    StepJobs,
     WebhookOutbox,
     Plans,
     Keys,
@@ -40,6 +38,7 @@ class JobStore(
     # Rollouts launch and end streams: all that managed streams can do is theirs too.
     Rollouts,
     StreamSnapshots,
+    # Updates are jobs in steps: so are snapshots, their deletion and rollbacks.
     StreamUpdates,
     Manifests,
     Uploads,

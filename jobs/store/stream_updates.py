@@ -1,4 +1,4 @@
-"""Updates of streams as records: each step is written down before it begins."""
+"""Updates of streams: jobs in steps, and what their steps change of their streams."""
 
 from collections.abc import Callable, Collection
 from datetime import datetime
@@ -7,32 +7,59 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from jobs.store.database import Database
-from jobs.store.records import Idempotency
-from jobs.store.rows import Records, key_columns
-from jobs.store.step_jobs import RESTORE, find_active_jobs, stream_subject
+from jobs.store.records import Idempotency, Job
+from jobs.store.rows import Records
+from jobs.store.step_jobs import (
+    RESTORE,
+    UPDATE,
+    StepJobs,
+    begin_job,
+    end_job,
+    find_active_jobs,
+    of_kind,
+    stream_subject,
+)
 from jobs.store.stream_rows import append_event, check_living, check_versions, get_record, update_stream
-from jobs.store.tables import MANAGED_STREAMS, ROLLOUTS, STREAM_UPDATES
+from jobs.store.tables import JOBS, MANAGED_STREAMS, ROLLOUTS
 from model.errors import RolloutInProgressError, StreamStateError, UpdateInProgressError, UpdateNotFoundError
-from model.job import new_job_id
+from model.fault import FaultRecord
+from model.job import JobState
 from model.stream_record import StreamEventType, StreamRecord, Wanted
-from model.stream_update import ENDED_UPDATES, StreamUpdate, UpdateFault, UpdateRequest, UpdateState
+from model.stream_update import (
+    UNWANTED,
+    UPDATE_STEPS,
+    StreamUpdate,
+    UpdateFault,
+    UpdateRequest,
+    UpdateState,
+)
+from model.typed import field_readers
 
-_UPDATES: Final = Records(STREAM_UPDATES, StreamUpdate, "update", UpdateNotFoundError)
-# Named one by one, so that the index by state is used.
-_LIVING: Final = sorted(set(UpdateState) - ENDED_UPDATES)
-_BEGIN_STANDBYS: Final = frozenset({UpdateState.STARTING, UpdateState.ROLLING_BACK})
+_UPDATES: Final = Records(JOBS, Job, "update", UpdateNotFoundError)
+_CHECK: Final = next(iter(UPDATE_STEPS))
+_STANDS_BY: Final = frozenset({"stand_by", "back_stand_by"})
+_READERS: Final = field_readers(StreamUpdate)
+# The fields of an update that its steps find, by their names in the job's memory.
+_REMEMBERED: Final = (
+    "checked",
+    "snapshot_id",
+    "instance_id",
+    "outgoing_id",
+    "handed_over_at",
+    "paused_seconds",
+    "figures",
+    "replay",
+    "error",
+)
+_OUTCOMES: Final = {JobState.SUCCEEDED: UpdateState.STABLE, JobState.CANCELLED: UpdateState.ROLLED_BACK}
 
 
-class StreamUpdates:
-    """Keeps a record of each update; a stream has one at most that has not ended.
+class StreamUpdates(StepJobs):
+    """Keeps updates, which are jobs; a stream has one at most that has not ended.
 
-    The agent that holds the stream carries the update out. Every step names the state that its caller saw, so that
-    a person's decision and an agent's step never overwrite each other. HANDING_OVER and HANDING_BACK change the
-    stream's own record in the same transaction: its release, its options and its newest process.
+    The agent that holds the stream carries the update out. The steps that hand the stream over change its record
+    in the transaction that begins them: its release, its options and its newest process.
     """
-
-    _database: Database
 
     def create_update(
         self,
@@ -58,16 +85,16 @@ class StreamUpdates:
             StreamChangedError: the stream is at none of ``versions``, and the key has made nothing before.
         """
         with self._database.write("create update") as connection:
-            before = _UPDATES.find_made(connection, idempotency, actor=actor, detail="update")
+            key = of_kind(idempotency, UPDATE)
+            before = _UPDATES.find_made(connection, key, actor=actor, detail="update")
             if before is not None:
-                return before
+                return update_of(before)
             guard()
             # First: a rollout may be draining the stream, which is no reason to launch it by hand.
             check_not_rolling_out(connection, stream)
             now = self._database.now(connection)
             check_versions(_runnable_stream(connection, stream, now), versions)
-            key = key_columns(idempotency, actor)
-            return begin(connection, now, stream, request, actor=actor, why=why, **key)
+            return begin(connection, now, stream, request, actor=actor, why=why, idempotency=idempotency)
 
     def get_update(self, update_id: str) -> StreamUpdate:
         """Return the update.
@@ -76,7 +103,7 @@ class StreamUpdates:
             UpdateNotFoundError: there is none; any call that names one may raise it.
         """
         with self._database.read() as connection:
-            return _UPDATES.get(connection, update_id)
+            return update_of(_get(connection, update_id))
 
     def list_updates(
         self, stream: str | None = None, *, living: bool = False, ended_since: datetime | None = None
@@ -85,62 +112,111 @@ class StreamUpdates:
 
         With ``ended_since`` those that have not ended, and those that ended since then.
         """
-        query = sa.select(STREAM_UPDATES).order_by(STREAM_UPDATES.c.id.desc())
-        if stream is not None:
-            query = query.where(STREAM_UPDATES.c.stream == stream)
-        if living:
-            query = query.where(STREAM_UPDATES.c.state.in_(_LIVING))
-        if ended_since is not None:
-            ended_at = STREAM_UPDATES.c.finished_at
-            query = query.where(sa.or_(ended_at.is_(None), ended_at >= ended_since))
+        about = None if stream is None else stream_subject(stream)
         with self._database.read() as connection:
-            return _UPDATES.find_all(connection, query)
+            found = find_active_jobs(connection, UPDATE, about)
+            if not living:
+                query = sa.select(JOBS).where(JOBS.c.kind == UPDATE, JOBS.c.finished_at.is_not(None))
+                if about is not None:
+                    query = query.where(JOBS.c.subject == about)
+                if ended_since is not None:
+                    query = query.where(JOBS.c.finished_at >= ended_since)
+                found += _UPDATES.find_all(connection, query)
+        return sorted(map(update_of, found), key=lambda update: update.id, reverse=True)
 
-    def advance_update(
-        self,
-        seen: StreamUpdate,
-        state: UpdateState,
-        *,
-        actor: str = "agent",
-        error: UpdateFault | None = None,
-        why: str | None = None,
-        **changes: Any,
+    def take_update_back(
+        self, update_id: str, fault: UpdateFault, *, actor: str, may_stay: bool = False
     ) -> StreamUpdate:
-        """Go from the step that the caller has ``seen`` to ``state``; ``changes`` are columns of the record.
+        """Have an update taken back, as far as it has come: it ends, or the stream is handed back.
+
+        In the middle of the hand-over this is only noted, and its agent decides. With ``may_stay`` a release
+        without a way back stays, and the update is FAILED.
 
         Raises:
-            StreamStateError: the update is at another step meanwhile.
-        """
-        with self._database.write("advance update") as connection:
-            now = self._database.now(connection)
-            # Lock the stream before its update, as ending a stream does; another order could deadlock.
-            get_record(connection, seen.stream, now, for_update=True)
-            _check_seen(connection, seen)
-            if error is not None:
-                changes["error"] = error
-            if state.is_ended:
-                changes["finished_at"] = now
-            if state in _BEGIN_STANDBYS:
-                # The last step's were other processes.
-                changes["attempts"] = 0
-            if state is UpdateState.HANDING_OVER:
-                changes["handed_over_at"] = now
-            moved = _UPDATES.update(connection, seen.id, **changes, state=state, changed_at=now)
-            if state.is_handing:
-                _give_stream(connection, moved, now)
-            reason = why if error is None else str(error)
-            _append(connection, moved, now, actor=actor, what=f"update {seen.id} {state}", why=reason)
-            return moved
-
-    def note_update(self, seen: StreamUpdate, **changes: Any) -> StreamUpdate:
-        """Change columns of the record at the step that the caller has ``seen``; no line of the history.
-
-        Raises:
-            StreamStateError: the update is at another step meanwhile.
+            StreamStateError: it has ended, goes back already, or has no way back.
         """
         with self._database.write() as connection:
-            _check_seen(connection, seen)
-            return _UPDATES.update(connection, seen.id, **changes)
+            now = self._database.now(connection)
+            # Lock the stream before its update, as ending a stream does; another order could deadlock.
+            get_record(connection, _get(connection, update_id).request["stream"], now, for_update=True)
+            job = _get(connection, update_id, for_update=True)
+            update = update_of(job)
+            memory = {"error": fault}
+            if update.state.is_before_hand_over:
+                return _end(connection, job, UpdateState.ROLLED_BACK, fault, now, actor=actor)
+            if update.state is UpdateState.HANDING_OVER:
+                if update.error is not None:
+                    return update
+                what = f"update {update_id} to be rolled back"
+                _append(connection, update, now, actor=actor, what=what)
+                return update_of(self.note_step(job, memory))
+            if update.state is UpdateState.WATCHING and update.has_way_back:
+                begun = self.begin_step(
+                    job,
+                    "back_stand_by",
+                    owner=None,
+                    memory=memory,
+                    entered=lambda job: self.enter_update_step(job, str(fault), actor=actor),
+                    actor=actor,
+                )
+                return update_of(begun)
+            if update.state is UpdateState.WATCHING and may_stay:
+                return _end(connection, job, UpdateState.FAILED, fault, now, actor=actor)
+        if update.state is not UpdateState.WATCHING:
+            message = f"{update_id} is {update.state}. It can be rolled back only until it is STABLE."
+        else:
+            reasons = "; ".join((update.checked or {}).get("no_way_back", ()))
+            message = f"{update_id} can't be rolled back. The check before the update found the reason: {reasons}."
+        raise StreamStateError(message, update=update_id, state=update.state.value)
+
+    def enter_update_step(self, job: Job, why: str | None, *, actor: str = "agent") -> None:
+        """Write down for its stream that an update has begun a step; a hand-over gives the stream away."""
+        if job.step == _CHECK:
+            return
+        with self._database.write() as connection:
+            update = update_of(job)
+            now = update.changed_at
+            if update.state.is_handing:
+                _give_stream(connection, update, now)
+            _append(connection, update, now, actor=actor, what=f"update {update.id} {update.state}", why=why)
+
+    def end_update(self, job: Job) -> None:
+        """Write down for its stream that an update has ended."""
+        with self._database.write() as connection:
+            _append_end(connection, job, actor="agent")
+
+
+def update_of(job: Job) -> StreamUpdate:
+    """Return a job of the kind update as people see it."""
+    request, memory = job.request, job.memory
+    state = UPDATE_STEPS.get(job.step or "", UpdateState.FAILED)
+    if job.state.is_final:
+        state = UpdateState(memory.get("outcome") or _OUTCOMES.get(job.state, UpdateState.FAILED))
+    kept = {name: _READERS[name](memory[name]) for name in _REMEMBERED if name in memory}
+    if "error" not in kept and job.error is not None:
+        kept["error"] = UpdateFault(job.error.code, job.error.message)
+    # A process that stands by belongs to one attempt; of the last one there may be none yet.
+    has_begun = job.step not in _STANDS_BY or memory.get("standby") == standby_name(job)
+    return StreamUpdate(
+        job.id,
+        request["stream"],
+        request["generation"],
+        state,
+        UpdateRequest.from_json(request["update"]),
+        request["from_release"],
+        request["from_options"],
+        job.created_by,
+        job.created_at,
+        job.finished_at or job.step_began_at or job.created_at,
+        attempts=job.attempt if has_begun else max(0, job.attempt - 1),
+        finished_at=job.finished_at,
+        **kept,
+    )
+
+
+def standby_name(job: Job) -> str:
+    """Return which attempt of which step a process that stands by belongs to."""
+    return f"{job.step}/{job.attempt}"
 
 
 def begin(
@@ -151,7 +227,7 @@ def begin(
     *,
     actor: str,
     why: str | None = None,
-    **columns: str | None,
+    idempotency: Idempotency | None = None,
 ) -> StreamUpdate:
     """Begin an update as :meth:`StreamUpdates.create_update` does, within what its caller changes.
 
@@ -161,21 +237,24 @@ def begin(
     record = _runnable_stream(connection, stream, now)
     check_not_updating(connection, stream)
     check_not_going_back(connection, stream)
-    made = _UPDATES.insert(
+    job = begin_job(
         connection,
-        id=new_job_id("up"),
-        stream=stream,
-        generation=record.generation,
-        state=UpdateState.CHECKING,
-        request=request.to_json(),
-        from_release=record.release,
-        from_options=record.options,
-        attempts=0,
-        created_by=actor,
-        created_at=now,
-        changed_at=now,
-        **columns,
+        now,
+        kind=UPDATE,
+        prefix="up",
+        subject=stream_subject(stream),
+        step=_CHECK,
+        request={
+            "stream": stream,
+            "generation": record.generation,
+            "update": request.to_json(),
+            "from_release": record.release,
+            "from_options": dict(record.options),
+        },
+        actor=actor,
+        idempotency=idempotency,
     )
+    made = update_of(job)
     _append(connection, made, now, actor=actor, what=f"update {made.id} asked for", why=why or request.reason)
     return made
 
@@ -207,8 +286,8 @@ def check_not_updating(connection: Connection, stream: str) -> None:
     Raises:
         UpdateInProgressError: an update of it has not ended.
     """
-    living = _living_update(connection, stream)
-    if living is not None:
+    for job in find_active_jobs(connection, UPDATE, stream_subject(stream)):
+        living = update_of(job)
         raise UpdateInProgressError(
             f"The update {living.id} of {stream} is {living.state}. Wait for the end of the update, or roll it "
             f"back with 'refeed stream update {stream} --roll-back'.",
@@ -231,13 +310,12 @@ def check_not_going_back(connection: Connection, stream: str) -> None:
 
 def abandon_update(connection: Connection, stream: str, now: datetime, *, actor: str, wanted: Wanted) -> None:
     """End the update of a stream that is to end; in the middle of a hand-over its agent does so after it."""
-    living = _living_update(connection, stream)
-    if living is None or living.state.is_handing:
-        return
-    fault = living.abandoned(wanted)
-    ended = UpdateState.FAILED
-    _UPDATES.update(connection, living.id, state=ended, error=fault, finished_at=now, changed_at=now)
-    _append(connection, living, now, actor=actor, what=f"update {living.id} {ended}", why=fault.message)
+    for seen in find_active_jobs(connection, UPDATE, stream_subject(stream)):
+        # Read once more, held: a step may have noted something meanwhile.
+        job = _get(connection, seen.id, for_update=True)
+        update = update_of(job)
+        if not update.state.is_handing and not update.state.is_ended:
+            _end(connection, job, UpdateState.FAILED, update.abandoned(wanted), now, actor=actor)
 
 
 def _give_stream(connection: Connection, update: StreamUpdate, now: datetime) -> None:
@@ -266,18 +344,31 @@ def _runnable_stream(connection: Connection, name: str, now: datetime) -> Stream
     return record
 
 
-def _living_update(connection: Connection, stream: str) -> StreamUpdate | None:
-    columns = STREAM_UPDATES.c
-    query = sa.select(STREAM_UPDATES).where(columns.stream == stream, columns.state.in_(_LIVING))
-    return _UPDATES.find(connection, query)
+def _get(connection: Connection, update_id: str, *, for_update: bool = False) -> Job:
+    job = _UPDATES.get(connection, update_id, for_update=for_update)
+    if job.kind != UPDATE:
+        raise UpdateNotFoundError(f"There is no update {update_id}.", id=update_id)
+    return job
 
 
-def _check_seen(connection: Connection, seen: StreamUpdate) -> None:
-    found = _UPDATES.get(connection, seen.id, for_update=True)
-    if found.state is not seen.state:
-        raise StreamStateError(
-            f"{found.id} is {found.state}, no longer {seen.state}.", update=found.id, state=found.state
-        )
+def _end(
+    connection: Connection, job: Job, outcome: UpdateState, fault: UpdateFault, now: datetime, *, actor: str
+) -> StreamUpdate:
+    """End an update by what a person wants of it or of its stream."""
+    state = JobState.CANCELLED if fault.code == UNWANTED else JobState.FAILED
+    memory = {**job.memory, "error": fault, "outcome": outcome}
+    error = FaultRecord(fault.code, fault.message)
+    ended = end_job(connection, job, state, now, error=error, memory=memory, actor=actor)
+    _append_end(connection, ended, actor=actor)
+    return update_of(ended)
+
+
+def _append_end(connection: Connection, job: Job, *, actor: str) -> None:
+    update = update_of(job)
+    assert update.finished_at is not None, "it has ended"
+    why = job.memory.get("why") if update.error is None else str(update.error)
+    what = f"update {update.id} {update.state}"
+    _append(connection, update, update.finished_at, actor=actor, what=what, why=why)
 
 
 def _append(

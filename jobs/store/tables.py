@@ -24,10 +24,9 @@ from model.rollout_record import Rollout
 from model.stream import AgentReport, StreamReport
 from model.stream_record import StreamEvent, StreamRecord
 from model.stream_snapshot import SnapshotRecord
-from model.stream_update import StreamUpdate
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0025"
+SCHEMA_REVISION: Final = "0026"
 
 METADATA: Final = sa.MetaData()
 
@@ -245,17 +244,6 @@ STREAM_SNAPSHOTS: Final = _table(
     sa.Column("fingerprint", TEXT),
     sa.Index("stream_snapshots_by_time", "stream", "created_at"),
     sa.Index("stream_snapshots_by_reason", "stream", "reason"),
-)
-
-# Updates of streams, and the step that each is at.
-STREAM_UPDATES: Final = _table(
-    "stream_updates",
-    StreamUpdate,
-    sa.Column("id", TEXT, primary_key=True),
-    sa.Column("state", TEXT, nullable=False, index=True),
-    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
-    sa.Column("idempotency_key", TEXT, unique=True),
-    sa.Column("fingerprint", TEXT),
 )
 
 # Manifests that were applied, by their names; a removed one stays for the history of its runs.

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jobs.store.tables import MANAGED_STREAMS, MANIFESTS, ROLLOUTS, SCHEDULE_RUNS, STREAM_EVENTS, STREAM_UPDATES
+from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS, MANIFESTS, ROLLOUTS, SCHEDULE_RUNS, STREAM_EVENTS
 from model.errors import RolloutStateError
 from model.fault import FaultRecord
 from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_READ
@@ -60,7 +60,7 @@ def api(served: Any) -> Iterator[Any]:
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     run(served)
     yield served
-    empty(served.store, ROLLOUTS, STREAM_UPDATES, STREAM_EVENTS, MANAGED_STREAMS, SCHEDULE_RUNS, MANIFESTS)
+    empty(served.store, EVENTS, JOBS, ROLLOUTS, STREAM_EVENTS, MANAGED_STREAMS, SCHEDULE_RUNS, MANIFESTS)
 
 
 def run(api: Any) -> None:

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
-from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS, STREAM_UPDATES
+from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS, STREAM_EVENTS
 from model.stream import AgentReport
 from model.stream_options import StreamKind
 from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateState
 from tests.api.terminal import Refeed, refeed
 from tests.worlds.job_store import empty
+from tests.worlds.update_jobs import advance_update
 
 __all__ = ["refeed"]
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -31,13 +32,12 @@ def api(served: Any) -> Iterator[Any]:
     releases = [{"name": name, "sha256": name} for name in ("1.2", "1.3", "1.4")]
     served.store.put_agent_report(AgentReport("agent", "host", "/home", "0.1.0", releases))
     yield served
-    empty(served.store, STREAM_UPDATES, STREAM_EVENTS, MANAGED_STREAMS)
+    empty(served.store, EVENTS, JOBS, STREAM_EVENTS, MANAGED_STREAMS)
 
 
 def advance(api: Any, update_id: str, state: UpdateState, **changes: Any) -> StreamUpdate:
     """What an agent does."""
-    found: StreamUpdate = api.store.advance_update(api.store.get_update(update_id), state, **changes)
-    return found
+    return advance_update(api.store, api.store.get_update(update_id), state, **changes)
 
 
 def test_an_update_is_asked_for_and_shown_at_its_step(api: Any) -> None:

@@ -43,11 +43,14 @@ class AgentLane(Lane):
 
     def failpoint(self, name: str) -> None:
         stream = self.dice.choice(self.streams)
-        if name.startswith(("snapshot.", "step.", "restore.")):
+        if name.startswith(("snapshot.", "deletion.", "restore.")):
             snapshot_id = self._some_snapshot(stream)
             with armed(self.yard.agents, name) as hit:
                 if name.startswith("snapshot."):
                     self._keep_snapshot(stream)
+                elif name.startswith("deletion."):
+                    self._snapshots[stream.name].remove(snapshot_id)
+                    stream.delete_snapshot(snapshot_id)
                 else:
                     stream.roll_back(snapshot_id, lambda: None)
         else:

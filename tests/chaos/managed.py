@@ -105,6 +105,16 @@ class ManagedStream:
             self.ensure()
         raise StuckError(f"{self.name}: no snapshot in {_TRIES} tries; {self.last_words()}")
 
+    def delete_snapshot(self, snapshot_id: str) -> None:
+        """Have a snapshot deleted, and return once it is gone."""
+        self.call("delete", f"/snapshots/{snapshot_id}", "deletes a snapshot")
+
+        def is_gone() -> bool:
+            return snapshot_id not in {each.id for each in store.list_snapshots(stream=self.name)}
+
+        with self.store() as store:
+            self.wait(is_gone, "deletes a snapshot")
+
     def _await_snapshot(self, store: JobStore, snapshot_id: str) -> SnapshotRecord:
         self.wait(lambda: store.get_snapshot(snapshot_id).state is not SnapshotState.PENDING, "makes a snapshot")
         return store.get_snapshot(snapshot_id)

@@ -23,10 +23,11 @@ _PASSED_BY: Final = {
     "rollout.watching": ("restart",),
     "rollout.rolling_back": ("restart",),
     "shadow.": ("rolling",),
+    "update.shadow.": ("rolling",),
     "update.": ("update",),
 }
 # Places that only a rollout passes which goes back.
-_GOING_BACK: Final = {"rollout.rolling_back", "update.rolling_back"}
+_GOING_BACK: Final = ("rollout.rolling_back", "update.back_", "update.hand_back.")
 # Two minutes for the figures of the old process, a drain, and two starts of Spark of five minutes at most.
 _ROLLOUT_SECONDS: Final = 1200.0
 _UPLOAD_SECONDS: Final = 120.0
@@ -81,7 +82,7 @@ class StreamRollouts:
             with armed(parts, name) as hit:
                 if name == "upload.removed":
                     self._upload_and_remove(stream, strategy)
-                elif name in _GOING_BACK:
+                elif name.startswith(_GOING_BACK):
                     self._go_back(stream, strategy)
                 else:
                     is_uploaded = name.startswith("upload.") or None

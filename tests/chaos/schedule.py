@@ -54,7 +54,7 @@ _BACKFILL_PLACES: Final = ("backfill.", "bigquery.selection.")
 # Agents and the service that steers them pass these: runs under agents kill there, one after the other, as do
 # tests/acceptance/test_rollback_kills.py and test_uploads.py.
 _ROLLOUT_PLACES: Final = ("shadow.", "upload.", "rollout.")
-AGENT_PLACES: Final = ("snapshot.", "step.", "restore.", "update.", *_ROLLOUT_PLACES)
+AGENT_PLACES: Final = ("snapshot.", "deletion.", "restore.", "update.", *_ROLLOUT_PLACES)
 
 
 @dataclass(frozen=True)

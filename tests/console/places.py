@@ -13,6 +13,7 @@ from model.stream_update import UpdateRequest, UpdateState
 from tests.console.past import run_backfill
 from tests.console.works import fill_sources
 from tests.console.yard import EVIL, Yard
+from tests.worlds.update_jobs import advance_update
 
 LAST_DAYS = {
     name: (datetime.now(UTC) + days * timedelta(days=1)).isoformat() for name, days in (("from", -2), ("to", 1))
@@ -51,7 +52,7 @@ def fill_yard(yard: Yard) -> dict[str, str]:
         store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
         request = UpdateRequest(release=None, options={}, mapping={}, reason=EVIL)
         update = store.create_update("backup", request, actor="key:ann")
-        store.advance_update(update, UpdateState.WATCHING)
+        advance_update(store, update, UpdateState.WATCHING)
         past = run_backfill(yard)
         message = {"id": "m0", "at": _ingest_time(yard, "m0")}
         asked = ApprovalRequest(

@@ -12,27 +12,22 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
-from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from jobs.store import DELETION, RESTORE, SNAPSHOT, Idempotency, JobFilter, JobStore, open_store
+from jobs.store import Idempotency, JobFilter, JobStore, open_store
 from jobs.store.tables import METADATA, SCHEMA_REVISION
-from model.errors import SettingsError, StoreError, StoreUnavailableError, StreamStateError
+from model.errors import SettingsError, StoreError, StoreUnavailableError
 from model.fault import FaultRecord
 from model.job import JobState
-from model.rollout_record import RolloutState
-from model.stream_snapshot import SnapshotPlace, SnapshotState
-from model.stream_update import UpdateState
-from rollout.manifests.rollout import read_rollout
-from rollout.manifests.schedule import ScheduleManifest, read_schedule
-from tests.worlds.snapshot_jobs import complete_snapshot
+from tests.worlds.migrations import ROOT, empty, migrate_to
+
+__all__ = ["empty"]
 
 pytestmark = pytest.mark.usefixtures("migrations")
 
-ROOT = Path(__file__).parents[2]
 KIND = "backfill"
 
 # What Refeed made before it had migrations, word for word.
@@ -74,15 +69,6 @@ def earlier(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def empty(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return the url of a database without any table."""
-    if request.param == "sqlite":
-        return f"sqlite:///{tmp_path / 'jobs.db'}"
-    made: str = request.getfixturevalue("postgresql").make_database()
-    return made
-
-
 def test_the_migrations_make_the_tables_that_the_store_uses(empty: str) -> None:
     open_store(empty).close()
     engine = sa.create_engine(empty.replace("postgresql:", "postgresql+psycopg:"))
@@ -111,17 +97,6 @@ HISTORY = (
     ("ann", "reverted in part", "changed", {}),
 )
 FINDINGS = {"sources": {"orders": {"source": "orders", "state": "merged"}}}
-
-
-def migrate_to(empty: str, revision: str) -> sa.Engine:
-    """Return a database as the Refeed of that revision left it."""
-    engine = sa.create_engine(empty.replace("postgresql:", "postgresql+psycopg:"))
-    config = Config()
-    config.set_main_option("script_location", str(ROOT / "jobs" / "migrations"))
-    with engine.begin() as connection:
-        config.attributes["connection"] = connection
-        command.upgrade(config, revision)
-    return engine
 
 
 def test_histories_and_findings_of_an_earlier_refeed_are_read_as_typed_ones(empty: str) -> None:
@@ -154,201 +129,6 @@ def test_histories_and_findings_of_an_earlier_refeed_are_read_as_typed_ones(empt
         assert (last.type, last.fields, last.number > 0) == ("changed", {"options": ["description"]}, True)
     finally:
         store.close()
-
-
-RESTORES = (
-    ("rs_1", "RUNNING", "waiting", None),
-    ("rs_2", "RUNNING", "restored", None),
-    ("rs_3", "RUNNING", "sought", None),
-    ("rs_4", "SUCCEEDED", "sought", None),
-    ("rs_5", "FAILED", "waiting", {"code": "snapshot_expired", "message": "It expired."}),
-)
-
-
-def test_streams_that_were_put_back_and_snapshots_that_were_deleted_go_on_as_jobs(empty: str) -> None:
-    engine = migrate_to(empty, "0023")
-    at = "2026-01-02T03:04:05+00:00"
-    people = {"created_by": "ann", "created_at": at}
-    with engine.begin() as connection:
-
-        def insert(table: str, **values: Any) -> None:
-            names = ", ".join(values)
-            query = f"INSERT INTO {table} ({names}) VALUES ({', '.join(f':{name}' for name in values)})"
-            connection.execute(sa.text(query), values)
-
-        for name, *_ in RESTORES:
-            stream = {"kind": "backup", "generation": 2, "options": "{}", "wanted": "RUNNING", "version": 3}
-            times = {"drain_timeout_seconds": 60.0, "state": "RUNNING", "changed_at": at}
-            insert("managed_streams", name=f"stream-{name}", **stream, **times, **people)
-        made = {"kind": "backup", "with_source": True, "reason": "manual", "sources": "[]"}
-        for snapshot, state, place in (
-            ("sn_1", "DELETING", json.dumps({"host": "here", "location": "/snapshots/sn_1"})),
-            ("sn_2", "DELETING", None),
-            ("sn_3", "COMPLETED", None),
-            ("sn_4", "PENDING", None),
-            ("sn_5", "PENDING", json.dumps({"host": "here", "location": "/snapshots/sn_5"})),
-            ("sn_6", "FAILED", json.dumps({"host": "here", "location": "/snapshots/sn_6"})),
-            ("sn_7", "FAILED", None),
-        ):
-            insert(
-                "stream_snapshots", id=snapshot, stream="stream-rs_1", state=state, place=place, **made, **people
-            )
-        for name, state, step, error in RESTORES:
-            facts = {
-                "generation": 2,
-                "snapshot_id": "sn_3",
-                "not_reverted": '["A table."]',
-                "discard_staged": True,
-            }
-            ended = {"finished_at": None if state == "RUNNING" else at, "error": error and json.dumps(error)}
-            key = {"idempotency_key": "ann\nkey" if name == "rs_4" else None, "fingerprint": "digest"}
-            where = {"id": name, "stream": f"stream-{name}", "state": state, "step": step}
-            insert("stream_restores", **where, **facts, **ended, **key, **people)
-    engine.dispose()
-
-    with closing(open_store(empty)) as store:
-        for name, state, step, error in RESTORES:
-            (found,) = store.list_restores(f"stream-{name}")
-            assert (found.id, found.state, found.step, found.generation) == (name, state, step, 2)
-            assert (found.snapshot_id, found.discard_staged) == ("sn_3", True)
-            assert (found.created_by, found.not_reverted) == ("ann", ("A table.",))
-            assert found.error == (None if error is None else FaultRecord(**error))
-            assert (found.finished_at is None) == (state == "RUNNING")
-        restores = store.list_step_jobs([RESTORE])
-        assert [(job.id, job.step) for job in restores] == [
-            ("rs_1", "stop"),
-            ("rs_2", "put_back"),
-            ("rs_3", "put_back"),
-        ]
-        assert all(store.note_step(job, {"seen": True}).memory["seen"] for job in restores)
-        deletions = {job.request["snapshot_id"]: job for job in store.list_step_jobs([DELETION])}
-        assert deletions.keys() == {"sn_1", "sn_2", "sn_6"}
-        assert deletions["sn_1"].request["place"] == {"host": "here", "location": "/snapshots/sn_1"}
-        assert deletions["sn_2"].request["place"] is None
-        with pytest.raises(StreamStateError):
-            store.delete_snapshot("sn_3")
-        makings = {job.request["snapshot_id"]: job for job in store.list_step_jobs([SNAPSHOT])}
-        assert makings.keys() == {"sn_4", "sn_5"}
-        assert makings["sn_5"].memory["place"]["location"] == "/snapshots/sn_5"
-        assert complete_snapshot(store, "sn_4").state is SnapshotState.COMPLETED
-        assert store.delete_snapshot("sn_5").place == SnapshotPlace("here", "/snapshots/sn_5")
-        again = Idempotency("key", "digest")
-        assert store.create_restore("stream-rs_4", "sn_3", actor="ann", idempotency=again).id == "rs_4"
-
-
-# What a rollout was at, and what it is at without the query that is no step any more.
-ROLLOUTS = (
-    ("restart", "VALIDATING", RolloutState.WATCHING),
-    ("update", "VALIDATING", RolloutState.UPDATING),
-    ("rolling", "ROLLING_BACK", RolloutState.FAILED),
-    ("restart", "ROLLING_BACK", RolloutState.ROLLING_BACK),
-    ("update", "STABLE", RolloutState.STABLE),
-)
-
-
-AT = "2026-01-02T03:04:05+00:00"
-
-
-def insert(connection: sa.Connection, table: str, **values: Any) -> None:
-    texts = {name: json.dumps(v) if isinstance(v, dict | list) else v for name, v in values.items()}
-    query = f"INSERT INTO {table} ({', '.join(texts)}) VALUES ({', '.join(f':{name}' for name in texts)})"
-    connection.execute(sa.text(query), texts)
-
-
-def insert_stream(connection: sa.Connection, name: str) -> None:
-    stream = {"kind": "backup", "generation": 2, "options": {}, "wanted": "RUNNING", "version": 3}
-    times = {"drain_timeout_seconds": 60.0, "state": "RUNNING", "changed_at": AT}
-    insert(connection, "managed_streams", name=name, **stream, **times, created_by="ann", created_at=AT)
-
-
-def insert_rollout(connection: sa.Connection, name: str, strategy: str, state: str, **given: Any) -> None:
-    """Keep a rollout of the stream ``name`` that has a query."""
-    validate = {"seconds": 60.0, "query": "SELECT 1", "max_bytes_billed": 10**9}
-    document = {"kind": "Rollout", "name": name, "stream": name, "from": {}, "to": {"release": "9"}}
-    document |= {"strategy": strategy, "validate": validate}
-    manifest = {"kind": "Rollout", "digest": "d", "source": "api", "version": 1, "document": document}
-    manifest |= {"scopes": [], "settled_until": AT, "changed_at": AT, "applied_by": "ann", "created_at": AT}
-    insert(connection, "manifests", name=name, **manifest)
-    side = {"release": None, "options": {}}
-    steps = [{"state": each, "at": AT, "why": None} for each in ("PENDING", "VALIDATING", state)]
-    facts = {"manifest": name, "digest": "d", "document": document, "stream": name, "strategy": strategy}
-    facts |= {"from_side": side, "to_side": side, "version": 4, "steps": steps, "is_trusted": False}
-    facts |= {"state": state, "changed_at": AT, "created_by": "ann", "created_at": AT}
-    insert(connection, "rollouts", id=f"ro_{name}", **facts | given)
-
-
-@pytest.mark.parametrize("query", ["SELECT 1", None])
-def test_a_schedule_whose_rollouts_had_a_query_waits_for_a_person(empty: str, query: str | None) -> None:
-    engine = migrate_to(empty, "0024")
-    validate = {"seconds": 60.0} | ({} if query is None else {"query": query, "max_bytes_billed": 10**9})
-    request = {"stream": "backup", "to": {"release": "9"}, "validate": validate}
-    job = {"kind": "rollout", "request": request}
-    document = {"kind": "Schedule", "name": "nightly", "cron": "0 3 * * *", "job": job}
-    facts = {"kind": "Schedule", "digest": "d", "source": "api", "version": 1, "document": document}
-    with engine.begin() as connection:
-        facts |= {"scopes": [], "settled_until": AT, "changed_at": AT, "applied_by": "ann", "created_at": AT}
-        insert(connection, "manifests", name="nightly", **facts)
-    engine.dispose()
-
-    with closing(open_store(empty)) as store:
-        found = store.get_manifest("nightly")
-        assert isinstance(read_schedule(found.document), ScheduleManifest)
-        assert ("resume the schedule" in (found.paused or "")) == (query is not None)
-        if query is not None:
-            assert store.pause_schedule("nightly", None).paused is None
-
-
-def test_rollouts_go_on_without_their_query(empty: str) -> None:
-    engine = migrate_to(empty, "0024")
-    with engine.begin() as connection:
-        for number, (strategy, state, _) in enumerate(ROLLOUTS):
-            name = f"stream-{number}"
-            insert_stream(connection, name)
-            error = {"code": "rollout_failed", "message": "1 row."} if state == "ROLLING_BACK" else None
-            update = None if strategy == "restart" else "up_1"
-            insert_rollout(connection, name, strategy, state, error=error, update_id=update)
-    engine.dispose()
-
-    with closing(open_store(empty)) as store:
-        found = sorted(store.list_rollouts(), key=lambda each: each.id)
-        assert [each.state for each in found] == [state for *_, state in ROLLOUTS]
-        assert all(read_rollout(each.document).validate_.seconds == 60.0 for each in found)
-        steps = [[step.state.value for step in each.steps] for each in found]
-        ends = [["PENDING"], ["PENDING"], ["PENDING", "ROLLING_BACK", "FAILED"], ["PENDING", "ROLLING_BACK"]]
-        assert steps == [*ends, ["PENDING", "STABLE"]]
-        assert found[2].finished_at is not None
-        assert found[2].error == FaultRecord("rollout_failed", "1 row. The update up_1 takes the stream back.")
-
-
-@pytest.mark.parametrize(
-    ("rollout", "is_trusted", "means"),
-    [
-        (None, False, "keep"),
-        ("UPDATING", False, "fail"),
-        # These lead back to what was STABLE before, and have nothing to prove.
-        ("UPDATING", True, "keep"),
-        ("ROLLING_BACK", False, "keep"),
-    ],
-)
-def test_an_update_that_waited_for_a_person_is_judged_again(empty, rollout, is_trusted, means):
-    engine = migrate_to(empty, "0024")
-    at = "2026-01-02T03:04:05+00:00"
-    request = {"release": "9", "options": {}, "mapping": {}, "validate_seconds": 60.0}
-    error = {"code": "update_inconclusive", "message": "3 messages came.", "logs": {}}
-    with engine.begin() as connection:
-        insert_stream(connection, "backup")
-        facts = {"from_options": {}, "attempts": 0, "generation": 2, "created_by": "ann", "created_at": at}
-        facts |= {"changed_at": at, "request": request, "error": error, "state": "INCONCLUSIVE"}
-        insert(connection, "stream_updates", id="up_1", stream="backup", **facts)
-        if rollout is not None:
-            insert_rollout(connection, "backup", "update", rollout, update_id="up_1", is_trusted=is_trusted)
-    engine.dispose()
-
-    with closing(open_store(empty)) as store:
-        found = store.get_update("up_1")
-        assert (found.state, found.error) == (UpdateState.WATCHING, None)
-        assert found.request.when_inconclusive == means
-        assert store.advance_update(found, UpdateState.STABLE).finished_at is not None
 
 
 def test_the_newest_migration_is_the_one_that_the_store_asks_for() -> None:

@@ -1,6 +1,7 @@
 """Updates of streams as records in every job store."""
 
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -8,17 +9,21 @@ import sqlalchemy as sa
 
 from jobs.store import JobStore
 from model.errors import (
+    JobChangedError,
     StreamStateError,
     UpdateInProgressError,
 )
+from model.job import JobState
 from model.stream_options import StreamKind
 from model.stream_record import StreamEventType, StreamState, Wanted
-from model.stream_update import StreamUpdate, UpdateReplay, UpdateRequest, UpdateState
+from model.stream_update import UNWANTED, StreamUpdate, UpdateFault, UpdateReplay, UpdateRequest, UpdateState
 from tests.contract.test_job_store_snapshots import complete
 from tests.waiting import wait_until
 from tests.worlds.restores import end_restore
+from tests.worlds.update_jobs import advance_update, note_update
 
 AGENT = "agent-1"
+FAULT = UpdateFault(UNWANTED, "ann rolled the update back.")
 REQUEST = UpdateRequest("1.3", {"slots": 8, "batch_bytes": None}, {"old": "new", "gone": None}, 30.0, 5, "faster")
 
 
@@ -41,10 +46,10 @@ def advance(store: JobStore, *states: UpdateState) -> StreamUpdate:
     found = create(store)
     for state in states:
         if state is UpdateState.HANDING_OVER:
-            found = store.note_update(found, instance_id="in_2", outgoing_id="in_1")
+            found = note_update(store, found, instance_id="in_2", outgoing_id="in_1")
         if state is UpdateState.HANDING_BACK:
-            found = store.note_update(found, instance_id="in_3", outgoing_id="in_2")
-        found = store.advance_update(found, state)
+            found = note_update(store, found, instance_id="in_3", outgoing_id="in_2")
+        found = advance_update(store, found, state)
     return found
 
 
@@ -67,7 +72,7 @@ def test_an_update_begins_with_its_check_and_remembers_where_it_came_from(store:
 def test_the_hand_over_gives_the_stream_to_the_new_process_with_its_release_and_options(store: JobStore) -> None:
     version = store.get_stream("backup").version
     handed = advance(store, UpdateState.SNAPSHOTTING, UpdateState.STARTING, UpdateState.HANDING_OVER)
-    assert handed.handed_over_at == handed.changed_at
+    assert abs(handed.handed_over_at - handed.changed_at) < timedelta(seconds=10)
     record = store.get_stream("backup")
     assert (record.release, record.options, record.instance_id) == ("1.3", handed.to_options, "in_2")
     assert (record.version, record.agent) == (version + 1, AGENT)
@@ -80,26 +85,65 @@ def test_the_hand_over_gives_the_stream_to_the_new_process_with_its_release_and_
 def test_what_is_noted_of_a_step_is_kept(store: JobStore) -> None:
     made = create(store)
     unknown = UpdateReplay(None, made.created_at, ())
-    noted = store.note_update(made, attempts=2, checked={"has_way_back": False}, replay=unknown)
-    assert (noted.attempts, noted.has_way_back, noted.replay) == (2, False, unknown)
+    noted = note_update(store, made, checked={"has_way_back": False}, replay=unknown)
+    assert (noted.has_way_back, noted.replay) == (False, unknown)
     assert noted.changed_at == made.changed_at
 
 
 def test_each_direction_counts_its_own_standbys(store: JobStore) -> None:
-    begun = store.note_update(advance(store, UpdateState.STARTING), attempts=2)
-    handed = store.advance_update(begun, UpdateState.HANDING_OVER, instance_id="in_2")
-    assert handed.attempts == 2
-    assert store.advance_update(handed, UpdateState.ROLLING_BACK).attempts == 0
+    begun = advance(store, UpdateState.STARTING, UpdateState.STARTING)
+    assert begun.attempts == 1, "the second attempt has no process yet"
+    assert note_update(store, begun, standby="stand_by/2").attempts == 2
+    assert advance_update(store, begun, UpdateState.ROLLING_BACK).attempts == 0
 
 
-def test_a_step_from_a_state_that_has_passed_is_refused(store: JobStore) -> None:
-    seen = create(store)
-    store.advance_update(seen, UpdateState.ROLLED_BACK, actor="ann")
-    with pytest.raises(StreamStateError, match="no longer CHECKING"):
-        store.advance_update(seen, UpdateState.STARTING)
-    with pytest.raises(StreamStateError, match="no longer CHECKING"):
-        store.note_update(seen, attempts=1)
-    assert store.get_update(seen.id).state is UpdateState.ROLLED_BACK
+def test_an_agent_s_step_that_comes_after_a_person_s_decision_is_refused(store: JobStore) -> None:
+    seen = store.get(create(store).id)
+    back = store.take_update_back(seen.id, FAULT, actor="ann")
+    assert (back.state, back.error) == (UpdateState.ROLLED_BACK, FAULT)
+    assert store.get(seen.id).state is JobState.CANCELLED
+    with pytest.raises(JobChangedError):
+        store.begin_step(seen, "stand_by", owner=None)
+    with pytest.raises(JobChangedError):
+        store.note_step(seen, {"instance_id": "in_2"})
+    with pytest.raises(JobChangedError):
+        store.end_step_job(seen, JobState.FAILED, owner=None, ended=store.end_update)
+    noted = store.list_stream_events("backup")[-1]
+    assert (noted.actor, noted.what) == ("ann", f"update {seen.id} ROLLED_BACK")
+
+
+@pytest.mark.parametrize(
+    ("state", "has_way_back", "then"),
+    [
+        (UpdateState.CHECKING, None, UpdateState.ROLLED_BACK),
+        (UpdateState.STARTING, True, UpdateState.ROLLED_BACK),
+        (UpdateState.HANDING_OVER, False, UpdateState.HANDING_OVER),
+        (UpdateState.WATCHING, True, UpdateState.ROLLING_BACK),
+        (UpdateState.WATCHING, False, None),
+        (UpdateState.ROLLING_BACK, True, None),
+        (UpdateState.STABLE, True, None),
+    ],
+)
+def test_an_update_is_taken_back_as_far_as_it_has_come(store: JobStore, state, has_way_back, then) -> None:
+    checked = {"has_way_back": has_way_back, "no_way_back": ["a column"]}
+    update = create(store)
+    if state is not UpdateState.CHECKING:
+        update = advance_update(store, update, state, checked=checked)
+    if then is None:
+        why = "the reason: a column" if state is UpdateState.WATCHING else f"is {state}"
+        with pytest.raises(StreamStateError, match=why):
+            store.take_update_back(update.id, FAULT, actor="ann")
+        assert store.get_update(update.id) == update
+        return
+    decided = store.take_update_back(update.id, FAULT, actor="ann")
+    assert (decided.state, decided.error) == (then, FAULT)
+    assert store.list_stream_events("backup")[-1].actor == "ann"
+
+
+def test_a_release_without_a_way_back_may_stay_when_its_update_is_given_up(store: JobStore) -> None:
+    update = advance_update(store, create(store), UpdateState.WATCHING, checked={"has_way_back": False})
+    given_up = store.take_update_back(update.id, FAULT, actor="manifest", may_stay=True)
+    assert (given_up.state, given_up.error) == (UpdateState.FAILED, FAULT)
 
 
 def test_changes_and_rollbacks_wait_for_the_end_of_an_update_and_updates_for_that_of_a_rollback(store):
@@ -109,7 +153,7 @@ def test_changes_and_rollbacks_wait_for_the_end_of_an_update_and_updates_for_tha
         store.change_stream("backup", actor="ann", options={"batch_seconds": 1.0})
     with pytest.raises(UpdateInProgressError, match=update.id):
         store.create_restore("backup", snapshot.id, actor="ann")
-    store.advance_update(update, UpdateState.REFUSED)
+    advance_update(store, update, UpdateState.REFUSED)
     restore = store.create_restore("backup", snapshot.id, actor="ann")
     with pytest.raises(StreamStateError, match="being rolled back"):
         create(store)
@@ -124,7 +168,7 @@ def test_a_hand_over_that_has_begun_is_not_cut_off_by_a_drain(store: JobStore) -
 
 
 def test_a_drain_and_a_hand_over_at_once_do_not_wait_for_each_other(store: JobStore) -> None:
-    found = store.note_update(create(store), instance_id="in_2", outgoing_id="in_1")
+    found = note_update(store, create(store), instance_id="in_2", outgoing_id="in_1")
     waits = sa.text(
         "SELECT count(*) FROM pg_locks WHERE NOT granted AND pg_backend_pid() = ANY(pg_blocking_pids(pid))"
     )
@@ -132,12 +176,12 @@ def test_a_drain_and_a_hand_over_at_once_do_not_wait_for_each_other(store: JobSt
         with store.together():
             # The drain has the stream; the hand-over comes before the drain has got to the update.
             store.note_stream("backup", actor="ann", what="noted")
-            handing = pool.submit(store.advance_update, found, UpdateState.HANDING_OVER)
+            handing = pool.submit(advance_update, store, found, UpdateState.HANDING_OVER)
             if store._database.is_shared:
                 with store._database.read() as connection:
                     wait_until(lambda: connection.scalar(waits), "the hand-over waits")
             store.end_stream("backup", Wanted.DRAINED, actor="ann")
-        with pytest.raises(StreamStateError, match="FAILED"):
+        with pytest.raises(JobChangedError, match="FAILED"):
             handing.result(20)
     assert store.get_update(found.id).state is UpdateState.FAILED
     assert store.get_stream("backup").wanted is Wanted.DRAINED

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.steps import Done, Next, Stay, Step, StepKind, StepRun, StepRunner
+from jobs.steps import Again, Done, Fail, Next, Stay, Step, StepKind, StepRun, StepRunner
 from jobs.store import Job, JobStore
 from jobs.store.step_jobs import begin_job, fail_job
 from jobs.stream_threads import StreamThreads
@@ -42,6 +42,8 @@ class Move:
         self.looks: dict[str, Callable[[StepRun[Here]], Any]] = {}
         self.looked: list[str] = []
         self.ended: list[JobState] = []
+        self.gives_up: Callable[[StepRun[Here], FaultRecord], Next | Done | Fail] = lambda _, error: Fail(error)
+        self.enter: Callable[[Job, str | None], None] = lambda *_: None
         self.hold("agent")
 
     def hold(self, agent: str) -> None:
@@ -62,10 +64,11 @@ class Move:
                 attempts=ATTEMPTS,
                 is_slow=name == "carry",
                 passing=(PubSubUnavailableError,),
+                gave_up=self._give_up,
             )
             for name in STEPS
         ]
-        return StepKind("move", steps, ended=lambda job: self.ended.append(job.state), keep=2)
+        return StepKind("move", steps, entered=self.enter, ended=lambda job: self.ended.append(job.state), keep=2)
 
     def ask(self) -> Job:
         with self.store._database.write() as connection:
@@ -83,6 +86,9 @@ class Move:
         for _ in range(looks):
             self.look()
         return self.store.get(job.id)
+
+    def _give_up(self, run: StepRun[Here], error: FaultRecord) -> Next | Done | Fail:
+        return self.gives_up(run, error)
 
     def _look(self, run: StepRun[Here]) -> Any:
         job = run.job
@@ -250,6 +256,79 @@ def test_an_error_that_nobody_expects_ends_the_job_with_a_sentence(move: Move) -
     assert ended.error is not None
     assert (ended.state, move.looked.count("carry")) == (JobState.FAILED, 1)
     assert ended.error.message == "The step carry failed (ZeroDivisionError). The agent's log has the reason."
+
+
+def test_a_step_that_fails_is_tried_as_often_as_one_that_is_late_and_may_lead_elsewhere_then(move: Move) -> None:
+    job = move.ask()
+    why: list[str] = []
+    move.looks["carry"] = lambda _: Again("It fell.")
+    move.gives_up = lambda _, error: why.append(error.message) or Next("unpack", {"by": "hand"}, "by hand")
+    done = move.run(job, looks=30)
+    assert (done.state, done.memory["by"]) == (JobState.SUCCEEDED, "hand")
+    assert (move.looked.count("carry"), why) == (ATTEMPTS, [f"It fell. It was tried {ATTEMPTS} times."])
+    told = [(event.what, event.why) for event in move.store.list_events(job.id)]
+    assert told.count(("began carry again", "It fell.")) == ATTEMPTS - 1
+    assert ("began unpack", "by hand") in told
+
+
+def test_a_late_step_may_lead_elsewhere_and_one_that_raises_on_the_way_ends_the_job(move: Move) -> None:
+    job = move.ask()
+    move.looks["carry"] = lambda _: Stay()
+    move.gives_up = lambda *_: Next("unpack")
+    for _ in range(ATTEMPTS):
+        move.look(SECONDS)
+    assert move.run(job).state is JobState.SUCCEEDED
+    other = move.ask()
+    move.gives_up = lambda *_: 1 // 0
+    for _ in range(ATTEMPTS + 1):
+        move.look(SECONDS)
+    ended = move.run(other)
+    assert ended.error is not None
+    assert (ended.state, "ZeroDivisionError" in ended.error.message) == (JobState.FAILED, True)
+
+
+def test_a_step_ends_a_job_as_it_says_and_keeps_what_it_found(move: Move) -> None:
+    job = move.ask()
+    move.looks["pack"] = lambda _: Fail(FaultRecord("unwanted", "Ann."), {"found": 1}, JobState.CANCELLED)
+    ended = move.run(job)
+    assert (ended.state, ended.error, ended.memory) == (
+        JobState.CANCELLED,
+        FaultRecord("unwanted", "Ann."),
+        {"found": 1},
+    )
+    assert move.ended == [JobState.CANCELLED]
+
+
+def test_the_subject_changes_with_the_beginning_of_a_step_or_not_at_all(move: Move) -> None:
+    job, entered = move.ask(), []
+
+    def enter(begun: Job, why: str | None) -> None:
+        entered.append((begun.step, why))
+        move.store.note_stream("backup", actor="agent", what=f"begins {begun.step}")
+        if begun.step == "carry":
+            raise SnapshotRefusedError("It can't be.")
+
+    move.enter = enter
+    move.hold("second agent")
+    for _ in range(3):
+        move.look()
+    found = move.store.get(job.id)
+    assert (found.step, found.attempt) == ("pack", 1), "carry was never begun"
+    assert entered[:2] == [("pack", None), ("carry", None)]
+    assert [event.what for event in move.store.list_stream_events("backup")] == ["launched", "begins pack"]
+
+
+def test_a_job_that_can_t_be_looked_after_keeps_no_other_from_its_step(move: Move) -> None:
+    first, last = move.ask(), move.ask()
+
+    def find_place(job: Job) -> Here:
+        if job.id == first.id:
+            raise ZeroDivisionError
+        return move.place
+
+    looked = move.runner.look(move.runner.list_jobs(), find_place)
+    assert [(job.id, job.state) for job in looked] == [(first.id, JobState.PENDING), (last.id, JobState.RUNNING)]
+    move.threads.join(10)
 
 
 def test_a_step_of_a_later_release_is_left_alone(move: Move) -> None:

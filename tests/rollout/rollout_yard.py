@@ -17,6 +17,7 @@ from model.stream_update import StreamUpdate, UpdateState
 from rollout.manifests.service import ManifestService
 from rollout.rollout_engine import RolloutEngine
 from rollout.rollouts import RolloutService
+from tests.worlds.update_jobs import advance_update, note_update
 
 ANN = Principal("ann", frozenset(SCOPES))
 AGENT = "agent-1"
@@ -131,7 +132,7 @@ class Yard:
         """Bring an update to its first process."""
         self.apply(text)
         self.tick()
-        self.store.note_update(self.update, instance_id="in_9", **given)
+        note_update(self.store, self.update, instance_id="in_9", **given)
 
     def make_stable(self, text: str = TEXT) -> Rollout:
         """Bring a restart to its end."""
@@ -159,7 +160,7 @@ class Yard:
     def advance(self, *states: UpdateState, **changes: Any) -> StreamUpdate:
         """Have the agent bring the update through ``states``."""
         for state in states:
-            self.store.advance_update(self.update, state, **changes)
+            advance_update(self.store, self.update, state, **changes)
         return self.update
 
     def steps(self) -> list[str]:

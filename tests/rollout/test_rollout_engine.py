@@ -15,6 +15,7 @@ from model.stream_options import StreamKind
 from model.stream_record import StreamState, Wanted
 from model.stream_update import ShadowRequest, UpdateFault, UpdateState, WhenInconclusive
 from tests.rollout.rollout_yard import AGENT, ANN, GOOD, HALT, NEW, OLD, TEXT, UPDATE, Killed, Yard, yard
+from tests.worlds.update_jobs import advance_update
 
 __all__ = ["yard"]
 
@@ -260,8 +261,8 @@ def test_a_rolling_rollout_is_an_update_with_a_shadow_and_halts_where_rows_diffe
     example = {"topic": "orders", "message_id": "1", "running": "3.1", "new": "3.2"}
     figures = {"shadow": {"rows_different": 1, "examples": [example]}}
     fault = UpdateFault(code, "1 row differs.")
-    yard.store.advance_update(update, UpdateState.SHADOWING)
-    yard.store.advance_update(yard.store.get_update(update.id), UpdateState.FAILED, error=fault, figures=figures)
+    advance_update(yard.store, update, UpdateState.SHADOWING)
+    advance_update(yard.store, update, UpdateState.FAILED, error=fault, figures=figures)
     assert yard.tick() is end
     assert yard.rollout.compared == {**figures, "paused_seconds": None}
     record = yard.store.get_stream("orders")

@@ -20,6 +20,7 @@ from model.stream_update import UpdateFault, UpdateState
 from rollout.manifests.rollout import RolloutSideWanted, RolloutWanted
 from rollout.rollouts import update_request
 from tests.rollout.rollout_yard import ANN, HALT, NEW, OLD, TEXT, Yard, yard
+from tests.worlds.update_jobs import note_update
 
 __all__ = ["yard"]
 
@@ -64,7 +65,7 @@ def test_a_reversal_by_an_update_watches_for_no_time_and_has_nothing_to_prove(ya
     assert (request.release, request.options) == ("1.2", {"batch_seconds": None})
     assert (request.validate_seconds, request.min_messages) == (0.0, 0)
     yard.tick()
-    yard.store.note_update(yard.update, instance_id="in_10")
+    note_update(yard.store, yard.update, instance_id="in_10")
     yard.advance(UpdateState.HANDING_OVER, UpdateState.WATCHING)
     yard.advance(UpdateState.STABLE, error=UpdateFault("update_inconclusive", "Unknown."))
     assert yard.tick() is RolloutState.STABLE

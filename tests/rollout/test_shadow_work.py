@@ -148,7 +148,7 @@ def test_a_shadow_that_dies_is_started_three_times(shadowed: ShadowYard) -> None
     assert len(shadowed.shadows.started) == 6
 
 
-@pytest.mark.parametrize("place", ["shadow.starting", "shadow.looked"])
+@pytest.mark.parametrize("place", ["update.shadow.entered", "shadow.looked"])
 def test_the_next_agent_goes_on_with_the_shadow_of_a_killed_one(shadowed, monkeypatch, place):
     kill_at(monkeypatch, place)
     shadowed.update()

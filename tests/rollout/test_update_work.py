@@ -1,5 +1,6 @@
 """Updates as an agent carries them out; the streams are small scripts that hold the lock of the home."""
 
+import re
 import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -14,6 +15,7 @@ from model.stream_update import UpdateFault, UpdateRequest, UpdateState, WhenInc
 from rollout.check import CheckReason, Remedy, UpdateCheck
 from rollout.updates import UpdateService
 from tests.rollout.update_yard import ANN, NO_WAY_BACK, Yard, kill_at, look_until_killed, yard
+from tests.worlds.update_jobs import advance_update, note_update
 
 __all__ = ["yard"]
 
@@ -138,7 +140,7 @@ def test_an_old_release_that_can_t_be_started_again_leaves_the_new_one(yard: Yar
 
 
 def test_a_process_that_does_not_let_go_is_killed_and_the_new_one_goes_on(yard, monkeypatch):
-    monkeypatch.setattr("rollout.update_work._DRAIN_SECONDS", 0.1)
+    monkeypatch.setattr("rollout.update_steps._DRAIN_SECONDS", 0.1)
     monkeypatch.setattr("rollout.handover.KILL_GRACE_SECONDS", 0.1)
     yard.moods["new"] = "deaf"
     yard.update()
@@ -168,7 +170,8 @@ def test_an_update_that_is_taken_back_before_its_hand_over_ends_the_standby(yard
 
 
 @pytest.mark.parametrize(
-    "place", [name for name in failpoint.FAILPOINTS if name.startswith("update.") and "rolling" not in name]
+    "place",
+    [name for name in failpoint.FAILPOINTS if name.startswith("update.") and not re.search("back|shadow", name)],
 )
 def test_an_agent_that_is_killed_at_any_step_is_followed_by_one_that_goes_forward(yard, monkeypatch, place):
     kill_at(monkeypatch, place)
@@ -181,11 +184,11 @@ def test_an_agent_that_is_killed_at_any_step_is_followed_by_one_that_goes_forwar
     yard.check_one_runs("new")
 
 
-@pytest.mark.parametrize("place", ["update.rolling_back", "update.standby_started", "update.ordered"])
+@pytest.mark.parametrize("place", ["update.back_stand_by.entered", "update.standby_started", "update.ordered"])
 def test_an_agent_that_is_killed_on_the_way_back_is_followed_by_one_that_goes_back(yard, monkeypatch, place):
     yard.moods["new"] = "bad"
     # The places of a hand-over are passed once on the way there.
-    kill_at(monkeypatch, place, skip=0 if place == "update.rolling_back" else 1)
+    kill_at(monkeypatch, place, skip=0 if place == "update.back_stand_by.entered" else 1)
     yard.update(validate_seconds=20)
     look_until_killed(yard)
     yard.agent = yard.make_agent()
@@ -210,9 +213,9 @@ def test_a_standby_whose_update_another_machine_s_agent_goes_on_with_is_ended_he
     orphan = leave_standby(yard, monkeypatch)
     if is_over:
         fault = UpdateFault("standby_failed", "It did not start.")
-        yard.store.advance_update(yard.living(), UpdateState.FAILED, error=fault)
+        advance_update(yard.store, yard.living(), UpdateState.FAILED, error=fault)
     else:
-        yard.store.note_update(yard.living(), instance_id="in_elsewhere", attempts=2)
+        note_update(yard.store, yard.living(), instance_id="in_elsewhere")
     yard.look_until(
         lambda: orphan not in [each.instance_id for each in yard.instances()],
         "an agent that does not hold the stream ends the standby",

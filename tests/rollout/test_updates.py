@@ -10,8 +10,9 @@ from jobs.store import JobStore
 from model.principal import SCOPES, Principal
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
-from model.stream_update import StreamUpdate, UpdateFault, UpdateRequest, UpdateState
-from rollout.updates import UNWANTED, UpdateService
+from model.stream_update import UNWANTED, StreamUpdate, UpdateFault, UpdateRequest, UpdateState
+from rollout.updates import UpdateService
+from tests.worlds.update_jobs import advance_update
 
 ANN = Principal("ann", frozenset(SCOPES))
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
@@ -31,7 +32,7 @@ def store(tmp_path: Path) -> Iterator[JobStore]:
 def update(store: JobStore, state: UpdateState, error: UpdateFault | None = None) -> StreamUpdate:
     """Bring a new update to ``state``."""
     found = store.create_update("backup", UpdateRequest("1.3", {}, {}, 30.0, 5, None), actor="ann")
-    return store.advance_update(found, state, error=error)
+    return advance_update(store, found, state, error=error)
 
 
 @pytest.mark.parametrize("state", [UpdateState.FAILED, UpdateState.ROLLED_BACK])

@@ -269,12 +269,13 @@ def kill_at(monkeypatch: pytest.MonkeyPatch, place: str, *, skip: int = 0) -> No
             if len(passed) == skip + 1:
                 raise Killed
 
-    monkeypatch.setattr("rollout.update_work.failpoint.hit", hit)
+    monkeypatch.setattr("model.failpoint.hit", hit)
 
 
 def look_until_killed(yard: Yard) -> None:
     if yard.living().state is UpdateState.CHECKING:
         # The check is made in a thread of its own, which ends with its agent.
-        yard.agent._updates._check = yard.agent._updates._run_check  # type: ignore[union-attr,method-assign]
+        begin_here = lambda _stream, _job, work: work()  # noqa: E731
+        yard.agent._updates._threads.begin = begin_here  # type: ignore[union-attr,method-assign]
     with pytest.raises(Killed):
         yard.look_until(lambda: False, "it passes the place")

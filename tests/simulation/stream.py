@@ -29,10 +29,12 @@ from model import failpoint
 from model.disk import replacing
 from model.errors import CheckpointCorruptError, LeaseHeldError, RefeedError, SnapshotCorruptError
 from model.moment import CLOCK_SKEW
+from model.stream_record import new_instance_id
 from model.stream_snapshot import RestoreRecord, SnapshotRecord
+from rollout.process import find_instance
 from streams.backlog import measuring
 from streams.commit_worker import end_process
-from streams.folder import StreamFolder
+from streams.folder import StreamFolder, list_instances
 from streams.journal import Journal
 from streams.lease import hold_lease
 from streams.orders import WATCH_SECONDS
@@ -48,6 +50,7 @@ from tests.simulation.operator import LEASE, OPTIONS, Operator
 from tests.simulation.pubsub import PROJECT, Admin, Channel, Message, PubSub
 from tests.simulation.spark import Spark
 from tests.simulation.tables import Warehouse
+from tests.simulation.updates import open_update_work
 from tests.simulation.work import Kind, Work
 from tests.years.clock import datetime_of, replaced
 
@@ -112,7 +115,8 @@ MISHAPS: Final = {
     "resume": 0.2,
     "snapshot": 0.03,
     "roll back": 0.02,
-    "hand over": 0.01,
+    "update": 0.02,
+    "take back": 0.01,
     "home copied": 0.05,
     "home put back": 0.05,
     "home lost": 0.02,
@@ -146,12 +150,14 @@ class Simulation:
         self._is_publishing = True
         records = Records(world, OPTIONS)
         records.on_restored = self._check_restored
-        operator = Operator(
+        self._records = records
+        self._operator = operator = Operator(
             world,
             self._disks,
             records,
             run=self._run_process,
             open_work=lambda disk: open_snapshot_work(records, disk, self.pubsub, self.warehouse, PROJECT),
+            open_updates=lambda: open_update_work(records, world),
         )
         world.start("publisher", outside, self._publish)
         world.start("operator", outside, operator.run)
@@ -169,6 +175,8 @@ class Simulation:
                     )
                 for message in self.published:
                     self._check_ack(message)
+                if not world.go(self._is_settled, max_seconds=_CALM_SECONDS):
+                    world.fail(f"{self._operator.running()} run, and {self._records.list_updates(living=True)}")
         finally:
             world.end()
             for disk in self._disks:
@@ -197,6 +205,9 @@ class Simulation:
             ("collect_results", collect_results, lambda rows: rows),
             ("end_process", end_process, world.exit),
             ("_process_puller", source._process_puller, self._puller_of),
+            ("find_instance", find_instance, self._operator.find_instance),
+            ("list_instances", list_instances, self._operator.list_instances),
+            ("new_instance_id", new_instance_id, self._operator.new_instance_id),
             ("hit", failpoint.hit, lambda name: world.step(f"at {name}")),
         )
         with ExitStack() as stack:
@@ -212,6 +223,11 @@ class Simulation:
             said = SimpleNamespace(info=_say_nothing, warning=_say_nothing, exception=self._fail)
             stack.enter_context(replaced({"jobs.steps"}, [("_log", steps._log, said)]))
             yield
+
+    def _is_settled(self) -> bool:
+        """Whether no update goes on, and of all processes the one runs that the stream's record names."""
+        is_alone = self._operator.running() == [self._records.stream.instance_id]
+        return is_alone and not self._records.list_updates(living=True)
 
     def _say_error(self, what: str, *, error: str, **_: Any) -> None:
         self.world.say(f"   {what}: {error}")

@@ -50,7 +50,7 @@ class Work:
     """The tasks of one start of the stream, and its :class:`streams.targets.Work`."""
 
     name = "simulated"
-    counted = ()
+    counted = ("dead_letters",)
 
     def __init__(self, world: World, kind: Kind) -> None:
         self._world = world

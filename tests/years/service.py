@@ -115,7 +115,7 @@ class Replica:
             read_lag=lambda *_: None,
             now=lambda: clock.seconds,
         )
-        updates._checks._now = lambda: clock.seconds
+        updates._threads._now = lambda: clock.seconds
         environment = {**os.environ, "REFEED_HOME": str(service.home)}
         agent = Agent(
             store,
@@ -147,7 +147,7 @@ class Replica:
         assert snapshots is not None
         assert updates is not None
         snapshots._threads.join(60)
-        updates._checks.join(60)
+        updates._threads.join(60)
 
 
 class Service:

@@ -53,11 +53,10 @@ def check_rows(service: Service, rows: dict[str, int], *, uses: int) -> None:
     points = KEEP_MINUTES / timedelta(minutes=1) + KEEP_HOURS / timedelta(hours=1)
     most = {
         # For good: what ran, who did what, and what people asked for.
-        "jobs": jobs + 2 * KEPT_JOBS,
-        "events": 4 * (jobs + 2 * KEPT_JOBS),
+        "jobs": jobs + 2 * KEPT_JOBS + uses,
+        "events": 4 * (jobs + 2 * KEPT_JOBS) + 12 * uses,
         "audit": 2 * uses + 10,
         "approvals": uses,
-        "stream_updates": uses,
         "keys": 1,
         "webhooks": 1,
         "manifests": manifests,

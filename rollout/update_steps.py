@@ -1,0 +1,456 @@
+"""An update of a stream as the steps of its job: from one release to another by a hand-over, and back."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final
+
+import structlog
+
+from jobs.steps import Again, Done, Fail, Found, Next, Stay, Step, StepKind, StepRun
+from jobs.store import UPDATE, Idempotency, JobStore, standby_name, update_of
+from model import failpoint
+from model.errors import RefeedError, StoreUnavailableError, StreamStateError
+from model.fault import FaultRecord
+from model.job import JobState
+from model.stream_options import StreamKind
+from model.stream_record import StreamRecord, Wanted, new_instance_id
+from model.stream_snapshot import SnapshotReason, SnapshotState
+from model.stream_update import (
+    MAX_VALIDATE_SECONDS,
+    UNWANTED,
+    StreamUpdate,
+    UpdateFault,
+    UpdateReplay,
+    UpdateState,
+    WhenInconclusive,
+)
+from pipeline.plan import PlanFacts
+from rollout.checking import UpdateChecker
+from rollout.handover import HUNG_SECONDS, KILL_GRACE_SECONDS, HandOver, HandOverState, Pause, is_ready
+from rollout.process import StreamProcess
+from rollout.shadow_work import SHADOW_FIGURES, ShadowWork
+from rollout.standbys import Standbys, UpdatedStream
+from rollout.watch import WatchFigures, WatchVerdict, judge
+from streams.snapshot import PLAN_FILE
+
+_log = structlog.get_logger(__name__)
+
+# How often a step is tried, and how long a standby has to be ready; Spark takes a minute.
+_ATTEMPTS: Final = 3
+_STANDBY_SECONDS: Final = 180.0
+_CHECK_SECONDS: Final = 180.0
+# A shadow reads the archive of a day, and then follows for as long as a watch may last.
+_SHADOW_SECONDS: Final = 3 * 86_400.0
+# The job that makes the snapshot has its own bounds: three attempts of an hour.
+_SNAPSHOT_SECONDS: Final = 4 * 3600.0
+# How long the process that hands over may take to commit what it holds.
+_DRAIN_SECONDS: Final = 30.0
+# The new process may have to learn ids from the tables before it reports that it runs.
+_HAND_OVER_SECONDS: Final = 1800.0
+# How long a stream that nobody starts may keep its watch waiting, and how often a watch begins again.
+_START_SECONDS: Final = 600.0
+_WATCH_SECONDS: Final = 2 * MAX_VALIDATE_SECONDS
+_WATCHES: Final = 10
+_ACTOR: Final = "agent"
+_INCONCLUSIVE: Final = "update_inconclusive"
+_PASSING: Final = (RefeedError, OSError)
+
+ReadLag = Callable[[StreamRecord, Mapping[str, Any]], float | None]
+Run = StepRun[UpdatedStream]
+
+
+class UpdateSteps:
+    """What an update does, a step a look.
+
+    Each step is in the record before it begins, and can be begun again: what a killed agent left behind is found
+    by its instance id. Up to the hand-over the old process goes on whatever happens. In the hand-over both get
+    their orders at the same moment, to drain and to run; the home's lock and the lease beside the tables keep them
+    apart. The stream is the new release's once that has the lease, and goes back by the same hand-over.
+
+    ``open_checker`` is called in a thread. ``read_lag`` returns the age of the oldest message that waits for a
+    stream; None where nobody knows.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        *,
+        open_checker: Callable[[], UpdateChecker],
+        read_lag: ReadLag,
+        standbys: Standbys,
+        shadows: ShadowWork,
+    ) -> None:
+        self._store = store
+        self._open_checker = open_checker
+        self._read_lag = read_lag
+        self._standbys = standbys
+        self._shadows = shadows
+        # The hand-overs that are under way, by the update and the process that takes over.
+        self._hand_overs: dict[tuple[str, str], HandOver] = {}
+
+    def kind(self) -> StepKind[UpdatedStream]:
+        """Return an update as its steps: the way there, and below the watch the way back."""
+        wanted, fast = self._while_wanted, partial(Step, passing=_PASSING)
+        standby: dict[str, Any] = {"seconds": _STANDBY_SECONDS, "attempts": _ATTEMPTS, "gave_up": self._give_up}
+        handing: dict[str, Any] = {"seconds": _HAND_OVER_SECONDS, "gave_up": self._lose}
+        steps = (
+            Step("check", wanted(self._check), _CHECK_SECONDS, _ATTEMPTS, is_slow=True, gave_up=_refuse),
+            fast("shadow", wanted(self._shadow), _SHADOW_SECONDS),
+            fast("snapshot", wanted(self._snapshot), _SNAPSHOT_SECONDS),
+            fast("stand_by", wanted(self._stand_by), **standby),
+            fast("hand_over", self._hand_over, **handing),
+            fast("watch", wanted(self._watch), _WATCH_SECONDS, _WATCHES, gave_up=self._end_unproven),
+            fast("back_stand_by", wanted(self._stand_by), **standby),
+            fast("hand_back", self._hand_over, **handing),
+        )
+        return StepKind(UPDATE, steps, entered=self._store.enter_update_step, ended=self._store.end_update)
+
+    def keep(self, updates: Iterable[StreamUpdate]) -> None:
+        """Forget the hand-overs of all updates but these."""
+        living = {(each.id, each.instance_id) for each in updates if each.state.is_handing}
+        self._hand_overs = {key: found for key, found in self._hand_overs.items() if key in living}
+
+    def _while_wanted(self, look: Callable[[Run], Found]) -> Callable[[Run], Found]:
+        """Return a step's look that ends the update once its stream is to end."""
+
+        def look_or_end(run: Run) -> Found:
+            wanted = run.place.record.wanted
+            if wanted is Wanted.RUNNING:
+                return look(run)
+            return self._fail(run, update_of(run.job).abandoned(wanted))
+
+        return look_or_end
+
+    # -- before the hand-over: the old release runs, whatever happens
+
+    def _check(self, run: Run) -> Found:
+        """Check in a thread: the wanted release reads the registry in a process of its own."""
+        request = update_of(run.job).request
+        try:
+            found = self._open_checker().check(
+                run.place.record, release=request.release, options=request.options, mapping=request.mapping
+            )
+        except StoreUnavailableError:
+            raise
+        except (RefeedError, OSError) as exc:
+            return _refuse(run, UpdateFault.of(exc).shown())
+        if not found.passes:
+            why = " ".join(f"{each.message} {each.remedy.advice}" for each in found.reasons)
+            return _refuse(run, UpdateFault("update_refused", why), checked=found.to_json())
+        why_not = "; ".join(found.no_way_back)
+        way = "it can be rolled back" if found.has_way_back else f"it can't be rolled back: {why_not}"
+        after = "snapshot" if request.shadow is None else "shadow"
+        return Next(after, {"checked": found.to_json()}, why=way)
+
+    def _shadow(self, run: Run) -> Found:
+        """Compare the new release with the old one before anything is touched."""
+        update, place = update_of(run.job), run.place
+        now, running = time.time(), place.held.running
+        lag = None if running is None else self._read_lag(place.record, running.status())
+        acknowledged_until = None if lag is None else now - lag
+        try:
+            step = self._shadows.look(update, place.record, place.starter.shadows, acknowledged_until)
+        except RefeedError as exc:
+            return self._fail(run, UpdateFault.of(exc).shown())
+        failpoint.hit("shadow.looked")
+        figures = {**(update.figures or {}), SHADOW_FIGURES: asdict(step.report)}
+        if step.fault is not None:
+            return self._fail(run, step.fault, figures=figures)
+        if step.has_agreed:
+            why = f"the shadow compared {step.report.messages_compared} messages, and all rows are equal"
+            return Next("snapshot", {"figures": figures}, why=why)
+        if figures != update.figures:
+            run.note({"figures": figures})
+        return Stay()
+
+    def _snapshot(self, run: Run) -> Found:
+        """Request a snapshot of the state; the same key gives back the same one."""
+        made = self._store.create_snapshot(
+            update_of(run.job).stream,
+            with_source=False,
+            actor=_ACTOR,
+            reason=SnapshotReason.UPDATE,
+            idempotency=Idempotency(run.job.id, run.job.id),
+        )
+        if made.state is SnapshotState.COMPLETED:
+            return Next("stand_by", {"snapshot_id": made.id})
+        if made.state is SnapshotState.PENDING:
+            return Stay()
+        why = f"{made.id} is {made.state}" if made.error is None else made.error.message
+        return self._fail(run, UpdateFault("snapshot_failed", why))
+
+    # -- a standby, and the hand-over to it; the same on the way there and back
+
+    def _stand_by(self, run: Run) -> Found:
+        """Have the attempt's standby, and hand over to it when it is ready."""
+        if run.job.memory.get("standby") != standby_name(run.job):
+            self._standbys.drop(update_of(run.job).stream)
+            try:
+                self._begin_standby(run)
+            except (StreamStateError, StoreUnavailableError):
+                raise
+            except RefeedError as exc:
+                return self._give_up(run, FaultRecord.of(exc))
+        update, place = update_of(run.job), run.place
+        standby = self._standbys.find(update, place)
+        if standby is None or not standby.is_running:
+            error = place.status_of(update.instance_id).get("error") or {}
+            return Again(f"The process ended before it was ready. {error.get('message', '')}".strip())
+        if not is_ready(standby):
+            return Stay()
+        memory: dict[str, Any] = {"outgoing_id": place.record.instance_id}
+        if update.state is UpdateState.ROLLING_BACK:
+            return Next("hand_back", memory)
+        if (outgoing := place.held.running) is not None:
+            before = outgoing.status()
+            figures = WatchFigures.of_last_minute(before, self._read_lag(place.record, before))
+            memory["figures"] = {**(update.figures or {}), "before": asdict(figures)}
+        return Next("hand_over", {**memory, "handed_over_at": self._store.now()})
+
+    def _begin_standby(self, run: Run) -> None:
+        update, place = update_of(run.job), run.place
+        is_forward = update.state is UpdateState.STARTING
+        wanted = replace(
+            place.record,
+            release=update.request.release if is_forward else update.from_release,
+            options=update.to_options if is_forward else update.back_options,
+        )
+        instance_id = new_instance_id()
+        prepared = place.starter.prepare(wanted, instance_id, is_standby=True)
+        # Written down first: by its instance id the next agent finds it.
+        run.note({"instance_id": instance_id, "standby": standby_name(run.job)})
+        self._standbys.begin(update.stream, prepared)
+        failpoint.hit("update.standby_started")
+
+    def _give_up(self, run: Run, error: FaultRecord) -> Fail:
+        """End an update whose next release can't be started; the one that runs goes on."""
+        update, place = update_of(run.job), run.place
+        name, is_forward = update.stream, update.state is UpdateState.STARTING
+        if is_forward:
+            code = "standby_failed"
+            message = f"The new release of {name} can't be started, and the old release continues: {error.message}"
+        else:
+            code = "no_way_back"
+            message = f"The old release of {name} can't be started again, and the new one stays: {error.message}"
+            if update.error is not None:
+                message += f" The update was being rolled back because: {update.error.message}"
+            place.held.start_at = 0.0
+        logs = {"new" if is_forward else "old": place.starter.logs.last_lines(name, update.instance_id)}
+        return self._fail(run, UpdateFault(code, message, logs))
+
+    def _hand_over(self, run: Run) -> Found:
+        """Give the two processes their orders, and see which one has the stream in the end."""
+        try:
+            return self._look_at_hand_over(run)
+        except _PASSING:
+            raise
+        except Exception:
+            # With none of the two, the agent starts what the stream's record names.
+            self._kill_both(run)
+            raise
+
+    def _look_at_hand_over(self, run: Run) -> Found:
+        update, place = update_of(run.job), run.place
+        incoming = self._standbys.find(update, place)
+        outgoing = self._standbys.find_outgoing(update, place)
+        key = (update.id, str(update.instance_id))
+        hand_over, is_new = self._hand_overs.get(key), False
+        if incoming is not None and hand_over is None:
+            hand_over = self._hand_overs[key] = HandOver(outgoing, incoming, timeout_seconds=_DRAIN_SECONDS)
+            is_new = True
+        stands = HandOverState.NEW_ENDED if hand_over is None else hand_over.look()
+        if stands is HandOverState.UNDER_WAY and incoming is not None and _is_unwanted(update, place):
+            incoming.kill()
+            if outgoing is not None and place.record.wanted is Wanted.CANCELLED:
+                outgoing.kill()
+        if is_new:
+            failpoint.hit("update.ordered")
+        if incoming is not None and stands is HandOverState.HANDED_OVER:
+            return self._take_over(run, incoming, outgoing)
+        if stands is not HandOverState.NEW_ENDED:
+            return Stay()
+        if outgoing is None or not outgoing.is_running:
+            return self._lose(run)
+        # It may have its order to drain, and never runs again then.
+        outgoing.order("drain", timeout_seconds=_DRAIN_SECONDS)
+        if self._seconds(run) >= _DRAIN_SECONDS + KILL_GRACE_SECONDS:
+            outgoing.kill()
+        return Stay()
+
+    def _take_over(self, run: Run, incoming: StreamProcess, outgoing: StreamProcess | None) -> Found:
+        held = run.place.held
+        self._standbys.forget(run.place.record.name)
+        held.process, held.started_at, held.kill_at, held.deaths = incoming, time.monotonic(), None, 0
+        if outgoing is not None:
+            # It has let go of the stream, and only Spark's end is left of it.
+            self._standbys.leave(outgoing)
+        return self._settle(run, has_taken_over=True)
+
+    def _lose(self, run: Run, _: FaultRecord | None = None) -> Next | Done | Fail:
+        """Go on without the two processes of a hand-over: the one that was to take over has ended, or hangs."""
+        self._kill_both(run)
+        update, place = update_of(run.job), run.place
+        # One that had the stream and ended by no fault of its own is started again by the agent.
+        status = place.status_of(update.instance_id)
+        hand_over = self._hand_overs.get((update.id, str(update.instance_id)))
+        has_hung = hand_over is not None and hand_over.has_hung
+        has_taken_over = status.get("epoch") is not None and status.get("state") != "failed" and not has_hung
+        return self._settle(run, has_taken_over=has_taken_over)
+
+    def _kill_both(self, run: Run) -> None:
+        update, place = update_of(run.job), run.place
+        for each in (self._standbys.find(update, place), self._standbys.find_outgoing(update, place)):
+            if each is not None:
+                each.kill()
+        place.held.process, place.held.start_at = None, 0.0
+        self._standbys.forget(update.stream)
+
+    def _settle(self, run: Run, *, has_taken_over: bool) -> Next | Done | Fail:
+        """Return what comes after a hand-over; a stream that went back is the old release's either way."""
+        update, place = update_of(run.job), run.place
+        if place.record.wanted is not Wanted.RUNNING:
+            return self._fail(run, update.abandoned(place.record.wanted))
+        if update.state is UpdateState.HANDING_BACK:
+            fault = update.error or UpdateFault(UNWANTED, "The update was rolled back.")
+            replay = self._replay_of(update, place)
+            return self._fail(run, fault, outcome=UpdateState.ROLLED_BACK, replay=replay)
+        if update.error is not None:
+            return self._go_back(run, update.error.code, update.error.message)
+        if has_taken_over:
+            return Next("watch")
+        hand_over = self._hand_overs.get((update.id, str(update.instance_id)))
+        return self._go_back(run, "stream_died", _why_lost(hand_over))
+
+    # -- after the hand-over
+
+    def _watch(self, run: Run) -> Found:
+        update, record, process = update_of(run.job), run.place.record, run.place.held.process
+        seconds = self._seconds(run)
+        if record.instance_id != update.instance_id:
+            # Another agent has started it again, after an end that was not the release's.
+            run.note({"instance_id": record.instance_id})
+            return Again(f"watched again as {record.instance_id}")
+        if process is None:
+            if seconds < update.request.validate_seconds + _START_SECONDS:
+                return Stay()
+            return self._go_back(run, "stream_died", "No process of the new release runs.")
+        if not process.is_running:
+            return self._go_back(run, "stream_died", _why_died(process))
+        return self._judge(run, process.status(), seconds)
+
+    def _judge(self, run: Run, status: Mapping[str, Any], seconds: float) -> Found:
+        """Compare the figures of the new release with those that the old one had."""
+        update = update_of(run.job)
+        after = WatchFigures.of_process(status, seconds, self._read_lag(run.place.record, status))
+        verdict, why = judge(
+            WatchFigures.before(update.figures),
+            after,
+            is_over=seconds >= update.request.validate_seconds,
+            min_messages=update.request.min_messages,
+            bounds=update.request.bounds,
+        )
+        self._note_pause(run, update, status)
+        if verdict is WatchVerdict.OPEN:
+            return Stay()
+        run.note({"figures": {**(update.figures or {}), "after": asdict(after)}})
+        if verdict is WatchVerdict.FAILED:
+            return self._go_back(run, "update_failed", why)
+        if verdict is WatchVerdict.INCONCLUSIVE:
+            return self._end_unproven(run, FaultRecord(_INCONCLUSIVE, why))
+        self._clean_up(run)
+        return Done({"why": why})
+
+    def _end_unproven(self, run: Run, error: FaultRecord) -> Next | Done | Fail:
+        """End a watch that proves nothing as its request wants it; the record says so either way."""
+        if update_of(run.job).request.when_inconclusive is WhenInconclusive.FAIL:
+            return self._go_back(run, _INCONCLUSIVE, error.message)
+        self._clean_up(run)
+        return Done({"error": UpdateFault(_INCONCLUSIVE, f"{error.message} The new release stays.")})
+
+    def _note_pause(self, run: Run, update: StreamUpdate, status: Mapping[str, Any]) -> None:
+        """Note how long nothing was committed, once the new release has committed something."""
+        if update.paused_seconds is None:
+            pause = Pause.between(run.place.status_of(update.outgoing_id), status)
+            if pause.seconds is not None:
+                run.note({"paused_seconds": pause.seconds})
+
+    def _go_back(self, run: Run, code: str, why: str) -> Next | Fail:
+        """Go back because of the new release's fault; without a way back, or to halt, go on with it."""
+        update, place = update_of(run.job), run.place
+        last_lines = partial(place.starter.logs.last_lines, update.stream)
+        logs = {"old": last_lines(update.outgoing_id), "new": last_lines(update.instance_id)}
+        # Without the stream the new release has written nothing, and the old one finds its state as it left it.
+        has_epoch = place.status_of(update.instance_id).get("epoch") is not None
+        is_written = update.state is not UpdateState.HANDING_OVER or has_epoch
+        # Who takes it back wants it back whatever a failure is to do.
+        is_halting = update.request.is_halting and code != UNWANTED
+        if not is_written or (update.has_way_back and not is_halting):
+            return Next("back_stand_by", {"error": UpdateFault(code, why, logs)}, why=f"{code}: {why}")
+        if is_halting:
+            message = f"{why} The new release stays and is started again, because on_failure is halt."
+            return self._fail(run, UpdateFault(code, message, logs))
+        no_way = "; ".join((update.checked or {}).get("no_way_back", ()))
+        message = f"{why} The update can't be rolled back ({no_way}). The new release stays and is started again."
+        return self._fail(run, UpdateFault("no_way_back", message, logs))
+
+    # -- ends
+
+    def _fail(
+        self, run: Run, fault: UpdateFault, *, outcome: UpdateState = UpdateState.FAILED, **memory: Any
+    ) -> Fail:
+        self._clean_up(run)
+        state = JobState.CANCELLED if fault.code == UNWANTED else JobState.FAILED
+        return Fail(fault, {"error": fault, "outcome": outcome, **memory}, state)
+
+    def _clean_up(self, run: Run) -> None:
+        """Leave nothing of an update that ends but its own snapshot, and the logs of the stream's processes."""
+        update, place = update_of(run.job), run.place
+        self._standbys.drop(update.stream)
+        own = [each for each in (place.record.instance_id, update.instance_id, update.outgoing_id) if each]
+        place.starter.logs.remove_standbys(update.stream, keep=own)
+        if update.snapshot_id is None:
+            return
+        for made in self._store.list_snapshots(stream=update.stream, reason=SnapshotReason.UPDATE):
+            if made.id != update.snapshot_id and made.state is not SnapshotState.DELETING:
+                with suppress(StreamStateError):
+                    self._store.delete_snapshot(made.id)
+
+    def _seconds(self, run: Run) -> float:
+        """Return how long the step has lasted, by the clock that wrote it down: two machines' may differ."""
+        return (self._store.now() - update_of(run.job).changed_at).total_seconds()
+
+    def _replay_of(self, update: StreamUpdate, place: UpdatedStream) -> UpdateReplay | None:
+        """Return the messages that the new release may have staged; a backup stages nothing."""
+        if place.record.kind is not StreamKind.PIPELINE or update.handed_over_at is None:
+            return None
+        lag = ((update.figures or {}).get("before") or {}).get("lag_seconds")
+        since = None if lag is None else update.handed_over_at - timedelta(seconds=lag)
+        return UpdateReplay(since, datetime.now(UTC), PlanFacts.read(place.state / PLAN_FILE).topics)
+
+
+def _refuse(_: Run, error: FaultRecord, **memory: Any) -> Fail:
+    return Fail(error, {"error": error, "outcome": UpdateState.REFUSED, **memory})
+
+
+def _is_unwanted(update: StreamUpdate, place: UpdatedStream) -> bool:
+    """Whether nobody wants the process that takes the stream over: it is cancelled, or the update taken back."""
+    is_taken_back = update.state is UpdateState.HANDING_OVER and update.error is not None
+    return is_taken_back or place.record.wanted is Wanted.CANCELLED
+
+
+def _why_lost(hand_over: HandOver | None) -> str:
+    if hand_over is not None and hand_over.has_hung:
+        return f"During the hand-over, the new release did not report for {HUNG_SECONDS:.0f} s."
+    return "The new release ended during the hand-over."
+
+
+def _why_died(process: StreamProcess) -> str:
+    status = process.status()
+    if status.get("state") == "failed" and status.get("error") is not None:
+        return str(status["error"].get("message"))
+    code = process.ended_error().details.get("exit_code", "unknown")
+    return f"The new release ended with code {code}."
