@@ -95,10 +95,10 @@ class StepRun(Generic[Place]):
         """Keep in the job's memory what the step has done, so that its next run goes on from there.
 
         Raises:
-            JobChangedError, JobNotFoundError: another run of the step noted something, or the job ended: what
-                this run finds no longer counts.
+            JobChangedError, JobNotFoundError, LeaseLostError: another run of the step noted something, the job
+                ended, or another agent holds its stream: what this run finds no longer counts.
         """
-        self.job = self.store.note_step(self.job, memory)
+        self.job = self.store.note_step(self.job, memory, owner=self.place.agent)
 
 
 @dataclass(frozen=True, slots=True)

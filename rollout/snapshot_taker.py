@@ -19,6 +19,7 @@ from model import failpoint
 from model.errors import RefeedError, SnapshotRefusedError, StoreUnavailableError
 from model.message import backup_subscription_id, source_snapshot_id
 from model.stream_options import StreamKind
+from model.stream_record import StreamRecord
 from model.stream_snapshot import (
     SnapshotPlace,
     SnapshotReason,
@@ -109,16 +110,19 @@ class SnapshotTaker:
             with pause():
                 began = time.monotonic()
                 captured = capture_state(state)
+                record = self._store.get_stream(snapshot.stream)
                 failpoint.hit("snapshot.captured")
                 sources = self._snapshot_sources(snapshot, files, state) if snapshot.with_source else []
                 failpoint.hit("snapshot.sources")
                 seconds_paused = time.monotonic() - began
-            manifest = self._copy(snapshot, captured, files, sources)
+            manifest = self._copy(snapshot, record, captured, files, sources)
             failpoint.hit("snapshot.copied")
         finally:
             if captured is not None:
                 captured.discard()
         return {
+            # An update may have given the stream another release since the snapshot was asked for.
+            "release": record.release,
             "sources": sources,
             "format_version": manifest.format_version,
             "taken_at": manifest.taken_at,
@@ -146,14 +150,19 @@ class SnapshotTaker:
         return [SourceSnapshot(name, info.id, info.topic, info.expires_at) for name, info in made]
 
     def _copy(
-        self, snapshot: SnapshotRecord, captured: CapturedState, files: Files, sources: Sequence[SourceSnapshot]
+        self,
+        snapshot: SnapshotRecord,
+        record: StreamRecord,
+        captured: CapturedState,
+        files: Files,
+        sources: Sequence[SourceSnapshot],
     ) -> StateManifest:
         plan = PlanFacts.read(captured.folder / PLAN_FILE)
         facts: dict[str, Any] = {
             "snapshot": snapshot.id,
             "kind": snapshot.kind,
-            "release": snapshot.release,
-            "group": self._store.get_stream(snapshot.stream).options.get("group"),
+            "release": record.release,
+            "group": record.options.get("group"),
             "columns": dict(plan.columns),
             "versions": dict(plan.versions),
             "sources": {source.subscription: source.snapshot for source in sources},

@@ -90,14 +90,15 @@ class StepJobs:
             entered(begun)
             return begun
 
-    def note_step(self, seen: Job, memory: Mapping[str, Any]) -> Job:
+    def note_step(self, seen: Job, memory: Mapping[str, Any], *, owner: str | None = None) -> Job:
         """Keep in the job's memory what its step has done, so that it is not begun again from the start.
 
         Raises:
             JobChangedError: the job has changed since it was ``seen``.
+            LeaseLostError: another agent than ``owner`` holds the stream that the job is about.
         """
         with self._database.write() as connection:
-            job = _get_seen(connection, seen)
+            job = _lock(connection, seen, owner, self._database.now(connection))
             changed = {"memory": {**job.memory, **memory}, "version": job.version + 1}
             return JOB_RECORDS.update(connection, job.id, **changed)
 

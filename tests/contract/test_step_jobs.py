@@ -12,7 +12,7 @@ from jobs.steps import Again, Done, Fail, Next, Stay, Step, StepKind, StepRun, S
 from jobs.store import Job, JobStore
 from jobs.store.step_jobs import begin_job, fail_job
 from jobs.stream_threads import StreamThreads
-from model.errors import JobChangedError, PubSubUnavailableError, SnapshotRefusedError
+from model.errors import JobChangedError, LeaseLostError, PubSubUnavailableError, SnapshotRefusedError
 from model.fault import FaultRecord
 from model.job import JobState
 from model.stream_options import StreamKind
@@ -218,6 +218,25 @@ def test_an_agent_that_lost_the_stream_in_the_middle_of_a_step_changes_nothing(m
     move.looks.clear()
     move.hold("other")
     assert move.run(job).state is JobState.SUCCEEDED
+
+
+def test_what_an_agent_notes_that_lost_the_stream_is_refused(move: Move) -> None:
+    job, refused = move.ask(), []
+
+    def lose(run: StepRun[Here]) -> Any:
+        move.store.release_streams("agent")
+        move.store.take_streams("other", limit=1, lease_seconds=1200)
+        try:
+            run.note({"by": "agent"})
+        except LeaseLostError as exc:
+            refused.append(exc)
+            raise
+        return Stay()
+
+    move.looks["carry"] = lose
+    found = move.run(job, looks=3)
+    assert refused
+    assert "by" not in found.memory
 
 
 @pytest.mark.parametrize("step", STEPS)

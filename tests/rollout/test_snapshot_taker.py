@@ -21,9 +21,11 @@ from model.errors import (
 )
 from model.message import backup_subscription_id
 from model.stream_snapshot import SnapshotPlace, SnapshotReason, SnapshotRecord, SnapshotState
+from model.stream_update import UpdateRequest, UpdateState
 from rollout.snapshot_taker import find_surplus, is_overdue
 from streams.snapshot import read_manifest
 from tests.worlds.snapshots import BROKEN, Bench, KilledError, server
+from tests.worlds.update_jobs import advance_update
 
 __all__ = ["server"]
 
@@ -62,6 +64,15 @@ def test_a_snapshot_has_the_state_and_every_subscription_of_one_moment(bench: Be
     assert manifest.facts["snapshot"] == made.id
     assert 0 <= made.seconds_paused < 5
     assert [event.what for event in bench.store.list_stream_events("backup")][-1] == f"snapshot {made.id} made"
+
+
+def test_a_snapshot_that_waited_for_an_update_is_of_the_release_that_ran_when_it_was_made(bench: Bench) -> None:
+    asked = bench.ask()
+    update = bench.store.create_update("backup", UpdateRequest("9", {}, {}), actor="ann")
+    advance_update(bench.store, update, UpdateState.HANDING_OVER, instance_id="in_2")
+    made = bench.take(asked)
+    assert made.release == "9" != asked.release
+    assert read_manifest(DiskFiles(Path(made.place.location))).facts["release"] == "9"
 
 
 def test_a_snapshot_without_its_source_leaves_pubsub_alone(bench: Bench) -> None:
@@ -288,12 +299,12 @@ def test_a_snapshot_that_is_deleted_after_it_failed_has_one_deletion(bench: Benc
 def test_a_snapshot_whose_last_note_has_no_answer_is_whole_or_made_again(bench, is_written):
     asked, note = bench.ask(), JobStore.note_step
 
-    def lose(store: JobStore, seen: Job, memory: Any) -> Job:
+    def lose(store: JobStore, seen: Job, memory: Any, *, owner: str | None) -> Job:
         if "made" in memory:
             if is_written:
-                note(store, seen, memory)
+                note(store, seen, memory, owner=owner)
             raise StoreUnavailableError("The store does not answer.")
-        return note(store, seen, memory)
+        return note(store, seen, memory, owner=owner)
 
     with patch.object(JobStore, "note_step", lose), pytest.raises(StoreUnavailableError):
         bench.take(asked)

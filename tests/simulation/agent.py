@@ -227,8 +227,8 @@ class Records:
         entered(begun)
         return begun
 
-    def note_step(self, seen: Job, memory: Mapping[str, Any]) -> Job:
-        job = self._get_seen(seen, None)
+    def note_step(self, seen: Job, memory: Mapping[str, Any], *, owner: str | None) -> Job:
+        job = self._get_seen(seen, owner)
         return self._change_job(job, memory=_as_kept({**job.memory, **memory}))
 
     def end_step_job(
