@@ -23,6 +23,7 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import PostCommitHookProperties
 
+from connectors.lake.bucket_log import LOG_RETENTION, BucketLog, entry_name, hinted_version, parse_interval
 from connectors.lake.objects import Objects, open_objects, sync_file
 
 # Delta's own default.
@@ -33,7 +34,9 @@ _MOST_TORN: Final = 16
 _TORN_FOLDER: Final = "_torn"
 _CHECKPOINT_FOLDER: Final = "_checkpoint"
 _LEFTOVER_SECONDS: Final = 3600.0
-LOG_RETENTION: Final = "delta.logRetentionDuration"
+_CLEAN_UP: Final = "delta.enableExpiredLogCleanup"
+# After a checkpoint that failed.
+_COMMITS_BETWEEN_TRIES: Final = 10
 # Of days for which the log in a bucket is kept.
 _MOST_WRITE_SECONDS: Final = 300.0
 
@@ -57,8 +60,10 @@ class DeltaLog:
     def __init__(self, uri: str) -> None:
         self._uri = uri
         self._folder = None if "://" in uri else Path(uri).absolute() / "_delta_log"
+        self._bucket = BucketLog(uri) if self._folder is None else None
         self._durable: int | None = None
         self._checkpointed = -1
+        self._next_try = 0
         self._interval = _CHECKPOINT_INTERVAL
         self._read_at = Stopwatch()
 
@@ -68,10 +73,8 @@ class DeltaLog:
         return self._folder is not None
 
     @property
-    def hooks(self) -> PostCommitHookProperties | None:
-        """What delta-rs does after a commit: nothing on a local disk, where :meth:`committed` does it durably."""
-        if self._folder is None:
-            return None
+    def hooks(self) -> PostCommitHookProperties:
+        """What delta-rs does after a commit: nothing, because :meth:`committed` does it."""
         return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
     def open(self) -> DeltaTable:
@@ -106,16 +109,15 @@ class DeltaLog:
         Raises:
             OSError, DeltaError: the commit is made, and may not be durable.
         """
-        if self._folder is None:
-            read_at = Stopwatch()
-            table.update_incremental()
-            self._durable, self._read_at = table.version(), read_at
-            self._interval = _interval_of(table)
-            return False
+        read_at = Stopwatch()
         table.update_incremental()
-        self.sync(table)
+        if self._folder is None:
+            self._durable, self._read_at = table.version(), read_at
+        else:
+            self.sync(table)
+        self._interval = _interval_of(table)
         before = self._checkpointed
-        self._keep_short(self._folder, table)
+        self._keep_short(table.version(), table)
         return self._checkpointed != before
 
     def append(self, version: int, actions: Iterable[Mapping[str, Any]]) -> bool:
@@ -135,22 +137,36 @@ class DeltaLog:
         since, self._read_at = self._read_at, Stopwatch()
         content = "".join(f"{json.dumps(action)}\n" for action in actions).encode()
         # Two writers can't both put it: delta-rs puts its own in this way as well.
-        if self._entries.put_new(f"{version + 1:020d}.json", content) is None:
+        if self._entries.put_new(entry_name(version + 1), content) is None:
             return False
         self.refuse_late(version, since)
         self._durable = version + 1
+        if self._bucket is not None:
+            self._bucket.remember(self._durable, content)
         return True
 
+    def shorten(self, version: int) -> None:
+        """Write the checkpoint that is due at ``version``, after :meth:`append`; a failure is only logged."""
+        if self._bucket is None:
+            self.committed(self.open())
+        else:
+            self._keep_short(version)
+
     def _is_place_kept(self, version: int) -> bool:
-        """Whether the place after ``version`` has never been taken, and delta-rs need not make this commit.
+        """Whether the place after ``version`` has never been taken.
 
         An entry is only deleted after a checkpoint that is newer, and its place must not be taken again. In a
-        bucket delta-rs writes the checkpoints, after commits of its own. So it makes those that one follows, and
-        those that come so late that their place may have been freed.
+        bucket it is deleted after days. One request tells that no entry has come, where the log was read long ago.
         """
         if self._folder is not None:
-            return _checkpoint_version(self._folder) <= version
-        return (version + 2) % self._interval != 0 and self._read_at.seconds() <= _MOST_WRITE_SECONDS / 2
+            return self._checkpoint_version() <= version
+        if self._read_at.seconds() <= _MOST_WRITE_SECONDS / 2:
+            return True
+        read_at = Stopwatch()
+        if self._bucket is None or not self._bucket.is_tip(version):
+            return False
+        self._read_at = read_at
+        return True
 
     @cached_property
     def _entries(self) -> Objects:
@@ -168,7 +184,7 @@ class DeltaLog:
             CommitFailedError: the entry is in the log, and only a snapshot tells whether it counts.
         """
         if self._folder is not None:
-            is_late = _checkpoint_version(self._folder) > version
+            is_late = self._checkpoint_version() > version
         else:
             is_late = since is not None and since.seconds() > _MOST_WRITE_SECONDS
         if is_late:
@@ -177,8 +193,8 @@ class DeltaLog:
             )
 
     def is_checkpoint_due(self, version: int) -> bool:
-        """Whether :meth:`committed` would look for a checkpoint to write at ``version``."""
-        return self.is_local and version - self._checkpointed >= self._interval
+        """Whether :meth:`shorten` would look for a checkpoint to write at ``version``."""
+        return version >= max(self._checkpointed + self._interval, self._next_try)
 
     def sync(self, table: DeltaTable) -> None:
         """Make every entry up to the table's version durable, also those of other writers: the log has no gaps.
@@ -197,21 +213,36 @@ class DeltaLog:
         sync_file(str(self._folder))
         self._durable = table.version()
 
-    def _keep_short(self, folder: Path, table: DeltaTable) -> None:
-        """Write a checkpoint when it is due, and delete what it stands for; a failure is only logged."""
-        configuration = table.metadata().configuration
-        self._interval = _interval_of(table)
-        if not self.is_checkpoint_due(table.version()):
-            return
-        self._checkpointed = _checkpoint_version(folder)
-        if not self.is_checkpoint_due(table.version()):
+    def _keep_short(self, version: int, table: DeltaTable | None = None) -> None:
+        """Write the checkpoint of ``version`` when it is due, and delete what it stands for; log a failure.
+
+        Only a disk needs the ``table``.
+        """
+        if not self.is_checkpoint_due(version):
             return
         try:
-            self._write_checkpoint(folder, table.version())
-            if configuration.get("delta.enableExpiredLogCleanup") != "false":
-                table.cleanup_metadata()
+            self._checkpointed = self._checkpoint_version()
+            if not self.is_checkpoint_due(version):
+                return
+            if self._bucket is not None:
+                configuration = self._bucket.write_checkpoint(self._checkpointed, version)
+                self._checkpointed = version
+                kept = parse_interval(configuration.get(LOG_RETENTION, ""))
+                if kept is not None and configuration.get(_CLEAN_UP) != "false":
+                    self._bucket.clean_up(kept)
+            elif self._folder is not None and table is not None:
+                self._write_checkpoint(self._folder, version)
+                if table.metadata().configuration.get(_CLEAN_UP) != "false":
+                    table.cleanup_metadata()
         except (DeltaError, OSError) as exc:
+            self._next_try = version + _COMMITS_BETWEEN_TRIES
             _log.warning("checkpoint_failed", table=self._uri, error=str(exc))
+
+    def _checkpoint_version(self) -> int:
+        """Return the version of the newest checkpoint, -1 if there is none."""
+        if self._folder is None:
+            return -1 if self._bucket is None else self._bucket.checkpoint_version()
+        return _checkpoint_version(self._folder)
 
     def _sync_beginning(self, folder: Path) -> int:
         """Sync what the entries to come build on, and return the version up to which that is all."""
@@ -284,7 +315,7 @@ def _interval_of(table: DeltaTable) -> int:
 
 
 def _entry(folder: Path, version: int) -> Path:
-    return folder / f"{version:020d}.json"
+    return folder / entry_name(version)
 
 
 def _is_readable(folder: Path, version: int) -> bool:
@@ -298,10 +329,10 @@ def _is_readable(folder: Path, version: int) -> bool:
 
 def _checkpoint_version(folder: Path) -> int:
     """Return the version of the newest checkpoint, -1 where there is none."""
-    try:
-        return int(json.loads((folder / "_last_checkpoint").read_bytes())["version"])
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
-        return max((int(path.name[:20]) for path in folder.glob("[0-9]*.checkpoint*.parquet")), default=-1)
+    with suppress(FileNotFoundError):
+        if (version := hinted_version((folder / "_last_checkpoint").read_bytes())) is not None:
+            return version
+    return max((int(path.name[:20]) for path in folder.glob("[0-9]*.checkpoint*.parquet")), default=-1)
 
 
 def _delete_leftovers(place: Path) -> None:

@@ -11,7 +11,8 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from connectors.columns import arrow_schema
-from connectors.lake.delta_log import LOG_RETENTION, DeltaLog, Stopwatch
+from connectors.lake.bucket_log import LOG_RETENTION
+from connectors.lake.delta_log import DeltaLog, Stopwatch
 from connectors.lake.errors import our_errors
 from model.errors import WarehouseError
 from model.schema import Evolution, RowSchema, plan_evolution

@@ -4,10 +4,10 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from tempfile import SpooledTemporaryFile
@@ -82,8 +82,8 @@ class Objects(Protocol):
     def list(self) -> list[str]:
         """Return the names of the objects, without those in folders."""
 
-    def delete(self, name: str) -> None:
-        """Delete an object; one that is gone already is fine."""
+    def delete(self, *names: str) -> None:
+        """Delete objects; those that are gone already are fine."""
 
 
 def is_bucket(uri: str) -> bool:
@@ -187,9 +187,10 @@ class Disk:
         except FileNotFoundError:
             return []
 
-    def delete(self, name: str) -> None:
-        """Delete an object."""
-        (self._folder / name).unlink(missing_ok=True)
+    def delete(self, *names: str) -> None:
+        """Delete objects."""
+        for name in names:
+            (self._folder / name).unlink(missing_ok=True)
 
     @contextmanager
     def _written(self, path: Path, content: bytes) -> Iterator[Path]:
@@ -312,11 +313,18 @@ class Bucket:
             found = self._client.list_with_delimiter(self._store, self._prefix)["objects"]
         return [each["path"].removeprefix(self._prefix) for each in found]
 
-    def delete(self, name: str) -> None:
-        """Delete an object."""
+    def list_after(self, name: str, most: int) -> Sequence[tuple[str, datetime]]:
+        """Return up to ``most`` objects that follow ``name`` by name, each with the time of its modification."""
+        with _as_os_error():
+            found = self._client.list(self._store, self._prefix, offset=self._prefix + name, chunk_size=most)
+            page = next(iter(found), ())
+        return [(each["path"].removeprefix(self._prefix), each["last_modified"]) for each in page]
+
+    def delete(self, *names: str) -> None:
+        """Delete objects; up to 1000 are one request on Amazon S3."""
         # Cloud Storage says where there was none.
         with _as_os_error(), suppress(FileNotFoundError):
-            self._client.delete(self._store, self._prefix + name)
+            self._client.delete(self._store, [self._prefix + name for name in names])
 
 
 def sync_file(path: str) -> None:

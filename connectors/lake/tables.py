@@ -3,7 +3,6 @@
 The archive is one such table (:mod:`connectors.lake.archive`); tables of rows have a schema that may grow.
 """
 
-import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +16,8 @@ from deltalake import DeltaTable
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from connectors.lake.bucket_log import LOG_RETENTION, parse_interval
 from connectors.lake.data_files import DataFile
-from connectors.lake.delta_log import LOG_RETENTION
 from connectors.lake.delta_table import KEPT_IN_BUCKET
 from connectors.lake.errors import error_from, is_entry_refused, our_errors
 from connectors.lake.files import WrittenFile, is_partition, partition_value
@@ -128,7 +127,10 @@ class LakeTable(TableFiles):
         """Have a bucket keep the log for as long as a table that is created now keeps it there."""
         table = self._table()
         interval = table.metadata().configuration.get(LOG_RETENTION)
-        if self._log.is_local or interval is None or _days(interval) >= _days(KEPT_IN_BUCKET[LOG_RETENTION]):
+        if self._log.is_local or interval is None:
+            return
+        wanted, kept = parse_interval(KEPT_IN_BUCKET[LOG_RETENTION]), parse_interval(interval)
+        if kept is not None and wanted is not None and kept >= wanted:
             return
         with our_errors(f"changing {self.name}"):
             table.alter.set_table_properties(KEPT_IN_BUCKET, post_commithook_properties=self._log.hooks)
@@ -200,7 +202,7 @@ class LakeTable(TableFiles):
             return False
         self._tip = replace(tip, version=tip.version + 1)
         if self._log.is_checkpoint_due(self._tip.version):
-            self._log.committed(self._log.open())
+            self._log.shorten(self._tip.version)
             self._delta = None
         return True
 
@@ -414,12 +416,6 @@ class LakeTable(TableFiles):
     def _transaction(self, app: str) -> int:
         with our_errors("reading the table's log"):
             return int(self._table().transaction_version(app) or 0)
-
-
-def _days(interval: str) -> float:
-    """Return how long an interval of Delta's is, 0 where that can't be told."""
-    found = re.fullmatch(r"interval (\d+) (hour|day|week)s?", interval)
-    return int(found[1]) * {"hour": 1 / 24, "day": 1, "week": 7}[found[2]] if found else 0
 
 
 def refuse_old(files: Sequence[WrittenFile], *, max_hours: int = MAX_UNCOMMITTED_HOURS) -> None:

@@ -1,6 +1,7 @@
 """A bucket of moto's S3 server behind a proxy that counts requests, and loses, cuts or refuses some of them."""
 
 import os
+import re
 import select
 import socket
 import subprocess
@@ -10,6 +11,8 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from email.utils import format_datetime, parsedate_to_datetime
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -83,7 +86,8 @@ class Fault:
 class Proxy:
     """Counts what passes, in the order of its beginning, as ``METHOD path``.
 
-    The bucket ignores the conditions of requests that ``ignored`` names, as headers.
+    The bucket ignores the conditions of requests that ``ignored`` names, as headers. Its clock is ahead of this
+    machine's by ``clock_ahead_seconds``.
     """
 
     upstream: str
@@ -91,6 +95,7 @@ class Proxy:
     faults: list[Fault] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
     ignored: tuple[str, ...] = ()
+    clock_ahead_seconds: float = 0
 
     def fault_of(self, method: str, path: str) -> str | None:
         """Note a request, and return what becomes of it."""
@@ -159,7 +164,25 @@ class _Handler(BaseHTTPRequestHandler):
         elif kind == "lost":
             self._answer(500, {}, b"")
         else:
-            self._answer(answer.status, headers, content)
+            self._answer(answer.status, *self._at_its_clock(headers, content))
+
+    def _at_its_clock(self, headers: dict[str, Any], content: bytes) -> tuple[dict[str, Any], bytes]:
+        """Return an answer of a store whose clock is apart: its moments of objects, in a header or a list."""
+        ahead = timedelta(seconds=self.proxy.clock_ahead_seconds)
+        if not ahead:
+            return headers, content
+        headers = {
+            name: format_datetime(parsedate_to_datetime(value) + ahead, usegmt=True)
+            if name.lower() == "last-modified"
+            else value
+            for name, value in headers.items()
+        }
+
+        def moved(found: re.Match[bytes]) -> bytes:
+            at = datetime.fromisoformat(found[1].decode()) + ahead
+            return b"<LastModified>%b</LastModified>" % at.strftime("%Y-%m-%dT%H:%M:%S.%fZ").encode()
+
+        return headers, re.sub(rb"<LastModified>([^<]+)</LastModified>", moved, content)
 
     do_PUT = do_POST = do_DELETE = do_HEAD = do_GET  # noqa: N815
 

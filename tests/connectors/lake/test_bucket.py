@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from connectors.lake.archive import LakeArchive
+from connectors.lake.bucket_log import LOG_RETENTION
+from connectors.lake.delta_table import KEPT_IN_BUCKET
 from connectors.lake.entities import write_partition
 from connectors.lake.key_index import KeyDays, KeyIndex
 from connectors.lake.merged_files import MergedFileLists
@@ -354,30 +356,93 @@ def test_a_renewal_of_a_lease_that_another_has_taken_is_refused(archive, proxy):
     assert archive.another().leases().read_lease("l") == b"2"
 
 
-def test_delta_rs_writes_the_checkpoints_between_the_commits(uri, proxy, monkeypatch):
+@pytest.fixture
+def short_log(uri, monkeypatch) -> LakeArchive:
+    """An archive of one commit, whose log has a checkpoint every 5 commits."""
     monkeypatch.setitem(CONFIGURATION, "delta.checkpointInterval", "5")
+    found = LakeArchive(uri, "backup.messages")
+    found.create()
+    append(found, 1, found.take_lease("l"))
+    return found
+
+
+def checkpoints(proxy: Proxy) -> list[str]:
+    put = [request for request in on_the_log(proxy) if request.startswith("PUT")]
+    return [name.removeprefix("PUT ") for name in put if name.endswith(".checkpoint.parquet")]
+
+
+def delete_entries(archive: LakeArchive, *, until: int) -> None:
+    """Delete what a checkpoint stands for, so that a reader has to use it."""
+    Bucket(archive.uri).delete(*(f"_delta_log/{version:020d}.json" for version in range(until + 1)))
+
+
+def test_checkpoints_are_written_between_the_commits_by_few_requests(short_log, proxy):
+    proxy.requests.clear()
+    for number in range(2, 14):
+        append(short_log, number)
+    assert checkpoints(proxy) == [f"{version}.checkpoint.parquet" for version in (4, 9, 14)]
+    # Only entries of before this process knew the tip are read.
+    assert on_the_log(proxy).count("PUT 14.json") == 1
+    read = [request for request in on_the_log(proxy) if request.startswith("GET") and request.endswith(".json")]
+    assert len(read) <= 3
+    assert len(proxy.requests) - len(read) <= 2 * 12 + 3 * 7
+    delete_entries(short_log, until=14)
+    assert ids(short_log) == [str(number) for number in range(1, 14)]
+
+
+def test_a_checkpoint_has_what_others_committed(short_log, proxy):
+    other = short_log.another()
+    for number in range(2, 14):
+        append(other if number % 3 else short_log, number)
+    newest = int(checkpoints(proxy)[-1].partition(".")[0])
+    assert newest >= 9
+    delete_entries(short_log, until=newest)
+    assert ids(short_log) == [str(number) for number in range(1, 14)]
+
+
+@pytest.mark.parametrize("kind", ["403", "503"])
+def test_a_checkpoint_that_fails_fails_no_commit_and_is_tried_again(short_log, proxy, kind):
+    proxy.faults.append(Fault("PUT", "checkpoint.parquet", kind, count=6))
+    for number in range(2, 5):
+        append(short_log, number)
+    assert not Bucket(short_log.uri).read("_delta_log/_last_checkpoint")
+    proxy.faults.clear()
+    for number in range(5, 15):
+        append(short_log, number)
+    assert checkpoints(proxy)[-1] == "14.checkpoint.parquet"
+    assert ids(short_log) == [str(number) for number in range(1, 15)]
+
+
+@pytest.mark.parametrize(("kept", "apart"), [("0 seconds", 0), ("1 hour", -2 * 3600), ("1 hour", 2 * 3600)])
+def test_old_entries_are_deleted_by_the_clock_of_the_store(uri, proxy, monkeypatch, kept, apart):
+    monkeypatch.setitem(CONFIGURATION, "delta.checkpointInterval", "5")
+    monkeypatch.setitem(KEPT_IN_BUCKET, LOG_RETENTION, f"interval {kept}")
+    proxy.clock_ahead_seconds = apart
     archive = LakeArchive(uri, "backup.messages")
     archive.create()
     archive.take_lease("l")
     for number in range(1, 14):
         append(archive, number)
-    put = [request for request in on_the_log(proxy) if request.startswith("PUT") and "checkpoint" in request]
-    assert [name for name in put if name.endswith(".parquet")] == [
-        f"PUT {version}.checkpoint.parquet" for version in (4, 9, 14)
-    ]
+    entries = [name for name in Bucket(f"{uri}/backup/messages/_delta_log").list() if name[:1].isdigit()]
+    assert int(min(entries)[:20]) in ((9, 14) if kept == "0 seconds" else (0,))
     assert ids(archive) == [str(number) for number in range(1, 14)]
 
 
-def test_a_commit_that_comes_minutes_after_the_log_was_read_reads_it_again(archive, proxy, monkeypatch):
+def test_a_commit_that_comes_minutes_after_the_log_was_read_asks_whether_another_came(archive, proxy, monkeypatch):
     append(archive, 2)
-    later = time.monotonic() + 200
-    monkeypatch.setattr(time, "monotonic", lambda: later)
+    began = time.monotonic()
+    monkeypatch.setattr(time, "monotonic", lambda: began + 200)
     proxy.requests.clear()
     append(archive, 3)
-    assert any("list-type=2" in request for request in on_the_log(proxy))
+    assert [request.partition(" ")[0] for request in on_the_log(proxy)] == ["GET", "PUT"]
+    assert "list-type=2" in proxy.requests[-2]
+    archive.another().take_lease("other")
+    monkeypatch.setattr(time, "monotonic", lambda: began + 400)
+    proxy.requests.clear()
     append(archive, 4)
-    assert on_the_log(proxy)[-1] == "PUT 5.json"
-    assert ids(archive) == ["1", "2", "3", "4"]
+    append(archive, 5)
+    assert [each for each in on_the_log(proxy) if each.startswith("PUT")] == ["PUT 6.json", "PUT 7.json"]
+    assert ids(archive) == ["1", "2", "3", "4", "5"]
 
 
 CALLS = {
