@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from dataclasses import fields as dataclass_fields
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, Self
@@ -138,8 +139,9 @@ class UpdateRequest:
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> Self:
-        """Return the request that :meth:`to_json` described."""
-        return read_fields(cls, fields)
+        """Return the request that :meth:`to_json` described, without what a later release added."""
+        known = {each.name for each in dataclass_fields(cls)}
+        return read_fields(cls, {name: value for name, value in fields.items() if name in known})
 
 
 @dataclass(frozen=True, slots=True)

@@ -189,7 +189,8 @@ class StreamUpdates(StepJobs):
 def update_of(job: Job) -> StreamUpdate:
     """Return a job of the kind update as people see it."""
     request, memory = job.request, job.memory
-    state = UPDATE_STEPS.get(job.step or "", UpdateState.FAILED)
+    # At a step of a later release it may have the stream already: only a way back is sure to be right.
+    state = UPDATE_STEPS.get(job.step or "", UpdateState.WATCHING)
     if job.state.is_final:
         state = UpdateState(memory.get("outcome") or _OUTCOMES.get(job.state, UpdateState.FAILED))
     kept = {name: _READERS[name](memory[name]) for name in _REMEMBERED if name in memory}

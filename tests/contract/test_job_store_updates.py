@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from jobs.store import JobStore
+from jobs.store.tables import JOBS
 from model.errors import (
     JobChangedError,
     StreamStateError,
@@ -67,6 +68,15 @@ def test_an_update_begins_with_its_check_and_remembers_where_it_came_from(store:
     assert (noted.type, noted.actor, noted.why) == (StreamEventType.NOTED, "ann", "faster")
     assert noted.fields == {"update": made.id}
     assert store.get_stream("backup").release == "1.2", "nothing has begun"
+
+
+def test_an_update_of_a_later_release_is_read_without_what_that_added(store: JobStore) -> None:
+    made = create(store)
+    later = {**store.get(made.id).request, "update": {**REQUEST.to_json(), "canary_share": 0.1}}
+    with store._database.write() as connection:
+        connection.execute(JOBS.update().where(JOBS.c.id == made.id).values(request=later, step="canary"))
+    (found,) = store.list_updates("backup")
+    assert (found.request, found.state.is_ended) == (REQUEST, False)
 
 
 def test_the_hand_over_gives_the_stream_to_the_new_process_with_its_release_and_options(store: JobStore) -> None:

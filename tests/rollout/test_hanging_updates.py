@@ -1,9 +1,15 @@
-"""Updates whose next process becomes a standby, and hangs when it is told to run."""
+"""Updates of which something hangs or breaks: each step ends within its bound, and one process runs then."""
+
+import threading
+from typing import Any
+
+import pytest
 
 from model.stream_record import StreamState, Wanted
 from model.stream_update import UpdateState
+from rollout.handover import HandOver
 from rollout.updates import UpdateService
-from tests.rollout.update_yard import ANN, Yard, yard
+from tests.rollout.update_yard import ANN, WAY_BACK, Yard, yard
 
 __all__ = ["yard"]
 
@@ -49,3 +55,63 @@ def test_an_update_is_taken_back_in_a_hand_over_in_which_the_new_release_hangs(y
     yard.check_one_runs("old")
     noted = [event.what for event in yard.store.list_stream_events("backup")]
     assert noted.count(f"update {asked.id} to be rolled back") == 1
+
+
+@pytest.fixture
+def hasty(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> Yard:
+    """Give each step of an update two seconds."""
+    for name in ("_CHECK_SECONDS", "_STANDBY_SECONDS", "_HAND_OVER_SECONDS"):
+        monkeypatch.setattr(f"rollout.update_steps.{name}", 2.0)
+    yard.store.release_streams(yard.agent.owner)
+    yard.agent = yard.make_agent()
+    return yard
+
+
+def test_a_check_that_hangs_is_made_three_times_and_then_refuses(hasty: Yard) -> None:
+    wakes_up, checks = threading.Event(), []
+
+    def hang(*_: Any, **__: Any) -> Any:
+        checks.append(1)
+        wakes_up.wait(60)
+        return WAY_BACK
+
+    hasty.checker.check = hang  # type: ignore[method-assign]
+    hasty.update()
+    refused = hasty.look_until_it_is(UpdateState.REFUSED)
+    wakes_up.set()
+    assert (len(checks), refused.error.code) == (3, "step_timeout")
+    assert hasty.check_one_runs("old").instance_id == hasty.first
+    assert hasty.living() == refused, "what the threads found later is refused"
+
+
+def test_a_standby_that_is_never_ready_is_followed_by_another_one_three_at_most(hasty: Yard) -> None:
+    hasty.moods["new"] = "never stands by"
+    hasty.update()
+    failed = hasty.look_until_it_is(UpdateState.FAILED)
+    assert (failed.error.code, failed.attempts) == ("standby_failed", 3)
+    assert "did not end within 2 s" in failed.error.message
+    assert hasty.check_one_runs("old").instance_id == hasty.first
+
+
+def test_a_hand_over_that_nothing_else_ends_is_over_within_its_bound(hasty: Yard) -> None:
+    hasty.moods["new"] = "hangs"
+    hasty.update()
+    back = hasty.look_until_it_is(UpdateState.ROLLED_BACK)
+    assert (back.error.code, back.handed_over_at is None) == ("stream_died", False)
+    hasty.check_one_runs("old")
+
+
+@pytest.mark.parametrize("is_ordered", [True, False])
+def test_a_hand_over_that_breaks_leaves_one_process_of_what_the_record_names(yard, monkeypatch, is_ordered):
+    look = HandOver.look
+
+    def break_down(hand_over: HandOver) -> Any:
+        if is_ordered:
+            look(hand_over)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(HandOver, "look", break_down)
+    yard.update()
+    failed = yard.look_until_it_is(UpdateState.FAILED)
+    assert "The step hand_over failed (ZeroDivisionError)" in failed.error.message
+    assert yard.check_one_runs("new").instance_id not in {failed.instance_id, failed.outgoing_id}

@@ -52,7 +52,8 @@ if mood == "never ready":
     end("failed", 1, error={"code": "broken", "message": "It does not start."})
 was_standby = orders.read().order == "stand_by"
 while orders.read().order == "stand_by":
-    status.write(state="standby")
+    if mood != "never stands by":
+        status.write(state="standby")
     time.sleep(0.01)
 if mood == "hangs" and was_standby:
     os.kill(os.getpid(), signal.SIGSTOP)
