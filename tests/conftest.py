@@ -20,8 +20,12 @@ from tests.ending import pytest_sessionstart, pytest_unconfigure
 from tests.schema import migrations
 from tests.spares import own_spares
 from tests.standin.shared import session_standin, shared_standin
+from tests.worlds.bucket import bucket_lake, bucket_proxy, bucket_server
 
 __all__ = [
+    "bucket_lake",
+    "bucket_proxy",
+    "bucket_server",
     "migrations",
     "own_spares",
     "pytest_sessionstart",

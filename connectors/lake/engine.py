@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+
+from connectors.lake.object_reads import ObjectReads
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +22,11 @@ class EngineLimits:
 
 
 @contextmanager
-def open_engine(limits: EngineLimits, **settings: str) -> Iterator[Any]:
-    """Give a connection in UTC that keeps to ``limits``; further ``settings``, as SQL, are made in their order."""
+def open_engine(limits: EngineLimits, reads: ObjectReads | None = None, **settings: str) -> Iterator[Any]:
+    """Give a connection in UTC that keeps to ``limits``; further ``settings``, as SQL, are made in their order.
+
+    With ``reads`` it opens files of their bucket, too; an error of theirs is raised as it is.
+    """
     limits.temp_folder.mkdir(parents=True, exist_ok=True)
     common = {
         "TimeZone": "'UTC'",
@@ -32,10 +38,29 @@ def open_engine(limits: EngineLimits, **settings: str) -> Iterator[Any]:
         "arrow_large_buffer_size": "true",
         "autoinstall_known_extensions": "false",
     }
-    with duckdb.connect(":memory:") as connection:
+    with duckdb.connect(":memory:") as connection, _reading(connection, reads):
         for name, value in (common | settings).items():
             connection.execute(f"SET {name} = {value}")
         yield connection
+
+
+@contextmanager
+def _reading(connection: Any, reads: ObjectReads | None) -> Iterator[None]:
+    """Have the connection open files by ``reads`` for the length of the block."""
+    if reads is None:
+        yield
+        return
+    # A lake on a disk needs none of it.
+    from connectors.lake.object_files import ObjectFiles
+
+    files = ObjectFiles(reads)
+    connection.register_filesystem(files)
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException) as exc:
+        if files.failure is not None:
+            raise files.failure from exc
+        raise
 
 
 def quote_name(name: str) -> str:

@@ -20,6 +20,7 @@ from connectors.lake.entities import EntityFile
 from connectors.lake.key_index import NO_DAY, Hashes, KeyDays
 from connectors.lake.merge_statements import FILE, HASH, ROW, UNORDERED, MergeStatements
 from connectors.lake.merged_files import StagedRows
+from connectors.lake.object_reads import open_reads
 from model.entity import PARTITION_DATE
 from model.errors import QueryTooLargeError, WarehouseError
 
@@ -247,9 +248,9 @@ class MergeChanges:
 
 
 @contextmanager
-def open_changes(statements: MergeStatements, limits: EngineLimits) -> Iterator[MergeChanges]:
-    """Give the changes of one merge, and let go of them after it."""
-    with open_duckdb(limits) as connection:
+def open_changes(statements: MergeStatements, limits: EngineLimits, lake: str) -> Iterator[MergeChanges]:
+    """Give the changes of one merge in a lake, and let go of them after it."""
+    with open_duckdb(limits, lake) as connection:
         yield MergeChanges(statements, connection)
 
 
@@ -257,7 +258,7 @@ def find_replayed(statements: MergeStatements, paths: Sequence[str], limits: Eng
     """Return those of some files of staging that have rows of replays."""
     if not statements.has_replays:
         return []
-    with open_duckdb(limits) as connection:
+    with open_duckdb(limits, *paths) as connection:
         sql = f"SELECT DISTINCT {FILE} FROM ({statements.replays(paths)})"
         return [paths[place] for (place,) in connection.execute(sql).fetchall()]
 
@@ -265,7 +266,7 @@ def find_replayed(statements: MergeStatements, paths: Sequence[str], limits: Eng
 def read_widened(statements: MergeStatements, path: str, limits: EngineLimits) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file whose schema is older than the table's, each with its ``__row`` as last column."""
     arrow = arrow_schema(statements.schema).append(pa.field(ROW, pa.int64()))
-    with open_duckdb(limits) as connection:
+    with open_duckdb(limits, path) as connection:
         for batch in connection.sql(statements.widened_rows(path)).to_arrow_reader(_BATCH_ROWS):
             arrays = [column.cast(field.type) for column, field in zip(batch.columns, arrow, strict=True)]
             yield pa.RecordBatch.from_arrays(arrays, schema=arrow)
@@ -333,10 +334,13 @@ def _runs(keys: Any) -> Iterator[tuple[int, slice]]:
 
 
 @contextmanager
-def open_duckdb(limits: EngineLimits) -> Iterator[Any]:
-    """Give a connection that keeps to ``limits``; its errors become ours."""
+def open_duckdb(limits: EngineLimits, *paths: str) -> Iterator[Any]:
+    """Give a connection that keeps to ``limits`` and reads where ``paths`` are; its errors become ours."""
     try:
-        with open_engine(limits, parquet_metadata_cache="true", enable_progress_bar="false") as connection:
+        with (
+            open_reads(paths[:1], is_root=True) as reads,
+            open_engine(limits, reads, parquet_metadata_cache="true", enable_progress_bar="false") as connection,
+        ):
             yield connection
     except duckdb.OutOfMemoryException as exc:
         raise QueryTooLargeError(f"The merge needs more than {limits.memory} of memory: {exc}") from exc

@@ -275,6 +275,17 @@ class Bucket:
             except FileNotFoundError:
                 return None
 
+    def read_tail(self, name: str, most_bytes: int) -> tuple[int, bytes]:
+        """Return the size of an object and its last bytes, all of them where there are no more; by one request."""
+        with _as_os_error():
+            found = self._client.get(self._store, self._prefix + name, options={"range": {"suffix": most_bytes}})
+            return found.meta["size"], bytes(found.bytes())
+
+    def read_range(self, name: str, start: int, end: int) -> bytes:
+        """Return the bytes of an object from ``start`` up to ``end``."""
+        with _as_os_error():
+            return bytes(self._client.get_range(self._store, self._prefix + name, start=start, end=end))
+
     def unsupported_condition(self) -> str | None:
         """Return the condition of a write that the bucket does not honour, None if there is none.
 

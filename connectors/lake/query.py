@@ -15,6 +15,7 @@ import pyarrow as pa
 from connectors.lake.archive import LakeArchive
 from connectors.lake.data_files import DataFile
 from connectors.lake.engine import EngineLimits, open_engine, quote_text
+from connectors.lake.object_reads import ObjectReads, open_reads
 from connectors.lake.query_tables import LakeTables, TableSnapshot, render_view
 from connectors.lake.udfs import register_functions
 from model.disk import check_room
@@ -114,8 +115,12 @@ def open_query(
         QueryTooLargeError: the query needs more memory, disk or time than it may use.
         QueryStoppedError: ``should_stop`` said so.
         QueryError: the query fails for a reason of its own, such as a division by zero.
+        WarehouseError: a file in a bucket can't be read.
     """
-    with open_connection(snapshot, limits, should_stop=should_stop) as run:
+    with (
+        open_reads(snapshot.paths) as reads,
+        open_connection(snapshot, limits, should_stop=should_stop, reads=reads) as run,
+    ):
         yield (batch for batch in run(sql, parameters) if batch.num_rows)
 
 
@@ -134,13 +139,18 @@ def open_rows_query(
 
 @contextmanager
 def open_connection(
-    snapshot: ArchiveSnapshot, limits: QueryLimits, *, should_stop: Callable[[], bool] = lambda: False
+    snapshot: ArchiveSnapshot,
+    limits: QueryLimits,
+    *,
+    should_stop: Callable[[], bool] = lambda: False,
+    reads: ObjectReads | None = None,
 ) -> Iterator[Callable[[str, Mapping[str, Any]], Any]]:
     """Give what runs one query after the other over ``snapshot``, each as a reader of Arrow batches.
 
-    ``limits`` hold for all of them together; errors are those of :func:`open_query`.
+    ``limits`` hold for all of them together; errors are those of :func:`open_query`. ``reads`` read files in a
+    bucket.
     """
-    with _locked_connection(snapshot, limits, should_stop) as connection:
+    with _locked_connection(snapshot, limits, should_stop, reads) as connection:
         yield lambda sql, parameters: connection.sql(sql, params=dict(parameters)).to_arrow_reader(_BATCH_ROWS)
 
 
@@ -184,7 +194,10 @@ class _Watch:
 
 @contextmanager
 def _locked_connection(
-    snapshot: ArchiveSnapshot, limits: QueryLimits, should_stop: Callable[[], bool]
+    snapshot: ArchiveSnapshot,
+    limits: QueryLimits,
+    should_stop: Callable[[], bool],
+    reads: ObjectReads | None = None,
 ) -> Iterator[Any]:
     """Give a connection that reads the snapshot's files and no others; it is interrupted when it is to end."""
     paths = snapshot.paths
@@ -200,7 +213,7 @@ def _locked_connection(
         "allowed_directories": f"[{quote_text(str(limits.temp_folder) + os.sep)}]",
         "enable_external_access": "false",
     }
-    with _our_errors(limits), open_engine(limits, **settings) as connection:
+    with _our_errors(limits), open_engine(limits, reads, **settings) as connection:
         register_functions(connection)
         archive = _archive_select([file.path for file in snapshot.files], snapshot.partitioning)
         connection.execute(f"CREATE VIEW {ARCHIVE_VIEW} AS {archive}")

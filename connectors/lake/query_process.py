@@ -6,21 +6,26 @@ import resource
 import select
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import chain
+from functools import partial
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, Any, Final, NamedTuple
 
 import pyarrow as pa
 
 from connectors.lake import query_wire as wire
+from connectors.lake.object_reads import PIECE_BYTES, BucketReads, Tail, open_reads
+from connectors.lake.objects import is_bucket
 from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_connection, warm_up
 from model.disk import check_room
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
@@ -31,6 +36,8 @@ _START_SECONDS: Final = 60.0
 # The process ends its own query at the deadline and says so; it is killed when it does not.
 _GRACE_SECONDS: Final = 2.0
 _QUERIES_AT_ONCE: Final = 2
+# Reads of one process that may be under way or wait for their turn.
+_READS_AT_ONCE: Final = 64
 MAX_RESULT_BYTES: Final = 128 * 1024 * 1024
 # What the process may know of its surroundings: nothing that is a secret.
 _ENVIRONMENT: Final = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE")
@@ -149,7 +156,10 @@ class QueryProcesses:
         try:
             process = self._take()
             try:
-                yield process.ask(wire.render_request(snapshot, statements, own), own, should_stop, max_bytes)
+                with open_reads(snapshot.paths) as reads:
+                    document = wire.render_request(snapshot, statements, own)
+                    answers = Answers(snapshot.paths, reads)
+                    yield process.ask(document, own, answers, should_stop, max_bytes)
             finally:
                 process.end()
         finally:
@@ -190,14 +200,22 @@ class _Process:
         return self._popen.poll() is None
 
     def ask(
-        self, document: bytes, limits: QueryLimits, should_stop: Callable[[], bool], max_bytes: int
+        self,
+        document: bytes,
+        limits: QueryLimits,
+        answers: "Answers",
+        should_stop: Callable[[], bool],
+        max_bytes: int,
     ) -> Iterator[tuple[bytes, bytes]]:
         """Yield the frames of the answer, none of which may have more than ``max_bytes``.
 
+        What the process asks for meanwhile is among ``answers``.
+
         Raises:
             QueryError: the answer is one, or there will be none.
+            WarehouseError: a file in a bucket can't be read.
         """
-        reader = _FrameReader(self._out.fileno(), should_stop, max_bytes)
+        reader = _FrameReader(self._out.fileno(), answers, should_stop, max_bytes)
         try:
             reader.expect(wire.READY, time.monotonic() + _START_SECONDS)
             deadline = time.monotonic() + limits.seconds + _GRACE_SECONDS
@@ -209,6 +227,10 @@ class _Process:
                     raise wire.read_error(body)
                 if kind == wire.DONE:
                     return
+                if kind in {wire.TAIL, wire.RANGE}:
+                    reader.wait_until(answers.has_room, deadline)
+                    answers.begin(kind, body, self._in)
+                    continue
                 yield kind, body
         except (EOFError, BrokenPipeError, ConnectionResetError) as exc:
             raise self._death() from exc
@@ -240,11 +262,64 @@ class _Process:
         )
 
 
+class Answers:
+    """Reads what a process asks for of the files in a bucket: those of its request, and so much at a time.
+
+    It is a stranger's query that asks, so that each request is checked.
+    """
+
+    def __init__(self, paths: Sequence[str], reads: BucketReads | None) -> None:
+        self._paths = paths
+        self._reads = reads
+        self._room = threading.BoundedSemaphore(_READS_AT_ONCE)
+        self._lock = threading.Lock()
+        self._failure: BaseException | None = None
+
+    def has_room(self) -> bool:
+        """Take a place for one more, where there is one within a moment."""
+        return self._room.acquire(timeout=_STOP_CHECK_SECONDS)
+
+    def begin(self, kind: bytes, body: bytes, pipe: IO[bytes]) -> None:
+        """Begin to read, after :meth:`has_room`; what is read goes to ``pipe``."""
+        try:
+            number, place, start, end = wire.ASKED.unpack(body)
+            path = self._paths[place]
+        except (struct.error, IndexError) as exc:
+            raise QueryError("The query's process asked for a file that is not its own.") from exc
+        if self._reads is None or not 0 <= end - start <= PIECE_BYTES:
+            raise QueryError("The query's process asked for bytes that it may not have.")
+        found: Future[Any]
+        found = self._reads.tail(path) if kind == wire.TAIL else self._reads.range(path, start, end)
+        found.add_done_callback(partial(self._answer, number, pipe))
+
+    def check(self) -> None:
+        """Raise what a read failed by."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _answer(self, number: int, pipe: IO[bytes], found: "Future[Any]") -> None:
+        try:
+            if found.cancelled():
+                return
+            if (failure := found.exception()) is not None:
+                self._failure = failure
+                return
+            size, content = found.result() if isinstance(found.result(), Tail) else (0, found.result())
+            # A process that has ended reads nothing more.
+            with self._lock, suppress(OSError, ValueError):
+                pipe.write(wire.FOUND.pack(number, size, len(content)))
+                pipe.write(content)
+                pipe.flush()
+        finally:
+            self._room.release()
+
+
 class _FrameReader:
     """Reads frames from a pipe, looking up several times a second."""
 
-    def __init__(self, descriptor: int, should_stop: Callable[[], bool], max_bytes: int) -> None:
+    def __init__(self, descriptor: int, answers: Answers, should_stop: Callable[[], bool], max_bytes: int) -> None:
         self._descriptor = descriptor
+        self._answers = answers
         self._should_stop = should_stop
         self._max_bytes = max_bytes
         self._poll = select.poll()
@@ -263,14 +338,19 @@ class _FrameReader:
             )
         return kind, self._exactly(length, deadline)
 
+    def wait_until(self, is_ready: Callable[[], Any], deadline: float) -> None:
+        """Ask ``is_ready``, which takes a moment, until it is so, or there is a reason to wait no longer."""
+        while not is_ready():
+            self._answers.check()
+            if self._should_stop():
+                raise QueryStoppedError
+            if time.monotonic() > deadline:
+                raise TimeoutError
+
     def _exactly(self, size: int, deadline: float) -> bytes:
         parts: list[bytes] = []
         while size:
-            while not self._poll.poll(_STOP_CHECK_SECONDS * 1000):
-                if self._should_stop():
-                    raise QueryStoppedError
-                if time.monotonic() > deadline:
-                    raise TimeoutError
+            self.wait_until(lambda: self._poll.poll(_STOP_CHECK_SECONDS * 1000), deadline)
             part = os.read(self._descriptor, min(size, 1 << 20))
             if not part:
                 raise EOFError
@@ -289,46 +369,86 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
 
 def serve() -> None:
     """Answer one request from standard input, then end; also end when the asking process does."""
-    pipe_in, pipe_out = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    pipe_in, pipe_out = sys.stdin.buffer, _FrameWriter(os.fdopen(os.dup(1), "wb"))
     # DuckDB writes to standard output when memory runs out; that must not end up inside the answer.
     os.dup2(2, 1)
     warm_up()
-    pipe_out.write(wire.render_frame(wire.READY))
-    pipe_out.flush()
+    pipe_out.write(wire.READY)
     head = pipe_in.read(wire.LENGTH.size)
     if len(head) < wire.LENGTH.size:
         return
     snapshot, statements, limits = wire.read_request(pipe_in.read(wire.LENGTH.unpack(head)[0]))
-    threading.Thread(target=_end_with_asker, args=(pipe_in,), daemon=True).start()
+    reads = _PipeReads(snapshot.paths, pipe_out)
+    threading.Thread(target=reads.receive, args=(pipe_in,), daemon=True).start()
     _limit_process(limits)
     try:
-        with open_connection(snapshot, limits) as run:
+        with open_connection(snapshot, limits, reads=reads if reads.scheme else None) as run:
             for sql, parameters in statements:
                 reader = run(sql, parameters)
                 # The first one is empty: a result without rows has columns too.
                 for batch in chain([_empty(reader.schema)], reader):
-                    pipe_out.write(wire.render_frame(wire.BATCH, wire.render_batch(batch)))
-                    pipe_out.flush()
-                pipe_out.write(wire.render_frame(wire.END))
-        answer = wire.render_frame(wire.DONE)
+                    pipe_out.write(wire.BATCH, wire.render_batch(batch))
+                pipe_out.write(wire.END)
+        answer = wire.DONE, b""
     except QueryError as exc:
-        answer = wire.render_frame(wire.ERROR, wire.render_error(exc))
+        answer = wire.ERROR, wire.render_error(exc)
     except MemoryError:
         error = QueryTooLargeError(f"The query needs more than {limits.memory} of memory (REFEED_QUERY_MEMORY).")
-        answer = wire.render_frame(wire.ERROR, wire.render_error(error))
-    pipe_out.write(answer)
-    pipe_out.flush()
+        answer = wire.ERROR, wire.render_error(error)
+    pipe_out.write(*answer)
     # Whatever threads the query left must not keep the process.
     os._exit(0)
 
 
+class _FrameWriter:
+    """Writes frames, whole, from several threads."""
+
+    def __init__(self, pipe: IO[bytes]) -> None:
+        self._pipe = pipe
+        self._lock = threading.Lock()
+
+    def write(self, kind: bytes, body: bytes = b"") -> None:
+        with self._lock:
+            self._pipe.write(wire.render_frame(kind, body))
+            self._pipe.flush()
+
+
+class _PipeReads:
+    """Reads files in a bucket by asking the process that has the right to: this one has none, and no network."""
+
+    def __init__(self, paths: Sequence[str], pipe: _FrameWriter) -> None:
+        bucket = next(filter(is_bucket, paths), "")
+        self.scheme = bucket.partition("://")[0]
+        self._places = {path: place for place, path in enumerate(paths)}
+        self._pipe = pipe
+        self._numbers = count()
+        self._waiting: dict[int, Future[Any]] = {}
+
+    def tail(self, path: str) -> "Future[Tail]":
+        return self._ask(wire.TAIL, path)
+
+    def range(self, path: str, start: int, end: int) -> "Future[bytes]":
+        return self._ask(wire.RANGE, path, start, end)
+
+    def _ask(self, kind: bytes, path: str, start: int = 0, end: int = 0) -> "Future[Any]":
+        if path not in self._places:
+            raise PermissionError(f"{path} is no file that is to be read.")
+        number, found = next(self._numbers), Future[Any]()
+        self._waiting[number] = found
+        self._pipe.write(kind, wire.ASKED.pack(number, self._places[path], start, end))
+        return found
+
+    def receive(self, pipe: IO[bytes]) -> None:
+        """Take answers as they come, and end this process when there is nobody left to give any."""
+        while len(head := pipe.read(wire.FOUND.size)) == wire.FOUND.size:
+            number, size, length = wire.FOUND.unpack(head)
+            content = pipe.read(length)
+            self._waiting.pop(number).set_result(Tail(size, content) if size else content)
+        os._exit(1)
+
+
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
-
-
-def _end_with_asker(pipe: IO[bytes]) -> None:
-    pipe.read(1)
-    os._exit(1)
 
 
 def _limit_process(limits: QueryLimits) -> None:

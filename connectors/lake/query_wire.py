@@ -1,5 +1,7 @@
 """What goes between a query's process and the one that asks: a pickled request there, Arrow back, never a pickle.
 
+Where the lake is in a bucket, the process asks for bytes of the request's files on its way, and gets them.
+
 The process runs a stranger's query, so nothing that comes out of it may be more than data.
 """
 
@@ -21,6 +23,12 @@ BATCH: Final = b"b"
 END: Final = b"e"
 DONE: Final = b"d"
 ERROR: Final = b"x"
+TAIL: Final = b"t"
+RANGE: Final = b"g"
+# Of what a process asks for: a number that the answer has too, which of the request's files, from where to where.
+ASKED: Final = struct.Struct(">IIQQ")
+# Of an answer: the number, the file's size, and how many bytes follow.
+FOUND: Final = struct.Struct(">IQI")
 MAX_FRAME_BYTES: Final = 1 << 30
 
 _ERRORS: Final = {error.code: error for error in (QueryError, QueryStoppedError, QueryTooLargeError)}

@@ -439,7 +439,7 @@ def test_a_merge_that_another_one_overtakes_changes_nothing(shop: Shop, monkeypa
     monkeypatch.undo()
     assert reports[1].newer == 2
     assert shop.reporting() == shop.oracle()
-    assert not isinstance(shop, LakeShop) or list((shop.lake / "merges").iterdir()) == []
+    assert not isinstance(shop, LakeShop) or list((shop.folder / "merges").iterdir()) == []
 
 
 @pytest.mark.parametrize(

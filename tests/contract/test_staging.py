@@ -20,11 +20,13 @@ from warehouse.staging import delete_in_turn
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.fixture(params=["lake", pytest.param("bigquery", marks=pytest.mark.cloud)])
+@pytest.fixture(params=["lake", *(pytest.param(each, marks=pytest.mark.cloud) for each in ("bucket", "bigquery"))])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
     shop: Shop
     if request.param == "lake":
         shop = LakeShop(lake=tmp_path / "lake")
+    elif request.param == "bucket":
+        shop = LakeShop(lake=request.getfixturevalue("bucket_lake"), folder=tmp_path)
     else:
         shop = BigQueryShop(dataset=dataset_name(), standin=request.getfixturevalue("shared_standin"))
     yield shop

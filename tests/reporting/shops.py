@@ -1,7 +1,6 @@
 """A source with its tables in either warehouse, and the oracle that knows what must come out."""
 
 import json
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -17,9 +16,10 @@ from connectors.bigquery.table_id import TableId
 from connectors.bigquery.tables.entity_table import BigQueryEntityTable
 from connectors.bigquery.writes.row_table import BigQueryRowTable
 from connectors.columns import arrow_schema
-from connectors.lake.engine import EngineLimits, open_engine
+from connectors.lake.engine import EngineLimits
 from connectors.lake.entities import EntityTable
-from connectors.lake.files import WrittenFile
+from connectors.lake.files import WrittenFile, open_folder
+from connectors.lake.merging import open_duckdb
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.entity import MESSAGE_COLUMNS, EntityRules, version_order
@@ -208,18 +208,30 @@ def plain(row: Row) -> Row:
     return {**row, "lines": list(row["lines"] or ()), "note": json.loads(note) if isinstance(note, str) else note}
 
 
+def read_file(path: str) -> list[Row]:
+    """Return the rows of a Parquet file."""
+    filesystem, place = open_folder(path)
+    with pq.ParquetFile(place, filesystem=filesystem) as file:
+        rows: list[Row] = file.read().to_pylist()
+        return rows
+
+
 @dataclass
 class LakeShop(Shop):
-    """In a lake."""
+    """In a lake, on a disk or in a bucket; ``folder`` is where a merge works."""
 
-    lake: Path = Path()
+    lake: Path | str = Path()
     tasks: Tasks = field(default_factory=LocalTasks)
     commits: int = 0
+    folder: Path | None = None
+
+    def __post_init__(self) -> None:
+        self.folder = Path(self.folder or self.lake)
 
     @property
     def warehouse(self) -> LakeMerger:
-        limits = EngineLimits("500MB", self.lake / "spill")
-        return LakeMerger(str(self.lake), AUDITS, folder=self.lake / "merges", tasks=self.tasks, limits=limits)
+        limits = EngineLimits("500MB", self.folder / "spill")
+        return LakeMerger(str(self.lake), AUDITS, folder=self.folder / "merges", tasks=self.tasks, limits=limits)
 
     def write(self, rows: Sequence[Row]) -> None:
         self.staging().evolve(self.schema)
@@ -237,7 +249,8 @@ class LakeShop(Shop):
         table.commit([file], Attempt("s", self.commits, "l", epoch))
 
     def drop_staging(self) -> None:
-        shutil.rmtree(self.staging().uri)
+        filesystem, place = open_folder(self.staging().uri)
+        filesystem.delete_dir(place)
 
     def widen_staging(self) -> None:
         self.staging().widen(self.schema)
@@ -248,7 +261,7 @@ class LakeShop(Shop):
     def read(self) -> list[Row]:
         found, day = [], self.rules.partition_field
         for file in self.table().snapshot().files:
-            rows = pq.ParquetFile(file.path).read().to_pylist()
+            rows = read_file(file.path)
             # Rules without a day have one partition.
             assert {None if day is None else row[day] for row in rows} == {file.partition}
             # Files of partitions that did not change have the columns of their time.
@@ -259,13 +272,13 @@ class LakeShop(Shop):
         view = open_view(self.source, str(self.lake), at)
         if view is None:
             return []
-        with open_engine(EngineLimits("1GB", self.lake / "spill")) as connection:
+        with open_duckdb(EngineLimits("1GB", self.folder / "spill"), str(self.lake)) as connection:
             return list(connection.sql(view.sql).to_arrow_table().to_pylist())
 
     def read_audits(self) -> list[Row]:
         table = LakeRowTable(str(self.lake), AUDITS)
         files = table.data_files() if table.exists() else []
-        return [row for file in files for row in pq.ParquetFile(file.path).read().to_pylist()]
+        return [row for file in files for row in read_file(file.path)]
 
     def table(self) -> EntityTable:
         return EntityTable(str(self.lake), self.source.reporting)

@@ -137,6 +137,8 @@ class Proxy:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # An answer is written in two pieces, and the second one would wait 40 ms for the client to confirm the first.
+    disable_nagle_algorithm = True
     proxy: ClassVar[Proxy]
 
     def log_message(self, *_: object) -> None:
@@ -214,3 +216,26 @@ class _Handler(BaseHTTPRequestHandler):
             # A client may have given up.
             with suppress(BrokenPipeError):
                 self.wfile.write(content)
+
+
+@pytest.fixture(scope="session")
+def bucket_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of moto's server, one for all tests of the session."""
+    with moto_server(tmp_path_factory.mktemp("moto")) as url:
+        yield url
+
+
+@pytest.fixture
+def bucket_proxy(bucket_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A proxy before the server, by which all clients of the test go."""
+    found = Proxy(bucket_server.removeprefix("http://"))
+    with found.serving() as url:
+        for name, value in settings_at(url).items():
+            monkeypatch.setenv(name, value)
+        yield found
+
+
+@pytest.fixture
+def bucket_lake(bucket_server: str, bucket_proxy: Proxy) -> str:
+    """The URI of a lake in a bucket of the test's own."""
+    return make_lake(bucket_server)

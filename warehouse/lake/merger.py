@@ -66,7 +66,7 @@ class LakeMerger:
         with _own_folder(self._folder) as folder:
             limits = replace(self._limits, temp_folder=folder / "spill")
             statements = MergeStatements(wanted, source.rules)
-            with open_changes(statements, limits) as changes:
+            with open_changes(statements, limits, self._lake) as changes:
                 index = KeyIndex(reporting.uri, snapshot.index_number, statements.identity)
                 merge = _Merge(source, staging, reporting, snapshot, changes=changes, index=index)
                 report = merge.compare(now, since)

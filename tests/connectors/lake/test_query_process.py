@@ -1,5 +1,6 @@
 """Queries in processes of their own: what one does wrong, however wrong, is an error and nothing more."""
 
+import io
 import os
 import signal
 import subprocess
@@ -18,8 +19,9 @@ import pytest
 
 from connectors.lake import query_wire as wire
 from connectors.lake.data_files import DataFile
+from connectors.lake.object_reads import PIECE_BYTES, open_reads
 from connectors.lake.query import ArchiveSnapshot, QueryLimits
-from connectors.lake.query_process import QueryProcesses, Statement
+from connectors.lake.query_process import Answers, QueryProcesses, Statement
 from connectors.lake.query_tables import TableColumn, TableFile, TableSnapshot
 from model.errors import QueryError, QueryStoppedError, QueryTooLargeError
 from tests.waiting import wait_until
@@ -190,6 +192,27 @@ def test_a_request_comes_through_the_pipe_whole(tmp_path: Path) -> None:
     limits = QueryLimits("1GB", tmp_path, seconds=5, threads=1)
     document = wire.render_request(snapshot, [("SELECT $a", {"a": b"x"})], limits)
     assert wire.read_request(document[wire.LENGTH.size :]) == (snapshot, [("SELECT $a", {"a": b"x"})], limits)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        (wire.RANGE, wire.ASKED.pack(1, 1, 0, 10)),
+        (wire.RANGE, wire.ASKED.pack(1, 0, 0, PIECE_BYTES + 1)),
+        (wire.RANGE, wire.ASKED.pack(1, 0, 10, 9)),
+        (wire.TAIL, wire.ASKED.pack(1, 7, 0, 0)),
+        (wire.TAIL, b"x"),
+    ],
+)
+def test_bytes_that_are_no_business_of_the_query_are_refused(asked: tuple[bytes, bytes]) -> None:
+    """Whatever a query makes of its process: it gets pieces of its own files."""
+    with open_reads(["s3://shop/a.parquet"]) as reads, pytest.raises(QueryError, match="asked for"):
+        Answers(["s3://shop/a.parquet"], reads).begin(*asked, io.BytesIO())
+
+
+def test_a_lake_on_a_disk_has_nothing_to_ask_for() -> None:
+    with open_reads(["/lake/a.parquet"]) as reads, pytest.raises(QueryError, match="asked for"):
+        Answers(["/lake/a.parquet"], reads).begin(wire.TAIL, wire.ASKED.pack(1, 0, 0, 0), io.BytesIO())
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"code": "boom", "message": "x"}', b"\x80\x04."])
