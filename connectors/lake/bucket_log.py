@@ -72,14 +72,14 @@ class BucketLog:
         return dict(table.metadata().configuration)
 
     def clean_up(self, kept: timedelta) -> None:
-        """Delete entries and checkpoints older than ``kept``, but none that a younger version needs.
+        """Delete entries and checkpoints as old as ``kept``, but none that a younger version needs.
 
         One call deletes 1000 at most, the oldest ones. The age of an object is the time between its own
         modification and that of the newest checkpoint, which has just been written.
         """
         ((_, now),) = self._objects.list_after(_HINT[:-1], 1)
         oldest = [each for each in self._objects.list_after("", _MOST_DELETED) if each[0][:1].isdigit()]
-        first = max((name[:20] for name, at in oldest if _is_checkpoint(name) and now - at > kept), default="")
+        first = max((name[:20] for name, at in oldest if _is_checkpoint(name) and now - at >= kept), default="")
         self._objects.delete(*(name for name, _ in oldest if name[:20] < first))
 
     def _parts_of(self, version: int) -> list[str]:

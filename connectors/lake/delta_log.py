@@ -24,6 +24,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.transaction import PostCommitHookProperties
 
 from connectors.lake.bucket_log import LOG_RETENTION, BucketLog, entry_name, hinted_version, parse_interval
+from connectors.lake.clocks import Stopwatch
 from connectors.lake.objects import Objects, open_objects, sync_file
 
 # Delta's own default.
@@ -41,17 +42,6 @@ _COMMITS_BETWEEN_TRIES: Final = 10
 _MOST_WRITE_SECONDS: Final = 300.0
 
 _log = structlog.get_logger(__name__)
-
-
-class Stopwatch:
-    """Measures the time since it was made, also where the machine slept or one of its clocks stood still."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic(), time.time()
-
-    def seconds(self) -> float:
-        """Return how long ago it was made: the longer of what two clocks say."""
-        return max(time.monotonic() - self._began[0], time.time() - self._began[1])
 
 
 class DeltaLog:

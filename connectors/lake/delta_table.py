@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
@@ -12,8 +13,10 @@ from deltalake.transaction import AddAction, RemoveAction, Transaction
 
 from connectors.columns import arrow_schema
 from connectors.lake.bucket_log import LOG_RETENTION
-from connectors.lake.delta_log import DeltaLog, Stopwatch
+from connectors.lake.clocks import Stopwatch, refuse_wrong_clock
+from connectors.lake.delta_log import DeltaLog
 from connectors.lake.errors import our_errors
+from connectors.lake.objects import Objects, open_objects
 from model.errors import WarehouseError
 from model.schema import Evolution, RowSchema, plan_evolution
 
@@ -80,6 +83,15 @@ class DurableTable:
         current = self.schema()
         return plan_evolution(RowSchema((), wanted.description) if current is None else current, wanted)
 
+    @cached_property
+    def _objects(self) -> Objects:
+        return open_objects(self.uri)
+
+    def _now(self) -> float:
+        """Return the time by which the ages of the table's files count, in Unix seconds."""
+        with our_errors(f"reading the clock of the storage of {self.name}"):
+            return self._objects.now()
+
     def _table(self) -> DeltaTable:
         """Return the table at its newest version."""
         with our_errors(f"opening {self.name}"):
@@ -137,6 +149,9 @@ class DurableTable:
         retries: int | None = None,
     ) -> None:
         """Make one durable commit; with a ``schema`` all files are removed and the table's schema becomes that."""
+        if schema is not None:
+            # delta-rs says when the files were removed.
+            refuse_wrong_clock(self._now(), "write the table again")
         # What this commit builds on must not go where it stays.
         self._log.sync(table)
         follows = table.version()

@@ -16,6 +16,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 
 from connectors.columns import arrow_schema
+from connectors.lake.clocks import refuse_wrong_clock
 from connectors.lake.delta_table import SCHEMA_PROPERTY, DurableTable, rewrite_mark
 from connectors.lake.errors import our_errors
 from connectors.lake.files import WrittenFile, open_folder, row_groups
@@ -167,10 +168,12 @@ class EntityTable(DurableTable):
             WarehouseError: a file is so old that vacuum may take it; nothing was changed.
             WarehouseError: the lake failed; whether the commit is in, the next snapshot's watermark says.
         """
+        now = self._now()
         actions: list[AddAction | RemoveAction] = [
-            remove_action(file.name, file.size_bytes, {PARTITION_DATE: _text(file.partition)}) for file in removed
+            remove_action(file.name, file.size_bytes, {PARTITION_DATE: _text(file.partition)}, now=now)
+            for file in removed
         ]
-        refuse_old(added, max_hours=_MAX_UNCOMMITTED_HOURS)
+        refuse_old(added, now, max_hours=_MAX_UNCOMMITTED_HOURS)
         actions += [add_action(file, PARTITION_DATE) for file in added]
         marks = {_WATERMARK: watermark_us, _INDEX: index_number, _TAKEN: taken_number}
         self._commit(snapshot, actions, marks)
@@ -223,7 +226,7 @@ class ReportingUpkeep(LakeRowTable):
         Those are files that a merge replaced, and files of merges that died. A merge commits a file within half a
         day or never, so that none is taken from under it. Nothing is committed, which would overtake a merge.
         """
-        objects = open_objects(self.uri)
+        refuse_wrong_clock(self._now(), "delete files")
         with our_errors("vacuuming the table"):
             table = self._table()
             # A file may only go when the entry that took it out of the table can't be undone any more.
@@ -235,7 +238,7 @@ class ReportingUpkeep(LakeRowTable):
                 full=True,
             )
             for path in () if dry_run else found:
-                objects.delete(unquote(path))
+                self._objects.delete(unquote(path))
         return list(found)
 
 

@@ -7,7 +7,6 @@ each run, so its cost follows the number of keys and not the size of the table.
 
 import copy
 import json
-import time
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -130,8 +129,9 @@ class KeyIndex:
         used = {_manifest(successor.number), *(successor._runs or ())}  # noqa: SLF001 - of its own class
         mine = {_manifest(self.number), *(self._runs or ())}
         with our_errors("cleaning the index of keys"):
+            now = self._objects.now()
             for found in self._files.get_file_info(pafs.FileSelector(self._folder, allow_not_found=True)):
-                is_old = found.mtime is not None and time.time() - found.mtime.timestamp() > _LEFTOVER_SECONDS
+                is_old = found.mtime is not None and now - found.mtime.timestamp() > _LEFTOVER_SECONDS
                 if found.base_name not in used and (found.base_name in mine or is_old):
                     self._objects.delete(f"{FOLDER}/{found.base_name}")
 

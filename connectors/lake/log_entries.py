@@ -1,6 +1,5 @@
 """What a commit writes to a table's log: the files that it adds and removes, and its transactions."""
 
-import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
@@ -11,11 +10,11 @@ from connectors.lake.files import WrittenFile
 
 
 def append_entries(
-    files: Sequence[WrittenFile], transactions: Mapping[str, int], column: str
+    files: Sequence[WrittenFile], transactions: Mapping[str, int], column: str, *, now: float
 ) -> list[dict[str, Any]]:
-    """Return the lines of a commit that adds ``files``, as Delta's protocol has them in JSON."""
+    """Return the lines of a commit that adds ``files`` at ``now``, as Delta's protocol has them in JSON."""
     commit = {
-        "timestamp": int(time.time() * 1000),
+        "timestamp": int(now * 1000),
         "operation": "WRITE",
         "operationParameters": {"mode": "Append"},
     }
@@ -47,13 +46,16 @@ def add_action(file: WrittenFile, column: str, *, is_data_change: bool = True) -
 
 
 def remove_action(
-    path: str, size_bytes: int, partition: Mapping[str, str | None], *, is_data_change: bool = True
+    path: str, size_bytes: int, partition: Mapping[str, str | None], *, now: float, is_data_change: bool = True
 ) -> RemoveAction:
-    """Return what takes a file, which is at ``path`` in the table's folder, out of the table."""
+    """Return what takes a file, which is at ``path`` in the table's folder, out of the table at ``now``.
+
+    Vacuum deletes the file by that time, so it is the storage's, in Unix seconds.
+    """
     return RemoveAction(
         path=path,
         data_change=is_data_change,
-        deletion_timestamp=int(time.time() * 1000),
+        deletion_timestamp=int(now * 1000),
         size=size_bytes,
         partition_values=dict(partition),
     )

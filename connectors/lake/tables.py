@@ -4,7 +4,6 @@ The archive is one such table (:mod:`connectors.lake.archive`); tables of rows h
 """
 
 import secrets
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
@@ -17,6 +16,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from connectors.lake.bucket_log import LOG_RETENTION, parse_interval
+from connectors.lake.clocks import refuse_wrong_clock
 from connectors.lake.data_files import DataFile
 from connectors.lake.delta_table import KEPT_IN_BUCKET
 from connectors.lake.errors import error_from, is_entry_refused, our_errors
@@ -148,7 +148,7 @@ class LakeTable(TableFiles):
             StorageFullError, WarehouseError: nothing was added.
             CommitOutcomeUnknownError: it is not known; call :meth:`committed_attempt` before anything else.
         """
-        refuse_old(files)
+        refuse_old(files, self._now())
         numbers = {f"stream:{attempt.stream}": attempt.number, f"lease:{attempt.lease}": attempt.lease_epoch}
         if attempt.commit_id is not None:
             numbers[f"commit:{attempt.stream}"] = attempt.commit_id
@@ -197,7 +197,7 @@ class LakeTable(TableFiles):
 
     def _append(self, tip: _Tip, files: Sequence[WrittenFile], transactions: Mapping[str, int]) -> bool:
         """Make one durable commit that follows ``tip``; False, and nothing is made, where another did."""
-        actions = append_entries(files, transactions, self._partition.name)
+        actions = append_entries(files, transactions, self._partition.name, now=self._now())
         if not self._log.append(tip.version, actions):
             return False
         self._tip = replace(tip, version=tip.version + 1)
@@ -234,12 +234,13 @@ class LakeTable(TableFiles):
         ``keep_hours`` to finish with a snapshot.
 
         Raises:
-            WarehouseError: ``keep_hours`` is below 2.
+            WarehouseError: ``keep_hours`` is below 2, or this machine's clock is not the storage's.
         """
         if keep_hours < MIN_VACUUM_HOURS:
             raise WarehouseError(
                 f"Vacuum must keep at least {MIN_VACUUM_HOURS} hours, because younger files may be in use."
             )
+        refuse_wrong_clock(self._now(), "delete files")
         with our_errors("vacuuming the table"):
             table = self._table()
             # A file may only go when the entry that took it out of the table can't be undone any more.
@@ -313,7 +314,7 @@ class LakeTable(TableFiles):
         old = {file.path for file in removed}
         new = {f"{self.uri}/{file.path}" for file in added}
         for left in reversed(range(_REPLACE_TRIES)):
-            refuse_old(added)
+            refuse_old(added, self._now())
             table = self._table()
             current = {file.path for file in self._files(table)}
             if new and new <= current:
@@ -399,12 +400,13 @@ class LakeTable(TableFiles):
 
         One that removes files fails when any other commit came since ``table`` was looked at.
         """
-        column, is_change = self._partition.name, not is_same_rows
+        column, is_change, now = self._partition.name, not is_same_rows, self._now()
         actions: list[AddAction | RemoveAction] = [
             remove_action(
                 self._name(file),
                 file.size_bytes,
                 {column: partition_value(file.partition, self.partitioning)},
+                now=now,
                 is_data_change=is_change,
             )
             for file in removed
@@ -418,14 +420,14 @@ class LakeTable(TableFiles):
             return int(self._table().transaction_version(app) or 0)
 
 
-def refuse_old(files: Sequence[WrittenFile], *, max_hours: int = MAX_UNCOMMITTED_HOURS) -> None:
-    """Raise when a file has waited ``max_hours`` for its commit, so long that vacuum may take it.
+def refuse_old(files: Sequence[WrittenFile], now: float, *, max_hours: int = MAX_UNCOMMITTED_HOURS) -> None:
+    """Raise when a file has waited ``max_hours`` for its commit at ``now``, so long that vacuum may take it.
 
     Raises:
         WarehouseError: one has; nothing was added.
     """
-    oldest_ms = min((file.modified_at_ms for file in files), default=time.time() * 1000)
-    if time.time() * 1000 - oldest_ms > max_hours * 3_600_000:
+    oldest = min((file.modified_at_ms / 1000 for file in files), default=now)
+    if now - oldest > max_hours * 3600:
         raise WarehouseError(
             f"A file waited more than {max_hours} h for its commit. Vacuum may delete it at any moment."
         )
