@@ -3,7 +3,7 @@
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ from model.settings import Settings, read_settings
 from model.window import Window
 from sql.validate import Policy, ValidatedQuery, validate_query
 from tests.archive import messages, write_commits
+from tests.worlds.bucket import at_bucket, make_lake
 from warehouse.bigquery.runs import QueryRuns
 from warehouse.open import open_warehouse, warehouse_from_json
 from warehouse.queries import Queries, QuerySpace, ReplayQuery, SelectionRun
@@ -63,21 +64,26 @@ def newest_first(count: int) -> pa.RecordBatch:
     return found.take(pa.array(numbers[::-1]))
 
 
-@pytest.fixture(scope="module", params=["lake", "bigquery"])
+@pytest.fixture(scope="module", params=["lake", pytest.param("bucket", marks=pytest.mark.cloud), "bigquery"])
 def world(request, tmp_path_factory, session_standin) -> Iterator[World]:
     home: Path = tmp_path_factory.mktemp("home")
+    is_bucket = request.param == "bucket"
+    server = request.getfixturevalue("bucket_server") if is_bucket else ""
     environment = {
         **session_standin.environment,
-        "REFEED_WAREHOUSE": request.param,
+        "REFEED_WAREHOUSE": "lake" if is_bucket else request.param,
         "REFEED_PROJECT": "shop",
         "REFEED_ARCHIVE_TABLE": f"q{uuid.uuid4().hex[:12]}.messages",
     }
+    if is_bucket:
+        environment["REFEED_LAKE"] = make_lake(server)
     settings = read_settings(environment, home=home)
-    with closing(open_warehouse(settings).open_archive()) as archive:
-        write_commits(archive, {"orders": newest_first(ROWS), "members": newest_first(3)})
     space = QuerySpace("500MB", home / "spill")
-    with closing(open_warehouse(settings).open_queries(space)) as queries:
-        yield World(settings, space, queries)
+    with at_bucket(server) if is_bucket else nullcontext():
+        with closing(open_warehouse(settings).open_archive()) as archive:
+            write_commits(archive, {"orders": newest_first(ROWS), "members": newest_first(3)})
+        with closing(open_warehouse(settings).open_queries(space)) as queries:
+            yield World(settings, space, queries)
 
 
 def test_an_answer_has_as_many_rows_as_are_wanted_and_says_whether_there_are_more(world: World) -> None:

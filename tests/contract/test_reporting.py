@@ -29,13 +29,16 @@ PLACES = {
 }
 
 
-@pytest.fixture(params=["lake", pytest.param("bigquery", marks=pytest.mark.cloud)])
+@pytest.fixture(params=["lake", *(pytest.param(each, marks=pytest.mark.cloud) for each in ("bucket", "bigquery"))])
 def make_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Shop]]:
     made: list[Shop] = []
 
     def make() -> Shop:
         if request.param == "lake":
             made.append(LakeShop(lake=tmp_path / f"lake-{len(made)}"))
+        elif request.param == "bucket":
+            lake = f"{request.getfixturevalue('bucket_lake')}-{len(made)}"
+            made.append(LakeShop(lake=lake, folder=tmp_path / f"lake-{len(made)}"))
         else:
             standin = request.getfixturevalue("shared_standin")
             made.append(BigQueryShop(dataset=dataset_name(), standin=standin))

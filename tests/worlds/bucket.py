@@ -225,17 +225,29 @@ def bucket_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def bucket_proxy(bucket_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A proxy before the server, by which all clients of the test go."""
-    found = Proxy(bucket_server.removeprefix("http://"))
-    with found.serving() as url:
+@contextmanager
+def at_bucket(url: str) -> Iterator[None]:
+    """Lead all clients of this process to ``url`` for the length of the block."""
+    with pytest.MonkeyPatch.context() as patch:
         for name, value in settings_at(url).items():
-            monkeypatch.setenv(name, value)
-        yield found
+            patch.setenv(name, value)
+        yield
 
 
 @pytest.fixture
-def bucket_lake(bucket_server: str, bucket_proxy: Proxy) -> str:
+def bucket_lake(bucket_server: str) -> Iterator[str]:
     """The URI of a lake in a bucket of the test's own."""
-    return make_lake(bucket_server)
+    with at_bucket(bucket_server):
+        yield make_lake(bucket_server)
+
+
+@pytest.fixture
+def bucket_proxy(bucket_server: str, bucket_lake: str) -> Iterator[Proxy]:
+    """A proxy before the server, by which all clients of the test go.
+
+    It runs in the test's process. So a test with it may not change a table's columns: delta-rs waits for the
+    answer without letting other threads of Python run.
+    """
+    found = Proxy(bucket_server.removeprefix("http://"))
+    with found.serving() as url, at_bucket(url):
+        yield found

@@ -3,6 +3,8 @@
 import random
 import re
 from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,8 +14,12 @@ from connectors.lake.archive import LakeArchive
 from connectors.lake.query import ArchiveSnapshot, QueryLimits, open_query
 from connectors.lake.query_process import QueryProcesses, Statement
 from model.errors import QueryError, WarehouseError, WarehousePermissionError, WarehouseUnavailableError
+from model.settings import read_settings
+from sql.validate import Policy, validate_query
 from tests.archive import messages, write_commits
 from tests.worlds.bucket import Fault
+from warehouse.open import open_warehouse
+from warehouse.queries import QuerySpace, ReplayQuery
 
 pytestmark = [pytest.mark.cloud, pytest.mark.usefixtures("own_spares")]
 
@@ -71,6 +77,20 @@ def test_a_query_reads_each_small_file_by_one_request(processes, bucket_lake, bu
     assert sorted(request.partition("?")[0] for request in bucket_proxy.requests) == sorted(
         f"GET /{path.partition('://')[2]}" for path in snapshot.paths
     )
+
+
+def test_a_plan_reads_the_log_and_each_file_once(bucket_lake, bucket_proxy, tmp_path):
+    archive_of(bucket_lake, files=20)
+    settings = read_settings({"REFEED_LAKE": bucket_lake}, home=tmp_path)
+    with closing(open_warehouse(settings).open_queries(QuerySpace("500MB", tmp_path / "spill"))) as queries:
+        policy = Policy(settings.archive_table, None, datetime.now(UTC))
+        sql = f"SELECT * FROM {settings.archive_table} WHERE _PARTITIONDATE >= CURRENT_DATE() - 1"
+        query = validate_query(sql, {}, queries.policy(policy))
+        bucket_proxy.requests.clear()
+        found = queries.examine(ReplayQuery(query))
+    assert (found.rows, len(found.samples)) == (60, 10)
+    files = [request for request in bucket_proxy.requests if "_delta_log" not in request]
+    assert sorted(request.partition(" ")[0] for request in files) == ["GET"] * 20
 
 
 def test_statements_of_one_process_share_what_they_have_read(processes, bucket_lake, bucket_proxy, limits):
