@@ -5,7 +5,6 @@ import json
 import os
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -92,7 +91,7 @@ class HeldLease:
     @property
     def again_since(self) -> datetime | None:
         """The publish time since which messages may come again whose rows may be old, None when none may."""
-        now = time.time() - CLOCK_SKEW.total_seconds()
+        now = self._store.now() - CLOCK_SKEW.total_seconds()
         since = min((since for since, until in self._again if until > now), default=None)
         return None if since is None else datetime.fromtimestamp(since, UTC)
 
@@ -105,7 +104,7 @@ class HeldLease:
             LeaseLostError: another stream has the lease.
             RefeedError: it can't be written.
         """
-        now, first = time.time(), since.timestamp()
+        now, first = self._store.now(), since.timestamp()
         with self._lock:
             if any(earlier <= first and now + seconds <= until for earlier, until in self._again):
                 return
@@ -118,7 +117,7 @@ class HeldLease:
         if self.is_lost:
             return
         try:
-            self.write(time.time() + LEASE_SECONDS)
+            self.write(self._store.now() + LEASE_SECONDS)
         except LeaseLostError:
             # The next commit ends the stream.
             self.is_lost = True
@@ -144,7 +143,7 @@ class HeldLease:
             LeaseLostError: another stream has it.
         """
         self._journal = mark
-        self.write(time.time() + LEASE_SECONDS)
+        self.write(self._store.now() + LEASE_SECONDS)
 
 
 @contextmanager
@@ -188,7 +187,7 @@ def refuse_held(store: LeaseStore, name: str, stream: str) -> Holder | None:
     """
     holder = _read_holder(store, name)
     if holder is not None:
-        left_seconds = holder.expires_at - time.time()
+        left_seconds = holder.expires_at - store.now()
         if holder.stream != stream and left_seconds > 0:
             raise LeaseHeldError(
                 f"A stream on {holder.host} (process {holder.pid}) holds the lease {name}. Stop this stream. "
@@ -223,7 +222,7 @@ def hold_lease(store: LeaseStore, name: str, stream: str, journal: Journal | Non
         mark = journal.mark.name
     again = () if holder is None else holder.again
     held = HeldLease(store, name, stream, epoch, journal=mark, again=again)
-    held.write(time.time() + LEASE_SECONDS)
+    held.write(store.now() + LEASE_SECONDS)
     if journal is not None:
         journal.mark.settle()
     try:

@@ -23,6 +23,9 @@ class LeaseStore(Protocol):
     def take_lease(self, name: str) -> int:
         """Return a new epoch; commits under an older one are refused from now on."""
 
+    def now(self) -> float:
+        """Return the time by which leases run out, in Unix seconds: the same for all machines, where it can be."""
+
 
 class ArchivePart(Protocol):
     """What one task wrote and no reader sees yet, small and JSON-ready; ``rows`` include ``dead_letters``."""

@@ -63,6 +63,11 @@ class LakeLeases:
         """Return a new epoch; commits under an older one are refused from now on."""
         return self._take(name)
 
+    def now(self) -> float:
+        """Return the time by the clock of the storage, which is not a machine's in a bucket."""
+        with our_errors("the clock of the storage was read"):
+            return self._objects.now()
+
     def _claim(self, name: str, epoch: int, own: str, content: bytes) -> Tag:
         """Write ``own``, the file of ``epoch``, where no higher one has a file; delete older ones."""
         epochs = self._list(name)

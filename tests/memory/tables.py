@@ -1,6 +1,7 @@
 """Tables in the memory of this process: an archive, tables of rows, their leases and attempts."""
 
 import threading
+import time
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -115,6 +116,9 @@ class Leases:
     def write_lease(self, name, epoch, content):
         self.memory.check(name, epoch)
         self.memory.holders[name] = content
+
+    def now(self):
+        return time.time()
 
     def take_lease(self, name):
         with self.memory.lock:

@@ -108,6 +108,10 @@ class StreamTables:
             raise LeaseLostError(lease=name)
         self._warehouse.holders[name] = content
 
+    def now(self) -> float:
+        """Return the time that the machine's clock shows."""
+        return self._world.shown_seconds
+
     def take_lease(self, name: str) -> int:
         """Begin a new epoch."""
         self._warehouse.reach("take the lease")

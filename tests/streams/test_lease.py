@@ -15,6 +15,8 @@ class MemoryLeases:
     def __init__(self) -> None:
         self.content: dict[str, bytes] = {}
         self.epoch = 0
+        # Of the store's clock, beside this machine's.
+        self.ahead_seconds = 0
 
     def read_lease(self, name: str) -> bytes | None:
         return self.content.get(name)
@@ -27,6 +29,9 @@ class MemoryLeases:
     def take_lease(self, name: str) -> int:
         self.epoch += 1
         return self.epoch
+
+    def now(self) -> float:
+        return time.time() + self.ahead_seconds
 
 
 def test_a_second_stream_on_one_home_is_refused_and_told_who_has_it(tmp_path):
@@ -67,6 +72,21 @@ def test_another_homes_stream_is_refused_while_the_lease_runs():
         hold_lease(leases, "backup-p", "home-2"),
     ):
         pass
+
+
+@pytest.mark.parametrize("ahead_seconds", [-7200, 7200])
+def test_a_lease_runs_out_by_the_clock_of_its_store_and_not_of_a_machine(ahead_seconds):
+    leases = MemoryLeases()
+    leases.ahead_seconds = ahead_seconds
+    with hold_lease(leases, "backup-p", "home-1") as held:
+        held.renew()
+        content = leases.content["backup-p"]
+    # A holder that was killed, and another machine with the right time.
+    leases.content["backup-p"] = content
+    with pytest.raises(LeaseHeldError, match=r"expires in (29|30) s"):
+        refuse_held(leases, "backup-p", "home-2")
+    leases.ahead_seconds += 31
+    assert refuse_held(leases, "backup-p", "home-2").stream == "home-1"
 
 
 def test_a_lease_that_was_given_back_is_free_at_once():

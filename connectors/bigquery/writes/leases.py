@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
@@ -95,6 +96,10 @@ class BigQueryLeases:
             self._notes.close_fence(older)
         self._on_taken(name, taken)
         return taken.epoch
+
+    def now(self) -> float:
+        """Return this machine's time."""
+        return time.time()
 
     def replace_fence(self, name: str, epoch: int) -> LeaseState:
         """Give ``epoch`` a new fence, because BigQuery has forgotten the old one, as it does with idle streams.

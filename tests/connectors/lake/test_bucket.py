@@ -323,6 +323,12 @@ def test_a_lease_is_renewed_by_one_request(archive, proxy):
     assert archive.another().leases().read_lease("l") == b"2"
 
 
+def test_leases_run_out_by_the_clock_of_the_store(uri, proxy):
+    proxy.clock_ahead_seconds = -7200
+    leases = LakeArchive(uri, "backup.messages").leases()
+    assert abs(leases.now() + 7200 - time.time()) < 10
+
+
 def test_a_lease_is_read_by_a_list_and_the_newest_file(archive, proxy):
     archive.leases().write_lease("l", 1, b"1")
     proxy.requests.clear()

@@ -11,7 +11,6 @@ import pytest
 from connectors.lake.archive import LakeArchive
 from connectors.lake.leases import LakeLeases
 from model.errors import LeaseHeldError, StorageFullError
-from streams import lease as lease_module
 from streams.lease import hold_lease, refuse_held
 
 LEASE = "backup-p"
@@ -49,7 +48,7 @@ def old_file(tmp_path, epoch: int, expires_at: float) -> Path:
 
 def test_a_stream_that_slept_through_the_loss_of_its_lease_takes_nothing_back(archive, monkeypatch):
     with hold_lease(leases(archive), LEASE, "sleeper"), monkeypatch.context() as later:
-        later.setattr(lease_module.time, "time", lambda now=time.time: now() + 3600)
+        later.setattr(time, "time", lambda now=time.time: now() + 3600)
         successor = hold_lease(leases(archive), LEASE, "successor")
         successor.__enter__()
     # The sleeper woke up and gave its lease back: the successor's is as it was.
