@@ -117,16 +117,6 @@ def test_a_large_file_is_read_by_ranges_and_the_columns_that_are_asked_for(
     assert len(bucket_proxy.requests) <= 2 * len(snapshot.paths)
 
 
-def test_threads_that_share_a_file_each_read_at_their_own_place(bucket_lake, tmp_path):
-    snapshot = archive_of(bucket_lake, files=3, rows=4000, size=300)
-    files = ", ".join(f"'{path}'" for path in snapshot.paths)
-    source = f"read_parquet([{files}], union_by_name = true)"
-    sql = f"SELECT count(*) AS rows, count(DISTINCT data) AS kinds FROM {source}"
-    limits = QueryLimits("500MB", tmp_path, threads=8)
-    for _ in range(10):
-        assert select(None, snapshot, sql, limits) == [{"rows": 12_000, "kinds": 12_000}]
-
-
 def test_a_query_reaches_nothing_but_the_files_of_its_snapshot(processes, bucket_lake, bucket_proxy, limits):
     snapshot = archive_of(bucket_lake, files=1)
     (own,) = snapshot.paths
