@@ -197,6 +197,8 @@ class Records:
         update = update_of(job)
         self._world.say(f"   {update.id} is {update.state}: {update.error or job.memory.get('why')}")
         ends = {UpdateState.STABLE: [update.request.release], UpdateState.FAILED: [update.request.release]}
+        if update.state is UpdateState.STABLE and update.error and update.error.code != "update_inconclusive":
+            self._world.fail(f"{update.id} is STABLE, though it was to go back: {update.error}")
         if self.stream.release not in {*ends.get(update.state, []), *_old_sides(update)}:
             self._world.fail(f"{update.id} is {update.state}, and the stream is of {self.stream.release}")
 
