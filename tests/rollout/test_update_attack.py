@@ -1,0 +1,137 @@
+"""What an update must keep where something goes wrong that its steps do not expect."""
+
+import os
+import signal
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from jobs.store.tables import JOBS
+from model.principal import READ, Principal
+from model.stream_record import StreamRecord
+from model.stream_update import UpdateState
+from rollout.handover import HandOver
+from rollout.stream_logs import StreamLogs
+from rollout.updates import UpdateService
+from streams.folder import StreamFolder
+from streams.status import StatusFile
+from tests.rollout import update_yard
+from tests.rollout.update_yard import ANN, Starter, Yard, kill_at, look_until_killed, yard
+from tests.waiting import wait_until
+
+__all__ = ["yard"]
+
+
+def let_pass(yard: Yard, seconds: float) -> None:
+    """Let the present step of the update have begun earlier."""
+    job = yard.store.get(yard.living().id)
+    with yard.store._database.write() as connection:
+        began = job.step_began_at - timedelta(seconds=seconds)
+        connection.execute(JOBS.update().where(JOBS.c.id == job.id).values(step_began_at=began))
+
+
+def status_of(yard: Yard, instance_id: str | None) -> dict[str, Any]:
+    return StatusFile.read(StreamFolder.of(yard.home, "backup", instance_id).status) or {}
+
+
+def test_a_release_that_took_over_while_no_agent_ran_is_not_killed_by_the_bound(yard, monkeypatch):
+    kill_at(monkeypatch, "update.ordered")
+    yard.update()
+    look_until_killed(yard)
+    taken = yard.living().instance_id
+    wait_until(lambda: status_of(yard, taken).get("state") == "running", "the new release has the stream")
+    let_pass(yard, 1900)
+    yard.agent = yard.make_agent()
+    yard.look_until_it_is(UpdateState.STABLE)
+    assert yard.check_one_runs("new").instance_id == taken
+
+
+def test_an_outgoing_process_may_drain_also_where_the_hand_over_began_long_ago(yard, monkeypatch):
+    kill_at(monkeypatch, "update.hand_over.entered")
+    yard.update()
+    look_until_killed(yard)
+    (standby,) = [each for each in yard.instances() if each.instance_id != yard.first]
+    os.kill(standby.pid, signal.SIGKILL)
+    wait_until(lambda: not standby.is_running, "the standby is gone too")
+    let_pass(yard, 60)
+    yard.agent = yard.make_agent()
+    yard.look_until(lambda: yard.living().state is not UpdateState.HANDING_OVER, "the hand-over ends")
+    assert status_of(yard, yard.first)["state"] == "stopped", "it was killed before it could drain"
+
+
+def test_what_runs_after_an_unexpected_fault_of_a_hand_over_is_the_record_s_release(yard, monkeypatch):
+    def fail(_: HandOver) -> None:
+        raise ValueError
+
+    monkeypatch.setattr("rollout.update_steps.HandOver.look", fail)
+    yard.moods["new"] = "idle"
+    yard.update()
+    yard.look_until_it_is(UpdateState.FAILED)
+    process = yard.check_one_runs("new")
+    assert process.status()["totals"]["messages"] == 0, "the old release runs, and the record names the new one"
+
+
+def test_a_release_that_crashes_with_words_that_no_database_takes_goes_back(yard, monkeypatch):
+    broken = update_yard.STREAM.replace("It crashed.", "It crashed: \\ud800")
+    monkeypatch.setattr(update_yard, "STREAM", broken)
+    monkeypatch.setattr("rollout.agent.WAITS_SECONDS", (0.05, 0.05, 0.05, 0.05))
+    yard.moods["new"] = "crash"
+    yard.update(validate_seconds=20)
+    ended = yard.look_until_it_is(UpdateState.ROLLED_BACK, UpdateState.STABLE)
+    assert ended.state is UpdateState.ROLLED_BACK
+
+
+def test_a_way_back_that_fails_says_so(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = Starter.prepare
+
+    def fail(self: Starter, record: StreamRecord, instance_id: str, *, is_standby: bool = False) -> Any:
+        if record.release == "old":
+            raise ValueError
+        return prepare(self, record, instance_id, is_standby=is_standby)
+
+    monkeypatch.setattr(Starter, "prepare", fail)
+    yard.moods["new"] = "bad"
+    yard.update(validate_seconds=20)
+    failed = yard.look_until_it_is(UpdateState.FAILED)
+    assert "back_stand_by failed" in str(failed.error)
+
+
+def test_an_update_that_could_not_be_taken_back_is_in_the_inbox(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare = Starter.prepare
+
+    def fail(self: Starter, record: StreamRecord, instance_id: str, *, is_standby: bool = False) -> Any:
+        if record.release == "old":
+            raise ValueError
+        return prepare(self, record, instance_id, is_standby=is_standby)
+
+    monkeypatch.setattr(Starter, "prepare", fail)
+    yard.update(validate_seconds=20)
+    yard.look_until_it_is(UpdateState.WATCHING)
+    service = UpdateService(yard.store)
+    service.roll_back(yard.living().id, principal=ANN)
+    yard.look_until_it_is(UpdateState.FAILED)
+    yard.check_one_runs("new")
+    reader = Principal("ann", frozenset({READ}))
+    assert [item.id for item in service.list_inbox(principal=reader)] == ["backup"]
+
+
+def test_an_update_ends_where_an_old_log_can_t_be_removed(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr(StreamLogs, "remove_standbys", fail)
+    yard.update()
+    yard.look_until_it_is(UpdateState.STABLE)
+
+
+def test_a_stream_is_started_again_where_an_old_log_can_t_be_removed(yard, monkeypatch):
+    def fail(*_: Any, **__: Any) -> None:
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr(StreamLogs, "remove_standbys", fail)
+    yard.moods["new"] = "crash"
+    yard.moods["old"] = "gone"
+    yard.update(validate_seconds=20)
+    yard.look_until_it_is(UpdateState.FAILED)
