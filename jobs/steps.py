@@ -208,7 +208,7 @@ class StepRunner(Generic[Place]):
         if isinstance(found, Stay):
             return run.job
         if isinstance(found, Again):
-            return self._try_again(kind, step, run, FaultRecord(RefeedError.code, found.why))
+            return self._try_again(kind, step, run, FaultRecord(RefeedError.code, found.why).shown())
         failpoint.hit(f"{kind.name}.{step.name}.done")
         if isinstance(found, Next):
             return self._begin(kind, run.place, run.job, found.step, why=found.why, memory=found.memory)

@@ -133,7 +133,7 @@ class Agent:
             records |= {
                 record.name: self._store.get_stream(record.name)
                 for record in held
-                if self._updates.is_handing(record.name)
+                if self._updates.has_changed(record.name)
             }
         if self._snapshots is not None:
             self._snapshots.look(
@@ -362,7 +362,7 @@ class Agent:
 def _fault_of(error: Any) -> FaultRecord | None:
     if not isinstance(error, dict):
         return None
-    return FaultRecord(str(error.get("code", "")), str(error.get("message", "")))
+    return FaultRecord(str(error.get("code", "")), str(error.get("message", ""))).shown()
 
 
 def _remove_old(folder: StreamFolder) -> None:

@@ -96,7 +96,7 @@ class UpdateSteps:
         """Return an update as its steps: the way there, and below the watch the way back."""
         wanted, fast = self._while_wanted, partial(Step, passing=_PASSING)
         standby: dict[str, Any] = {"seconds": _STANDBY_SECONDS, "attempts": _ATTEMPTS, "gave_up": self._give_up}
-        handing: dict[str, Any] = {"seconds": _HAND_OVER_SECONDS, "gave_up": self._lose}
+        handing: dict[str, Any] = {"seconds": _HAND_OVER_SECONDS, "gave_up": self._end_hand_over}
         steps = (
             Step("check", wanted(self._check), _CHECK_SECONDS, _ATTEMPTS, is_slow=True, gave_up=_refuse),
             fast("shadow", wanted(self._shadow), _SHADOW_SECONDS),
@@ -277,7 +277,10 @@ class UpdateSteps:
             return self._lose(run)
         # It may have its order to drain, and never runs again then.
         outgoing.order("drain", timeout_seconds=_DRAIN_SECONDS)
-        if self._seconds(run) >= _DRAIN_SECONDS + KILL_GRACE_SECONDS:
+        # From its order on: the step may have begun long before this agent did.
+        if place.held.kill_at is None:
+            place.held.kill_at = time.monotonic() + _DRAIN_SECONDS + KILL_GRACE_SECONDS
+        if time.monotonic() >= place.held.kill_at:
             outgoing.kill()
         return Stay()
 
@@ -290,7 +293,12 @@ class UpdateSteps:
             self._standbys.leave(outgoing)
         return self._settle(run, has_taken_over=True)
 
-    def _lose(self, run: Run, _: FaultRecord | None = None) -> Next | Done | Fail:
+    def _end_hand_over(self, run: Run, _: FaultRecord) -> Next | Done | Fail:
+        """End a hand-over that used up its time, also while no agent ran: who has the stream by now keeps it."""
+        found = self._look_at_hand_over(run)
+        return self._lose(run) if isinstance(found, Stay | Again) else found
+
+    def _lose(self, run: Run) -> Next | Done | Fail:
         """Go on without the two processes of a hand-over: the one that was to take over has ended, or hangs."""
         self._kill_both(run)
         update, place = update_of(run.job), run.place
@@ -389,7 +397,8 @@ class UpdateSteps:
         # Who takes it back wants it back whatever a failure is to do.
         is_halting = update.request.is_halting and code != UNWANTED
         if not is_written or (update.has_way_back and not is_halting):
-            return Next("back_stand_by", {"error": UpdateFault(code, why, logs)}, why=f"{code}: {why}")
+            fault = UpdateFault(code, why, logs).shown()
+            return Next("back_stand_by", {"error": fault}, why=str(fault))
         if is_halting:
             message = f"{why} The new release stays and is started again, because on_failure is halt."
             return self._fail(run, UpdateFault(code, message, logs))
@@ -403,6 +412,7 @@ class UpdateSteps:
         self, run: Run, fault: UpdateFault, *, outcome: UpdateState = UpdateState.FAILED, **memory: Any
     ) -> Fail:
         self._clean_up(run)
+        fault = fault.shown()
         state = JobState.CANCELLED if fault.code == UNWANTED else JobState.FAILED
         return Fail(fault, {"error": fault, "outcome": outcome, **memory}, state)
 
@@ -411,7 +421,8 @@ class UpdateSteps:
         update, place = update_of(run.job), run.place
         self._standbys.drop(update.stream)
         own = [each for each in (place.record.instance_id, update.instance_id, update.outgoing_id) if each]
-        place.starter.logs.remove_standbys(update.stream, keep=own)
+        with suppress(OSError):
+            place.starter.logs.remove_standbys(update.stream, keep=own)
         if update.snapshot_id is None:
             return
         for made in self._store.list_snapshots(stream=update.stream, reason=SnapshotReason.UPDATE):

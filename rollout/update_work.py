@@ -39,6 +39,8 @@ class UpdateWork:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._updates: dict[str, StreamUpdate] = {}
+        # Streams whose update went to another step in the last look, maybe to its end.
+        self._moved: set[str] = set()
         self._standbys = Standbys(store, now=now)
         self._shadows = ShadowWork()
         self._threads = StreamThreads("check")
@@ -68,7 +70,8 @@ class UpdateWork:
                 self._standbys.end_leftovers(place, self._updates.get(name))
             except (RefeedError, OSError) as exc:
                 _log.warning("leftovers_stay", stream=name, error=str(exc))
-        looked = map(update_of, self._runner.look(jobs, lambda job: places.get(str(job.request["stream"]))))
+        looked = list(map(update_of, self._runner.look(jobs, lambda job: places.get(str(job.request["stream"])))))
+        self._moved = {each.stream for each in looked if self._updates[each.stream].state is not each.state}
         self._updates = {each.stream: each for each in looked if not each.state.is_ended}
         self._steps.keep(self._updates.values())
 
@@ -79,6 +82,10 @@ class UpdateWork:
     def is_handing(self, stream: str) -> bool:
         """Whether the stream's processes have orders of a hand-over, and take no others."""
         return stream in self._updates and self._updates[stream].state.is_handing
+
+    def has_changed(self, stream: str) -> bool:
+        """Whether the last look may have changed the stream's record."""
+        return stream in self._moved or self.is_handing(stream)
 
     def is_shown(self, stream: str) -> bool:
         """Whether the stream is UPDATING."""

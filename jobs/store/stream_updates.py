@@ -194,8 +194,12 @@ def update_of(job: Job) -> StreamUpdate:
     if job.state.is_final:
         state = UpdateState(memory.get("outcome") or _OUTCOMES.get(job.state, UpdateState.FAILED))
     kept = {name: _READERS[name](memory[name]) for name in _REMEMBERED if name in memory}
-    if "error" not in kept and job.error is not None:
-        kept["error"] = UpdateFault(job.error.code, job.error.message)
+    before = kept.get("error")
+    if job.error is not None and (before is None or str(before) != str(job.error)):
+        # A step failed in a way that it does not know, maybe on the way back from another fault.
+        why = "" if before is None else f" Before that: {before.message}"
+        logs = {} if before is None else before.logs
+        kept["error"] = UpdateFault(job.error.code, f"{job.error.message}{why}", logs)
     # A process that stands by belongs to one attempt; of the last one there may be none yet.
     has_begun = job.step not in _STANDS_BY or memory.get("standby") == standby_name(job)
     return StreamUpdate(

@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
 from jobs.store.tables import JOBS
 from model.principal import READ, Principal
@@ -98,7 +97,7 @@ def test_a_way_back_that_fails_says_so(yard: Yard, monkeypatch: pytest.MonkeyPat
     assert "back_stand_by failed" in str(failed.error)
 
 
-def test_an_update_that_could_not_be_taken_back_is_in_the_inbox(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_take_back_that_failed_is_in_the_inbox(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare = Starter.prepare
 
     def fail(self: Starter, record: StreamRecord, instance_id: str, *, is_standby: bool = False) -> Any:
