@@ -444,7 +444,8 @@ class UpdateSteps:
 
 
 def _refuse(_: Run, error: FaultRecord, **memory: Any) -> Fail:
-    return Fail(error, {"error": error, "outcome": UpdateState.REFUSED, **memory})
+    fault = error.shown()
+    return Fail(fault, {"error": fault, "outcome": UpdateState.REFUSED, **memory})
 
 
 def _is_unwanted(update: StreamUpdate, place: UpdatedStream) -> bool:

@@ -200,8 +200,9 @@ def update_of(job: Job) -> StreamUpdate:
         why = "" if before is None else f" Before that: {before.message}"
         logs = {} if before is None else before.logs
         kept["error"] = UpdateFault(job.error.code, f"{job.error.message}{why}", logs)
-    # A process that stands by belongs to one attempt; of the last one there may be none yet.
-    has_begun = job.step not in _STANDS_BY or memory.get("standby") == standby_name(job)
+    # Only processes that stood by are counted; the way back begins with none.
+    stood_by, _, attempts = str(memory.get("standby", "")).partition("/")
+    is_counted = job.step not in _STANDS_BY or job.step == stood_by
     return StreamUpdate(
         job.id,
         request["stream"],
@@ -213,7 +214,7 @@ def update_of(job: Job) -> StreamUpdate:
         job.created_by,
         job.created_at,
         job.finished_at or job.step_began_at or job.created_at,
-        attempts=job.attempt if has_begun else max(0, job.attempt - 1),
+        attempts=int(attempts or 0) if is_counted else 0,
         finished_at=job.finished_at,
         **kept,
     )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jobs.store.tables import JOBS
+from model.errors import RegistryError
 from model.principal import READ, Principal
 from model.stream_record import StreamRecord
 from model.stream_update import UpdateState
@@ -134,3 +135,9 @@ def test_a_stream_is_started_again_where_an_old_log_can_t_be_removed(yard, monke
     yard.moods["old"] = "gone"
     yard.update(validate_seconds=20)
     yard.look_until_it_is(UpdateState.FAILED)
+
+
+def test_only_standbys_count_as_attempts(yard: Yard) -> None:
+    yard.checker.found = RegistryError("The registry can't be read.")
+    yard.update()
+    assert yard.look_until_it_is(UpdateState.REFUSED).attempts == 0

@@ -58,6 +58,7 @@ def _job(row: sa.Row[Any]) -> dict[str, Any]:
     state, step = _STATES[row.state]
     error = row.error and {"code": row.error["code"], "message": row.error["message"]}
     attempt = max(1, row.attempts)
+    stood_by = "back_stand_by" if row.state in {"ROLLING_BACK", "HANDING_BACK"} else "stand_by"
     memory = {
         "checked": row.checked,
         "snapshot_id": row.snapshot_id,
@@ -68,7 +69,7 @@ def _job(row: sa.Row[Any]) -> dict[str, Any]:
         "figures": row.figures,
         "replay": row.replay,
         "error": row.error,
-        "standby": f"{step}/{attempt}" if row.attempts and row.state in {"STARTING", "ROLLING_BACK"} else None,
+        "standby": f"{stood_by}/{attempt}" if row.attempts else None,
         "outcome": row.state if row.finished_at else None,
     }
     return {
