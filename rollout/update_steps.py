@@ -295,7 +295,11 @@ class UpdateSteps:
 
     def _end_hand_over(self, run: Run, _: FaultRecord) -> Next | Done | Fail:
         """End a hand-over that used up its time, also while no agent ran: who has the stream by now keeps it."""
-        found = self._look_at_hand_over(run)
+        try:
+            found = self._look_at_hand_over(run)
+        except OSError:
+            # A full disk takes no orders, and must keep no step from its end.
+            return self._lose(run)
         return self._lose(run) if isinstance(found, Stay | Again) else found
 
     def _lose(self, run: Run) -> Next | Done | Fail:

@@ -141,3 +141,14 @@ def test_only_standbys_count_as_attempts(yard: Yard) -> None:
     yard.checker.found = RegistryError("The registry can't be read.")
     yard.update()
     assert yard.look_until_it_is(UpdateState.REFUSED).attempts == 0
+
+
+def test_a_hand_over_whose_orders_no_disk_takes_comes_to_an_end(yard, monkeypatch):
+    def fail(_: HandOver) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rollout.update_steps.HandOver.look", fail)
+    yard.update()
+    yard.look_until_it_is(UpdateState.HANDING_OVER)
+    let_pass(yard, 1900)
+    yard.look_until(lambda: yard.living().state is not UpdateState.HANDING_OVER, "it ends")
