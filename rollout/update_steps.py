@@ -345,7 +345,7 @@ class UpdateSteps:
         if record.instance_id != update.instance_id:
             # Another agent has started it again, after an end that was not the release's.
             run.note({"instance_id": record.instance_id})
-            return Again(f"watched again as {record.instance_id}")
+            return Again(f"It is watched again as {record.instance_id}.")
         if process is None:
             if seconds < update.request.validate_seconds + _START_SECONDS:
                 return Stay()

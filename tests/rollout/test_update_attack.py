@@ -10,7 +10,7 @@ import pytest
 from jobs.store.tables import JOBS
 from model.errors import RegistryError
 from model.principal import READ, Principal
-from model.stream_record import StreamRecord
+from model.stream_record import StreamRecord, StreamState
 from model.stream_update import UpdateState
 from rollout.handover import HandOver
 from rollout.stream_logs import StreamLogs
@@ -152,3 +152,13 @@ def test_a_hand_over_whose_orders_no_disk_takes_comes_to_an_end(yard, monkeypatc
     yard.look_until_it_is(UpdateState.HANDING_OVER)
     let_pass(yard, 1900)
     yard.look_until(lambda: yard.living().state is not UpdateState.HANDING_OVER, "it ends")
+
+
+def test_a_watch_that_began_too_often_says_so_in_sentences(yard: Yard) -> None:
+    yard.update(validate_seconds=20)
+    job = yard.look_until_it_is(UpdateState.WATCHING)
+    with yard.store._database.write() as connection:
+        connection.execute(JOBS.update().where(JOBS.c.id == job.id).values(attempt=10))
+    yard.store.report_stream("backup", yard.agent.owner, StreamState.RUNNING, instance_id="in_elsewhere")
+    kept = yard.look_until_it_is(UpdateState.STABLE)
+    assert "as in_elsewhere. It was tried 10 times." in kept.error.message
