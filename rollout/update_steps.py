@@ -347,7 +347,8 @@ class UpdateSteps:
             run.note({"instance_id": record.instance_id})
             return Again(f"It is watched again as {record.instance_id}.")
         if process is None:
-            if seconds < update.request.validate_seconds + _START_SECONDS:
+            # Since this agent has the stream: for a time before there may have been none.
+            if time.monotonic() - run.place.held.started_at < _START_SECONDS:
                 return Stay()
             return self._go_back(run, "stream_died", "No process of the new release runs.")
         if not process.is_running:

@@ -162,3 +162,25 @@ def test_a_watch_that_began_too_often_says_so_in_sentences(yard: Yard) -> None:
     yard.store.report_stream("backup", yard.agent.owner, StreamState.RUNNING, instance_id="in_elsewhere")
     kept = yard.look_until_it_is(UpdateState.STABLE)
     assert "as in_elsewhere. It was tried 10 times." in kept.error.message
+
+
+def test_one_start_that_failed_after_a_long_outage_is_not_the_release_s_end(yard, monkeypatch):
+    yard.update(validate_seconds=1)
+    taken = yard.look_until_it_is(UpdateState.WATCHING).instance_id
+    (process,) = [each for each in yard.instances() if each.instance_id == taken]
+    yard.store.release_streams(yard.agent.owner)
+    process.kill()
+    let_pass(yard, 800)
+    prepare, failed = Starter.prepare, []
+
+    def fail_once(self: Starter, record: StreamRecord, instance_id: str, *, is_standby: bool = False) -> Any:
+        if not failed:
+            failed.append(instance_id)
+            raise OSError(28, "No space left on device")
+        return prepare(self, record, instance_id, is_standby=is_standby)
+
+    monkeypatch.setattr(Starter, "prepare", fail_once)
+    monkeypatch.setattr("rollout.agent.WAITS_SECONDS", (0.05, 0.05, 0.05, 0.05))
+    yard.agent = yard.make_agent()
+    ended = yard.look_until_it_is(UpdateState.STABLE, UpdateState.ROLLED_BACK)
+    assert ended.state is UpdateState.STABLE, ended.error
