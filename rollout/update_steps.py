@@ -50,7 +50,7 @@ _SNAPSHOT_SECONDS: Final = 4 * 3600.0
 # How long the process that hands over may take to commit what it holds.
 _DRAIN_SECONDS: Final = 30.0
 # The new process may have to learn ids from the tables before it reports that it runs.
-_HAND_OVER_SECONDS: Final = 1800.0
+_HAND_OVER_SECONDS: Final = 3 * 3600.0
 # How long a stream that nobody starts may keep its watch waiting, and how often a watch begins again.
 _START_SECONDS: Final = 600.0
 _WATCH_SECONDS: Final = 2 * MAX_VALIDATE_SECONDS

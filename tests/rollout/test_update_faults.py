@@ -42,7 +42,7 @@ def test_a_release_that_took_over_while_no_agent_ran_is_not_killed_by_the_bound(
     look_until_killed(yard)
     taken = yard.living().instance_id
     wait_until(lambda: status_of(yard, taken).get("state") == "running", "the new release has the stream")
-    let_pass(yard, 1900)
+    let_pass(yard, 4 * 3600)
     yard.agent = yard.make_agent()
     yard.look_until_it_is(UpdateState.STABLE)
     assert yard.check_one_runs("new").instance_id == taken
@@ -150,7 +150,7 @@ def test_a_hand_over_whose_orders_no_disk_takes_comes_to_an_end(yard, monkeypatc
     monkeypatch.setattr("rollout.update_steps.HandOver.look", fail)
     yard.update()
     yard.look_until_it_is(UpdateState.HANDING_OVER)
-    let_pass(yard, 1900)
+    let_pass(yard, 4 * 3600)
     yard.look_until(lambda: yard.living().state is not UpdateState.HANDING_OVER, "it ends")
 
 
