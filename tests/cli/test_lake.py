@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from connectors.columns import arrow_schema
-from connectors.lake import files, log_entries, volumes
+from connectors.lake import files, volumes
 from connectors.lake.archive import LakeArchive
 from connectors.lake.entities import EntityTable
+from connectors.lake.objects import Disk
 from connectors.lake.rows import LakeRowTable
 from model.archive import Attempt
 from model.schema import Field, RowSchema
@@ -104,7 +104,7 @@ def test_vacuum_frees_what_merges_and_compactions_replaced_in_every_table_of_the
     (merged,) = reporting.snapshot().files
     staged = {file.path for file in LakeRowTable(str(lake), "staging.orders").data_files()}
     with monkeypatch.context() as patch:
-        patch.setattr(log_entries, "time", SimpleNamespace(time=lambda: time.time() - 3 * 86_400))
+        patch.setattr(Disk, "now", lambda _: time.time() - 3 * 86_400)
         assert refeed("lake", "compact", "--table", "staging.orders").code == 0
         orders.stage((1, 3))
         assert refeed("merge", "--source", "orders").code == 0
@@ -131,7 +131,7 @@ def test_vacuum_leaves_a_day_to_readers_of_reporting_and_to_a_merge_whatever_is_
     assert refeed("merge", "--source", "orders").code == 0
     (merged,) = EntityTable(str(home / "lake"), "reporting.orders").snapshot().files
     with monkeypatch.context() as patch:
-        patch.setattr(log_entries, "time", SimpleNamespace(time=lambda: time.time() - 20 * 3600))
+        patch.setattr(Disk, "now", lambda _: time.time() - 20 * 3600)
         orders.stage((1, 2))
         assert refeed("merge", "--source", "orders").code == 0
     uncommitted = Path(merged.path).with_name("2026-03-02-uncommitted.parquet")
