@@ -306,7 +306,7 @@ class UpdateSteps:
         """Go on without the two processes of a hand-over: the one that was to take over has ended, or hangs."""
         self._kill_both(run)
         update, place = update_of(run.job), run.place
-        # One that had the stream and ended by no fault of its own is started again by the agent.
+        # A process that had the stream, and did not fail, has taken over: the agent starts it again.
         status = place.status_of(update.instance_id)
         hand_over = self._hand_overs.get((update.id, str(update.instance_id)))
         has_hung = hand_over is not None and hand_over.has_hung

@@ -1,4 +1,4 @@
-"""Queries over a lake in a bucket: their process asks for bytes of its own files, and gets no others."""
+"""Queries over a lake in a bucket. The query process can read only the files of its query."""
 
 import random
 import re

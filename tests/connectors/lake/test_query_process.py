@@ -205,7 +205,7 @@ def test_a_request_comes_through_the_pipe_whole(tmp_path: Path) -> None:
     ],
 )
 def test_bytes_that_are_no_business_of_the_query_are_refused(asked: tuple[bytes, bytes]) -> None:
-    """Whatever a query makes of its process: it gets pieces of its own files."""
+    """A query process that asks for any other bytes gets an error."""
     with open_reads(["s3://shop/a.parquet"]) as reads, pytest.raises(QueryError, match="asked for"):
         Answers(["s3://shop/a.parquet"], reads).begin(*asked, io.BytesIO())
 
