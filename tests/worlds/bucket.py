@@ -25,6 +25,7 @@ from cli.processes import free_port, is_listening
 from rollout.child import Child, Children
 
 _MOTO = "moto==5.2.5"
+_QUIET_SECONDS = 0.2
 
 
 @contextmanager
@@ -96,10 +97,22 @@ class Proxy:
     lock: threading.Lock = field(default_factory=threading.Lock)
     ignored: tuple[str, ...] = ()
     clock_ahead_seconds: float = 0
+    last_at: float = 0
+
+    def forget(self) -> None:
+        """Begin to count anew, once nothing has come for a while.
+
+        delta-rs has its answer before what it reads ahead has arrived here.
+        """
+        give_up_at = time.monotonic() + 10
+        while (now := time.monotonic()) - self.last_at < _QUIET_SECONDS and now < give_up_at:
+            time.sleep(_QUIET_SECONDS / 5)
+        self.requests.clear()
 
     def fault_of(self, method: str, path: str) -> str | None:
         """Note a request, and return what becomes of it."""
         with self.lock:
+            self.last_at = time.monotonic()
             self.requests.append(f"{method} {path}")
             for fault in self.faults:
                 if fault.count and fault.method == method and fault.part in path:

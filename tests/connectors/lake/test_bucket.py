@@ -61,7 +61,7 @@ def archive(uri, proxy) -> LakeArchive:
     found = LakeArchive(uri, "backup.messages")
     found.create()
     append(found, 1, found.take_lease("l"))
-    proxy.requests.clear()
+    proxy.forget()
     return found
 
 
@@ -168,7 +168,7 @@ def write_large(bucket: Bucket, *, monkeypatch) -> None:
 def test_a_large_object_goes_in_parts(uri, proxy, monkeypatch):
     bucket = Bucket(uri)
     bucket.now()
-    proxy.requests.clear()
+    proxy.forget()
     write_large(bucket, monkeypatch=monkeypatch)
     assert sorted(request.partition(" ")[0] for request in proxy.requests) == ["POST", "POST", *["PUT"] * 3]
     found = bucket.read("f.parquet").content
@@ -195,7 +195,7 @@ def test_a_file_is_one_request_and_a_commit_one_more(archive, proxy):
 
 def test_a_file_that_is_not_committed_is_deleted_by_one_request(archive, proxy):
     file = archive.writer().write([("orders", "s", pulled(b"x", first=2))])
-    proxy.requests.clear()
+    proxy.forget()
     archive.drop(file)
     assert len(proxy.requests) == 1
 
@@ -208,7 +208,7 @@ def test_tables_of_rows_are_written_by_a_request_a_file_and_a_commit(uri, proxy)
         tables.open(name).evolve(schema)
         tables.append(name, ROW)
     writers = {name: tables.open(name).writer() for name in names}
-    proxy.requests.clear()
+    proxy.forget()
     parts = {name: [writer.write_rows([ROW])] for name, writer in writers.items()}
     assert len(proxy.requests) == len(names)
     assert tables.commit(parts, 2, ROW) == (frozenset(names), None)
@@ -218,7 +218,7 @@ def test_tables_of_rows_are_written_by_a_request_a_file_and_a_commit(uri, proxy)
 def test_what_a_merge_keeps_beside_its_table_is_a_request_a_file(uri, proxy):
     pairs = KeyDays(np.array([1, 2], np.uint64), np.array([5, 6], np.int32))
     open_objects(uri).now()
-    proxy.requests.clear()
+    proxy.forget()
     index = KeyIndex(uri, 0, ["id"]).add(pairs)
     number = MergedFileLists(uri).write({"a.parquet": datetime.now(UTC)})
     (file,) = write_partition(uri, None, ROW.schema, iter([ROW]))
@@ -284,7 +284,7 @@ def test_a_commit_whose_answer_is_lost_is_known_to_be_in(archive, proxy, kind):
 def test_a_commit_follows_what_another_committed_meanwhile(archive, proxy):
     append(archive, 2)
     assert archive.another().compact() == 1
-    proxy.requests.clear()
+    proxy.forget()
     append(archive, 3)
     append(archive, 4)
     assert on_the_log(proxy)[-1] == "PUT 6.json"
@@ -331,7 +331,7 @@ def test_leases_run_out_by_the_clock_of_the_store(uri, proxy):
 
 def test_a_lease_is_read_by_a_list_and_the_newest_file(archive, proxy):
     archive.leases().write_lease("l", 1, b"1")
-    proxy.requests.clear()
+    proxy.forget()
     assert archive.leases().read_lease("l") == b"1"
     assert archive.leases().read_lease("nobody's") is None
     assert on_the_lease(proxy) == ["GET list", "GET messages.l.epoch-1.json", "GET list"]
@@ -388,7 +388,7 @@ def delete_entries(archive: LakeArchive, *, until: int) -> None:
 
 
 def test_checkpoints_are_written_between_the_commits_by_few_requests(short_log, proxy):
-    proxy.requests.clear()
+    proxy.forget()
     for number in range(2, 14):
         append(short_log, number)
     assert checkpoints(proxy) == [f"{version}.checkpoint.parquet" for version in (4, 9, 14)]
@@ -473,13 +473,13 @@ def test_a_commit_that_comes_minutes_after_the_log_was_read_asks_whether_another
     append(archive, 2)
     began = time.monotonic()
     monkeypatch.setattr(time, "monotonic", lambda: began + 200)
-    proxy.requests.clear()
+    proxy.forget()
     append(archive, 3)
     assert [request.partition(" ")[0] for request in on_the_log(proxy)] == ["GET", "PUT"]
     assert "list-type=2" in proxy.requests[-2]
     archive.another().take_lease("other")
     monkeypatch.setattr(time, "monotonic", lambda: began + 400)
-    proxy.requests.clear()
+    proxy.forget()
     append(archive, 4)
     append(archive, 5)
     assert [each for each in on_the_log(proxy) if each.startswith("PUT")] == ["PUT 6.json", "PUT 7.json"]
@@ -528,7 +528,7 @@ def test_a_commit_that_a_store_refuses_the_account_is_an_error_at_once(archive, 
     other = archive.another()
     for number in range(2, 1 + commits):
         append(other, number)
-    proxy.requests.clear()
+    proxy.forget()
     proxy.faults.append(Fault("PUT", "_delta_log", "403", count=20))
     with pytest.raises(WarehousePermissionError, match=r"nothing was added.*needs s3:PutObject"):
         append(other, 1 + commits)

@@ -71,7 +71,7 @@ def select(_: QueryProcesses | None, snapshot: ArchiveSnapshot, sql: str, limits
 
 def test_a_query_reads_each_small_file_by_one_request(processes, bucket_lake, bucket_proxy, limits):
     snapshot = archive_of(bucket_lake, files=20)
-    bucket_proxy.requests.clear()
+    bucket_proxy.forget()
     (row,) = run(processes, snapshot, SUM, limits)
     assert (row["n"], row["bytes"], row["last"]) == (60, 600, "020-000002")
     assert sorted(request.partition("?")[0] for request in bucket_proxy.requests) == sorted(
@@ -86,7 +86,7 @@ def test_a_plan_reads_the_log_and_each_file_once(bucket_lake, bucket_proxy, tmp_
         policy = Policy(settings.archive_table, None, datetime.now(UTC))
         sql = f"SELECT * FROM {settings.archive_table} WHERE _PARTITIONDATE >= CURRENT_DATE() - 1"
         query = validate_query(sql, {}, queries.policy(policy))
-        bucket_proxy.requests.clear()
+        bucket_proxy.forget()
         found = queries.examine(ReplayQuery(query))
     assert (found.rows, len(found.samples)) == (60, 10)
     files = [request for request in bucket_proxy.requests if "_delta_log" not in request]
@@ -95,7 +95,7 @@ def test_a_plan_reads_the_log_and_each_file_once(bucket_lake, bucket_proxy, tmp_
 
 def test_statements_of_one_process_share_what_they_have_read(processes, bucket_lake, bucket_proxy, limits):
     snapshot = archive_of(bucket_lake, files=5)
-    bucket_proxy.requests.clear()
+    bucket_proxy.forget()
     first, second = processes.run(snapshot, [Statement(SUM, {})] * 2, limits)
     assert first == second
     assert len(bucket_proxy.requests) == 5
@@ -111,7 +111,7 @@ def test_a_large_file_is_read_by_ranges_and_the_columns_that_are_asked_for(
     rows = read(processes, snapshot, sql, limits)
     assert [row["message_id"] for row in rows] == [f"{f:03}-{n:06}" for f in (1, 2) for n in range(4000)]
     assert rows[4001]["data"] == payload(2, 1, 300)
-    bucket_proxy.requests.clear()
+    bucket_proxy.forget()
     # Eleven bytes a row of a column at the files' start.
     assert run(processes, snapshot, "SELECT count(data) AS n FROM refeed_archive", limits) == [{"n": 8000}]
     assert len(bucket_proxy.requests) <= 2 * len(snapshot.paths)
@@ -120,7 +120,7 @@ def test_a_large_file_is_read_by_ranges_and_the_columns_that_are_asked_for(
 def test_a_query_reaches_nothing_but_the_files_of_its_snapshot(processes, bucket_lake, bucket_proxy, limits):
     snapshot = archive_of(bucket_lake, files=1)
     (own,) = snapshot.paths
-    bucket_proxy.requests.clear()
+    bucket_proxy.forget()
     for sql in (
         f"SELECT * FROM read_parquet('{bucket_lake}/backup/messages/other.parquet')",
         f"SELECT * FROM read_text('{bucket_lake}/secret')",

@@ -36,7 +36,7 @@ def test_a_view_reads_a_small_file_by_one_request_when_it_is_opened_and_one_when
 ) -> None:
     for number in range(1, 6):
         shop.stage([order(number, message=number)], START)
-    bucket_proxy.requests.clear()
+    bucket_proxy.forget()
     assert len(shop.view(START)) == 5
     found = sorted(request.partition("?")[0] for request in bucket_proxy.requests if ".parquet" in request)
     files = [f"GET /{file.path.partition('://')[2]}" for file in shop.staging().data_files()]
