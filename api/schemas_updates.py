@@ -12,6 +12,7 @@ from model.stream_update import (
     MIN_MESSAGES,
     VALIDATE_SECONDS,
     UpdateState,
+    UpdateStrategy,
     WhenInconclusive,
 )
 
@@ -77,6 +78,11 @@ class UpdateCreate(BaseModel):
         description="What happens if too few messages arrive or a figure is unknown. `keep`: the new release "
         "stays, and `error` has the reason. `fail`: Refeed rolls the update back.",
     )
+    strategy: Literal["hand_over", "restart"] = Field(
+        default="hand_over",
+        description="`hand_over`: a standby of the new release takes the stream over between two commits. "
+        "`restart`: the old release drains before the new one starts, and Refeed checks nothing before that.",
+    )
     reason: str | None = Field(default=None, description="The reason. The history shows it.", max_length=1000)
     shadow: UpdateShadow | None = Field(
         default=None,
@@ -128,6 +134,10 @@ class UpdateOut(BaseModel):
         validation_alias=AliasPath("request", "when_inconclusive"),
         description="What happens if the watch is inconclusive. `keep`: the new release stays. `fail`: Refeed "
         "rolls the update back.",
+    )
+    strategy: UpdateStrategy = Field(
+        validation_alias=AliasPath("request", "strategy"),
+        description="`hand_over`: a standby takes the stream over. `restart`: the stream stops and starts again.",
     )
     reason: str | None = Field(
         validation_alias=AliasPath("request", "reason"), description="The reason. The history shows it."

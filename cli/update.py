@@ -20,6 +20,7 @@ from model.stream_update import (
     MIN_MESSAGES,
     VALIDATE_SECONDS,
     UpdateState,
+    UpdateStrategy,
     WhenInconclusive,
 )
 
@@ -75,6 +76,13 @@ def update(
             metavar="COLUMN", help="Only with --shadow: a column whose values may differ. May be repeated."
         ),
     ] = None,
+    strategy: Annotated[
+        UpdateStrategy,
+        typer.Option(
+            help="hand_over: the new release takes over between two commits. restart: the old release drains "
+            "before the new one starts, and Refeed checks nothing before that."
+        ),
+    ] = UpdateStrategy.HAND_OVER,
     reason: Annotated[str | None, typer.Option(help="The reason. The history shows it.")] = None,
     roll_back: Annotated[
         bool, typer.Option("--roll-back", help="Roll back the current update of the stream.")
@@ -87,8 +95,8 @@ def update(
 ) -> None:
     """Update a running stream to another release or other options, and watch the result.
 
-    The update begins with the check of 'refeed stream check'. If the new release fails, Refeed
-    rolls the update back.
+    The update begins with the check of 'refeed stream check', except with --strategy restart. If the new
+    release fails, Refeed rolls the update back.
     """
     if may_differ and not shadow:
         raise InputError("--may-differ works only with --shadow.")
@@ -99,6 +107,7 @@ def update(
         "validate_seconds": validate_seconds,
         "min_messages": min_messages,
         "when_inconclusive": when_inconclusive.value,
+        "strategy": strategy.value,
         "reason": reason,
         "shadow": {"may_differ": may_differ or []} if shadow else None,
     }

@@ -13,13 +13,18 @@ STEPS: Final = (
     "restore.stop",
     "restore.put_back",
     "update.check",
+    "update.measure",
     "update.shadow",
     "update.snapshot",
     "update.stand_by",
     "update.hand_over",
+    "update.stop",
+    "update.start",
     "update.watch",
     "update.back_stand_by",
     "update.hand_back",
+    "update.back_stop",
+    "update.back_start",
 )
 # Every place, in the order in which a message passes it, and at the end those that an agent passes. A test arms
 # one; a name that is not here is refused, so that no test waits for a place that was renamed.

@@ -28,6 +28,13 @@ class WhenInconclusive(StrEnum):
     FAIL = "fail"
 
 
+class UpdateStrategy(StrEnum):
+    """How the new release gets the stream: from a standby between two commits, or by a stop and a start."""
+
+    HAND_OVER = "hand_over"
+    RESTART = "restart"
+
+
 class UpdateState(StrEnum):
     """The current step of an update, or its result.
 
@@ -35,16 +42,24 @@ class UpdateState(StrEnum):
     may ask for, the new release converts archived messages beside it, and their rows are compared. In
     HANDING_OVER the standby of the new release takes the stream over; in ROLLING_BACK a standby of the old one
     starts, and in HANDING_BACK it takes the stream back.
+
+    An update by a restart has no standby: in MEASURING the old release gets its figures of a minute, in STOPPING
+    it drains, and in RESTARTING the new one starts. STOPPING_BACK and RESTARTING_BACK lead back the same way.
     """
 
     CHECKING = "CHECKING"
+    MEASURING = "MEASURING"
     SHADOWING = "SHADOWING"
     SNAPSHOTTING = "SNAPSHOTTING"
     STARTING = "STARTING"
     HANDING_OVER = "HANDING_OVER"
+    STOPPING = "STOPPING"
+    RESTARTING = "RESTARTING"
     WATCHING = "WATCHING"
     ROLLING_BACK = "ROLLING_BACK"
     HANDING_BACK = "HANDING_BACK"
+    STOPPING_BACK = "STOPPING_BACK"
+    RESTARTING_BACK = "RESTARTING_BACK"
     STABLE = "STABLE"
     REFUSED = "REFUSED"
     ROLLED_BACK = "ROLLED_BACK"
@@ -66,6 +81,16 @@ class UpdateState(StrEnum):
         return self in {UpdateState.HANDING_OVER, UpdateState.HANDING_BACK}
 
     @property
+    def is_stopping(self) -> bool:
+        """Whether the stream's process drains, and its agent starts no other one."""
+        return self in {UpdateState.STOPPING, UpdateState.STOPPING_BACK}
+
+    @property
+    def is_restarting(self) -> bool:
+        """Whether the agent starts the stream as its record has it since this step began."""
+        return self in {UpdateState.RESTARTING, UpdateState.RESTARTING_BACK}
+
+    @property
     def is_shown(self) -> bool:
         """Whether the stream is shown as UPDATING."""
         return self in _SHOWN
@@ -77,18 +102,29 @@ ENDED_UPDATES: Final = frozenset(
 # The steps of the job that an update is, and the state that each is shown as.
 UPDATE_STEPS: Final = {
     "check": UpdateState.CHECKING,
+    "measure": UpdateState.MEASURING,
     "shadow": UpdateState.SHADOWING,
     "snapshot": UpdateState.SNAPSHOTTING,
     "stand_by": UpdateState.STARTING,
     "hand_over": UpdateState.HANDING_OVER,
+    "stop": UpdateState.STOPPING,
+    "start": UpdateState.RESTARTING,
     "watch": UpdateState.WATCHING,
     "back_stand_by": UpdateState.ROLLING_BACK,
     "hand_back": UpdateState.HANDING_BACK,
+    "back_stop": UpdateState.STOPPING_BACK,
+    "back_start": UpdateState.RESTARTING_BACK,
 }
 # The code of an update that somebody wanted taken back.
 UNWANTED: Final = "update_unwanted"
 _BEFORE: Final = frozenset(
-    {UpdateState.CHECKING, UpdateState.SHADOWING, UpdateState.SNAPSHOTTING, UpdateState.STARTING}
+    {
+        UpdateState.CHECKING,
+        UpdateState.MEASURING,
+        UpdateState.SHADOWING,
+        UpdateState.SNAPSHOTTING,
+        UpdateState.STARTING,
+    }
 )
 _SHOWN: Final = frozenset(
     {UpdateState.STARTING, UpdateState.HANDING_OVER, UpdateState.ROLLING_BACK, UpdateState.HANDING_BACK}
@@ -111,6 +147,7 @@ class UpdateRequest:
     leads from the name of a source to its new one, or to None where it is to end. With ``shadow`` the new release
     has to agree in the shadow first. With ``is_halting`` a new release that fails once it has the stream stays,
     for a person to look at. ``when_inconclusive`` decides where too few messages came, or a figure is not known.
+    One that ``is_trusted`` leads to what was STABLE before, and is watched for nothing.
     """
 
     release: str | None
@@ -123,6 +160,13 @@ class UpdateRequest:
     is_halting: bool = False
     bounds: WatchBounds = USUAL_BOUNDS
     when_inconclusive: WhenInconclusive = WhenInconclusive.KEEP
+    strategy: UpdateStrategy = UpdateStrategy.HAND_OVER
+    is_trusted: bool = False
+
+    @property
+    def is_restart(self) -> bool:
+        """Whether the old release ends before the new one starts."""
+        return self.strategy is UpdateStrategy.RESTART
 
     def to_json(self) -> dict[str, Any]:
         """Return what :meth:`from_json` takes; an agent of an earlier release knows no field of later ones."""
@@ -135,6 +179,10 @@ class UpdateRequest:
             del fields["bounds"]
         if self.when_inconclusive is WhenInconclusive.KEEP:
             del fields["when_inconclusive"]
+        if not self.is_restart:
+            del fields["strategy"]
+        if not self.is_trusted:
+            del fields["is_trusted"]
         return fields
 
     @classmethod
@@ -223,5 +271,10 @@ class StreamUpdate:
 
     @property
     def has_way_back(self) -> bool | None:
-        """Whether the old release can go on after the new one has written; None before the check."""
+        """Whether the old release can go on after the new one has written; None before the check.
+
+        A restart always tries to, since nothing but a start shows whether it can.
+        """
+        if self.request.is_restart:
+            return True
         return None if self.checked is None else bool(self.checked["has_way_back"])

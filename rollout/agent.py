@@ -213,16 +213,18 @@ class Agent:
         if self._updates is not None and self._updates.is_handing(record.name):
             self._report(record, StreamState.UPDATING, record.error)
             return []
-        is_going_back = self._snapshots is not None and self._snapshots.is_going_back(record.name)
+        is_stopped = (self._snapshots is not None and self._snapshots.is_going_back(record.name)) or (
+            self._updates is not None and self._updates.is_stopping(record.name)
+        )
         if process is not None and process.is_running:
-            is_drained = is_going_back and record.wanted is Wanted.RUNNING
+            is_drained = is_stopped and record.wanted is Wanted.RUNNING
             self._steer(kept, process, record, Wanted.DRAINED if is_drained else record.wanted)
             return []
         if record.wanted is not Wanted.RUNNING:
             self._end(process, record)
             return []
-        if is_going_back or (self._updates is not None and self._updates.is_moving(record.name)):
-            # It is started when its state has been put back, or by the update.
+        if is_stopped or (self._updates is not None and self._updates.is_moving(record.name)):
+            # It is started when its state has been put back, or by a later step of the update.
             if process is not None:
                 process.kill()
                 kept.process, kept.start_at = None, 0.0

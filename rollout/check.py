@@ -142,7 +142,7 @@ def check_update(running: StreamSide, wanted: StreamSide, mapping: Mapping[str, 
 
 def _kind_reasons(running: StreamSide) -> Iterator[CheckReason]:
     if running.kind is not None and not running.kind.has_standby:
-        message = f"A {running.kind} stream can't have a standby process, so it can't be updated."
+        message = f"A {running.kind} stream can't have a standby process, so it can only be updated by a restart."
         yield CheckReason("kind_has_no_standby", "kind", message, Remedy.DRAIN_AND_RELAUNCH)
 
 

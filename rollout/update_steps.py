@@ -2,40 +2,35 @@
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, replace
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
 import structlog
 
-from jobs.steps import Again, Done, Fail, Found, Next, Stay, Step, StepKind, StepRun
+from jobs.steps import Again, Done, Fail, Found, Next, Stay, Step, StepKind
 from jobs.store import UPDATE, Idempotency, JobStore, standby_name, update_of
 from model import failpoint
 from model.errors import RefeedError, StoreUnavailableError, StreamStateError
 from model.fault import FaultRecord
-from model.job import JobState
-from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, Wanted, new_instance_id
 from model.stream_snapshot import SnapshotReason, SnapshotState
 from model.stream_update import (
     MAX_VALIDATE_SECONDS,
-    UNWANTED,
     StreamUpdate,
     UpdateFault,
-    UpdateReplay,
     UpdateState,
     WhenInconclusive,
 )
-from pipeline.plan import PlanFacts
 from rollout.checking import UpdateChecker
 from rollout.handover import HUNG_SECONDS, KILL_GRACE_SECONDS, HandOver, HandOverState, Pause, is_ready
 from rollout.process import StreamProcess
+from rollout.restart_steps import RestartSteps
+from rollout.service import check_work
 from rollout.shadow_work import SHADOW_FIGURES, ShadowWork
 from rollout.standbys import Standbys, UpdatedStream
+from rollout.update_ends import PASSING, ReadLag, Run, UpdateEnds
 from rollout.watch import WatchFigures, WatchVerdict, judge
-from streams.snapshot import PLAN_FILE
 
 _log = structlog.get_logger(__name__)
 
@@ -57,10 +52,6 @@ _WATCH_SECONDS: Final = 2 * MAX_VALIDATE_SECONDS
 _WATCHES: Final = 10
 _ACTOR: Final = "agent"
 _INCONCLUSIVE: Final = "update_inconclusive"
-_PASSING: Final = (RefeedError, OSError)
-
-ReadLag = Callable[[StreamRecord, Mapping[str, Any]], float | None]
-Run = StepRun[UpdatedStream]
 
 
 class UpdateSteps:
@@ -89,12 +80,14 @@ class UpdateSteps:
         self._read_lag = read_lag
         self._standbys = standbys
         self._shadows = shadows
+        self._ends = UpdateEnds(store, standbys)
+        self._restart = RestartSteps(store, self._ends, read_lag)
         # The hand-overs that are under way, by the update and the process that takes over.
         self._hand_overs: dict[tuple[str, str], HandOver] = {}
 
     def kind(self) -> StepKind[UpdatedStream]:
         """Return an update as its steps: the way there, and below the watch the way back."""
-        wanted, fast = self._while_wanted, partial(Step, passing=_PASSING)
+        wanted, fast = self._ends.while_wanted, partial(Step, passing=PASSING)
         standby: dict[str, Any] = {"seconds": _STANDBY_SECONDS, "attempts": _ATTEMPTS, "gave_up": self._give_up}
         handing: dict[str, Any] = {"seconds": _HAND_OVER_SECONDS, "gave_up": self._end_hand_over}
         steps = (
@@ -103,9 +96,11 @@ class UpdateSteps:
             fast("snapshot", wanted(self._snapshot), _SNAPSHOT_SECONDS),
             fast("stand_by", wanted(self._stand_by), **standby),
             fast("hand_over", self._hand_over, **handing),
+            *self._restart.there(),
             fast("watch", wanted(self._watch), _WATCH_SECONDS, _WATCHES, gave_up=self._end_unproven),
             fast("back_stand_by", wanted(self._stand_by), **standby),
             fast("hand_back", self._hand_over, **handing),
+            *self._restart.back(),
         )
         return StepKind(UPDATE, steps, entered=self._store.enter_update_step, ended=self._store.end_update)
 
@@ -114,23 +109,20 @@ class UpdateSteps:
         living = {(each.id, each.instance_id) for each in updates if each.state.is_handing}
         self._hand_overs = {key: found for key, found in self._hand_overs.items() if key in living}
 
-    def _while_wanted(self, look: Callable[[Run], Found]) -> Callable[[Run], Found]:
-        """Return a step's look that ends the update once its stream is to end."""
-
-        def look_or_end(run: Run) -> Found:
-            wanted = run.place.record.wanted
-            if wanted is Wanted.RUNNING:
-                return look(run)
-            return self._fail(run, update_of(run.job).abandoned(wanted))
-
-        return look_or_end
-
     # -- before the hand-over: the old release runs, whatever happens
 
     def _check(self, run: Run) -> Found:
-        """Check in a thread: the wanted release reads the registry in a process of its own."""
-        request = update_of(run.job).request
+        """Check in a thread: the wanted release reads the registry in a process of its own.
+
+        A restart may bring whatever the stream's kind allows, and its new release is proven by its start.
+        """
+        update = update_of(run.job)
+        request = update.request
         try:
+            if request.is_restart:
+                record = run.place.record
+                check_work(record.name, record.kind, update.to_options, self._list_living())
+                return Next("stop" if request.is_trusted else "measure")
             found = self._open_checker().check(
                 run.place.record, release=request.release, options=request.options, mapping=request.mapping
             )
@@ -146,6 +138,9 @@ class UpdateSteps:
         after = "snapshot" if request.shadow is None else "shadow"
         return Next(after, {"checked": found.to_json()}, why=way)
 
+    def _list_living(self) -> list[StreamRecord]:
+        return [each for each in self._store.list_streams() if each.is_living]
+
     def _shadow(self, run: Run) -> Found:
         """Compare the new release with the old one before anything is touched."""
         update, place = update_of(run.job), run.place
@@ -155,11 +150,11 @@ class UpdateSteps:
         try:
             step = self._shadows.look(update, place.record, place.starter.shadows, acknowledged_until)
         except RefeedError as exc:
-            return self._fail(run, UpdateFault.of(exc).shown())
+            return self._ends.fail(run, UpdateFault.of(exc).shown())
         failpoint.hit("shadow.looked")
         figures = {**(update.figures or {}), SHADOW_FIGURES: asdict(step.report)}
         if step.fault is not None:
-            return self._fail(run, step.fault, figures=figures)
+            return self._ends.fail(run, step.fault, figures=figures)
         if step.has_agreed:
             why = f"the shadow compared {step.report.messages_compared} messages, and all rows are equal"
             return Next("snapshot", {"figures": figures}, why=why)
@@ -181,7 +176,7 @@ class UpdateSteps:
         if made.state is SnapshotState.PENDING:
             return Stay()
         why = f"{made.id} is {made.state}" if made.error is None else made.error.message
-        return self._fail(run, UpdateFault("snapshot_failed", why))
+        return self._ends.fail(run, UpdateFault("snapshot_failed", why))
 
     # -- a standby, and the hand-over to it; the same on the way there and back
 
@@ -230,23 +225,19 @@ class UpdateSteps:
         """End an update whose next release can't be started; the one that runs goes on."""
         update, place = update_of(run.job), run.place
         name, is_forward = update.stream, update.state is UpdateState.STARTING
-        if is_forward:
-            code = "standby_failed"
-            message = f"The new release of {name} can't be started, and the old release continues: {error.message}"
-        else:
-            code = "no_way_back"
-            message = f"The old release of {name} can't be started again, and the new one stays: {error.message}"
-            if update.error is not None:
-                message += f" The update was being rolled back because: {update.error.message}"
-            place.held.start_at = 0.0
         logs = {"new" if is_forward else "old": place.starter.logs.last_lines(name, update.instance_id)}
-        return self._fail(run, UpdateFault(code, message, logs))
+        if is_forward:
+            message = f"The new release of {name} can't be started, and the old release continues: {error.message}"
+            return self._ends.fail(run, UpdateFault("standby_failed", message, logs))
+        place.held.start_at = 0.0
+        why = f"The old release of {name} can't be started again, and the new one stays: {error.message}"
+        return self._ends.end_without_way_back(run, why, logs)
 
     def _hand_over(self, run: Run) -> Found:
         """Give the two processes their orders, and see which one has the stream in the end."""
         try:
             return self._look_at_hand_over(run)
-        except _PASSING:
+        except PASSING:
             raise
         except Exception:
             # With none of the two, the agent starts what the stream's record names.
@@ -325,17 +316,15 @@ class UpdateSteps:
         """Return what comes after a hand-over; a stream that went back is the old release's either way."""
         update, place = update_of(run.job), run.place
         if place.record.wanted is not Wanted.RUNNING:
-            return self._fail(run, update.abandoned(place.record.wanted))
+            return self._ends.fail(run, update.abandoned(place.record.wanted))
         if update.state is UpdateState.HANDING_BACK:
-            fault = update.error or UpdateFault(UNWANTED, "The update was rolled back.")
-            replay = self._replay_of(update, place)
-            return self._fail(run, fault, outcome=UpdateState.ROLLED_BACK, replay=replay)
+            return self._ends.end_back(run)
         if update.error is not None:
-            return self._go_back(run, update.error.code, update.error.message)
+            return self._ends.go_back(run, update.error.code, update.error.message)
         if has_taken_over:
             return Next("watch")
         hand_over = self._hand_overs.get((update.id, str(update.instance_id)))
-        return self._go_back(run, "stream_died", _why_lost(hand_over))
+        return self._ends.go_back(run, "stream_died", _why_lost(hand_over))
 
     # -- after the hand-over
 
@@ -350,14 +339,17 @@ class UpdateSteps:
             # Since this agent has the stream: for a time before there may have been none.
             if time.monotonic() - run.place.held.started_at < _START_SECONDS:
                 return Stay()
-            return self._go_back(run, "stream_died", "No process of the new release runs.")
+            return self._ends.go_back(run, "stream_died", "No process of the new release runs.")
         if not process.is_running:
-            return self._go_back(run, "stream_died", _why_died(process))
+            return self._ends.go_back(run, "stream_died", _why_died(process))
         return self._judge(run, process.status(), seconds)
 
     def _judge(self, run: Run, status: Mapping[str, Any], seconds: float) -> Found:
         """Compare the figures of the new release with those that the old one had."""
         update = update_of(run.job)
+        if update.request.is_trusted:
+            self._ends.clean_up(run)
+            return Done({"why": "It was STABLE before."})
         after = WatchFigures.of_process(status, seconds, self._read_lag(run.place.record, status))
         verdict, why = judge(
             WatchFigures.before(update.figures),
@@ -371,17 +363,17 @@ class UpdateSteps:
             return Stay()
         run.note({"figures": {**(update.figures or {}), "after": asdict(after)}})
         if verdict is WatchVerdict.FAILED:
-            return self._go_back(run, "update_failed", why)
+            return self._ends.go_back(run, "update_failed", why)
         if verdict is WatchVerdict.INCONCLUSIVE:
             return self._end_unproven(run, FaultRecord(_INCONCLUSIVE, why))
-        self._clean_up(run)
+        self._ends.clean_up(run)
         return Done({"why": why})
 
     def _end_unproven(self, run: Run, error: FaultRecord) -> Next | Done | Fail:
         """End a watch that proves nothing as its request wants it; the record says so either way."""
         if update_of(run.job).request.when_inconclusive is WhenInconclusive.FAIL:
-            return self._go_back(run, _INCONCLUSIVE, error.message)
-        self._clean_up(run)
+            return self._ends.go_back(run, _INCONCLUSIVE, error.message)
+        self._ends.clean_up(run)
         return Done({"error": UpdateFault(_INCONCLUSIVE, f"{error.message} The new release stays.")})
 
     def _note_pause(self, run: Run, update: StreamUpdate, status: Mapping[str, Any]) -> None:
@@ -391,61 +383,9 @@ class UpdateSteps:
             if pause.seconds is not None:
                 run.note({"paused_seconds": pause.seconds})
 
-    def _go_back(self, run: Run, code: str, why: str) -> Next | Fail:
-        """Go back because of the new release's fault; without a way back, or to halt, go on with it."""
-        update, place = update_of(run.job), run.place
-        last_lines = partial(place.starter.logs.last_lines, update.stream)
-        logs = {"old": last_lines(update.outgoing_id), "new": last_lines(update.instance_id)}
-        # Without the stream the new release has written nothing, and the old one finds its state as it left it.
-        has_epoch = place.status_of(update.instance_id).get("epoch") is not None
-        is_written = update.state is not UpdateState.HANDING_OVER or has_epoch
-        # Who takes it back wants it back whatever a failure is to do.
-        is_halting = update.request.is_halting and code != UNWANTED
-        if not is_written or (update.has_way_back and not is_halting):
-            fault = UpdateFault(code, why, logs).shown()
-            return Next("back_stand_by", {"error": fault}, why=str(fault))
-        if is_halting:
-            message = f"{why} The new release stays and is started again, because on_failure is halt."
-            return self._fail(run, UpdateFault(code, message, logs))
-        no_way = "; ".join((update.checked or {}).get("no_way_back", ()))
-        message = f"{why} The update can't be rolled back ({no_way}). The new release stays and is started again."
-        return self._fail(run, UpdateFault("no_way_back", message, logs))
-
-    # -- ends
-
-    def _fail(
-        self, run: Run, fault: UpdateFault, *, outcome: UpdateState = UpdateState.FAILED, **memory: Any
-    ) -> Fail:
-        self._clean_up(run)
-        fault = fault.shown()
-        state = JobState.CANCELLED if fault.code == UNWANTED else JobState.FAILED
-        return Fail(fault, {"error": fault, "outcome": outcome, **memory}, state)
-
-    def _clean_up(self, run: Run) -> None:
-        """Leave nothing of an update that ends but its own snapshot, and the logs of the stream's processes."""
-        update, place = update_of(run.job), run.place
-        self._standbys.drop(update.stream)
-        own = [each for each in (place.record.instance_id, update.instance_id, update.outgoing_id) if each]
-        with suppress(OSError):
-            place.starter.logs.remove_standbys(update.stream, keep=own)
-        if update.snapshot_id is None:
-            return
-        for made in self._store.list_snapshots(stream=update.stream, reason=SnapshotReason.UPDATE):
-            if made.id != update.snapshot_id and made.state is not SnapshotState.DELETING:
-                with suppress(StreamStateError):
-                    self._store.delete_snapshot(made.id)
-
     def _seconds(self, run: Run) -> float:
         """Return how long the step has lasted, by the clock that wrote it down: two machines' may differ."""
         return (self._store.now() - update_of(run.job).changed_at).total_seconds()
-
-    def _replay_of(self, update: StreamUpdate, place: UpdatedStream) -> UpdateReplay | None:
-        """Return the messages that the new release may have staged; a backup stages nothing."""
-        if place.record.kind is not StreamKind.PIPELINE or update.handed_over_at is None:
-            return None
-        lag = ((update.figures or {}).get("before") or {}).get("lag_seconds")
-        since = None if lag is None else update.handed_over_at - timedelta(seconds=lag)
-        return UpdateReplay(since, datetime.now(UTC), PlanFacts.read(place.state / PLAN_FILE).topics)
 
 
 def _refuse(_: Run, error: FaultRecord, **memory: Any) -> Fail:

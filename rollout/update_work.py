@@ -17,7 +17,8 @@ from rollout.process import HeldStream
 from rollout.shadow_work import ShadowWork
 from rollout.standbys import MOVING, Standbys, UpdatedStream
 from rollout.starter import StreamStarter
-from rollout.update_steps import ReadLag, UpdateSteps
+from rollout.update_ends import ReadLag
+from rollout.update_steps import UpdateSteps
 
 _log = structlog.get_logger(__name__)
 
@@ -82,6 +83,10 @@ class UpdateWork:
     def is_handing(self, stream: str) -> bool:
         """Whether the stream's processes have orders of a hand-over, and take no others."""
         return stream in self._updates and self._updates[stream].state.is_handing
+
+    def is_stopping(self, stream: str) -> bool:
+        """Whether the stream is to be drained, and not started before the update's next step."""
+        return stream in self._updates and self._updates[stream].state.is_stopping
 
     def has_changed(self, stream: str) -> bool:
         """Whether the last look may have changed the stream's record."""

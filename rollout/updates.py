@@ -162,6 +162,9 @@ def _errors_of(record: StreamRecord, request: UpdateRequest) -> list[dict[str, s
     if request.shadow is not None and record.kind is not StreamKind.PIPELINE:
         message = f"Only a pipeline can have a shadow comparison. A {record.kind} stream makes no table rows."
         errors.append({"code": "field_unknown", "message": message, "pointer": "/shadow"})
+    if request.shadow is not None and request.is_restart:
+        message = "A restart has no shadow comparison. Use the strategy hand_over."
+        errors.append({"code": "field_unknown", "message": message, "pointer": "/shadow"})
     if request.shadow is not None and not 0 <= request.shadow.hours <= MAX_SHADOW_HOURS:
         message = f"shadow.hours must be a number from 0 to {MAX_SHADOW_HOURS:.0f}."
         errors.append({"code": "out_of_range", "message": message, "pointer": "/shadow/hours"})

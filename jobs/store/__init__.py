@@ -18,7 +18,7 @@ from jobs.store.records import (
 from jobs.store.step_jobs import DELETION, RESTORE, SNAPSHOT, UPDATE
 from jobs.store.store import JobStore, open_store
 from jobs.store.stream_snapshots import restore_of
-from jobs.store.stream_updates import standby_name, update_of
+from jobs.store.stream_updates import first_step_back, standby_name, update_of
 
 __all__ = [
     "DELETION",
@@ -40,6 +40,7 @@ __all__ = [
     "SortOrder",
     "StoredPlan",
     "UserSession",
+    "first_step_back",
     "open_store",
     "restore_of",
     "sort_key",

@@ -24,7 +24,7 @@ from jobs.store.tables import JOBS, MANAGED_STREAMS, ROLLOUTS
 from model.errors import RolloutInProgressError, StreamStateError, UpdateInProgressError, UpdateNotFoundError
 from model.fault import FaultRecord
 from model.job import JobState
-from model.stream_record import StreamEventType, StreamRecord, Wanted
+from model.stream_record import StreamEventType, StreamRecord, StreamState, Wanted
 from model.stream_update import (
     UNWANTED,
     UPDATE_STEPS,
@@ -38,6 +38,8 @@ from model.typed import field_readers
 _UPDATES: Final = Records(JOBS, Job, "update", UpdateNotFoundError)
 _CHECK: Final = next(iter(UPDATE_STEPS))
 _STANDS_BY: Final = frozenset({"stand_by", "back_stand_by"})
+# Whoever wants an update taken back now is heard when the step ends.
+_DECIDED_LATER: Final = frozenset({UpdateState.HANDING_OVER, UpdateState.STOPPING})
 _READERS: Final = field_readers(StreamUpdate)
 # The fields of an update that its steps find, by their names in the job's memory.
 _REMEMBERED: Final = (
@@ -129,8 +131,8 @@ class StreamUpdates(StepJobs):
     ) -> StreamUpdate:
         """Have an update taken back, as far as it has come: it ends, or the stream is handed back.
 
-        In the middle of the hand-over this is only noted, and its agent decides. With ``may_stay`` a release
-        without a way back stays, and the update is FAILED.
+        In the middle of a hand-over or a stop this is only noted, and its agent decides. With ``may_stay`` a
+        release without a way back stays, and the update is FAILED.
 
         Raises:
             StreamStateError: it has ended, goes back already, or has no way back.
@@ -144,16 +146,17 @@ class StreamUpdates(StepJobs):
             memory = {"error": fault}
             if update.state.is_before_hand_over:
                 return _end(connection, job, UpdateState.ROLLED_BACK, fault, now, actor=actor)
-            if update.state is UpdateState.HANDING_OVER:
+            if update.state in _DECIDED_LATER:
                 if update.error is not None:
                     return update
                 what = f"update {update_id} to be rolled back"
                 _append(connection, update, now, actor=actor, what=what)
                 return update_of(self.note_step(job, memory))
-            if update.state is UpdateState.WATCHING and update.has_way_back:
+            is_taken = update.state in {UpdateState.WATCHING, UpdateState.RESTARTING}
+            if is_taken and update.has_way_back:
                 begun = self.begin_step(
                     job,
-                    "back_stand_by",
+                    first_step_back(update.request),
                     owner=None,
                     memory=memory,
                     entered=lambda job: self.enter_update_step(job, str(fault), actor=actor),
@@ -176,7 +179,7 @@ class StreamUpdates(StepJobs):
         with self._database.write() as connection:
             update = update_of(job)
             now = update.changed_at
-            if update.state.is_handing:
+            if update.state.is_handing or update.state.is_restarting:
                 _give_stream(connection, update, now)
             _append(connection, update, now, actor=actor, what=f"update {update.id} {update.state}", why=why)
 
@@ -218,6 +221,11 @@ def update_of(job: Job) -> StreamUpdate:
         finished_at=job.finished_at,
         **kept,
     )
+
+
+def first_step_back(request: UpdateRequest) -> str:
+    """Return the step with which the way back begins."""
+    return "back_stop" if request.is_restart else "back_stand_by"
 
 
 def standby_name(job: Job) -> str:
@@ -325,17 +333,22 @@ def abandon_update(connection: Connection, stream: str, now: datetime, *, actor:
 
 
 def _give_stream(connection: Connection, update: StreamUpdate, now: datetime) -> None:
-    """Make the process that takes over the stream's newest one, and its release and options the stream's."""
-    is_forward = update.state is UpdateState.HANDING_OVER
+    """Make one side of an update the stream's, and its newest process the one that takes over, where one does."""
+    is_forward = update.state in {UpdateState.HANDING_OVER, UpdateState.RESTARTING}
+    # Without a process that takes over, the agent starts the stream as after a launch.
+    is_handing = update.state.is_handing
+    newest = {"instance_id": update.instance_id} if is_handing else {"state": StreamState.STARTING, "error": None}
     update_stream(
         connection,
         update.stream,
         release=update.request.release if is_forward else update.from_release,
         options=update.to_options if is_forward else update.back_options,
-        instance_id=update.instance_id,
         version=MANAGED_STREAMS.c.version + 1,
         changed_at=now,
+        **newest,
     )
+    if not is_handing:
+        return
     what = f"started {update.instance_id}"
     fields = {"instance_id": update.instance_id}
     _append(connection, update, now, actor="agent", what=what, kind=StreamEventType.STARTED, **fields)

@@ -62,10 +62,11 @@ def test_an_update_is_asked_for_and_shown_at_its_step(api: Any) -> None:
 
 
 def test_an_update_is_for_the_stream_as_it_was_read_unless_its_key_has_made_one(api: Any) -> None:
-    body = {"options": {"slots": 8}}
+    body = {"options": {"slots": 8}, "strategy": "restart"}
     with api.client() as client:
         headers = {"If-Match": client.get("/streams/backup").headers["ETag"], "Idempotency-Key": "k"}
         made = client.post("/streams/backup:update", json=body, headers=headers).json()
+        assert (made["strategy"], made["has_way_back"]) == ("restart", True)
         advance(api, made["id"], UpdateState.ROLLED_BACK)
         assert client.patch("/streams/backup", json={"options": {"batch_seconds": 2}}).status_code == 200
         assert client.post("/streams/backup:update", json=body, headers=headers).json()["id"] == made["id"]
@@ -88,6 +89,8 @@ def test_a_pipeline_s_update_may_ask_for_a_shadow_and_shows_its_report(api: Any)
         for hours in (-1, 25):
             refused = client.post("/streams/orders:update", json={"shadow": {"hours": hours}})
             assert refused.status_code == 422
+        both = client.post("/streams/orders:update", json={"shadow": {}, "strategy": "restart"})
+        assert (both.status_code, both.json()["errors"][0]["pointer"]) == (422, "/shadow")
         none = client.post("/streams/backup:update", json={"shadow": {}})
     assert (none.status_code, none.json()["errors"][0]["pointer"]) == (422, "/shadow")
 

@@ -1,23 +1,33 @@
 """Updates of streams as records in every job store."""
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from jobs.store import JobStore
+from jobs.store import JobStore, update_of
 from jobs.store.tables import JOBS
 from model.errors import (
     JobChangedError,
     StreamStateError,
     UpdateInProgressError,
 )
+from model.fault import FaultRecord
 from model.job import JobState
 from model.stream_options import StreamKind
 from model.stream_record import StreamEventType, StreamState, Wanted
-from model.stream_update import UNWANTED, StreamUpdate, UpdateFault, UpdateReplay, UpdateRequest, UpdateState
+from model.stream_update import (
+    UNWANTED,
+    StreamUpdate,
+    UpdateFault,
+    UpdateReplay,
+    UpdateRequest,
+    UpdateState,
+    UpdateStrategy,
+)
 from tests.contract.test_job_store_snapshots import complete
 from tests.waiting import wait_until
 from tests.worlds.restores import end_restore
@@ -148,6 +158,44 @@ def test_an_update_is_taken_back_as_far_as_it_has_come(store: JobStore, state, h
     decided = store.take_update_back(update.id, FAULT, actor="ann")
     assert (decided.state, decided.error) == (then, FAULT)
     assert store.list_stream_events("backup")[-1].actor == "ann"
+
+
+@pytest.mark.parametrize(
+    ("step", "state", "then"),
+    [
+        ("measure", UpdateState.MEASURING, UpdateState.ROLLED_BACK),
+        ("stop", UpdateState.STOPPING, UpdateState.STOPPING),
+        ("start", UpdateState.RESTARTING, UpdateState.STOPPING_BACK),
+        ("watch", UpdateState.WATCHING, UpdateState.STOPPING_BACK),
+        ("back_stop", UpdateState.STOPPING_BACK, None),
+        ("back_start", UpdateState.RESTARTING_BACK, None),
+    ],
+)
+def test_a_restart_is_taken_back_as_far_as_it_has_come(store: JobStore, step, state, then) -> None:
+    request = replace(REQUEST, strategy=UpdateStrategy.RESTART)
+    job = store.get(store.create_update("backup", request, actor="ann").id)
+    update = update_of(store.begin_step(job, step, owner=None))
+    assert update.state is state
+    if then is None:
+        with pytest.raises(StreamStateError, match=f"is {state}"):
+            store.take_update_back(update.id, FAULT, actor="ann")
+        return
+    assert store.take_update_back(update.id, FAULT, actor="ann").state is then
+
+
+def test_a_start_gives_the_stream_to_the_other_side_and_its_agent_starts_that(store: JobStore) -> None:
+    store.report_stream("backup", AGENT, StreamState.FAILED, error=FaultRecord("stream_died", "It ended."))
+    request = replace(REQUEST, mapping={}, strategy=UpdateStrategy.RESTART)
+    before = store.get_stream("backup")
+    update = store.create_update("backup", request, actor="ann")
+    update = advance_update(store, update, UpdateState.RESTARTING)
+    given = store.get_stream("backup")
+    assert (given.release, given.options) == (request.release, update.to_options)
+    assert (given.state, given.error, given.instance_id) == (StreamState.STARTING, None, "in_1")
+    assert given.version > before.version
+    advance_update(store, update, UpdateState.RESTARTING_BACK)
+    back = store.get_stream("backup")
+    assert (back.release, back.options) == (before.release, before.options)
 
 
 def test_a_release_without_a_way_back_may_stay_when_its_update_is_given_up(store: JobStore) -> None:

@@ -104,7 +104,9 @@ def test_a_stream_that_can_t_stand_by_is_not_updated_and_the_check_says_what_to_
     result = house.check(house.record("kinesis-clicks", StreamKind.KINESIS))
     (reason,) = result.reasons
     assert (reason.code, reason.about, reason.remedy) == ("kind_has_no_standby", "kind", Remedy.DRAIN_AND_RELAUNCH)
-    assert reason.message == "A kinesis stream can't have a standby process, so it can't be updated."
+    assert (
+        reason.message == "A kinesis stream can't have a standby process, so it can only be updated by a restart."
+    )
 
 
 def test_tables_and_a_home_elsewhere_are_reasons(house: House) -> None:

@@ -69,6 +69,8 @@ while orders.read().order not in ("drain", "cancel"):
     except OSError:
         time.sleep(0.01)
 totals = {"messages": 0, "dead_letters": 0, "faults": 0}
+while mood == "silent" and orders.read().order not in ("drain", "cancel"):
+    time.sleep(0.01)
 while True:
     control = orders.read()
     if control.order in ("drain", "cancel") and mood != "deaf":

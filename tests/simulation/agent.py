@@ -7,7 +7,18 @@ from datetime import UTC, datetime
 from typing import Any, Final, cast
 
 from jobs.disk_files import DiskFiles
-from jobs.store import DELETION, RESTORE, SNAPSHOT, UPDATE, Idempotency, Job, JobStore, restore_of, update_of
+from jobs.store import (
+    DELETION,
+    RESTORE,
+    SNAPSHOT,
+    UPDATE,
+    Idempotency,
+    Job,
+    JobStore,
+    first_step_back,
+    restore_of,
+    update_of,
+)
 from model.errors import JobChangedError, LeaseLostError, StreamStateError
 from model.fault import FaultRecord
 from model.job import JobState
@@ -76,7 +87,13 @@ class Records:
         return replace(self.stream, agent=self.holder)
 
     def note_start(self, instance_id: str) -> None:
-        self.stream = replace(self.stream, instance_id=instance_id)
+        self.stream = replace(self.stream, instance_id=instance_id, state=StreamState.STARTING)
+
+    def note_state(self, state: StreamState) -> None:
+        self.stream = replace(self.stream, state=state)
+
+    def list_streams(self) -> list[StreamRecord]:
+        return [self.get_stream(STREAM)]
 
     def note_stream(self, stream: str, *, actor: str, what: str, why: str | None, snapshot: str) -> None:
         self._world.say(f"   {what}" if why is None else f"   {what}: {why}")
@@ -180,10 +197,10 @@ class Records:
         if update.state.is_before_hand_over:
             kept = {**memory, "outcome": UpdateState.ROLLED_BACK}
             self._change_job(job, state=JobState.CANCELLED, memory=kept, finished_at=self.now())
-        elif update.state is UpdateState.HANDING_OVER and update.error is None:
+        elif update.state in {UpdateState.HANDING_OVER, UpdateState.STOPPING} and update.error is None:
             self._change_job(job, memory=memory)
-        elif update.state is UpdateState.WATCHING and update.has_way_back:
-            began = {"step": "back_stand_by", "step_began_at": self.now(), "attempt": 1}
+        elif update.state in {UpdateState.WATCHING, UpdateState.RESTARTING} and update.has_way_back:
+            began = {"step": first_step_back(update.request), "step_began_at": self.now(), "attempt": 1}
             self._change_job(job, memory=memory, **began)
 
     def enter_update_step(self, job: Job, why: str | None) -> None:
@@ -192,6 +209,10 @@ class Records:
             self.stream = replace(self.stream, release=update.request.release, instance_id=update.instance_id)
         if update.state is UpdateState.HANDING_BACK:
             self.stream = replace(self.stream, release=update.from_release, instance_id=update.instance_id)
+        if update.state.is_restarting:
+            is_forward = update.state is UpdateState.RESTARTING
+            release = update.request.release if is_forward else update.from_release
+            self.stream = replace(self.stream, release=release, state=StreamState.STARTING)
 
     def end_update(self, job: Job) -> None:
         update = update_of(job)

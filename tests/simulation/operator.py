@@ -8,7 +8,8 @@ from typing import Any, Final, cast
 
 from model.errors import ProcessEndedError
 from model.stream_options import PipelineStreamOptions, stream_lease
-from model.stream_update import UpdateRequest, WhenInconclusive
+from model.stream_record import StreamState
+from model.stream_update import UpdateRequest, UpdateStrategy, WhenInconclusive
 from model.watch_bounds import WatchBounds
 from rollout.process import HeldStream, StreamProcess
 from rollout.snapshot_work import SnapshotWork
@@ -176,16 +177,25 @@ class Operator:
         self._ask_for_snapshots()
         self._ask_for_update()
         if not updates.is_handing(STREAM):
-            self._keep(place, is_moving=updates.is_moving(STREAM))
+            self._keep(place, updates)
 
-    def _keep(self, place: Place, *, is_moving: bool) -> None:
+    def _keep(self, place: Place, updates: UpdateWork) -> None:
         """Start the stream where it ended, and give the one that runs an order now and then."""
-        held, is_going_back = place.held, bool(self._records.list_running_restores())
-        if held.running is not None and is_going_back:
+        held, records = place.held, self._records
+        is_stopped = bool(records.list_running_restores()) or updates.is_stopping(STREAM)
+        if held.running is not None and is_stopped:
             held.running.order("drain", timeout_seconds=60.0)
         elif held.running is not None:
+            if held.running.status().get("state") == "running":
+                records.note_state(StreamState.RUNNING)
             self._order(held.running)
-        elif not is_going_back and not is_moving:
+        elif is_stopped:
+            held.process = None
+        elif held.process is not None and not updates.is_moving(STREAM):
+            # Its next start is a look away.
+            held.process = None
+            records.note_state(StreamState.FAILED)
+        elif not updates.is_moving(STREAM):
             if not place.is_used:
                 self._change_home(place)
             instance_id = self.new_instance_id()
@@ -223,9 +233,12 @@ class Operator:
             release = str(int(records.stream.release or "0") + 1)
             when = dice.choice((WhenInconclusive.KEEP, WhenInconclusive.FAIL))
             bounds = WatchBounds(lag_seconds=3600.0, rate_factor=0.0, faults_per_second=1000.0)
+            strategy = dice.choice((UpdateStrategy.HAND_OVER, UpdateStrategy.RESTART))
             watched = {"validate_seconds": dice.choice((0.0, 5.0, 30.0)), "min_messages": dice.choice((0, 5))}
             request = UpdateRequest(release, {}, {}, **watched, bounds=bounds, when_inconclusive=when)
-            records.create_update(replace(request, is_halting=dice.random() < 0.3))
+            is_halting, is_trusted = dice.random() < 0.3, dice.random() < 0.1
+            given = {"strategy": strategy, "is_halting": is_halting, "is_trusted": is_trusted}
+            records.create_update(replace(request, **given))
         if living and world.happens("take back"):
             records.take_update_back(living[0])
 

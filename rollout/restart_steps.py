@@ -1,0 +1,123 @@
+"""The steps of an update by a restart: the agent drains its own process, and starts the other side."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any, Final
+
+from jobs.steps import Fail, Found, Next, Stay, Step
+from jobs.store import JobStore, update_of
+from model.fault import FaultRecord
+from model.stream_record import StreamState
+from model.stream_update import UpdateState
+from rollout.standbys import UpdatedStream
+from rollout.update_ends import PASSING, ReadLag, Run, UpdateEnds
+from rollout.watch import WatchFigures
+from streams.status import RATE_SECONDS
+
+# How long a restart waits for the figures of the old release's last minute.
+_FIGURES_SECONDS: Final = 120.0
+# The drain of the stream has its own bound of two minutes, and its agent one more until it kills the process.
+_STOP_SECONDS: Final = 240.0
+# How long a side may take until it runs; Spark takes a minute.
+_START_SECONDS: Final = 300.0
+
+
+class RestartSteps:
+    """Stops the stream and starts it as the other side; there and back are the same two steps.
+
+    The agent drains its process while a stop lasts, and starts none. The transaction that begins a start makes the
+    other side the stream's: from then on the agent starts that one, as after a launch, also one that follows a
+    killed one.
+    """
+
+    def __init__(self, store: JobStore, ends: UpdateEnds, read_lag: ReadLag) -> None:
+        self._store = store
+        self._ends = ends
+        self._read_lag = read_lag
+
+    def there(self) -> tuple[Step[UpdatedStream], ...]:
+        """Return the steps from the check to the watch."""
+        measure = self._ends.while_wanted(self._measure)
+        return (
+            Step("measure", measure, _FIGURES_SECONDS, passing=PASSING, gave_up=self._end_measuring),
+            *self._exchange("stop", "start"),
+        )
+
+    def back(self) -> tuple[Step[UpdatedStream], ...]:
+        """Return the steps after a failed watch or start."""
+        return self._exchange("back_stop", "back_start")
+
+    def _exchange(self, stop: str, start: str) -> tuple[Step[UpdatedStream], ...]:
+        wanted, fast = self._ends.while_wanted, partial(Step, passing=PASSING)
+        return (
+            fast(stop, wanted(self._stop), _STOP_SECONDS, gave_up=self._end_stop),
+            fast(start, wanted(self._start), _START_SECONDS, gave_up=self._end_start),
+        )
+
+    def _measure(self, run: Run) -> Found:
+        """Wait until the old release's figures, compared with others, would prove something."""
+        found = self._figures(run)
+        if found is None or found.missing or (found.seconds or 0.0) < RATE_SECONDS:
+            return Stay()
+        return _end_measured(found)
+
+    def _end_measuring(self, run: Run, _: FaultRecord) -> Next:
+        return _end_measured(self._figures(run))
+
+    def _figures(self, run: Run) -> WatchFigures | None:
+        process = run.place.held.running
+        if process is None or not (status := process.status()):
+            return None
+        return WatchFigures.of_last_minute(status, self._read_lag(run.place.record, status))
+
+    def _stop(self, run: Run) -> Found:
+        """Wait for the agent, which drains the process and ends it when that takes too long."""
+        return Stay() if run.place.held.process is not None else self._end_stopped(run)
+
+    def _end_stop(self, run: Run, _: FaultRecord) -> Next:
+        if (process := run.place.held.process) is not None:
+            process.kill()
+            run.place.held.process = None
+        return self._end_stopped(run)
+
+    def _end_stopped(self, run: Run) -> Next:
+        update, held = update_of(run.job), run.place.held
+        held.start_at, held.deaths, held.kill_at = 0.0, 0, None
+        memory: dict[str, Any] = {"outgoing_id": run.place.record.instance_id}
+        if update.error is not None:
+            # It goes back, or somebody has taken it back meanwhile.
+            return Next("back_start", memory)
+        return Next("start", {**memory, "handed_over_at": self._store.now()})
+
+    def _start(self, run: Run) -> Found:
+        """Wait until the agent has started the stream."""
+        # Read now, as this step has changed it maybe in this look.
+        record, update = self._store.get_stream(run.place.record.name), update_of(run.job)
+        if record.instance_id not in {update.outgoing_id, update.instance_id}:
+            run.note({"instance_id": record.instance_id})
+        is_forward = update.state is UpdateState.RESTARTING
+        if record.state is StreamState.RUNNING:
+            return Next("watch") if is_forward else self._ends.end_back(run)
+        if is_forward and record.state is StreamState.FAILED:
+            fault = record.error or FaultRecord("start_failed", "The stream's log has the reason.")
+            return self._fail_start(run, fault)
+        return Stay()
+
+    def _end_start(self, run: Run, _: FaultRecord) -> Next | Fail:
+        update, place = update_of(run.job), run.place
+        if update.state is UpdateState.RESTARTING:
+            why = f"The stream did not run within {_START_SECONDS:.0f} s."
+            return self._fail_start(run, FaultRecord("start_failed", why))
+        state = self._store.get_stream(update.stream).state
+        why = f"The old release of {update.stream} was started, but it does not run. The stream is {state}."
+        logs: Mapping[str, str] = {"old": place.starter.logs.last_lines(update.stream, update.instance_id)}
+        return self._ends.end_without_way_back(run, why, logs)
+
+    def _fail_start(self, run: Run, fault: FaultRecord) -> Next | Fail:
+        name = run.place.record.name
+        return self._ends.go_back(run, fault.code, f"The new release of {name} did not start: {fault.message}")
+
+
+def _end_measured(found: WatchFigures | None) -> Next:
+    return Next("stop", {"figures": {"before": None if found is None else asdict(found)}})
