@@ -183,34 +183,11 @@ CALLS: dict[str, dict[str, Draw]] = {
 
 # What the states depend on comes oftener than the rest.
 OFTEN = (
-    *(
-        "insert",
-        "move",
-        "move",
-        "move",
-        "change",
-        "begin_attempt",
-        "restart",
-        "take_over",
-        "claim",
-        "set_verification",
-    ),
-    *("mark_notified", "list_unnotified", "launch_stream", "end_stream", "report_stream", "report_stream"),
-    *(
-        "take_streams",
-        "change_stream",
-        "run",
-        "run",
-        "run",
-        "retry",
-        "end",
-        "create",
-        "relaunch",
-        "wait",
-        "page",
-        "page",
-    ),
-)
+    "insert", "move", "move", "move", "change", "begin_attempt", "restart", "take_over", "claim",
+    "set_verification", "mark_notified", "list_unnotified", "launch_stream", "end_stream", "report_stream",
+    "report_stream", "take_streams", "change_stream", "run", "run", "run", "retry", "end", "create", "relaunch",
+    "wait", "page", "page",
+)  # fmt: skip
 # Steps of several calls, and time.
 STEPS: dict[str, dict[str, Draw]] = {
     "run": {
