@@ -37,9 +37,7 @@ def audit(folder: Path, answer: str) -> tuple[int, str]:
         ([UNKNOWN], 0, "NOT AUDITED, nothing is known"),
     ],
 )
-def test_a_known_vulnerability_fails_and_what_was_not_asked_is_said(
-    tmp_path: Path, packages: list[dict[str, Any]], code: int, said: str
-) -> None:
+def test_a_known_vulnerability_fails_and_what_was_not_asked_is_said(tmp_path, packages, code, said):
     ended, text = audit(tmp_path, json.dumps({"dependencies": packages}))
 
     assert ended == code

@@ -1,7 +1,6 @@
 import ssl
 
 import httpx
-import pytest
 
 
 def context_of(client: httpx.Client) -> ssl.SSLContext:
@@ -9,9 +8,7 @@ def context_of(client: httpx.Client) -> ssl.SSLContext:
     return context
 
 
-def test_clients_that_trust_the_system_share_its_certificates_and_others_have_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_clients_that_trust_the_system_share_its_certificates_and_others_have_their_own(monkeypatch):
     own = ssl.create_default_context()
     with httpx.Client() as one, httpx.Client() as two, httpx.Client(verify=own) as third:
         assert context_of(one) is context_of(two)

@@ -1,7 +1,6 @@
 """The example of docs/cost.md, computed again from the page's own assumptions and prices."""
 
 import re
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -80,9 +79,7 @@ def a_replay() -> dict[str, tuple[float, float]]:
 
 
 @pytest.mark.parametrize(("found", "compute"), [(EACH_MONTH, a_month), (A_REPLAY, a_replay)])
-def test_every_line_of_the_example_is_its_quantity_times_its_price(
-    found: Mapping[str, tuple[float, float]], compute: Callable[[], dict[str, tuple[float, float]]]
-) -> None:
+def test_every_line_of_the_example_is_its_quantity_times_its_price(found, compute):
     wanted = compute()
     assert found.keys() - {"**together**"} == wanted.keys()
     for name, (quantity, usd) in wanted.items():
@@ -91,9 +88,7 @@ def test_every_line_of_the_example_is_its_quantity_times_its_price(
 
 
 @pytest.mark.parametrize(("heading", "compute"), [("a month", a_month), ("a replay", a_replay)])
-def test_the_sums_are_those_of_the_lines(
-    heading: str, compute: Callable[[], dict[str, tuple[float, float]]]
-) -> None:
+def test_the_sums_are_those_of_the_lines(heading, compute):
     said = re.search(rf"{heading.capitalize()} of this example costs about ([\d,.]+) USD", PAGE)
     assert said is not None
     assert float(said[1].replace(",", "")) == pytest.approx(sum(usd for _, usd in compute().values()), rel=0.005)

@@ -2,8 +2,6 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-import pytest
-
 from jobs.store import JobStore, database
 
 
@@ -12,9 +10,7 @@ def dump(path: Path) -> list[str]:
         return sorted(connection.iterdump())
 
 
-def test_a_store_made_from_another_ones_schema_is_as_the_migrations_make_it(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+def test_a_store_made_from_another_ones_schema_is_as_the_migrations_make_it(tmp_path, request):
     for name in ("first", "copied"):
         JobStore(tmp_path / name).close()
     assert "schema" in database._run_migrations.__module__

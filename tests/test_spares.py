@@ -1,9 +1,6 @@
 import os
 import signal
 import sys
-from pathlib import Path
-
-import pytest
 
 from connectors.lake import query_wire as wire
 from connectors.lake.data_files import DataFile
@@ -19,9 +16,7 @@ def spare_pid(processes: QueryProcesses) -> int:
     return pid
 
 
-def test_a_closed_service_leaves_its_spare_to_the_next_one_in_the_same_surroundings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_closed_service_leaves_its_spare_to_the_next_one_in_the_same_surroundings(tmp_path, monkeypatch):
     first, elsewhere, second = (QueryProcesses(keep_spare=True) for _ in range(3))
     # What earlier tests left is in use, so that the one that is left here is the only one.
     others = [QueryProcesses(keep_spare=True) for _ in range(MAX_KEPT)]

@@ -76,8 +76,8 @@ def let_go(folder: BackfillFolder, epoch: int) -> None:
 
 @pytest.mark.parametrize("place", ["backfill.piece.begun", *WHILE_IT_SENDS])
 def test_a_task_that_is_killed_loses_no_row_repeats_what_it_says_and_names_every_dead_letter_once(
-    host: str, tmp_path: Path, place: str
-) -> None:
+    host, tmp_path, place
+):
     folder, marker = BackfillFolder(tmp_path / "bf_1"), tmp_path / "hit"
     folder.write_specification({})
     CheckpointFolder(folder.progress).create()

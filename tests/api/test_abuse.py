@@ -411,9 +411,7 @@ def forged(header: dict[str, Any], claims: dict[str, Any], secret: bytes | None)
     return f"{signed}.{base64.urlsafe_b64encode(digest).decode().rstrip('=')}"
 
 
-def test_no_token_gets_by_that_the_issuer_did_not_sign_for_this_service(
-    token_api: Any, issuer: Any, generated_key: Any
-) -> None:
+def test_no_token_gets_by_that_the_issuer_did_not_sign_for_this_service(token_api, issuer, generated_key):
     scope = "backfills.admin"
     good = issuer.token(scope=scope)
     head, payload, signature = good.split(".")
@@ -452,9 +450,7 @@ def test_no_token_gets_by_that_the_issuer_did_not_sign_for_this_service(
     assert len(issuer.fetched) <= 4
 
 
-def test_a_token_in_the_place_of_a_key_and_a_key_in_the_place_of_a_token_are_nothing(
-    token_api: Any, issuer: Any
-) -> None:
+def test_a_token_in_the_place_of_a_key_and_a_key_in_the_place_of_a_token_are_nothing(token_api, issuer):
     for token in (f"rf_{issuer.token()}", issuer.token() + "rf_", "rf_" + "a" * 10 + "_" + issuer.token()[:52]):
         with token_api.client(token) as client:
             assert client.get("/backfills").status_code == 401

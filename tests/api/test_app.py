@@ -125,9 +125,7 @@ def test_a_backfill_is_accepted_and_says_where_to_look(client: httpx.Client) -> 
     assert client.get("/backfills").json() == {"backfills": [made], "next_page_token": None}
 
 
-def test_a_create_that_the_home_s_disk_does_not_take_is_a_problem_with_the_reason(
-    client: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_create_that_the_home_s_disk_does_not_take_is_a_problem_with_the_reason(client, monkeypatch):
     def write_bytes(*_: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -179,15 +177,11 @@ def test_a_body_just_within_the_limit_is_read(client: httpx.Client) -> None:
         ("GET", "/backfills?page_token=nonsense", 422, "request_invalid"),
     ],
 )
-def test_what_is_not_there_or_not_allowed_is_a_problem(
-    client: httpx.Client, method: str, path: str, status: int, code: str
-) -> None:
+def test_what_is_not_there_or_not_allowed_is_a_problem(client, method, path, status, code):
     assert_problem(client.request(method, path), status, code)
 
 
-def test_what_nobody_foresaw_is_a_problem_that_tells_nothing(
-    client: httpx.Client, deployment: Deployment, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_nobody_foresaw_is_a_problem_that_tells_nothing(client, deployment, monkeypatch):
     def fail(_: str) -> None:
         raise ZeroDivisionError("secret")
 

@@ -27,9 +27,7 @@ def lines_of(api: Any, call: Callable[[], Any]) -> list[tuple[str, str, str, str
     return [(e.actor, e.action, e.target, e.outcome, e.why) for e in api.audit()[before:]]
 
 
-def test_a_refused_call_is_kept_whatever_its_path_has(
-    start_api: Callable[..., Any], make_postgresql_store: Callable[[], str]
-) -> None:
+def test_a_refused_call_is_kept_whatever_its_path_has(start_api, make_postgresql_store):
     """PostgreSQL keeps no NUL in a text."""
     api = start_api(REFEED_JOB_STORE=make_postgresql_store())
     api.make_key(ADMIN, name="first")
@@ -142,9 +140,7 @@ def test_what_was_counted_is_written_at_the_end(store: JobStore) -> None:
     assert sum(int((entry.why or "").split()[0]) for entry in store.list_audit(10)) == 7
 
 
-def test_a_store_that_is_away_for_a_while_ends_no_counting(
-    store: JobStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_that_is_away_for_a_while_ends_no_counting(store, monkeypatch):
     monkeypatch.setattr("api.audit._COUNT_SECONDS", 0.01)
     append, failed = store.append_audit, []
 

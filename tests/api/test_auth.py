@@ -45,9 +45,7 @@ def test_without_keys_this_machine_may_do_everything(start_api: Callable[..., An
         assert refused.headers["www-authenticate"] == 'Bearer realm="refeed"'
 
 
-def test_a_page_that_calls_again_and_again_is_slowed_down_and_this_machine_is_not(
-    start_api: Callable[..., Any],
-) -> None:
+def test_a_page_that_calls_again_and_again_is_slowed_down_and_this_machine_is_not(start_api):
     api = start_api(REFEED_RATE_LIMIT_PER_MINUTE="5")
     with api.client(Origin="https://evil.example") as page, api.client() as program:
         statuses = [page.get("/backfills").status_code for _ in range(10)]
@@ -208,9 +206,7 @@ def request_body() -> dict[str, Any]:
     return {"query": query, "parameters": {"from": start}, "topic": "replay"}
 
 
-def test_a_key_that_is_revoked_watches_no_further(
-    closed: Any, watched: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_is_revoked_watches_no_further(closed, watched, monkeypatch):
     monkeypatch.setattr("api.auth._RECHECK_SECONDS", 0.0)
     key = closed.make_key(READ, name="watcher")
     with closed.client(key) as client, client.stream("GET", f"{watched}:watch") as response:
@@ -223,9 +219,7 @@ def test_a_key_that_is_revoked_watches_no_further(
     assert '"code": "unauthenticated"' in rest[-2]
 
 
-def test_a_key_that_expires_follows_a_log_no_further(
-    closed: Any, watched: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_key_that_expires_follows_a_log_no_further(closed, watched, monkeypatch):
     monkeypatch.setattr("api.auth._RECHECK_SECONDS", 0.0)
     key = closed.make_key(READ, name="follower", expires_at=datetime.now(UTC) + timedelta(seconds=1.5))
     with closed.client(key) as client:
@@ -235,9 +229,7 @@ def test_a_key_that_expires_follows_a_log_no_further(
     assert said.text.splitlines()[-1].startswith("refeed: the log is not shown any further (unauthenticated)")
 
 
-def test_an_open_stream_is_checked_now_and_then_and_outlasts_an_issuer_that_is_away(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_open_stream_is_checked_now_and_then_and_outlasts_an_issuer_that_is_away(monkeypatch):
     ann = Principal("user:ann", frozenset({READ}))
     answers: list[Exception] = [IdentityUnavailableError()]
     asked: list[float] = []

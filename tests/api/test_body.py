@@ -45,9 +45,7 @@ def test_a_retry_whose_choice_did_not_arrive_retries_nothing(api: Any, send_part
         assert client.get(path).json()["state"] == "CANCELLED"
 
 
-def test_a_retry_whose_caller_leaves_at_once_is_not_taken_for_one_of_all(
-    api: Any, send_part: Callable[..., None]
-) -> None:
+def test_a_retry_whose_caller_leaves_at_once_is_not_taken_for_one_of_all(api, send_part):
     with api.client() as client:
         path = f"/backfills/{paused(client)['id']}"
         assert client.post(f"{path}:cancel").status_code == 200
@@ -58,9 +56,7 @@ def test_a_retry_whose_caller_leaves_at_once_is_not_taken_for_one_of_all(
         assert client.get(path).json()["state"] == "CANCELLED"
 
 
-def test_a_call_without_a_body_counts_although_its_caller_has_left(
-    api: Any, send_part: Callable[..., None]
-) -> None:
+def test_a_call_without_a_body_counts_although_its_caller_has_left(api, send_part):
     with api.client() as client:
         path = f"/backfills/{paused(client)['id']}"
         send_part(f"POST {path}:cancel", b"", whole_bytes=0)

@@ -30,9 +30,7 @@ def slow_plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     release.set()
 
 
-def test_forty_slow_plans_leave_health_cancel_and_lists_to_the_others(
-    api: Any, slow_plans: threading.Event
-) -> None:
+def test_forty_slow_plans_leave_health_cancel_and_lists_to_the_others(api, slow_plans):
     with ThreadPoolExecutor(50) as pool, api.client() as client:
         plans = [pool.submit(client.post, "/backfills:plan", json=_REQUEST) for _ in range(45)]
         topics = [pool.submit(client.get, "/topics") for _ in range(5)]

@@ -4,10 +4,8 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -28,9 +26,7 @@ def scripts() -> list[str]:
 
 
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="curl or jq is not installed")
-def test_every_command_of_the_page_is_one_that_the_api_takes(
-    start_api: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_every_command_of_the_page_is_one_that_the_api_takes(start_api, tmp_path):
     api = start_api()
     fill_archive(api.home, {"orders": 3})
     day = f"{datetime.now(UTC):%F}"

@@ -1,8 +1,4 @@
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
-
-import pytest
 
 from api.readiness import MAX_AGE_SECONDS, Readiness
 from backfill.steer.service import BackfillService
@@ -32,9 +28,7 @@ def test_one_look_serves_all_who_ask_within_two_seconds() -> None:
     assert len(looks) == 2
 
 
-def test_a_hundred_probes_cost_pubsub_and_the_store_a_look_or_two(
-    start_api: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hundred_probes_cost_pubsub_and_the_store_a_look_or_two(start_api, monkeypatch):
     api = start_api()
     looks: list[int] = []
     check = BackfillService.check_readiness

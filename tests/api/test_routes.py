@@ -152,9 +152,7 @@ def test_lists_are_filtered_ordered_and_paged(client: httpx.Client) -> None:
         ("/merges", {"label": "team:shop"}, "query:label"),
     ],
 )
-def test_a_parameter_of_a_list_that_is_wrong_is_named(
-    client: httpx.Client, path: str, params: dict[str, Any], pointer: str
-) -> None:
+def test_a_parameter_of_a_list_that_is_wrong_is_named(client, path, params, pointer):
     problem = assert_problem(client.get(path, params=params), 422, "request_invalid")
     assert [error["pointer"] for error in problem["errors"]] == [pointer]
 
@@ -280,9 +278,7 @@ def test_a_histogram_of_no_window_is_refused(client: httpx.Client, params: dict[
 @pytest.mark.parametrize(
     ("path", "characters"), [("/backfills?", 2000), ("/changes?", 2000), ("/messages?topic=orders&", 4000)]
 )
-def test_a_page_token_of_brackets_within_brackets_is_no_fault_of_the_service(
-    client: httpx.Client, path: str, characters: int
-) -> None:
+def test_a_page_token_of_brackets_within_brackets_is_no_fault_of_the_service(client, path, characters):
     token = base64.urlsafe_b64encode(b"[" * (characters // 4 * 3)).decode()
     problem = assert_problem(client.get(f"{path}page_token={token}"), 422, "request_invalid")
     assert problem["errors"][0]["code"] == "page_token_invalid"

@@ -11,7 +11,7 @@ from jobs.store.tables import APPROVALS, EVENTS, JOBS, MANAGED_STREAMS, STREAM_E
 from model.principal import READ, STREAMS_OPERATE, STREAMS_READ
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 from tests.contract.test_job_store_snapshots import complete
 from tests.worlds.job_store import empty
 
@@ -41,9 +41,7 @@ def api(served: Any, keys: dict[str, str]) -> Iterator[Any]:
     empty(served.store, APPROVALS, EVENTS, JOBS, STREAM_SNAPSHOTS, STREAM_EVENTS, MANAGED_STREAMS)
 
 
-def test_a_drain_answers_with_what_it_waits_for_and_is_carried_out_when_somebody_else_approves(
-    api: Any, keys: dict[str, str]
-) -> None:
+def test_a_drain_answers_with_what_it_waits_for_and_is_carried_out_when_somebody_else_approves(api, keys):
     with api.client(keys["ann"]) as ann, api.client(keys["bob"]) as bob, api.client(keys["eve"]) as eve:
         answer = ann.post("/streams/backup:drain", json={"timeout_seconds": 7})
         assert answer.status_code == 202
@@ -142,9 +140,7 @@ def test_an_approval_that_nobody_decides_in_a_day_expires(api: Any, keys: dict[s
     assert api.store.get_stream("backup").wanted is Wanted.RUNNING
 
 
-def test_the_terminal_says_who_has_to_approve_and_how(
-    api: Any, keys: dict[str, str], refeed: Refeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_terminal_says_who_has_to_approve_and_how(api, keys, refeed, monkeypatch):
     monkeypatch.setenv("REFEED_API_KEY", keys["ann"])
     code, text, said = refeed("stream", "drain", "backup", "--timeout", "5")
     approval = text.split()[0]

@@ -54,9 +54,7 @@ def test_only_an_administrator_sees_keys_come_and_go(start_api: Callable[..., An
     assert (sorted(seen["admin"]), seen["reader"]) == (["admin", "nightly-merge", "reader"], ["nightly-merge"])
 
 
-def test_a_stream_that_makes_dead_letters_waits_for_a_person_and_one_that_made_them_before_does_not(
-    api: Any, refeed: Refeed
-) -> None:
+def test_a_stream_that_makes_dead_letters_waits_for_a_person_and_one_that_made_them_before_does_not(api, refeed):
     now = datetime.now(UTC)
     for name, before in (("pipeline-a", 5), ("pipeline-b", 9)):
         path = api.home / "streams" / name / "status.json"

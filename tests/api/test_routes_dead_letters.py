@@ -100,9 +100,7 @@ NUMBER = b'{"id": 9007199254740993, "n": 1.10}'
 PAYLOADS = [NUMBER, b"", "\u00e5".encode() * 3, b"\xff\xfe", *[b"x" * 6_000_000] * 3]
 
 
-def test_payloads_are_cut_where_the_caller_says_and_downloaded_whole(
-    api: Any, write_letters: Callable[..., Letters]
-) -> None:
+def test_payloads_are_cut_where_the_caller_says_and_downloaded_whole(api, write_letters):
     letters = write_letters(api, "payloads", PAYLOADS)
     with api.client(api.make_key(READ, MESSAGES, name=f"whole {letters.field}")) as client:
         answer = letters.list(client, preview_bytes=5)
@@ -136,9 +134,7 @@ def test_a_pipeline_s_letters_are_shown_without_payloads_and_found_in_their_topi
     assert whole.content == NUMBER
 
 
-def test_payloads_are_hidden_from_who_may_not_read_them_and_reads_are_audited(
-    api: Any, write_letters: Callable[..., Letters]
-) -> None:
+def test_payloads_are_hidden_from_who_may_not_read_them_and_reads_are_audited(api, write_letters):
     letters = write_letters(api, "hidden", [b"secret"])
     (name,) = letters.names
     keys = {

@@ -164,9 +164,7 @@ def test_a_watch_goes_on_behind_the_last_line_that_was_seen(client: httpx.Client
     assert told == [("history", "PAUSED -> CANCELLED"), ("end", None)]
 
 
-def test_a_silent_watch_says_that_it_lives(
-    client: httpx.Client, api: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_watch_says_that_it_lives(client, api, monkeypatch):
     monkeypatch.setattr("api.watching._HEARTBEAT_SECONDS", 0.0)
     made = paused(client)
 

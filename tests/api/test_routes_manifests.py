@@ -197,9 +197,7 @@ def test_a_query_that_the_gate_refuses_is_refused_when_it_is_applied_with_its_pl
     assert unbounded.status_code == 422
 
 
-def test_a_query_that_compares_partitions_with_a_slot_s_own_time_is_warned_of(
-    api: Any, refeed: Refeed, tmp_path: Path
-) -> None:
+def test_a_query_that_compares_partitions_with_a_slot_s_own_time_is_warned_of(api, refeed, tmp_path):
     # The last slot before a moment of a day lies within the day but for one minute, whose other end does.
     (tmp_path / "replays.yaml").write_text(BACKFILL)
     (tmp_path / "exact.yaml").write_text(
@@ -281,9 +279,7 @@ def test_a_slot_s_rollout_is_seen_by_its_id_and_by_the_schedule_s_name(api: Any,
     assert json.loads(refeed("rollout", "show", "slower", "--json")[1])["id"] == run["job_id"]
 
 
-def test_a_compaction_is_a_job_by_the_schedule_and_is_refused_without_a_lake(
-    api: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_compaction_is_a_job_by_the_schedule_and_is_refused_without_a_lake(api, monkeypatch):
     run = run_of(api, COMPACTION)
     job = api.store.get(run["job_id"])
     assert (run["job_kind"], job.kind, job.created_by) == ("compaction", "compaction", "schedule:compactions")
@@ -356,9 +352,7 @@ def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, 
     assert (code, "merges.yaml:5:1: There is no field colour." in said) == (1, True)
 
 
-def test_a_file_in_the_watched_folder_is_applied_and_its_fault_is_shown_everywhere(
-    api: Any, refeed: Refeed, uploads: Path
-) -> None:
+def test_a_file_in_the_watched_folder_is_applied_and_its_fault_is_shown_everywhere(api, refeed, uploads):
     uploaded = SNAPSHOT.replace("snapshots", "uploaded").replace('"* * * * *"', "0 3 * * *")
     (uploads / "uploaded.yaml").write_text(uploaded)
 

@@ -13,7 +13,7 @@ from model.job import JobState, new_job_id
 from reporting.kind import MERGE
 from reporting.request import MergeRequest
 from reporting.view import describe_failure, describe_report
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 from warehouse.merges import MergeReport
 
 __all__ = ["refeed"]
@@ -54,9 +54,7 @@ def test_the_log_of_no_merge_is_a_problem(client: httpx.Client) -> None:
     assert (answer.status_code, answer.json()["code"]) == (404, "job_not_found")
 
 
-def test_the_nights_of_each_source_have_their_audits_newest_first_without_dry_runs(
-    client: httpx.Client, api: Any, refeed: Refeed
-) -> None:
+def test_the_nights_of_each_source_have_their_audits_newest_first_without_dry_runs(client, api, refeed):
     until = datetime(2026, 1, 3, tzinfo=UTC)
     passed, failed = (Audit("keys_unique", found == 90, 90, found, {}) for found in (90, 91))
     report = MergeReport(

@@ -91,9 +91,7 @@ def test_a_text_that_utf_8_can_not_hold_and_an_unknown_field_are_refused(client:
     assert_problem(client.post("/queries:check", json={"query": GOOD, "topic": "x"}), 422, "request_invalid")
 
 
-def test_only_who_may_plan_checks_and_typing_leaves_nothing_in_the_audit_log(
-    start_api: Callable[..., Any],
-) -> None:
+def test_only_who_may_plan_checks_and_typing_leaves_nothing_in_the_audit_log(start_api):
     api = start_api()
     planner, reader = api.make_key(PLAN, name="planner"), api.make_key(READ, name="reader")
     with api.client(planner) as client:
@@ -106,9 +104,7 @@ def test_only_who_may_plan_checks_and_typing_leaves_nothing_in_the_audit_log(
     ]
 
 
-def test_plans_that_take_long_and_checks_do_not_wait_for_each_other(
-    api: Any, client: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_plans_that_take_long_and_checks_do_not_wait_for_each_other(api, client, monkeypatch):
     release = threading.Event()
 
     def wait(*_: Any, **__: Any) -> Any:

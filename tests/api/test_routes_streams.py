@@ -220,9 +220,7 @@ def test_a_launched_stream_without_an_agent_is_a_problem_in_the_status(api: Any)
     assert [(each["name"], each["code"]) for each in problems] == [("backup", "stream_without_agent")]
 
 
-def test_an_ended_stream_that_messages_wait_for_is_in_the_inbox_with_the_end_of_its_retention(
-    api: Any, refeed: Refeed
-) -> None:
+def test_an_ended_stream_that_messages_wait_for_is_in_the_inbox_with_the_end_of_its_retention(api, refeed):
     launch(api)
     with api.client() as client:
         client.post("/streams/backup:drain")
@@ -282,9 +280,7 @@ def test_the_terminal_says_what_is_wrong_with_its_exit_code(api: Any, refeed: Re
     assert refeed("stream", "launch", "rows")[0] == 2
 
 
-def test_waiting_for_a_stream_that_nobody_starts_ends_with_one(
-    api: Any, refeed: Refeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_waiting_for_a_stream_that_nobody_starts_ends_with_one(api, refeed, monkeypatch):
     from cli import api as cli_api
     from cli import stream
 

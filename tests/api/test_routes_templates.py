@@ -149,9 +149,7 @@ def test_launching_needs_the_scopes_of_creating_it(start_api: Callable[..., Any]
     assert any(entry.action == "launchTemplate" for entry in api.audit())
 
 
-def test_a_bucket_that_is_not_there_or_does_not_answer_is_a_problem_of_the_templates_alone(
-    start_api: Callable[..., Any], gcs: GcsServer
-) -> None:
+def test_a_bucket_that_is_not_there_or_does_not_answer_is_a_problem_of_the_templates_alone(start_api, gcs):
     api = start_api(REFEED_TEMPLATES="gs://no-such-bucket/shop")
     with api.client() as client:
         for call in (

@@ -135,9 +135,7 @@ def test_a_public_client_signs_in_by_its_verifier_alone(start_api: Callable[...,
         assert provider.refused == []
 
 
-def test_a_replica_completes_and_knows_what_another_one_started(
-    browser: Browser, start_api: Callable[..., Any]
-) -> None:
+def test_a_replica_completes_and_knows_what_another_one_started(browser, start_api):
     other = serve(
         start_api,
         browser.provider,
@@ -152,9 +150,7 @@ def test_a_replica_completes_and_knows_what_another_one_started(
     assert_problem(browser.complete(started, answer), 403, "sign_in_refused")
 
 
-def test_an_id_token_is_the_bearer_where_the_access_token_is_not_for_the_api(
-    start_api: Callable[..., Any],
-) -> None:
+def test_an_id_token_is_the_bearer_where_the_access_token_is_not_for_the_api(start_api):
     with served_provider(access_changes={"aud": "elsewhere"}, id_changes={"groups": ["ops"]}) as provider:
         ids = serve(
             start_api,
@@ -166,9 +162,7 @@ def test_an_id_token_is_the_bearer_where_the_access_token_is_not_for_the_api(
         assert ids.sign_in()["scopes"] == ["backfills.read"]
 
 
-def test_a_provider_that_renews_no_id_token_ends_the_session_with_the_first_one(
-    start_api: Callable[..., Any],
-) -> None:
+def test_a_provider_that_renews_no_id_token_ends_the_session_with_the_first_one(start_api):
     with served_provider(renews_id_token=False, token_seconds=4) as provider:
         wanted = {"REFEED_OIDC_AUDIENCE": "refeed-console", "REFEED_OIDC_SESSION_TOKEN": "id_token"}
         ids = serve(start_api, provider, **wanted)
@@ -373,9 +367,7 @@ def test_a_renewal_for_another_person_ends_the_session(browser: Browser) -> None
     wait_until(lambda: browser.call(session).status_code == 401, "the session ends", every_seconds=0.05)
 
 
-def test_while_the_provider_is_away_a_token_counts_until_it_ends(
-    browser: Browser, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_while_the_provider_is_away_a_token_counts_until_it_ends(browser, monkeypatch):
     monkeypatch.setattr("jobs.user_sessions._WAIT_SECONDS", 0.3)
     browser.provider.token_seconds = 2
     session = browser.sign_in()

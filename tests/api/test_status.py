@@ -104,9 +104,7 @@ def test_a_quiet_home_is_ok_and_nothing_waits(api: Any, refeed: Any) -> None:
     assert json.loads(refeed("status", "--json")[1]) == get(api, "/status")
 
 
-def test_the_inbox_has_what_waits_for_a_person_with_the_command_that_answers_it(
-    api: Any, refeed: Any, jobs: Jobs
-) -> None:
+def test_the_inbox_has_what_waits_for_a_person_with_the_command_that_answers_it(api, refeed, jobs):
     above = {"required": True, "above_rows": 50, "rows": 100, "by": None, "at": None}
     made = {
         "approval": jobs.backfill(approval=above),
@@ -163,9 +161,7 @@ def test_a_failed_merge_waits_until_a_later_one_has_made_up_for_it(api: Any, ref
     assert get(api, "/inbox")["items"] == []
 
 
-def test_a_failed_compaction_waits_until_a_later_one_has_compacted_its_tables(
-    api: Any, refeed: Any, jobs: Jobs
-) -> None:
+def test_a_failed_compaction_waits_until_a_later_one_has_compacted_its_tables(api, refeed, jobs):
     jobs.compaction("archive", "staging.orders", state=JobState.SUCCEEDED)
     failed = jobs.compaction("archive", "staging.orders", state=JobState.FAILED)
     jobs.compaction("archive", state=JobState.SUCCEEDED)
@@ -214,9 +210,7 @@ def test_a_backup_that_does_not_run_while_topics_are_attached_is_wrong(api: Any)
     )
 
 
-def test_a_background_loop_that_fails_is_wrong_until_it_works_again(
-    api: Any, refeed: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_background_loop_that_fails_is_wrong_until_it_works_again(api, refeed, monkeypatch):
     def fail(*_: Any) -> None:
         raise StoreUnavailableError("no room on /var/lib/postgres")
 

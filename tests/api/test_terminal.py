@@ -61,9 +61,7 @@ def test_a_plan_is_read_and_quoted(backfill: Callable[..., tuple[int, str, str]]
     assert "another topic" in said
 
 
-def test_a_misspelt_topic_is_refused_and_created_when_that_is_asked_for(
-    api: Any, backfill: Callable[..., tuple[int, str, str]]
-) -> None:
+def test_a_misspelt_topic_is_refused_and_created_when_that_is_asked_for(api, backfill):
     for command in ("plan", "create"):
         code, _, said = backfill(command, QUERY, "--topic", "planed", "-p", DAY)
         assert (code, "topic_not_found" in said, "Did you mean planned?" in said) == (4, True, True)

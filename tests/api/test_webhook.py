@@ -1,6 +1,6 @@
 import base64
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from queue import Queue
 from typing import Any
@@ -35,9 +35,7 @@ def heard() -> Iterator[tuple[str, "Queue[dict[str, Any]]"]]:
         yield f"{address}/hook", calls
 
 
-def test_the_end_of_a_backfill_is_told_where_the_settings_say(
-    start_api: Callable[..., Any], heard: tuple[str, "Queue[dict[str, Any]]"]
-) -> None:
+def test_the_end_of_a_backfill_is_told_where_the_settings_say(start_api, heard):
     url, calls = heard
     api = start_api(REFEED_NOTIFY_URL=url, REFEED_NOTIFY_SECRET=SECRET)
     with api.client() as client:
@@ -51,9 +49,7 @@ def test_the_end_of_a_backfill_is_told_where_the_settings_say(
     assert "query" not in json.dumps(said["data"])
 
 
-def test_a_backfill_that_needs_an_approval_tells_that_it_waits_and_no_resume_lets_it_go(
-    start_api: Callable[..., Any], heard: tuple[str, "Queue[dict[str, Any]]"]
-) -> None:
+def test_a_backfill_that_needs_an_approval_tells_that_it_waits_and_no_resume_lets_it_go(start_api, heard):
     url, calls = heard
     api = start_api(REFEED_NOTIFY_URL=url, REFEED_NOTIFY_SECRET=SECRET, REFEED_APPROVAL_ROWS="1")
     entry = pa.struct([("key", pa.string()), ("value", pa.string())])

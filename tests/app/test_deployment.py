@@ -18,9 +18,7 @@ REQUEST = BackfillRequest(
 )
 
 
-def test_running_backfills_go_on_when_the_service_ends_and_spark_stays_for_them(
-    open_deployment: Open, launcher: Any
-) -> None:
+def test_running_backfills_go_on_when_the_service_ends_and_spark_stays_for_them(open_deployment, launcher):
     first = open_deployment()
     made = first.backfills.create(REQUEST, principal=LOCAL)
     first.start()
@@ -40,9 +38,7 @@ def test_running_backfills_go_on_when_the_service_ends_and_spark_stays_for_them(
     assert launcher.closed == 1
 
 
-def test_a_service_ends_also_when_its_store_does_not_answer(
-    open_deployment: Open, launcher: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_service_ends_also_when_its_store_does_not_answer(open_deployment, launcher, monkeypatch):
     deployment = open_deployment(interrupt_at_exit=True)
     deployment.start()
 

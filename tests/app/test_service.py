@@ -41,11 +41,7 @@ CLOSED: list[tuple[type[Any], str]] = [
 
 
 @pytest.mark.parametrize("failing", [None, *dict.fromkeys(CLOSED)])
-def test_each_part_is_closed_before_what_it_uses_whatever_fails(
-    open_deployment: Callable[..., Deployment],
-    monkeypatch: pytest.MonkeyPatch,
-    failing: tuple[type[Any], str] | None,
-) -> None:
+def test_each_part_is_closed_before_what_it_uses_whatever_fails(open_deployment, monkeypatch, failing):
     closed: list[tuple[type[Any], str]] = []
 
     def noting(part: type[Any], method: str) -> Callable[..., None]:

@@ -4,13 +4,11 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from app import streams
-from app.deployment import Deployment
 from connectors.pubsub.client import PubSub
 from inventory.streams import read_streams
 from jobs.store import open_store
@@ -20,9 +18,7 @@ from streams.status import StatusFile
 from warehouse.lake.warehouse import LakeWarehouse
 
 
-def test_an_agent_s_stream_does_not_open_the_job_store(
-    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_agent_s_stream_does_not_open_the_job_store(open_deployment, monkeypatch, tmp_path):
     given: list[Any] = []
     monkeypatch.setattr("backup.job.run_backup", lambda *parts, **named: given.extend([*parts, named]) or 7)
     settings = open_deployment(REFEED_JOB_STORE=f"sqlite:///{tmp_path / 'shared.db'}").settings
@@ -38,8 +34,8 @@ def test_an_agent_s_stream_does_not_open_the_job_store(
 
 @pytest.mark.parametrize("is_newer", [False, True])
 def test_a_stream_without_an_agent_is_reported_to_a_store_that_is_not_its_home_s_own_and_to_a_newer_one_not(
-    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_newer: bool
-) -> None:
+    open_deployment, monkeypatch, tmp_path, is_newer
+):
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     with closing(open_store(url)) as store, store._database.write() as connection:
         if is_newer:
@@ -66,9 +62,7 @@ def test_a_stream_without_an_agent_is_reported_to_a_store_that_is_not_its_home_s
 @pytest.mark.parametrize(
     "start", [streams.run_backup, streams.run_kinesis, partial(streams.run_pipeline, group="g")]
 )
-def test_no_stream_is_started_in_a_warehouse_that_does_not_keep_writers_apart(
-    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, start: Callable[..., int]
-) -> None:
+def test_no_stream_is_started_in_a_warehouse_that_does_not_keep_writers_apart(open_deployment, monkeypatch, start):
     def refuse(_: LakeWarehouse) -> None:
         raise WarehouseError("If-None-Match")
 
@@ -79,9 +73,7 @@ def test_no_stream_is_started_in_a_warehouse_that_does_not_keep_writers_apart(
     assert not list(settings.home.glob("lake*"))
 
 
-def test_the_pipeline_connects_when_it_asks_and_is_disconnected_at_its_end(
-    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_pipeline_connects_when_it_asks_and_is_disconnected_at_its_end(open_deployment, monkeypatch):
     opened: list[PubSub] = []
     closed: list[PubSub] = []
 
@@ -115,8 +107,8 @@ def test_the_pipeline_connects_when_it_asks_and_is_disconnected_at_its_end(
     ],
 )
 def test_a_stream_that_fails_before_it_runs_has_said_why_where_its_agent_reads_it(
-    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch, error: RefeedError, shown: str
-) -> None:
+    open_deployment, monkeypatch, error, shown
+):
     settings = open_deployment().settings
     folder = StreamFolder.of(settings.home, "backup", "in_1")
 
@@ -135,9 +127,7 @@ def test_a_stream_that_fails_before_it_runs_has_said_why_where_its_agent_reads_i
     assert status["place"] == {"project": "p"}
 
 
-def test_the_end_that_a_stream_wrote_itself_stands(
-    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_end_that_a_stream_wrote_itself_stands(open_deployment, monkeypatch):
     settings = open_deployment().settings
     folder = StreamFolder.of(settings.home, "pipeline-default", "in_1")
     last = {"code": "storage_full", "message": "The disk is full."}
@@ -153,9 +143,7 @@ def test_the_end_that_a_stream_wrote_itself_stands(
     assert (StatusFile.read(folder.status) or {})["error"] == last
 
 
-def test_a_stream_without_an_agent_says_why_it_fails_at_its_terminal_alone(
-    open_deployment: Callable[..., Deployment], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_stream_without_an_agent_says_why_it_fails_at_its_terminal_alone(open_deployment, monkeypatch):
     settings = open_deployment().settings
 
     def fail(*_: Any, **__: Any) -> int:

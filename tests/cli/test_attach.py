@@ -1,9 +1,6 @@
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from connectors.pubsub.client import PubSub
 from local.server import PubSubServer
@@ -11,9 +8,7 @@ from model.message import replay_filter, replay_token
 from tests.labels import label_topic
 
 
-def test_attaching_makes_the_topic_and_a_subscription_that_leaves_replays_out(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
-) -> None:
+def test_attaching_makes_the_topic_and_a_subscription_that_leaves_replays_out(refeed, pubsub_server, home):
     result = refeed("attach", "orders", "members", "--json")
     assert result.code == 0
     secret = (home / "secret").read_text()
@@ -36,9 +31,7 @@ def test_attaching_twice_is_attaching_once(refeed: Callable[..., Any], pubsub_se
     assert refeed("attach", "orders").out == made + refeed("attach", "orders").out
 
 
-def test_another_deployment_s_secret_is_refused(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
-) -> None:
+def test_another_deployment_s_secret_is_refused(refeed, pubsub_server, home):
     assert refeed("attach", "orders").code == 0
     (home / "secret").unlink()
     result = refeed("attach", "orders")
@@ -67,9 +60,7 @@ def test_topics_are_attached_by_a_label(refeed: Callable[..., Any], pubsub_serve
         assert "Give the id of a topic" in refeed("attach").err
 
 
-def test_without_credentials_it_says_what_every_other_command_says(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_without_credentials_it_says_what_every_other_command_says(refeed, monkeypatch, tmp_path):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     result = refeed("attach", "orders")
     assert result.code == 1
@@ -77,9 +68,7 @@ def test_without_credentials_it_says_what_every_other_command_says(
     assert "gcloud auth application-default login" in result.err
 
 
-def test_what_differs_is_said_and_mended_only_when_asked(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_differs_is_said_and_mended_only_when_asked(refeed, pubsub_server, monkeypatch):
     assert refeed("attach", "orders").code == 0
     monkeypatch.setenv("REFEED_ACK_DEADLINE_SECONDS", "120")
     told = refeed("attach", "orders")
@@ -105,9 +94,7 @@ def test_detaching_ends_the_backup_of_a_topic(refeed: Callable[..., Any], pubsub
         assert [s.topic for s in pubsub.list_subscriptions()] == ["members"]
 
 
-def test_the_variables_of_terraform_are_what_attaching_would_make(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer
-) -> None:
+def test_the_variables_of_terraform_are_what_attaching_would_make(refeed, pubsub_server):
     variables = json.loads(refeed("attach", "orders", "--terraform").out)
     with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
         assert pubsub.list_subscriptions() == []

@@ -2,7 +2,6 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,9 +89,7 @@ NOTHING = {"code": "nothing_selected", "message": "The plan selects nothing.", "
 
 
 @pytest.mark.parametrize(("answer", "code", "sent"), [("y\n", 0, [None, True]), ("n\n", 1, [None])])
-def test_a_plan_of_nothing_is_asked_about_in_a_terminal(
-    refeed: Refeed, monkeypatch: pytest.MonkeyPatch, answer: str, code: int, sent: list[bool | None]
-) -> None:
+def test_a_plan_of_nothing_is_asked_about_in_a_terminal(refeed, monkeypatch, answer, code, sent):
     asked: list[tuple[bool | None, str]] = []
 
     def create(self: JobCalls, request: Mapping[str, Any], *, idempotency_key: str) -> dict[str, Any]:
@@ -121,18 +118,14 @@ def test_a_plan_of_nothing_is_asked_about_in_a_terminal(
     "wrong",
     [("--label", "team"), ("--attribute", "a"), ("--yield-to", "live"), ("--label", "a=1", "--label", "a=2")],
 )
-def test_an_option_that_is_none_is_said_before_anything_is_sent(
-    refeed: Refeed, created: list[Mapping[str, Any]], wrong: tuple[str, ...]
-) -> None:
+def test_an_option_that_is_none_is_said_before_anything_is_sent(refeed, created, wrong):
     result = refeed("backfill", "create", "SELECT 1", "--topic", "orders", *wrong)
     assert result.code == 2
     assert "input_invalid" in result.err
     assert created == []
 
 
-def test_the_query_may_come_from_a_file_or_stdin(
-    refeed: Refeed, created: list[Mapping[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_query_may_come_from_a_file_or_stdin(refeed, created, tmp_path, monkeypatch):
     (tmp_path / "q.sql").write_text("SELECT 2")
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"SELECT 3")))
     assert refeed("backfill", "create", f"@{tmp_path / 'q.sql'}", "--topic", "orders").code == 0
@@ -214,9 +207,7 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         (None, ""),
     ],
 )
-def test_a_plan_says_why_a_subscription_does_not_receive_it(
-    refeed: Refeed, monkeypatch: pytest.MonkeyPatch, excluded_by: str | None, reason: str
-) -> None:
+def test_a_plan_says_why_a_subscription_does_not_receive_it(refeed, monkeypatch, excluded_by, reason):
     unreached = {"name": "s", "filter": "", "receives_replay": False, "excluded_by": excluded_by}
     plan = {
         "plan_id": "pl_1",
@@ -236,9 +227,7 @@ def test_a_plan_says_why_a_subscription_does_not_receive_it(
 
 
 @pytest.mark.parametrize("state", ["FAILED", "CANCELLED"])
-def test_watching_a_backfill_that_did_not_succeed_ends_with_1(
-    refeed: Refeed, monkeypatch: pytest.MonkeyPatch, state: str
-) -> None:
+def test_watching_a_backfill_that_did_not_succeed_ends_with_1(refeed, monkeypatch, state):
     error = {"code": "driver_failed", "message": "The driver is gone."}
     answer_watch(monkeypatch, backfill(state, 1, error=error))
     result = refeed("backfill", "watch", "bf_1")
@@ -265,9 +254,7 @@ def test_a_watch_says_what_a_pause_waits_for(refeed: Refeed, monkeypatch: pytest
     assert "verification unknown" in result.out
 
 
-def test_create_and_watch_warn_that_nothing_arrives(
-    refeed: Refeed, created: list[Mapping[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_create_and_watch_warn_that_nothing_arrives(refeed, created, monkeypatch):
     nobody = {"code": "nobody_receives", "message": "No subscription takes it."}
     nothing = {"code": "nothing_selected", "message": "The query selects nothing."}
     answer_watch(
@@ -288,27 +275,21 @@ def test_create_and_watch_warn_that_nothing_arrives(
 
 
 @pytest.mark.parametrize("verb", ["pause", "resume", "cancel", "approve", "revert"])
-def test_every_verb_is_done_and_says_what_may_still_go_out(
-    refeed: Refeed, acted: list[tuple[str, Any]], verb: str
-) -> None:
+def test_every_verb_is_done_and_says_what_may_still_go_out(refeed, acted, verb):
     result = refeed("backfill", verb, "bf_1")
     assert acted == [(verb, None)]
     assert "at most 4,000 more may be published" in result.out
     assert json.loads(refeed("backfill", verb, "bf_1", "--json").out)["state"] == "PAUSED"
 
 
-def test_a_retry_says_what_it_sends_and_may_be_watched(
-    refeed: Refeed, acted: list[tuple[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_retry_says_what_it_sends_and_may_be_watched(refeed, acted, monkeypatch):
     answer_watch(monkeypatch, backfill("SUCCEEDED", 2))
     assert refeed("backfill", "retry", "bf_1", "--only", "failed", "--watch").code == 0
     assert refeed("backfill", "retry", "bf_1").code == 0
     assert acted == [("retry", {"only": "failed"}), ("retry", {"only": "all"})]
 
 
-def test_a_change_sends_what_is_to_change_and_nothing_else(
-    refeed: Refeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):
     sent: list[Any] = []
 
     def change(self: JobCalls, backfill_id: str, changes: Any) -> dict[str, Any]:
@@ -355,9 +336,7 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(
         ),
     ],
 )
-def test_what_became_of_it_is_listed(
-    refeed: Refeed, monkeypatch: pytest.MonkeyPatch, command: str, page: dict[str, Any], shown: str
-) -> None:
+def test_what_became_of_it_is_listed(refeed, monkeypatch, command, page, shown):
     monkeypatch.setattr(JobCalls, "read_part", lambda self, id_, what, **params: page)
     result = refeed("backfill", command, "bf_1")
     assert result.out.splitlines()[1] == shown

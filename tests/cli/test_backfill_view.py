@@ -137,9 +137,7 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
         ("FAILED", {"error": {"code": "nothing_selected", "message": "Nothing."}}, ["nothing_selected: Nothing."]),
     ],
 )
-def test_show_names_the_next_command_and_what_a_person_decides(
-    refeed: Refeed, monkeypatch: pytest.MonkeyPatch, state: str, fields: dict[str, Any], lines: list[str]
-) -> None:
+def test_show_names_the_next_command_and_what_a_person_decides(refeed, monkeypatch, state, fields, lines):
     monkeypatch.setattr(JobCalls, "read", lambda self, id_: backfill(state, **fields))
 
     shown = [line.strip() for line in refeed("backfill", "show", "bf_1").out.splitlines()]
@@ -160,9 +158,7 @@ def test_show_of_a_running_backfill_has_its_pace(refeed: Refeed, monkeypatch: py
     ]
 
 
-def test_show_says_what_keeps_a_backfill_slow_while_it_lives(
-    refeed: Refeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_show_says_what_keeps_a_backfill_slow_while_it_lives(refeed, monkeypatch):
     limits: dict[str, Any] = {
         "rate_limit_messages_per_second": 50.0,
         "canary_messages": 1000,

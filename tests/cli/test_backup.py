@@ -2,7 +2,6 @@ import json
 from collections.abc import Callable
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -43,9 +42,7 @@ def take_all(pubsub: PubSub) -> list[bytes]:
     return [m.message.data for m in found]
 
 
-def test_a_restore_delivers_again_what_came_after_the_snapshot(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer
-) -> None:
+def test_a_restore_delivers_again_what_came_after_the_snapshot(refeed, pubsub_server):
     assert refeed("attach", "orders", "members").code == 0
     with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
         publish(pubsub, b"before")
@@ -59,9 +56,7 @@ def test_a_restore_delivers_again_what_came_after_the_snapshot(
         assert take_all(pubsub) == [b"after"]
 
 
-def test_after_a_restore_the_backup_knows_nothing_but_what_the_archive_has(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
-) -> None:
+def test_after_a_restore_the_backup_knows_nothing_but_what_the_archive_has(refeed, pubsub_server, home):
     assert refeed("attach", "orders").code == 0
     assert refeed("backup", "snapshot", "one").code == 0
     journal = Journal(home / "streams" / "backup" / "journal", keep_seconds=600)
@@ -79,9 +74,7 @@ def test_after_a_restore_the_backup_knows_nothing_but_what_the_archive_has(
     assert left.last_attempt() == 0
 
 
-def test_a_backup_that_an_agent_runs_has_one_way_only(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
-) -> None:
+def test_a_backup_that_an_agent_runs_has_one_way_only(refeed, pubsub_server, home):
     assert refeed("attach", "orders").code == 0
     assert refeed("backup", "snapshot", "one").code == 0
     with closing(open_store(read_settings({"REFEED_HOME": str(home)}).job_store)) as store:
@@ -104,7 +97,5 @@ def test_snapshots_are_listed_and_forgotten(refeed: Callable[..., Any], pubsub_s
 
 
 @pytest.mark.parametrize("name", ["Big", "a.b", "", "x" * 41])
-def test_a_name_that_pubsub_would_not_take_is_refused(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, name: str
-) -> None:
+def test_a_name_that_pubsub_would_not_take_is_refused(refeed, pubsub_server, name):
     assert "not a valid name for a snapshot" in refeed("backup", "snapshot", name).err

@@ -1,10 +1,6 @@
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
-
-from local.server import PubSubServer
 
 
 @pytest.fixture
@@ -14,12 +10,7 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return found
 
 
-def test_topics_come_from_the_option_or_the_variable(
-    refeed: Callable[..., Any],
-    pubsub_server: PubSubServer,
-    served: list[Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_topics_come_from_the_option_or_the_variable(refeed, pubsub_server, served, monkeypatch):
     monkeypatch.setenv("REFEED_COLLECTOR_TOPICS", "members")
     assert refeed("collector", "--port", "0").code == 0
     assert refeed("collector", "--port", "0", "--host", "::1", "--topics", "orders, shop.*").code == 0
@@ -27,9 +18,7 @@ def test_topics_come_from_the_option_or_the_variable(
     assert served[1][1] == {"host": "::1", "port": 0}
 
 
-def test_the_settings_file_s_faults_end_the_command(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, tmp_path: Path
-) -> None:
+def test_the_settings_file_s_faults_end_the_command(refeed, pubsub_server, tmp_path):
     path = tmp_path / "collector.yaml"
     path.write_text("topics: {orders: {format: xml}, members: {}}")
     result = refeed("collector", "--port", "0", "--topics", "orders", "--settings", str(path))

@@ -37,9 +37,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def test_compactions_are_listed_with_the_files_that_went_away(
-    refeed: Callable[..., Any], calls: list[Any]
-) -> None:
+def test_compactions_are_listed_with_the_files_that_went_away(refeed, calls):
     listed = refeed("compaction", "list", "--state", "failed", "--since", "2026-01-02", "--order-by", "created_at")
     wanted = {"page_size": "50", "order_by": "created_at", "state": ["FAILED"], "since": "2026-01-02T00:00:00Z"}
     assert calls == [("GET", "/compactions", wanted)]
@@ -60,9 +58,7 @@ def test_one_is_shown_table_by_table_with_its_error(refeed: Callable[..., Any], 
     assert {path for _, path, _ in calls} == {PATH, f"{PATH}/events"}
 
 
-def test_one_that_is_watched_prints_its_changes_and_ends_with_its_outcome(
-    refeed: Callable[..., Any], calls: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_that_is_watched_prints_its_changes_and_ends_with_its_outcome(refeed, calls, monkeypatch):
     assert refeed("compaction", "retry", COMPACTION["id"]).code == 0
     assert refeed("compaction", "cancel", COMPACTION["id"]).code == 0
     assert [path for method, path, _ in calls if method == "POST"] == [f"{PATH}:retry", f"{PATH}:cancel"]

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,7 @@ import pytest
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_each_shell_gets_a_script_and_the_commands_that_begin_so(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, shell: str
-) -> None:
+def test_each_shell_gets_a_script_and_the_commands_that_begin_so(refeed, monkeypatch, shell):
     monkeypatch.setenv("_REFEED_COMPLETE", f"source_{shell}")
     assert "_REFEED_COMPLETE" in refeed().out
     monkeypatch.setenv("_REFEED_COMPLETE", f"complete_{shell}")

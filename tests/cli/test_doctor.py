@@ -2,7 +2,6 @@ import json
 import socket
 from collections.abc import Callable
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,11 +10,9 @@ from cli import doctor
 from connectors.pubsub.client import PubSub
 from connectors.spark import java
 from jobs.store import JobStore
-from local.server import PubSubServer
 from model.errors import JavaNotFoundError, PubSubError
 from model.stream_options import StreamKind
 from streams.status import StatusFile
-from tests.standin.fixture import StandIn
 from tests.standin.gcs_server import pointing_at, running_gcs
 from tests.worlds.bucket import Proxy, make_lake, moto_server, settings_at
 
@@ -24,9 +21,7 @@ def findings(result: Any) -> dict[str, dict[str, str]]:
     return {finding["check"]: finding for finding in json.loads(result.out)["findings"]}
 
 
-def test_a_machine_that_has_all_is_fit(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
-) -> None:
+def test_a_machine_that_has_all_is_fit(refeed, pubsub_server, home):
     result = refeed("doctor", "--json")
     assert result.code == 0
     found = findings(result)
@@ -35,9 +30,7 @@ def test_a_machine_that_has_all_is_fit(
     assert not home.exists(), "looking changes nothing"
 
 
-def test_a_missing_java_is_named_with_the_line_that_brings_one(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_java_is_named_with_the_line_that_brings_one(refeed, pubsub_server, monkeypatch):
     def find_none() -> None:
         raise JavaNotFoundError
 
@@ -58,9 +51,7 @@ def test_a_missing_java_is_named_with_the_line_that_brings_one(
         ({}, "disk", "vacuum"),
     ],
 )
-def test_what_is_missing_is_named_with_what_to_do(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], check: str, says: str
-) -> None:
+def test_what_is_missing_is_named_with_what_to_do(refeed, monkeypatch, environment, check, says):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     if check == "disk":
@@ -71,9 +62,7 @@ def test_what_is_missing_is_named_with_what_to_do(
     assert says in f"{found['found']} {found['fix']}"
 
 
-def test_no_credentials_are_missing_where_pubsub_is_google_s(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_no_credentials_are_missing_where_pubsub_is_google_s(refeed, monkeypatch, tmp_path):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     monkeypatch.setenv("REFEED_PROJECT", "shop-prod")
     result = refeed("doctor", "--json")
@@ -81,9 +70,7 @@ def test_no_credentials_are_missing_where_pubsub_is_google_s(
     assert findings(result)["Pub/Sub"]["fix"] == "gcloud auth application-default login"
 
 
-def test_a_stream_that_does_not_report_is_missing_and_one_that_drained_is_not(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
-) -> None:
+def test_a_stream_that_does_not_report_is_missing_and_one_that_drained_is_not(refeed, pubsub_server, home):
     assert findings(refeed("doctor", "--json"))["streams"]["state"] == "ok"
     path = home / "streams" / "backup" / "status.json"
     path.parent.mkdir(parents=True)
@@ -100,9 +87,7 @@ def test_a_stream_that_does_not_report_is_missing_and_one_that_drained_is_not(
     assert str(home / "logs" / "backup.log") in silent["found"]
 
 
-def test_a_launched_stream_that_nobody_starts_is_missing_its_agent(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path
-) -> None:
+def test_a_launched_stream_that_nobody_starts_is_missing_its_agent(refeed, pubsub_server, home):
     assert findings(refeed("doctor", "--json"))["streams"]["found"] == "no stream has run in this home"
     assert not (home / "jobs.db").exists(), "a look makes no store"
     with closing(JobStore(home / "jobs.db")) as store:
@@ -121,9 +106,7 @@ def test_every_wrong_setting_is_a_finding(refeed: Callable[..., Any], monkeypatc
     assert [f["fix"] for f in wrong] == ["unset REFEED_LAUNCHER", "unset REFEED_MAX_RUNNING"]
 
 
-def test_a_taken_port_is_a_warning_with_another_one(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_taken_port_is_a_warning_with_another_one(refeed, pubsub_server, monkeypatch):
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen()
@@ -135,8 +118,8 @@ def test_a_taken_port_is_a_warning_with_another_one(
 
 
 def test_bigquery_is_looked_at_when_it_is_the_warehouse_and_init_is_the_line_that_mends_it(
-    refeed: Callable[..., Any], shared_standin: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    refeed, shared_standin, monkeypatch
+):
     for name, value in {**shared_standin.environment, "REFEED_WAREHOUSE": "bigquery"}.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("REFEED_ARCHIVE_TABLE", "doctor.messages")
@@ -149,9 +132,7 @@ def test_bigquery_is_looked_at_when_it_is_the_warehouse_and_init_is_the_line_tha
     assert bigquery()["state"] == "ok"
 
 
-def test_a_jobs_folder_that_can_not_be_reached_is_named(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_jobs_folder_that_can_not_be_reached_is_named(refeed, monkeypatch):
     def jobs(location: str) -> dict[str, str]:
         monkeypatch.setenv("REFEED_JOBS_FOLDER", location)
         return findings(refeed("doctor", "--json"))["jobs"]
@@ -163,9 +144,7 @@ def test_a_jobs_folder_that_can_not_be_reached_is_named(
     assert "Create the bucket" in missing["found"]
 
 
-def test_every_question_goes_to_the_endpoint_that_is_set(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_question_goes_to_the_endpoint_that_is_set(refeed, monkeypatch):
     monkeypatch.setenv("REFEED_PUBSUB_ENDPOINT", "europe-west1-pubsub.googleapis.com:443")
     asked: list[str | None] = []
 
@@ -180,9 +159,7 @@ def test_every_question_goes_to_the_endpoint_that_is_set(
 
 @pytest.mark.cloud
 @pytest.mark.usefixtures("pubsub_server")
-def test_a_bucket_that_ignores_conditions_is_missing_and_refused_by_a_backup(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_bucket_that_ignores_conditions_is_missing_and_refused_by_a_backup(refeed, monkeypatch, tmp_path):
     with moto_server(tmp_path) as moto:
         proxy = Proxy(moto.removeprefix("http://"))
         monkeypatch.setenv("REFEED_LAKE", make_lake(moto))

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pytest
 from deltalake import write_deltalake
 
 REPLAY = (
@@ -81,9 +80,7 @@ def test_a_declared_table_can_be_read(refeed: Callable[..., Any]) -> None:
     assert refeed("sql", "check", text, "--table-schema", "ops.dead").code == 2
 
 
-def test_a_listed_table_is_looked_up_in_the_lake(
-    refeed: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_listed_table_is_looked_up_in_the_lake(refeed, home, monkeypatch):
     monkeypatch.setenv("REFEED_QUERY_TABLES", "ops.dead, ops.gone")
     text = "SELECT data, attributes, message_id FROM ops.dead"
     unknown = json.loads(refeed("sql", "check", text, "--json").out)

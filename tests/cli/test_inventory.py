@@ -75,9 +75,7 @@ def answer(monkeypatch: pytest.MonkeyPatch, name: str, found: dict[str, Any]) ->
     return asked
 
 
-def test_topics_show_what_is_known_and_name_what_is_not_backed_up(
-    refeed: Refeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_topics_show_what_is_known_and_name_what_is_not_backed_up(refeed, monkeypatch):
     unknown = {"backlog_messages": None, "lag_seconds": None, "freshness_seconds": None, "messages": None}
     loose = topic("quiet", is_attached=False, subscription=None, excludes_replays=None, messages=0)
     found = {"topics": [topic("orders"), topic("members", **unknown), loose]}
@@ -139,9 +137,7 @@ def test_a_stream_that_does_not_run_says_until_when_pubsub_keeps_what_waits() ->
     ]
 
 
-def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(
-    refeed: Refeed, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(refeed, monkeypatch):
     found = histogram("hour", timedelta(hours=1), 0, 0, 80, 1, 0, 0, 0, 40, 0)
     asked = answer(monkeypatch, "read_histogram", found)
     answer(monkeypatch, "list_topics", {"topics": [topic("orders"), topic("members")]})
@@ -210,9 +206,7 @@ def test_figures_that_do_not_fit_leave_the_name_whole() -> None:
 
 
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}])
-def test_a_terminal_of_80_columns_gets_what_a_pipe_gets_without_colour(
-    refeed: Refeed, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]
-) -> None:
+def test_a_terminal_of_80_columns_gets_what_a_pipe_gets_without_colour(refeed, monkeypatch, environment):
     answer(monkeypatch, "list_topics", {"topics": [topic("orders"), topic("m" * 70, lag_seconds=None)]})
     answer(monkeypatch, "read_histogram", histogram("hour", timedelta(hours=1), 5, 0, 70))
     answer(monkeypatch, "list_streams", {"streams": [stream("pipeline-default", "NOT_REPORTING", rates=None)]})

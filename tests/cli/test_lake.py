@@ -49,9 +49,7 @@ def test_vacuum_keeps_what_is_young(refeed: Callable[..., Any], archive: LakeArc
     assert "--keep-hours" in too_short.err
 
 
-def test_expire_asks_first_and_then_takes_whole_days(
-    refeed: Callable[..., Any], archive: LakeArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_expire_asks_first_and_then_takes_whole_days(refeed, archive, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
     refused = refeed("lake", "expire", "--before", "2999-01-01")
     assert refused.code == 1
@@ -63,9 +61,7 @@ def test_expire_asks_first_and_then_takes_whole_days(
     assert archive.data_files() == []
 
 
-def test_files_of_an_earlier_refeed_are_counted_once(
-    refeed: Callable[..., Any], archive: LakeArchive, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_an_earlier_refeed_are_counted_once(refeed, archive, monkeypatch):
     size = sum(file.size_bytes for file in archive.data_files())
     assert json.loads(refeed("lake", "count", "--json").out) == {"files": 0, "bytes": 0, "dry_run": False}
     monkeypatch.setattr(files, "VOLUMES_KEY", b"another")
@@ -93,8 +89,8 @@ def test_a_table_of_rows_is_looked_after_like_the_archive(refeed: Callable[..., 
 
 
 def test_vacuum_frees_what_merges_and_compactions_replaced_in_every_table_of_the_registry(
-    refeed: Callable[..., Any], archive: LakeArchive, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    refeed, archive, home, tmp_path, monkeypatch
+):
     lake, orders = home / "lake", Orders(home)
     orders.publish(tmp_path)
     for seconds in (1, 2):
@@ -123,8 +119,8 @@ def test_vacuum_frees_what_merges_and_compactions_replaced_in_every_table_of_the
 
 
 def test_vacuum_leaves_a_day_to_readers_of_reporting_and_to_a_merge_whatever_is_asked(
-    refeed: Callable[..., Any], archive: LakeArchive, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    refeed, archive, home, tmp_path, monkeypatch
+):
     orders = Orders(home)
     orders.publish(tmp_path)
     orders.stage((1, 1))

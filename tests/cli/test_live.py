@@ -35,9 +35,7 @@ def left(standin: StandIn, server: PubSubServer) -> list[str]:
         return [*datasets, *pubsub.list_topics(), *(found.id for found in pubsub.list_subscriptions())]
 
 
-def test_every_question_is_answered_and_nothing_is_left(
-    refeed: Callable[..., Any], shared_standin: StandIn, pubsub_server: PubSubServer
-) -> None:
+def test_every_question_is_answered_and_nothing_is_left(refeed, shared_standin, pubsub_server):
     result = refeed("doctor", "--live", "--yes", "--json")
     answers = {found["question"]: found for found in json.loads(result.out)["answers"]}
     assert result.code == 0, answers
@@ -51,12 +49,7 @@ def test_every_question_is_answered_and_nothing_is_left(
     assert left(shared_standin, pubsub_server) == []
 
 
-def test_nothing_is_made_before_somebody_says_yes(
-    refeed: Callable[..., Any],
-    shared_standin: StandIn,
-    pubsub_server: PubSubServer,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_nothing_is_made_before_somebody_says_yes(refeed, shared_standin, pubsub_server, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
     shared_standin.clear_log()
     assert refeed("doctor", "--live").code != 0
@@ -64,12 +57,7 @@ def test_nothing_is_made_before_somebody_says_yes(
     assert left(shared_standin, pubsub_server) == []
 
 
-def test_ctrl_c_leaves_nothing_behind(
-    shared_standin: StandIn,
-    pubsub_server: PubSubServer,
-    refeed: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_ctrl_c_leaves_nothing_behind(shared_standin, pubsub_server, refeed, monkeypatch):
     def interrupt(_: BigQueryProbes) -> str:
         raise KeyboardInterrupt
 
@@ -80,9 +68,7 @@ def test_ctrl_c_leaves_nothing_behind(
     assert left(shared_standin, pubsub_server) == []
 
 
-def test_a_question_that_fails_keeps_none_of_the_others_from_being_asked(
-    refeed: Callable[..., Any], shared_standin: StandIn, pubsub_server: PubSubServer
-) -> None:
+def test_a_question_that_fails_keeps_none_of_the_others_from_being_asked(refeed, shared_standin, pubsub_server):
     shared_standin.fault("BatchCommitWriteStreams", status="PERMISSION_DENIED", resource="/twice")
     result = refeed("doctor", "--live", "--yes", "--json")
     states = [found["state"] for found in json.loads(result.out)["answers"]]

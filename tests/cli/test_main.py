@@ -70,9 +70,7 @@ def test_a_service_may_open_as_many_files_as_the_system_allows() -> None:
 
 
 @pytest.mark.parametrize("words", [("publish",), ("stream", "rollback")])
-def test_help_breaks_its_lines_where_the_terminal_does(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
-) -> None:
+def test_help_breaks_its_lines_where_the_terminal_does(refeed, monkeypatch, words):
     monkeypatch.setenv("COLUMNS", "80")
     said = refeed(*words, "--help").out.partition("Arguments")[0]
     lines = [line.strip() for line in said.splitlines()]
@@ -115,9 +113,7 @@ def test_version_is_the_package_s(refeed: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
-def test_home_may_stand_before_or_after_the_command(
-    refeed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
-) -> None:
+def test_home_may_stand_before_or_after_the_command(refeed, tmp_path, monkeypatch, place):
     seen: list[Path] = []
     monkeypatch.setattr(
         attach, "attach_topics", lambda settings, topics, **_: seen.append(settings.home) or iter(())
@@ -128,9 +124,7 @@ def test_home_may_stand_before_or_after_the_command(
     assert seen == [tmp_path / "elsewhere"]
 
 
-def test_an_error_is_one_line_with_its_code_and_no_traceback(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_error_is_one_line_with_its_code_and_no_traceback(refeed, monkeypatch):
     def fail(settings: object, topics: object, **_: object) -> None:
         raise TopicNotFoundError("No topic [orders] here.")
 
@@ -160,17 +154,13 @@ def test_an_error_is_one_line_with_its_code_and_no_traceback(
         ("sql", "check", "SELECT 1", "--table-schema", "nothing"),
     ],
 )
-def test_what_a_command_does_not_take_is_wrong_usage(
-    refeed: Callable[..., Any], arguments: tuple[str, ...]
-) -> None:
+def test_what_a_command_does_not_take_is_wrong_usage(refeed, arguments):
     result = refeed(*arguments)
     assert result.code == 2, result.err
     assert result.err.startswith("error ")
 
 
-def test_wrong_settings_are_wrong_usage_and_all_named(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_settings_are_wrong_usage_and_all_named(refeed, monkeypatch):
     monkeypatch.setenv("REFEED_ACK_DEADLINE_SECONDS", "5")
     monkeypatch.setenv("REFEED_LAUNCHER", "cron")
     result = refeed("lake", "compact")
@@ -197,13 +187,7 @@ def test_an_interrupt_ends_with_130(refeed: Callable[..., Any], monkeypatch: pyt
         (("streams", "--json"), "api_unavailable", 3),
     ],
 )
-def test_with_json_every_error_is_one_problem_on_stderr(
-    refeed: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: tuple[str, ...],
-    code: str,
-    exit_code: int,
-) -> None:
+def test_with_json_every_error_is_one_problem_on_stderr(refeed, monkeypatch, arguments, code, exit_code):
     monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:1")
     result = refeed(*arguments)
     problem = json.loads(result.err)
@@ -212,9 +196,7 @@ def test_with_json_every_error_is_one_problem_on_stderr(
     assert result.out == ""
 
 
-def test_with_json_a_question_without_an_answer_is_a_problem_too(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_with_json_a_question_without_an_answer_is_a_problem_too(refeed, monkeypatch):
     def ask(*_: object, **__: object) -> None:
         typer.confirm("Go on?", abort=True, err=True)
 
@@ -225,9 +207,7 @@ def test_with_json_a_question_without_an_answer_is_a_problem_too(
     assert "--yes" in json.loads(result.err[result.err.index("{") :])["detail"]
 
 
-def test_a_question_that_nobody_can_answer_names_the_option_that_does(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_question_that_nobody_can_answer_names_the_option_that_does(refeed, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO())
     result = refeed("lake", "expire", "--before", "2020-01-01")
     assert (result.code, result.out.strip()) == (1, "")
@@ -322,9 +302,7 @@ def _run_alone(*arguments: str, redirection: str = "", **options: Any) -> "subpr
 
 
 @pytest.mark.parametrize("command", ["up", "init", "keys list", "pubsub --port 0", "backup"])
-def test_a_home_that_can_not_be_written_is_an_error_with_its_name(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
-) -> None:
+def test_a_home_that_can_not_be_written_is_an_error_with_its_name(refeed, monkeypatch, tmp_path, command):
     (tmp_path / "file").touch()
     home = tmp_path / "file" / "home"
     monkeypatch.setenv("REFEED_HOME", str(home))
@@ -337,9 +315,7 @@ def test_a_home_that_can_not_be_written_is_an_error_with_its_name(
 
 
 @pytest.mark.parametrize("command", ["keys list", "up"])
-def test_a_home_that_can_not_be_made_is_an_error_with_its_name(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, command: str
-) -> None:
+def test_a_home_that_can_not_be_made_is_an_error_with_its_name(refeed, monkeypatch, command):
     monkeypatch.delenv("REFEED_HOME")
     monkeypatch.setenv("HOME", "/proc")
     result = refeed(*command.split())
@@ -349,9 +325,7 @@ def test_a_home_that_can_not_be_made_is_an_error_with_its_name(
 
 
 @pytest.mark.parametrize("arguments", ["doctor", "status --home ~no-such-user/x", "--home ~no-such-user/x status"])
-def test_a_home_of_a_user_that_there_is_none_of_is_a_wrong_setting(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: str
-) -> None:
+def test_a_home_of_a_user_that_there_is_none_of_is_a_wrong_setting(refeed, monkeypatch, arguments):
     monkeypatch.setenv("REFEED_HOME", "~no-such-user/x")
     result = refeed(*arguments.split())
     said = "~no-such-user/x: there is no such user; choose another home with --home or REFEED_HOME."
@@ -360,9 +334,7 @@ def test_a_home_of_a_user_that_there_is_none_of_is_a_wrong_setting(
 
 
 @pytest.mark.parametrize("arguments", ["topics", "backfill show bf_1", "backfill watch bf_1", "status --json"])
-def test_a_server_that_is_no_refeed_api_ends_a_command_as_one_that_does_not_answer(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: str
-) -> None:
+def test_a_server_that_is_no_refeed_api_ends_a_command_as_one_that_does_not_answer(refeed, monkeypatch, arguments):
     content = b"{}" if "--json" in arguments else b'{"status": "healthy"}'
     with answering(lambda _: Answer(200, content)) as url:
         monkeypatch.setenv("REFEED_API_URL", url)

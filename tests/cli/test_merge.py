@@ -41,9 +41,7 @@ def test_a_source_that_can_not_be_merged_is_named(refeed: Callable[..., Any], or
     assert "has no valid source 'none'" in refeed("merge", "--source", "none").err
 
 
-def test_a_source_with_a_fault_keeps_no_other_from_being_merged(
-    refeed: Callable[..., Any], orders: Orders, home: Path
-) -> None:
+def test_a_source_with_a_fault_keeps_no_other_from_being_merged(refeed, orders, home):
     orders.stage((1, 0))
     path = home / "registry" / "sources.yaml"
     path.write_text(f"{path.read_text()}  broken: {{topic: bbb, message: shop.Nope}}\n")
@@ -73,9 +71,7 @@ def unfit(orders: Orders, home: Path, tmp_path: Path) -> Orders:
     return orders
 
 
-def test_a_source_whose_rules_do_not_fit_keeps_no_other_from_being_merged(
-    refeed: Callable[..., Any], unfit: Orders
-) -> None:
+def test_a_source_whose_rules_do_not_fit_keeps_no_other_from_being_merged(refeed, unfit):
     shown = refeed("merge")
     assert shown.code == 1
     assert "orders   1                1      1" in shown.out
@@ -87,9 +83,7 @@ def test_a_source_whose_rules_do_not_fit_keeps_no_other_from_being_merged(
     assert unfit.reported() == {1: "1-0"}
 
 
-def test_the_sources_that_were_merged_beside_others_are_printed_as_json_too(
-    refeed: Callable[..., Any], unfit: Orders
-) -> None:
+def test_the_sources_that_were_merged_beside_others_are_printed_as_json_too(refeed, unfit):
     shown = refeed("merge", "--json")
     assert shown.code == 1
     assert [(one["source"], one["newer"]) for one in json.loads(shown.out)] == [("orders", 1), ("returns", 1)]
@@ -157,9 +151,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return calls
 
 
-def test_the_service_is_asked_for_a_merge_with_what_was_given_alone(
-    refeed: Callable[..., Any], calls: list[Any]
-) -> None:
+def test_the_service_is_asked_for_a_merge_with_what_was_given_alone(refeed, calls):
     shown = refeed("merge", "create", "--source", "orders", "--date", "2026-01-01", "--dry-run")
     assert calls == [("POST", "/merges", {"source": "orders", "date": "2026-01-01", "dry_run": True})]
     assert shown.code == 0
@@ -168,9 +160,7 @@ def test_the_service_is_asked_for_a_merge_with_what_was_given_alone(
     assert calls[1] == ("POST", "/merges", {})
 
 
-def test_ctrl_c_ends_the_watching_of_a_merge_and_says_how_to_go_on(
-    refeed: Callable[..., Any], calls: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ctrl_c_ends_the_watching_of_a_merge_and_says_how_to_go_on(refeed, calls, monkeypatch):
     def interrupted(_: RefeedApi, __: str) -> Iterator[dict[str, Any]]:
         yield MERGE | {"state": "RUNNING", "progress": {"merged": 1, "sources": 2}}
         raise KeyboardInterrupt
@@ -188,9 +178,7 @@ def test_ctrl_c_ends_the_watching_of_a_merge_and_says_how_to_go_on(
     assert [method for method, _, _ in calls] == ["GET"]
 
 
-def test_whoever_watches_a_merge_learns_of_its_end_by_the_exit_code(
-    refeed: Callable[..., Any], calls: list[Any]
-) -> None:
+def test_whoever_watches_a_merge_learns_of_its_end_by_the_exit_code(refeed, calls):
     assert refeed("merge", "watch", MERGE["id"]).code == 1
     assert refeed("merge", "retry", MERGE["id"], "--watch").code == 1
     assert refeed("merge", "cancel", MERGE["id"]).code == 0
@@ -212,9 +200,7 @@ def test_merges_are_listed_and_shown(refeed: Callable[..., Any], calls: list[Any
 
 
 @pytest.mark.parametrize("kind", ["merge", "compaction", "backfill"])
-def test_the_log_of_a_job_is_printed_as_it_comes(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_the_log_of_a_job_is_printed_as_it_comes(refeed, monkeypatch, kind):
     asked: list[Any] = []
 
     def read(_api: RefeedApi, job_id: str, **arguments: Any) -> Iterator[str]:
@@ -228,9 +214,7 @@ def test_the_log_of_a_job_is_printed_as_it_comes(
     assert asked == [{"tail_bytes": 9, "follow": True}, {"tail_bytes": 100_000, "follow": False}]
 
 
-def test_the_union_view_is_queried_with_staging_that_no_merge_has_taken(
-    refeed: Callable[..., Any], orders: Orders
-) -> None:
+def test_the_union_view_is_queried_with_staging_that_no_merge_has_taken(refeed, orders):
     orders.stage((1, 0), (2, 0))
     refeed("merge", "--source", "orders")
     orders.stage((1, 5), (3, 0))

@@ -1,9 +1,6 @@
 """What ``refeed messages`` prints of given pages; tests/api/test_inventory.py has it with the API."""
 
-from collections.abc import Callable
 from typing import Any
-
-import pytest
 
 from cli.terminal import COLUMNS
 from client.api import RefeedApi
@@ -26,9 +23,7 @@ def message(number: int, data: Any, encoding: str = "json", **attributes: str) -
     }
 
 
-def test_messages_fit_the_terminal_and_can_not_steer_it(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_fit_the_terminal_and_can_not_steer_it(refeed, monkeypatch):
     found = [
         message(1, {"id": "x" * 200}, event="placed", version="2"),
         message(2, "red \x1b[31m\nline", "text"),
@@ -56,9 +51,7 @@ def test_messages_fit_the_terminal_and_can_not_steer_it(
     assert max(len(line) for line in text.splitlines()[:8]) <= COLUMNS
 
 
-def test_whole_messages_are_asked_for_page_by_page_up_to_the_limit(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whole_messages_are_asked_for_page_by_page_up_to_the_limit(refeed, monkeypatch):
     asked: list[dict[str, Any]] = []
 
     def pages(self: RefeedApi, topic: str, **wanted: Any) -> dict[str, Any]:

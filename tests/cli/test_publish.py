@@ -4,11 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from cli.demo.archive import receive
 from connectors.pubsub.client import PubSub
-from local.server import PubSubServer
 
 
 def write_lines(path: Path, *lines: dict[str, Any]) -> str:
@@ -16,9 +13,7 @@ def write_lines(path: Path, *lines: dict[str, Any]) -> str:
     return str(path)
 
 
-def test_messages_arrive_as_the_lines_say_and_missing_topics_are_made(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, tmp_path: Path
-) -> None:
+def test_messages_arrive_as_the_lines_say_and_missing_topics_are_made(refeed, pubsub_server, tmp_path):
     with PubSub("refeed-local", pubsub_server.emulator_host) as pubsub:
         pubsub.create_topic("orders")
         pubsub.create_subscription("all", "orders")
@@ -36,9 +31,7 @@ def test_messages_arrive_as_the_lines_say_and_missing_topics_are_made(
         assert pubsub.list_topics() == ["members", "orders"]
 
 
-def test_what_stands_before_a_bad_line_is_published(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, tmp_path: Path
-) -> None:
+def test_what_stands_before_a_bad_line_is_published(refeed, pubsub_server, tmp_path):
     file = write_lines(
         tmp_path / "m", {"topic": "orders", "data": 1}, {"topic": "orders"}, {"topic": "x1", "data": 1}
     )
@@ -48,9 +41,7 @@ def test_what_stands_before_a_bad_line_is_published(
     assert json.loads(result.out) == {"published": 1, "topics": {"orders": 1}}
 
 
-def test_a_topic_that_is_no_name_is_a_wrong_command_line_and_nothing_is_read(
-    refeed: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_topic_that_is_no_name_is_a_wrong_command_line_and_nothing_is_read(refeed, tmp_path):
     result = refeed("publish", write_lines(tmp_path / "m", {"data": 1}), "--topic", "goog.x")
     assert result.code == 2
     assert "name_invalid" in result.err
@@ -68,17 +59,13 @@ def test_a_folder_is_a_wrong_command_line(refeed: Callable[..., Any], tmp_path: 
     assert "is a folder" in result.err
 
 
-def test_a_dash_is_what_comes_through_a_pipe(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_dash_is_what_comes_through_a_pipe(refeed, pubsub_server, monkeypatch):
     piped = io.TextIOWrapper(io.BufferedReader(io.BytesIO(b'{"topic": "orders", "data": 1}\n')))  # type: ignore[arg-type]
     monkeypatch.setattr("sys.stdin", piped)
     assert json.loads(refeed("publish", "-", "--json").out) == {"published": 1, "topics": {"orders": 1}}
 
 
-def test_nobody_there_is_unavailable(
-    refeed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nobody_there_is_unavailable(refeed, tmp_path, monkeypatch):
     monkeypatch.setenv("PUBSUB_EMULATOR_HOST", "127.0.0.1:1")
     result = refeed("publish", write_lines(tmp_path / "m", {"topic": "orders", "data": 1}))
     assert result.code == 3

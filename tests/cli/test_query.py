@@ -107,9 +107,7 @@ def test_another_table_is_refused_with_the_place(refeed: Callable[..., Any], arc
 
 
 @pytest.mark.parametrize("name", ["reporting.orders", "staging.orders", "`shop.reporting.orders`", "orders_view"])
-def test_a_table_of_a_source_is_refused_with_the_way_to_its_view(
-    refeed: Callable[..., Any], home: Path, tmp_path: Path, name: str
-) -> None:
+def test_a_table_of_a_source_is_refused_with_the_way_to_its_view(refeed, home, tmp_path, name):
     Orders(home).publish(tmp_path)
     result = refeed("query", f"SELECT id\nFROM {name}")
     assert result.code == 4
@@ -145,9 +143,7 @@ def bigquery_archive(shared_standin: StandIn, monkeypatch: pytest.MonkeyPatch) -
     return table
 
 
-def test_bigquery_answers_the_same_query_within_a_cap(
-    refeed: Callable[..., Any], bigquery_archive: str, shared_standin: StandIn
-) -> None:
+def test_bigquery_answers_the_same_query_within_a_cap(refeed, bigquery_archive, shared_standin):
     sql = (
         f"SELECT message_id, data, publish_time FROM {bigquery_archive} "
         "WHERE (_PARTITIONTIME >= TIMESTAMP '2024-01-01' OR _PARTITIONTIME IS NULL) AND message_id >= @id "
@@ -188,8 +184,8 @@ def held(shared_standin: StandIn, bigquery_archive: str) -> Iterator[None]:
     ],
 )
 def test_rows_in_bigquery_s_write_buffer_are_counted_or_warned_of(
-    refeed: Callable[..., Any], bigquery_archive: str, condition: str, count: int, said: str
-) -> None:
+    refeed, bigquery_archive, condition, count, said
+):
     answer = refeed("query", f"SELECT COUNT(*) AS n FROM {bigquery_archive} WHERE {condition}", "--json")
     assert answer.code == 0, answer.err
     assert json.loads(answer.out) == {"n": count}
@@ -227,8 +223,8 @@ def bigquery_shop(shared_standin: StandIn, home: Path, monkeypatch: pytest.Monke
 
 
 def test_a_view_that_does_not_know_a_column_that_became_wider_is_refused_until_it_is_made_again(
-    refeed: Callable[..., Any], bigquery_shop: BigQueryShop
-) -> None:
+    refeed, bigquery_shop
+):
     shop = bigquery_shop
     shop.warehouse.create_view(shop.source)
     wider = tuple(replace(f, type="STRING") if f.name == "number" else f for f in shop.schema.fields)
@@ -242,9 +238,7 @@ def test_a_view_that_does_not_know_a_column_that_became_wider_is_refused_until_i
     assert {json.loads(line)["number"] for line in shown.out.splitlines()} == {"1", "2", "x"}, shown.err
 
 
-def test_a_select_beside_a_view_s_name_is_told_how_to_name_the_view(
-    refeed: Callable[..., Any], bigquery_shop: BigQueryShop
-) -> None:
+def test_a_select_beside_a_view_s_name_is_told_how_to_name_the_view(refeed, bigquery_shop):
     shown = refeed("query", "--view", "orders", "SELECT COUNT(*) FROM orders")
     assert shown.code == 2
     assert f"{bigquery_shop.source.reporting}_view. To run a SELECT, leave --view out" in " ".join(
@@ -252,9 +246,7 @@ def test_a_select_beside_a_view_s_name_is_told_how_to_name_the_view(
     )
 
 
-def test_bigquery_s_union_view_is_queried_like_the_lake_s(
-    refeed: Callable[..., Any], bigquery_shop: BigQueryShop
-) -> None:
+def test_bigquery_s_union_view_is_queried_like_the_lake_s(refeed, bigquery_shop):
     early = refeed("query", "--view", "orders")
     assert (early.code, "refeed merge --source orders" in early.err) == (1, True)
     bigquery_shop.warehouse.create_view(bigquery_shop.source)

@@ -181,9 +181,7 @@ def test_every_recipe_is_tried_here() -> None:
 
 
 @pytest.mark.parametrize("title", WANTED)
-def test_a_recipe_selects_the_messages_that_its_title_names(
-    title: str, sent: Callable[..., Any], selected: Callable[..., Any]
-) -> None:
+def test_a_recipe_selects_the_messages_that_its_title_names(title, sent, selected):
     rows = selected(sent(RECIPES[title]))
 
     found = [row["message_id"] for row in rows]
@@ -222,9 +220,7 @@ def test_only_what_failed_is_a_retry(refeed: Callable[..., Any], monkeypatch: py
     assert asked == [("bf_01M7Z1H20HKNZ6PGKRYCX6J210", "retry", {"only": "failed"})]
 
 
-def test_a_create_takes_a_recipe_as_it_stands_with_its_plan(
-    refeed: Callable[..., Any], sent: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_create_takes_a_recipe_as_it_stands_with_its_plan(refeed, sent, monkeypatch):
     asked: list[Mapping[str, Any]] = []
 
     def create(self: JobCalls, request: Mapping[str, Any], **_: Any) -> dict[str, Any]:

@@ -46,9 +46,7 @@ def test_variables_that_are_set_win_over_a_running_up(home: Path, monkeypatch: p
         assert api.url == "https://refeed.shop.example"
 
 
-def test_an_up_of_another_project_is_not_taken_for_this_one_s_pubsub(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_up_of_another_project_is_not_taken_for_this_one_s_pubsub(home, monkeypatch):
     write(home, RUNNING)
     monkeypatch.setenv("REFEED_PROJECT", "shop-prod")
     assert command_settings().pubsub_emulator_host is None
@@ -89,9 +87,7 @@ def test_a_second_up_names_the_first_one_s_process_and_addresses(refeed: Callabl
         ("http://", "such as http://127.0.0.1:8080"),
     ],
 )
-def test_an_api_url_that_is_none_says_what_to_write(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, url: str, wanted: str
-) -> None:
+def test_an_api_url_that_is_none_says_what_to_write(refeed, monkeypatch, url, wanted):
     monkeypatch.setenv("REFEED_API_URL", url)
     with pytest.raises(SettingsError, match=wanted):
         open_api()

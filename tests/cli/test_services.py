@@ -32,12 +32,7 @@ def test_pubsub_serves_until_it_is_asked_to_stop(home: Path) -> None:
         child.kill()
 
 
-def test_pubsub_passes_its_options_on(
-    refeed: Callable[..., Any],
-    home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_pubsub_passes_its_options_on(refeed, home, tmp_path, monkeypatch):
     served: list[PubSubServer] = []
     monkeypatch.setattr("local.server.serve", served.append)
     assert refeed("pubsub").code == 0
@@ -50,9 +45,7 @@ def test_pubsub_passes_its_options_on(
 
 
 @pytest.mark.parametrize("command", ["pubsub", "api"])
-def test_a_taken_port_is_said_with_the_way_out(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, command: str
-) -> None:
+def test_a_taken_port_is_said_with_the_way_out(refeed, pubsub_server, command):
     is_open = ["--open"] if command == "api" else []
     result = refeed(command, *is_open, "--port", str(pubsub_server.port))
     assert result.code == 1
@@ -60,9 +53,7 @@ def test_a_taken_port_is_said_with_the_way_out(
     assert "--port" in result.err
 
 
-def test_an_api_without_credentials_says_what_to_do_in_one_line(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_api_without_credentials_says_what_to_do_in_one_line(refeed, monkeypatch, tmp_path):
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
     result = refeed("api", "--open", "--port", str(free_port()))
     assert result.code == 1
@@ -71,9 +62,7 @@ def test_an_api_without_credentials_says_what_to_do_in_one_line(
     assert "Traceback" not in result.err
 
 
-def test_the_api_s_process_opens_the_job_store_once(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_api_s_process_opens_the_job_store_once(refeed, pubsub_server, monkeypatch):
     # Somebody else's Spark, which nothing here needs.
     monkeypatch.setenv("REFEED_CONNECT_URL", "sc://127.0.0.1:9")
     opened = count_openings(monkeypatch)
@@ -116,9 +105,7 @@ def test_every_log_line_is_one_json_object_on_stderr(capfd: pytest.CaptureFixtur
     assert all(line["timestamp"].endswith("Z") for line in lines)
 
 
-def test_the_level_says_how_much_is_logged(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_level_says_how_much_is_logged(capfd, monkeypatch):
     monkeypatch.setenv("REFEED_LOG_LEVEL", "error")
     configure_logging()
     structlog.get_logger("ours").warning("not this")
@@ -161,9 +148,7 @@ def test_an_api_without_keys_starts_only_when_a_person_says_so(refeed: Callable[
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])
-def test_an_error_in_the_log_says_where_and_not_with_what(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], is_terminal: bool
-) -> None:
+def test_an_error_in_the_log_says_where_and_not_with_what(monkeypatch, capfd, is_terminal):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal)
     configure_logging()
     token = "rf_" + "secret"

@@ -28,9 +28,7 @@ def test_all_of_them_share_one_home_and_one_pubsub_server(stack: Stack, tmp_path
     assert stack.environment["REFEED_HOME"] == str(tmp_path / "home")
 
 
-def test_a_folder_named_like_ours_does_not_hide_ours(
-    stack: Stack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_named_like_ours_does_not_hide_ours(stack, tmp_path, monkeypatch):
     (tmp_path / "cli").mkdir()
     (tmp_path / "cli" / "main.py").write_text("raise SystemExit('the wrong one')")
     monkeypatch.chdir(tmp_path)

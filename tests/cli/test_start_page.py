@@ -4,20 +4,15 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from connectors.pubsub.client import PubSub
-from local.server import PubSubServer
 from tests.waiting import wait_until
 
 PAGE = Path(__file__).parents[2] / "docs" / "start.md"
 
 
-def test_the_consumer_prints_what_is_a_replay(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, tmp_path: Path
-) -> None:
+def test_the_consumer_prints_what_is_a_replay(refeed, pubsub_server, tmp_path):
     (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     (tmp_path / "consumer.py").write_text(program)
     lines = tmp_path / "lines"

@@ -1,18 +1,13 @@
 """Where commands keep what they keep."""
 
 import tempfile
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.usefixtures("pubsub_server")
-def test_nothing_is_written_outside_of_the_home(
-    named: bool, refeed: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_nothing_is_written_outside_of_the_home(named, refeed, home, monkeypatch, tmp_path):
     user, here, temporary = tmp_path / "user", tmp_path / "here", tmp_path / "temporary"
     for folder in (user, here, temporary):
         folder.mkdir()

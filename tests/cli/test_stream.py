@@ -18,17 +18,13 @@ from model.errors import InputError
         (("backup", "--mapping", "a=b", "--mapping", "a=c"), "is given twice"),
     ],
 )
-def test_a_mapping_that_is_none_is_wrong_usage(
-    refeed: Callable[..., Any], arguments: tuple[str, ...], words: str
-) -> None:
+def test_a_mapping_that_is_none_is_wrong_usage(refeed, arguments, words):
     wrong = refeed("stream", "check", *arguments)
     assert wrong.code == 2
     assert words in wrong.err
 
 
-def test_without_an_api_a_check_says_how_to_start_one(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_an_api_a_check_says_how_to_start_one(refeed, monkeypatch):
     monkeypatch.setenv("REFEED_API_URL", "http://127.0.0.1:9")
     silent = refeed("stream", "check", "backup")
     assert silent.code == 3

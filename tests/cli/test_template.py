@@ -63,9 +63,7 @@ def test_parameters_are_sent_with_their_types(refeed: Callable[..., Any], calls:
 
 
 @pytest.mark.parametrize("given", [("day",), ("=x",), ("day=1", "day=2")])
-def test_a_parameter_that_is_none_is_refused_here(
-    refeed: Callable[..., Any], calls: list[Any], given: tuple[str, ...]
-) -> None:
+def test_a_parameter_that_is_none_is_refused_here(refeed, calls, given):
     refused = refeed("template", "launch", "replay", *(part for each in given for part in ("--param", each)))
     assert refused.code == 2
     assert calls == []

@@ -86,9 +86,7 @@ def test_a_table_never_cuts_what_is_there_to_be_copied(capsys: pytest.CaptureFix
     ]
 
 
-def test_a_problem_has_the_api_s_shape_and_what_the_api_said_goes_through(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_a_problem_has_the_api_s_shape_and_what_the_api_said_goes_through(capsys):
     print_problem(QueryRefusedError([Violation("a", "First.", 1, 2, None)]))
     own = json.loads(capsys.readouterr().err)
     assert (own["type"], own["code"]) == ("/problems/query_refused", "query_refused")

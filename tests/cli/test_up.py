@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from app.deployment import Deployment
 from cli import up
 from cli.processes import free_port
 from cli.stack import Stack
-from local.server import PubSubServer
 from model.errors import ProcessEndedError, StoreUnavailableError
 from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
 from model.process import Process
@@ -50,9 +49,7 @@ def signals() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("topics", ["", "orders,healthz"])
-def test_a_fault_of_the_collector_ends_it_before_anything_starts(
-    refeed: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch, topics: str
-) -> None:
+def test_a_fault_of_the_collector_ends_it_before_anything_starts(refeed, home, monkeypatch, topics):
     monkeypatch.setenv("REFEED_COLLECTOR_TOPICS", topics)
     ports = ["--port", str(free_port()), "--pubsub-port", str(free_port()), "--collector-port", str(free_port())]
     result = refeed("up", *ports)
@@ -62,9 +59,7 @@ def test_a_fault_of_the_collector_ends_it_before_anything_starts(
 
 
 @pytest.mark.parametrize("option", ["--port", "--pubsub-port", "--collector-port"])
-def test_a_taken_port_ends_it_before_anything_starts(
-    refeed: Callable[..., Any], pubsub_server: PubSubServer, home: Path, option: str
-) -> None:
+def test_a_taken_port_ends_it_before_anything_starts(refeed, pubsub_server, home, option):
     ports = {"--port": free_port(), "--pubsub-port": free_port(), "--collector-port": free_port()}
     ports[option] = pubsub_server.port
     result = refeed("up", *(text for name, port in ports.items() for text in (name, str(port))))
@@ -85,9 +80,7 @@ def test_what_a_killed_up_left_running_is_ended(home: Path) -> None:
         assert not path.exists()
 
 
-def test_a_port_that_a_dead_process_still_holds_is_waited_for(
-    home: Path, monkeypatch: pytest.MonkeyPatch, sleeper: Child
-) -> None:
+def test_a_port_that_a_dead_process_still_holds_is_waited_for(home, monkeypatch, sleeper):
     process = Process.of(sleeper.start().pid)
     assert process is not None
     (home / "run").mkdir(parents=True)
@@ -117,9 +110,7 @@ def test_a_process_that_only_has_the_same_number_is_left_alone(home: Path, sleep
         assert sleeper.is_running
 
 
-def test_a_dead_child_is_started_again_three_times_a_minute(
-    sleeper: Child, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_dead_child_is_started_again_three_times_a_minute(sleeper, capsys):
     restarts: list[float] = []
     sleeper.start()
     for _ in range(3):
@@ -141,9 +132,7 @@ def test_deaths_of_an_hour_ago_do_not_count(sleeper: Child) -> None:
     assert len(restarts) == 1
 
 
-def test_the_terminal_s_process_opens_the_job_store_once(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, signals: None
-) -> None:
+def test_the_terminal_s_process_opens_the_job_store_once(refeed, monkeypatch, signals):
     opened = count_openings(monkeypatch)
     looked: list[Any] = []
 
@@ -163,9 +152,7 @@ def test_the_terminal_s_process_opens_the_job_store_once(
     assert len(opened) == 1
 
 
-def test_everything_is_ended_in_order_also_after_an_error(
-    refeed: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch, signals: None
-) -> None:
+def test_everything_is_ended_in_order_also_after_an_error(refeed, home, monkeypatch, signals):
     ended: list[str] = []
     started = Child("first", SLEEPER, environment=os.environ, log=home / "first.log")
 
@@ -201,9 +188,7 @@ def test_everything_is_ended_in_order_also_after_an_error(
     ids=["closed", "nohup"],
 )
 @pytest.mark.usefixtures("home", "signals")
-def test_a_terminal_that_is_closed_drains_unless_nohup_says_to_go_on(
-    refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, before: Any, wanted: Any
-) -> None:
+def test_a_terminal_that_is_closed_drains_unless_nohup_says_to_go_on(refeed, monkeypatch, before, wanted):
     handlers: list[Any] = []
 
     def start(*_: Any, **__: Any) -> None:
@@ -217,9 +202,7 @@ def test_a_terminal_that_is_closed_drains_unless_nohup_says_to_go_on(
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
 
 
-def test_a_disk_that_does_not_take_the_record_ends_nothing_of_what_runs(
-    refeed: Callable[..., Any], home: Path, monkeypatch: pytest.MonkeyPatch, signals: None
-) -> None:
+def test_a_disk_that_does_not_take_the_record_ends_nothing_of_what_runs(refeed, home, monkeypatch, signals):
     running: list[bool] = []
 
     def start(_: Any, children: Any, **__: Any) -> None:
@@ -243,9 +226,7 @@ def streams(home: Path, tmp_path: Path) -> Iterator[up._Streams]:
         yield streams
 
 
-def test_a_backup_that_a_person_drained_is_neither_waited_for_nor_started(
-    streams: up._Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_backup_that_a_person_drained_is_neither_waited_for_nor_started(streams, monkeypatch):
     monkeypatch.setattr(Agent, "_start", lambda *_: None)
     assert not streams.is_backing_up()
     ann = Principal("ann", frozenset({STREAMS_READ, STREAMS_OPERATE}))
@@ -255,8 +236,8 @@ def test_a_backup_that_a_person_drained_is_neither_waited_for_nor_started(
 
 
 def test_a_backup_that_dies_before_it_ever_ran_ends_everything_and_later_its_fourth_death_in_a_minute_does(
-    streams: up._Streams, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    streams, monkeypatch
+):
     died = ProcessEndedError("backup ended with code 1.", name="backup", exit_code=1)
     other = ProcessEndedError("pipeline-a ended with code 1.", name="pipeline-a", exit_code=1)
     monkeypatch.setattr(Agent, "look", lambda _: [other, died])
@@ -269,9 +250,7 @@ def test_a_backup_that_dies_before_it_ever_ran_ends_everything_and_later_its_fou
         streams.look()
 
 
-def test_a_store_that_is_away_ends_nothing(
-    streams: up._Streams, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_that_is_away_ends_nothing(streams, monkeypatch, capsys):
     def fail(_: Agent) -> None:
         raise StoreUnavailableError("The job store does not answer.")
 

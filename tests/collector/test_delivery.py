@@ -38,9 +38,7 @@ def hung() -> Iterator[HungPubSub]:
     found.ended.set()
 
 
-def test_requests_for_a_topic_that_was_read_wait_once_for_a_pubsub_that_hangs(
-    hung: HungPubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requests_for_a_topic_that_was_read_wait_once_for_a_pubsub_that_hangs(hung, monkeypatch):
     async def work() -> None:
         directory = TopicDirectory(hung)  # type: ignore[arg-type]
         monkeypatch.setattr(delivery, "_READ_SECONDS", 0)
@@ -57,9 +55,7 @@ def test_requests_for_a_topic_that_was_read_wait_once_for_a_pubsub_that_hangs(
     asyncio.run(work())
 
 
-def test_a_topic_in_use_is_looked_for_again_before_its_time_is_over(
-    hung: HungPubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_in_use_is_looked_for_again_before_its_time_is_over(hung, monkeypatch):
     async def work() -> None:
         directory = TopicDirectory(hung)  # type: ignore[arg-type]
         monkeypatch.setattr(delivery, "_EARLY_SECONDS", 20)
@@ -74,9 +70,7 @@ def test_a_topic_in_use_is_looked_for_again_before_its_time_is_over(
     asyncio.run(work())
 
 
-def test_a_topic_that_was_never_seen_is_not_known_while_pubsub_hangs(
-    hung: HungPubSub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_topic_that_was_never_seen_is_not_known_while_pubsub_hangs(hung, monkeypatch):
     async def work() -> None:
         directory = TopicDirectory(hung)  # type: ignore[arg-type]
         hung.is_hung = True
@@ -107,9 +101,7 @@ def test_looks_for_topics_leave_the_disk_s_threads_alone(hung: HungPubSub) -> No
     asyncio.run(work())
 
 
-def test_an_error_is_no_problem_any_more_once_nothing_was_sent_for_a_while(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_error_is_no_problem_any_more_once_nothing_was_sent_for_a_while(monkeypatch):
     """Nothing may be sent to a collector that says that it is not ready: then no publish clears its error."""
 
     async def work(away: PubSub) -> None:

@@ -92,9 +92,7 @@ def test_without_keys_a_link_on_another_page_sends_no_event(yard: Yard) -> None:
 @pytest.mark.parametrize(
     "headers", [{"x-forwarded-proto": "https"}, {"host": "evil.example"}, {"origin": "http://evil.example"}]
 )
-def test_without_keys_figures_are_shown_to_programs_of_this_machine_alone(
-    yard: Yard, headers: dict[str, str]
-) -> None:
+def test_without_keys_figures_are_shown_to_programs_of_this_machine_alone(yard, headers):
     assert yard.call(lambda client: client.get("/metrics")).status_code == 200
     assert yard.call(lambda client: client.get("/metrics", headers=headers)).status_code == 404
     assert "problems" not in yard.call(lambda client: client.get("/readyz", headers=headers)).json()
@@ -116,9 +114,7 @@ def test_without_keys_only_this_machine_is_answered(yard: Yard) -> None:
         (1, "2001:db8::1", "2001:db8::1"),
     ],
 )
-def test_the_caller_s_address_is_what_our_own_proxies_saw(
-    yard: Yard, proxies: int, forwarded: str, address: str
-) -> None:
+def test_the_caller_s_address_is_what_our_own_proxies_saw(yard, proxies, forwarded, address):
     app = yard.collector(yard.settings(f"proxies: {proxies}\ntopics: {{TOPIC: {{public: true}}}}"))
     yard.post(b"{}", app=app, client=FAR, x_forwarded_for=forwarded)
     assert yard.pull(1)[0].attributes["http_client_address"] == address

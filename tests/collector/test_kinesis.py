@@ -173,9 +173,7 @@ def test_a_key_keeps_its_order_over_splits_and_a_merge(site: Site) -> None:
 
 
 @pytest.mark.cloud
-def test_a_stream_that_was_created_again_under_its_name_is_refused_or_read_from_its_oldest_record(
-    site: Site,
-) -> None:
+def test_a_stream_that_was_created_again_under_its_name_is_refused_or_read_from_its_oldest_record(site):
     """Its shards have the ids of the old one's, of which the first has ended."""
     site.put(20)
     site.kinesis.split(site.stream)
@@ -204,9 +202,7 @@ def test_a_stream_that_was_created_again_under_its_name_is_refused_or_read_from_
 
 
 @pytest.mark.cloud
-def test_throttling_failures_and_expired_iterators_cost_time_and_no_record(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_throttling_failures_and_expired_iterators_cost_time_and_no_record(site, monkeypatch):
     monkeypatch.setattr("collector.relay._FIRST_BACKOFF_SECONDS", 0.02)
     site.put(500)
     throttled = "ProvisionedThroughputExceededException"
@@ -351,9 +347,7 @@ def test_a_home_without_the_positions_of_another_one_does_not_begin_at_the_newes
         start("four")
 
 
-def test_latest_is_the_first_start_also_while_pubsub_is_away(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_latest_is_the_first_start_also_while_pubsub_is_away(tmp_path, monkeypatch):
     """Else what comes until Pub/Sub is back would be passed over."""
     first_start = datetime(2026, 1, 3, 10, tzinfo=UTC)
 

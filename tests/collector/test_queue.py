@@ -31,9 +31,7 @@ from tests.power import Survival, can_record, rebuild, record
 @pytest.mark.parametrize(
     "name", ["refused.ndjson", "Refused.NDJSON", "unsubscribed.json", "unsubscribed.json.new"]
 )
-def test_a_topic_may_have_the_name_of_a_file_of_the_queue(
-    yard: Yard, away: PubSub, tmp_path: Path, name: str
-) -> None:
+def test_a_topic_may_have_the_name_of_a_file_of_the_queue(yard, away, tmp_path, name):
     folder = tmp_path / "queue"
     topic = yard.add_topic(name)
     file = RefusedFile(folder / name.lower())
@@ -52,9 +50,7 @@ def test_a_topic_may_have_the_name_of_a_file_of_the_queue(
     yard.remove_topic(topic)
 
 
-def test_a_folder_where_the_queue_s_own_file_belongs_is_a_topic_of_before(
-    yard: Yard, away: PubSub, tmp_path: Path
-) -> None:
+def test_a_folder_where_the_queue_s_own_file_belongs_is_a_topic_of_before(yard, away, tmp_path):
     folder = tmp_path / "queue"
 
     async def take(queue: QueueDelivery) -> None:
@@ -72,9 +68,7 @@ def test_a_folder_where_the_queue_s_own_file_belongs_is_a_topic_of_before(
     yard.remove_topic(topic)
 
 
-def test_an_event_that_is_published_before_its_write_is_noted_is_not_counted_for_ever(
-    yard: Yard, tmp_path: Path
-) -> None:
+def test_an_event_that_is_published_before_its_write_is_noted_is_not_counted_for_ever(yard, tmp_path):
     async def work(queue: QueueDelivery) -> None:
         assert await queue.deliver(yard.topic, [message(0)]) == [None]
         await wait_for(lambda: not queue.waiting_bytes, "the first one is published")
@@ -100,9 +94,7 @@ def test_an_event_that_is_published_before_its_write_is_noted_is_not_counted_for
     assert numbers(yard.pull(2)) == [0, 1]
 
 
-def test_what_was_answered_survives_a_kill_and_keeps_its_id_and_order(
-    yard: Yard, away: PubSub, tmp_path: Path
-) -> None:
+def test_what_was_answered_survives_a_kill_and_keeps_its_id_and_order(yard, away, tmp_path):
     wanted = [message(n) for n in range(500)]
 
     async def take(queue: QueueDelivery) -> None:
@@ -163,9 +155,7 @@ def test_a_damaged_event_takes_no_other_with_it(yard: Yard, away: PubSub, tmp_pa
     assert list((folder / yard.topic).glob("*.damaged-*"))
 
 
-def test_a_fault_that_nobody_foresaw_leaves_no_request_without_an_answer(
-    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fault_that_nobody_foresaw_leaves_no_request_without_an_answer(yard, tmp_path, monkeypatch):
     real = Segment.append
 
     async def work(queue: QueueDelivery) -> None:

@@ -24,9 +24,7 @@ from tests.collector.conftest import Yard
 from tests.collector.queues import message, numbers, run, wait_for
 
 
-def test_a_full_disk_refuses_the_first_event_of_a_topic_as_any_other(
-    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_refuses_the_first_event_of_a_topic_as_any_other(yard, tmp_path, monkeypatch):
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -60,9 +58,7 @@ def test_a_full_queue_takes_nothing_of_a_request_until_there_is_room(yard: Yard,
         run(client, tmp_path / "queue", work, max_bytes=12_000)
 
 
-def test_a_disk_that_takes_nothing_is_said_and_nothing_is_half_taken(
-    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_takes_nothing_is_said_and_nothing_is_half_taken(yard, tmp_path, monkeypatch):
     real = Segment.append
 
     async def work(queue: QueueDelivery) -> None:
@@ -82,8 +78,8 @@ def test_a_disk_that_takes_nothing_is_said_and_nothing_is_half_taken(
 
 
 def test_what_is_refused_stays_queued_while_its_file_is_full_and_nothing_else_is_published_twice(
-    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    yard, tmp_path, monkeypatch
+):
     bad = encode_message(b"bad", encode_attributes([("goog", "not allowed")]))
     kept = tmp_path / "queue" / "refused.ndjson"
     monkeypatch.setattr("collector.queue._FAULT_SECONDS", 0.05)
@@ -113,9 +109,7 @@ def test_what_is_refused_stays_queued_while_its_file_is_full_and_nothing_else_is
     assert len(kept.read_text().splitlines()) == 2
 
 
-def test_refused_events_that_stay_queued_block_no_others_however_many_they_are(
-    yard: Yard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_refused_events_that_stay_queued_block_no_others_however_many_they_are(yard, tmp_path, monkeypatch):
     bad = encode_message(b"bad", encode_attributes([("goog", "not allowed")]))
     monkeypatch.setattr("collector.queue._FAULT_SECONDS", 0.05)
     monkeypatch.setattr("collector.queue.MAX_PUBLISH_REQUEST_MESSAGES", 3)
@@ -174,9 +168,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(disk)], check=True)
 
 
-def test_a_full_disk_refuses_events_publishes_what_waits_once_and_goes_on(
-    small_disk: Path, tmp_path: Path
-) -> None:
+def test_a_full_disk_refuses_events_publishes_what_waits_once_and_goes_on(small_disk, tmp_path):
     port = free_port()
     answered: list[int] = []
 

@@ -85,9 +85,7 @@ def test_a_chunk_is_published_in_the_order_of_each_key(yard: Yard, chunks: Chunk
         assert own == sorted(own) == list(range(key, 100, 7))
 
 
-def test_the_name_of_a_file_that_was_just_made_survives_a_power_cut(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_name_of_a_file_that_was_just_made_survives_a_power_cut(tmp_path, monkeypatch):
     synced: list[Path] = []
     monkeypatch.setattr("collector.refused.sync_folder", synced.append)
     kept = RefusedFile(tmp_path / "refused.ndjson")
@@ -103,9 +101,7 @@ def test_a_full_file_of_refused_events_says_what_to_do(tmp_path: Path) -> None:
     assert (tmp_path / "refused.ndjson").read_bytes() == b""
 
 
-def test_a_message_that_pubsub_refuses_is_set_aside_and_those_after_it_go_on(
-    yard: Yard, chunks: ChunkPublisher, tmp_path: Path
-) -> None:
+def test_a_message_that_pubsub_refuses_is_set_aside_and_those_after_it_go_on(yard, chunks, tmp_path):
     bad = Message(b"bad", {"a": "x" * 1_025}, ordering_key="k")
     sent = [Message(b"1", {}, ordering_key="k"), bad, Message(b"2", {}, ordering_key="k"), Message(b"3", {})]
     assert chunks.publish(sent, room=lambda _: 1_000) == 1

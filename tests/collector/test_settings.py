@@ -85,9 +85,7 @@ def test_a_file_that_is_not_there_and_no_topics_are_faults(tmp_path: Path) -> No
         read_collector_settings([], None)
 
 
-def test_a_secret_may_be_encrypted_with_a_key_of_cloud_kms(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_may_be_encrypted_with_a_key_of_cloud_kms(tmp_path, monkeypatch):
     with KmsServer() as kms:
         monkeypatch.setenv("REFEED_KMS_ENDPOINT", kms.endpoint)
         (tmp_path / "key.enc").write_bytes(kms.encrypt(b"a-secret-of-the-shop\n"))

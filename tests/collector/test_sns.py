@@ -415,26 +415,20 @@ def test_answers_count_for_their_topic(post: Post) -> None:
     post.yard.pull(1)
 
 
-def test_a_message_for_somebody_else_is_refused_before_it_is_read(
-    post: Post, world: SnsWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_message_for_somebody_else_is_refused_before_it_is_read(post, world, monkeypatch):
     monkeypatch.setattr(sns, "_read_envelope", lambda body: pytest.fail("it is read"))
     answer = post(world.notification(), x_amz_sns_topic_arn="arn:aws:sns:eu-west-1:123456789012:theirs")
     assert problem_of(answer)[:2] == (403, "forbidden")
     post.yard.pull(0)
 
 
-def test_what_is_larger_than_any_message_of_sns_is_refused_before_it_is_read(
-    post: Post, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_larger_than_any_message_of_sns_is_refused_before_it_is_read(post, monkeypatch):
     monkeypatch.setattr(sns, "_read_envelope", lambda body: pytest.fail("it is read"))
     assert problem_of(post(b"[" + b"{}," * 700_000 + b"1]"))[:2] == (413, "body_too_large")
     post.yard.pull(0)
 
 
-def test_a_large_message_is_read_beside_the_event_loop(
-    post: Post, world: SnsWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_message_is_read_beside_the_event_loop(post, world, monkeypatch):
     """SNS takes 256 KiB, and escapes of six characters in its JSON make a message of them six times as large."""
     text = json.dumps("\x01" * 40_000)
     threads: list[str] = []

@@ -48,9 +48,7 @@ def test_a_topic_that_nothing_subscribes_to_is_refused_until_something_does(yard
     assert problem_of(yard.post(b"{}", app=app, to=f"/{topic}"))[:2] == (503, "topic_unread")
 
 
-def test_a_collector_names_listed_topics_that_nothing_subscribes_to_and_stays_ready_for_the_others(
-    yard: Yard,
-) -> None:
+def test_a_collector_names_listed_topics_that_nothing_subscribes_to_and_stays_ready_for_the_others(yard):
     topic = yard.add_unread()
     app = yard.collector(yard.settings("", yard.topic, topic))
     answer = yard.call(lambda client: client.get("/readyz"), app)

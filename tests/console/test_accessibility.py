@@ -1,15 +1,13 @@
 """Every page of the console by axe-core's rules, in both colour schemes and widths, and by the keyboard alone."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from console.pages import PAGES
 from tests.console.places import LAST_DAYS, find_places
-from tests.console.tab import NARROW, WIDE, Tab
-from tests.console.yard import Yard
+from tests.console.tab import NARROW, WIDE
 from tests.npm import install_packages
 
 pytestmark = pytest.mark.browser
@@ -32,9 +30,7 @@ def axe() -> str:
 
 
 @pytest.mark.parametrize("look", [WIDE, NARROW], ids=["wide-light", "narrow-dark"])
-def test_no_page_breaks_a_serious_rule_or_scrolls_sideways(
-    yard: Yard, open_tab: Callable[..., Tab], axe: str, look: tuple[int, str]
-) -> None:
+def test_no_page_breaks_a_serious_rule_or_scrolls_sideways(yard, open_tab, axe, look):
     tab = open_tab(look)
     tab.sign_in(yard.key)
     places = list(find_places(yard))
@@ -55,9 +51,7 @@ def test_no_page_breaks_a_serious_rule_or_scrolls_sideways(
     assert wide == {}, json.dumps(wide, indent=1)
 
 
-def test_the_keyboard_alone_goes_from_a_topic_to_a_launched_replay(
-    yard: Yard, open_tab: Callable[..., Tab]
-) -> None:
+def test_the_keyboard_alone_goes_from_a_topic_to_a_launched_replay(yard, open_tab):
     tab = open_tab()
     keys = tab.page.keyboard
     tab.sign_in(yard.key)

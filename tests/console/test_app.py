@@ -33,9 +33,7 @@ def signed_in(yard: Yard, browser: httpx.Client) -> httpx.Client:
     return browser
 
 
-def test_nobody_sees_a_page_before_they_sign_in_and_then_comes_back_to_it(
-    yard: Yard, browser: httpx.Client
-) -> None:
+def test_nobody_sees_a_page_before_they_sign_in_and_then_comes_back_to_it(yard, browser):
     asked = "/console/topics/orders?step=day&zone=Asia/Tokyo"
     refused = browser.get(asked)
     assert (refused.status_code, "orders" in refused.text) == (303, False)
@@ -46,9 +44,7 @@ def test_nobody_sees_a_page_before_they_sign_in_and_then_comes_back_to_it(
     assert browser.get(back).status_code == 200
 
 
-def test_the_session_is_a_cookie_that_no_script_reads_and_the_key_is_nowhere(
-    yard: Yard, browser: httpx.Client
-) -> None:
+def test_the_session_is_a_cookie_that_no_script_reads_and_the_key_is_nowhere(yard, browser):
     cookie = sign_in(browser, yard.key).headers["set-cookie"]
     assert re.match(r"refeed_session=rs_[\w-]{43}; HttpOnly; Path=/console; SameSite=lax$", cookie)
     for page in PAGES:
@@ -135,9 +131,7 @@ def test_a_revoked_key_ends_the_session_with_the_next_page(yard: Yard, browser: 
 
 
 @pytest.mark.usefixtures("refreshed_often")
-def test_an_open_page_ends_with_its_own_key_while_another_with_the_same_rights_goes_on(
-    yard: Yard, signed_in: httpx.Client
-) -> None:
+def test_an_open_page_ends_with_its_own_key_while_another_with_the_same_rights_goes_on(yard, signed_in):
     keyring = Keyring(yard.api.store)
     made, key = keyring.create("leaver", list(SCOPES))
     with open_client(yard) as leaving:
@@ -190,9 +184,7 @@ def test_a_form_of_another_page_or_browser_does_nothing(yard: Yard, signed_in: h
     assert yard.api.store.get(yard.running).state is JobState.PAUSED
 
 
-def test_a_form_that_does_not_arrive_is_answered_and_no_error_of_the_service(
-    yard: Yard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_form_that_does_not_arrive_is_answered_and_no_error_of_the_service(yard, monkeypatch, caplog):
     monkeypatch.setattr("console.guard._FORM_SECONDS", 0.5)
     head = f"POST /console/sign-in HTTP/1.1\r\nHost: 127.0.0.1:{yard.api.port}\r\nConnection: close\r\n"
     part = f"{head}Content-Length: 9\r\n\r\nkey="
@@ -206,9 +198,7 @@ def test_a_form_that_does_not_arrive_is_answered_and_no_error_of_the_service(
     assert "Exception in ASGI application" not in caplog.text
 
 
-def test_what_is_dangerous_needs_the_name_typed_and_what_was_seen_to_be_true_still(
-    yard: Yard, signed_in: httpx.Client
-) -> None:
+def test_what_is_dangerous_needs_the_name_typed_and_what_was_seen_to_be_true_still(yard, signed_in):
     path = f"/console/backfills/{yard.running}/cancel"
     page = signed_in.get(path).text
     assert "250 of 1,000 messages are published. 750 are not published yet." in page
@@ -338,15 +328,11 @@ def test_a_plan_of_nothing_is_not_launched(yard: Yard, signed_in: httpx.Client) 
         "/scan/orders?from=never&to=2026-01-01",
     ],
 )
-def test_an_address_with_a_time_at_the_calendar_s_end_or_none_is_answered(
-    signed_in: httpx.Client, address: str
-) -> None:
+def test_an_address_with_a_time_at_the_calendar_s_end_or_none_is_answered(signed_in, address):
     assert signed_in.get(f"/console{address}").status_code < 500
 
 
-def test_live_updates_send_the_part_first_and_then_only_what_has_changed(
-    yard: Yard, signed_in: httpx.Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_live_updates_send_the_part_first_and_then_only_what_has_changed(yard, signed_in, monkeypatch):
     with signed_in.stream("GET", f"/console/live/backfills/{yard.done}") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         lines, kinds = answer.iter_lines(), []

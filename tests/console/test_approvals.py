@@ -33,9 +33,7 @@ def decide(client: httpx.Client, path: str, **fields: str) -> httpx.Response:
     return client.post(f"/console{path}", data=sent)
 
 
-def test_who_asked_is_told_that_somebody_else_has_to_approve_and_may_take_it_back(
-    works: Works, ann: httpx.Client, bob: httpx.Client
-) -> None:
+def test_who_asked_is_told_that_somebody_else_has_to_approve_and_may_take_it_back(works, ann, bob):
     asked = works.ask("drain", body={"timeout_seconds": 7})
     own, other = (card_of(client.get("/console/approvals"), asked) for client in (ann, bob))
     assert "Drain backup: the stream commits the messages that it has pulled, within 7 s, and then ends." in own
@@ -64,9 +62,7 @@ def test_what_can_not_be_undone_is_approved_with_its_name_alone(works: Works, bo
     assert asked not in bob.get("/console/approvals").text
 
 
-def test_a_large_backfill_is_approved_by_another_person_and_a_canary_goes_on(
-    works: Works, ann: httpx.Client, bob: httpx.Client
-) -> None:
+def test_a_large_backfill_is_approved_by_another_person_and_a_canary_goes_on(works, ann, bob):
     page = ann.get("/console/approvals")
     assert "You created this backfill yourself" in card_of(page, works.large)
     assert (

@@ -19,9 +19,7 @@ def past(yard: Yard) -> str:
     return run_backfill(yard)
 
 
-def test_the_page_shows_rates_slices_and_reasons_as_the_api_has_them(
-    yard: Yard, past: str, browser: httpx.Client
-) -> None:
+def test_the_page_shows_rates_slices_and_reasons_as_the_api_has_them(yard, past, browser):
     text = browser.get(f"/console/backfills/{past}").text
     with yard.api.client(yard.key) as client:
         intervals = client.get(f"/backfills/{past}/rates").json()["intervals"]
@@ -44,9 +42,7 @@ def test_the_verdict_names_each_step_and_does_not_guess_one(past: str, browser: 
     assert steps.count("unknown") >= 2
 
 
-def test_dead_letters_are_chosen_one_by_one_and_only_those_go_out_again(
-    yard: Yard, past: str, browser: httpx.Client
-) -> None:
+def test_dead_letters_are_chosen_one_by_one_and_only_those_go_out_again(yard, past, browser):
     page = browser.get(f"/console/backfills/{past}/dead-letters").text
     assert re.findall(r'name="rows" value="(\d+)"', page) == ["0", "2", "5"]
     assert EVIL not in page
@@ -64,9 +60,7 @@ def test_dead_letters_are_chosen_one_by_one_and_only_those_go_out_again(
     assert run == {"only": "failed", "rows": [0, 5]}
 
 
-def test_payloads_of_dead_letters_are_previewed_downloaded_and_hidden_without_the_scope(
-    yard: Yard, browser: httpx.Client, past: str
-) -> None:
+def test_payloads_of_dead_letters_are_previewed_downloaded_and_hidden_without_the_scope(yard, browser, past):
     path = f"/console/backfills/{past}/dead-letters"
     page = browser.get(path).text
     assert "9007199254740993" in page

@@ -139,9 +139,7 @@ def test_from_the_hole_to_the_launch_in_four_actions(yard: Yard, open_tab: Calla
     assert yard.api.store.get(tab.page.url.rpartition("/")[2]).request["topic"] == "replay"
 
 
-def test_what_the_gate_finds_is_underlined_while_one_types_and_mended_by_a_click(
-    yard: Yard, open_tab: Callable[..., Tab]
-) -> None:
+def test_what_the_gate_finds_is_underlined_while_one_types_and_mended_by_a_click(yard, open_tab):
     tab = open_tab()
     tab.sign_in(yard.key)
     tab.open("/backfills/new?topic=replay&from=2026-01-01T00:00:00Z&to=2026-01-02T00:00:00Z")

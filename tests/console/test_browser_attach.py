@@ -1,19 +1,14 @@
 """A topic is attached and detached by clicks in Chromium, and the page of the topics shows both."""
 
-from collections.abc import Callable
-
 import pytest
 
-from tests.console.tab import NARROW, WIDE, Tab, calm
-from tests.console.yard import Yard
+from tests.console.tab import NARROW, WIDE, calm
 
 pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize("look", [WIDE, NARROW], ids=["wide-light", "narrow-dark"])
-def test_a_topic_is_attached_by_clicks_and_detached_by_its_name(
-    yard: Yard, open_tab: Callable[..., Tab], look: tuple[int, str]
-) -> None:
+def test_a_topic_is_attached_by_clicks_and_detached_by_its_name(yard, open_tab, look):
     pubsub, tab = yard.api.pubsub, open_tab(look)
     row = tab.page.locator("tr", has=tab.page.locator("a:text-is('replay')"))
     backed_up = row.locator("[data-label='Backed up']")

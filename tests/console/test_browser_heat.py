@@ -28,9 +28,7 @@ def yard(start_api: Callable[..., Any]) -> Yard:
 
 
 @pytest.mark.parametrize("look", [WIDE, NARROW], ids=["wide-light", "narrow-dark"])
-def test_a_hole_is_three_pixels_wide_at_least(
-    yard: Yard, open_tab: Callable[..., Tab], look: tuple[int, str]
-) -> None:
+def test_a_hole_is_three_pixels_wide_at_least(yard, open_tab, look):
     tab = open_tab(look)
     with calm(tab):
         tab.open("/topics")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.console.tab import MILLISECONDS, Tab
+from tests.console.tab import MILLISECONDS
 from tests.console.yard import Yard, make_yard
 from tests.standin.oidc_provider import StrictProvider, served_provider
 
@@ -26,9 +26,7 @@ def yard(start_api: Callable[..., Any], provider: StrictProvider) -> Yard:
     return yard
 
 
-def test_a_person_signs_in_with_the_provider_loses_the_token_and_signs_out(
-    yard: Yard, provider: StrictProvider, open_tab: Callable[..., Tab]
-) -> None:
+def test_a_person_signs_in_with_the_provider_loses_the_token_and_signs_out(yard, provider, open_tab):
     asked = f"{yard.url}/streams?zone=Asia%2FTokyo"
     provider.scope = "backfills.read streams.read"
     provider.gives_refresh_token, provider.token_seconds = False, 300
@@ -70,9 +68,7 @@ def test_a_person_signs_in_with_the_provider_loses_the_token_and_signs_out(
     assert provider.refused == []
 
 
-def test_a_page_whose_form_is_under_way_is_not_led_to_the_sign_in(
-    yard: Yard, provider: StrictProvider, open_tab: Callable[..., Tab]
-) -> None:
+def test_a_page_whose_form_is_under_way_is_not_led_to_the_sign_in(yard, provider, open_tab):
     """A sign-out goes on to the provider, and the live connection may hear of it before the form is answered."""
     provider.reset()
     asked = f"{yard.url}/streams"

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -26,9 +25,7 @@ def search(text: str, *, days: int) -> str:
     return f"/topics/orders?{urlencode({'show': 'messages', 'text': text, 'step': 'day', **bounds})}"
 
 
-def test_a_message_is_found_opened_copied_and_replayed_with_its_own_numbers(
-    yard: Yard, open_tab: Callable[..., Tab], tmp_path: Path
-) -> None:
+def test_a_message_is_found_opened_copied_and_replayed_with_its_own_numbers(yard, open_tab, tmp_path):
     tab = open_tab()
     tab.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     tab.sign_in(yard.key)
@@ -69,9 +66,7 @@ def test_a_search_is_stopped_and_says_how_far_it_came(yard: Yard, open_tab: Call
         assert tab.find_overflow() == []
 
 
-def test_two_dead_letters_are_ticked_and_the_retry_says_which(
-    yard: Yard, past: str, open_tab: Callable[..., Tab]
-) -> None:
+def test_two_dead_letters_are_ticked_and_the_retry_says_which(yard, past, open_tab):
     tab = open_tab(NARROW)
     tab.sign_in(yard.key)
     with calm(tab):
@@ -85,9 +80,7 @@ def test_two_dead_letters_are_ticked_and_the_retry_says_which(
 
 
 @pytest.mark.parametrize("of", ["a backfill", "a stream"])
-def test_the_log_follows_while_it_is_at_its_end(
-    yard: Yard, past: str, open_tab: Callable[..., Tab], of: str
-) -> None:
+def test_the_log_follows_while_it_is_at_its_end(yard, past, open_tab, of):
     place, log = f"/backfills/{past}", yard.api.home / "backfills" / past / "driver.log"
     if of == "a stream":
         yard.api.store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")

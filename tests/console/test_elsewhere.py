@@ -48,9 +48,7 @@ def elsewhere(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("bounds", [DAYTIME, HOUR], ids=["day", "hour"])
-def test_a_topic_s_page_names_where_the_messages_of_its_hole_may_have_gone(
-    browser: httpx.Client, bounds: dict[str, str]
-) -> None:
+def test_a_topic_s_page_names_where_the_messages_of_its_hole_may_have_gone(browser, bounds):
     page = browser.get("/console/topics/sales", params=bounds).text
     assert elsewhere(page) == ["sales-next", "60", "0"]
     link = unescape(re.search(r'href="(/console/backfills/new[^"]+)">sales-next to sales', page)[1])

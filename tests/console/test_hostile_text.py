@@ -98,9 +98,7 @@ def test_no_text_of_others_runs_or_becomes_markup(yard: Yard, open_tab: Callable
     assert tab.page.input_value("input[name=return]") == "/console"
 
 
-def test_nor_does_it_when_a_page_changes_by_itself_or_the_gate_answers(
-    yard: Yard, open_tab: Callable[..., Tab]
-) -> None:
+def test_nor_does_it_when_a_page_changes_by_itself_or_the_gate_answers(yard, open_tab):
     tab = open_tab()
     tab.sign_in(yard.key)
     tab.open(f"/backfills/{yard.failed}")

@@ -1,7 +1,6 @@
 """Open pages in Chromium while the API that they show stops and starts again."""
 
 from contextlib import ExitStack
-from typing import Any
 
 import pytest
 
@@ -15,9 +14,7 @@ pytestmark = pytest.mark.browser
 
 
 @pytest.mark.parametrize("place", ["beside", "alone"])
-def test_an_open_page_goes_on_after_the_api_has_restarted_without_a_reload(
-    tmp_path_factory: pytest.TempPathFactory, chromium: Any, place: str
-) -> None:
+def test_an_open_page_goes_on_after_the_api_has_restarted_without_a_reload(tmp_path_factory, chromium, place):
     home = tmp_path_factory.mktemp("home")
     context = chromium.new_context(viewport={"width": WIDE[0], "height": 900})
     with ExitStack() as around:

@@ -144,9 +144,7 @@ def test_a_page_of_a_large_deployment_is_ready_soon(browser: httpx.Client, calls
 
 
 @pytest.mark.parametrize("page", ["", "/topics", "/backfills", "/streams", "/streams/backup"])
-def test_a_refresh_makes_few_calls_and_sends_nothing_where_nothing_has_changed(
-    yard: Yard, browser: httpx.Client, calls: Counter[str], page: str
-) -> None:
+def test_a_refresh_makes_few_calls_and_sends_nothing_where_nothing_has_changed(yard, browser, calls, page):
     with browser.stream("GET", f"/live{page}") as answer:
         lines = answer.iter_lines()
         first = next(line for line in lines if line.startswith("data: "))

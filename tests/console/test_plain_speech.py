@@ -1,7 +1,6 @@
 """Pages replace nothing that a link says, offer only what is possible, and are 404 of what does not exist."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import httpx
 import pytest
@@ -29,9 +28,7 @@ def browser(yard: Yard) -> Iterator[httpx.Client]:
         ({"from": "2026-01-02", "to": "2026-01-02"}, "must be earlier than to"),
     ],
 )
-def test_a_range_that_is_none_is_refused_and_stays_as_it_was_written(
-    browser: httpx.Client, query: dict[str, str], said: str
-) -> None:
+def test_a_range_that_is_none_is_refused_and_stays_as_it_was_written(browser, query, said):
     page = browser.get("/topics/orders", params=query)
     assert (page.status_code, said in page.text) == (422, True), page.text
     assert f'value="{query.get("from", "")}" data-from' in page.text
@@ -88,9 +85,7 @@ def test_a_page_of_what_does_not_exist_is_404_without_buttons(browser: httpx.Cli
         ({"state": "incomplete", "landed": 0, "merged": 0}, "Revert: nothing to revert."),
     ],
 )
-def test_a_revert_is_offered_only_where_it_is_possible(
-    yard: Yard, browser: httpx.Client, verdict: dict[str, Any], said: str | None
-) -> None:
+def test_a_revert_is_offered_only_where_it_is_possible(yard, browser, verdict, said):
     job = yard.backfill(JobState.SUCCEEDED, Progress(selected=30, published=30))
     missing = None if verdict["landed"] is None else 30 - verdict["landed"]
     found = {"selected": 30, "published": 30, "missing": missing, **verdict}

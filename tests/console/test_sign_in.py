@@ -64,9 +64,7 @@ def sign_in(browser: httpx.Client, provider: StrictProvider, back: str = ASKED) 
     return browser.get(approve(provider, start(browser, back)))
 
 
-def test_who_signs_in_comes_back_to_the_page_that_they_asked_for(
-    browser: httpx.Client, provider: StrictProvider
-) -> None:
+def test_who_signs_in_comes_back_to_the_page_that_they_asked_for(browser, provider):
     refused = browser.get(ASKED)
     back = dict(parse_qsl(urlsplit(refused.headers["location"]).query))["return"]
     answer = sign_in(browser, provider, back)
@@ -77,9 +75,7 @@ def test_who_signs_in_comes_back_to_the_page_that_they_asked_for(
     assert provider.refused == []
 
 
-def test_the_attempt_is_a_cookie_of_the_sign_in_alone_and_goes_with_its_use(
-    browser: httpx.Client, provider: StrictProvider
-) -> None:
+def test_the_attempt_is_a_cookie_of_the_sign_in_alone_and_goes_with_its_use(browser, provider):
     page = browser.get("/console/sign-in/provider", params={"return": ASKED})
     wanted = r"refeed_sign_in_[\w-]{43}=[\w.-]+; HttpOnly; Max-Age=600; Path=/console/sign-in; SameSite=lax$"
     assert re.match(wanted, page.headers["set-cookie"])
@@ -95,9 +91,7 @@ def test_abandoned_attempts_do_not_pile_up_in_the_browser(browser: httpx.Client)
     assert len([name for name in browser.cookies if name.startswith("refeed_sign_in_")]) == 4
 
 
-def test_a_callback_counts_in_the_browser_that_started_it_and_once(
-    api: Any, browser: httpx.Client, provider: StrictProvider
-) -> None:
+def test_a_callback_counts_in_the_browser_that_started_it_and_once(api, browser, provider):
     callback = approve(provider, start(browser))
     with httpx.Client(base_url=api.url, timeout=SECONDS) as other:
         stolen = other.get(callback)
@@ -127,9 +121,7 @@ def test_a_callback_counts_in_the_browser_that_started_it_and_once(
         "/console/" + "x" * 5000,
     ],
 )
-def test_a_sign_in_never_goes_on_outside_of_the_console(
-    browser: httpx.Client, provider: StrictProvider, evil: str
-) -> None:
+def test_a_sign_in_never_goes_on_outside_of_the_console(browser, provider, evil):
     url = browser.get("/console/sign-in/provider", params={"return": evil}).headers["location"]
     where = browser.get(approve(provider, url)).headers["location"]
     assert urlsplit(str(browser.base_url.join(where)))[:2] == urlsplit(str(browser.base_url))[:2]
@@ -138,9 +130,7 @@ def test_a_sign_in_never_goes_on_outside_of_the_console(
         assert where == "/console"
 
 
-def test_a_path_that_somebody_put_into_the_cookie_is_judged_again(
-    browser: httpx.Client, provider: StrictProvider
-) -> None:
+def test_a_path_that_somebody_put_into_the_cookie_is_judged_again(browser, provider):
     callback = approve(provider, start(browser))
     (name,) = [name for name in browser.cookies if name.startswith("refeed_sign_in_")]
     attempt = browser.cookies[name].rpartition(".")[0]
@@ -177,9 +167,7 @@ def test_a_scope_that_the_token_lacks_is_named(browser: httpx.Client, provider: 
 
 
 @pytest.mark.usefixtures("refreshed_often")
-def test_a_token_that_has_ended_leads_to_the_sign_in_and_ends_live_pages(
-    browser: httpx.Client, provider: StrictProvider
-) -> None:
+def test_a_token_that_has_ended_leads_to_the_sign_in_and_ends_live_pages(browser, provider):
     provider.gives_refresh_token = False
     provider.token_seconds = 2
     sign_in(browser, provider)
@@ -202,9 +190,7 @@ def test_a_sign_out_ends_both_sessions(browser: httpx.Client, provider: StrictPr
     assert provider.signed_out == ["ann"]
 
 
-def test_a_provider_that_is_away_is_said_and_keys_still_sign_in(
-    start_api: Callable[..., Any], provider: StrictProvider
-) -> None:
+def test_a_provider_that_is_away_is_said_and_keys_still_sign_in(start_api, provider):
     api = start_api(**provider.environment())
     provider.status = 500
     with httpx.Client(base_url=api.url, timeout=SECONDS) as browser:

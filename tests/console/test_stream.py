@@ -68,9 +68,7 @@ def test_the_starts_of_its_process_are_counted(yard: Yard, browser: httpx.Client
 
 
 @pytest.mark.parametrize("action", ["rollback", "update"])
-def test_a_rollback_and_an_update_are_for_the_stream_as_their_page_showed_it(
-    yard: Yard, browser: httpx.Client, action: str
-) -> None:
+def test_a_rollback_and_an_update_are_for_the_stream_as_their_page_showed_it(yard, browser, action):
     snapshot = complete(yard.api.store).id
     page = browser.get(f"/console/streams/backup/{action}")
     etag = unescape(re.search(r'name="etag" value="([^"]+)"', page.text)[1])

@@ -30,8 +30,8 @@ def test_a_job_that_somebody_is_changing_holds_nobody_up(make_postgresql_store: 
 
 
 def test_who_waits_for_a_replica_that_stands_still_in_a_transaction_gets_its_turn(
-    make_postgresql_store: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    make_postgresql_store, monkeypatch
+):
     """PostgreSQL ends the transaction before others give up waiting; all is three times as fast here."""
     monkeypatch.setattr("jobs.store.database._IDLE_SECONDS", database._IDLE_SECONDS / 3)
     monkeypatch.setattr("jobs.store.database._BUSY_SECONDS", database._BUSY_SECONDS / 3)

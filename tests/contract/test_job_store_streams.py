@@ -142,9 +142,7 @@ def test_a_report_takes_the_place_of_the_last_one_and_old_pods_go(store: JobStor
     assert [each.report.instance for each in store.list_stream_reports()] == ["home-2", "home-1"]
 
 
-def test_reports_of_many_streams_are_kept_together_or_not_at_all_and_are_as_old_as_they_say(
-    store: JobStore,
-) -> None:
+def test_reports_of_many_streams_are_kept_together_or_not_at_all_and_are_as_old_as_they_say(store):
     store.put_stream_reports([(REPORT, 0.0)])
     others = [replace(REPORT, name=f"pipeline-{number}") for number in range(3)]
     store.put_stream_reports([(replace(REPORT, state="stopped"), 5.0), *((each, 60.0) for each in others)])

@@ -100,9 +100,7 @@ def test_a_table_is_there_or_it_is_not(world: World) -> None:
     assert not world.queries.has_table("nothing.here")
 
 
-def test_what_is_looked_into_for_its_rows_has_the_same_figures(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_looked_into_for_its_rows_has_the_same_figures(world, monkeypatch):
     read = QueryRuns.read
 
     def row_by_row(runs: QueryRuns, table: str, columns: Sequence[str] = ()) -> Any:

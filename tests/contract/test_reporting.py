@@ -2,10 +2,8 @@
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,8 +13,8 @@ from model.entity import EntityRules
 from model.errors import EvolutionRefusedError, MergeOvertakenError, RulesUnfitError, WarehouseError
 from model.schema import Field, RowSchema
 from sql.merge import MergeQueries
-from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, LakeShop, Shop, order, repaired
-from tests.worlds.tables import at_failpoint, dataset_name
+from tests.reporting.shops import RULES, SCHEMA, START, LakeShop, Shop, order, repaired
+from tests.worlds.tables import at_failpoint
 from warehouse.bigquery import changes
 
 # A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
@@ -27,31 +25,6 @@ PLACES = {
     "lake": ("merge.compared", "merge.rewritten", "merge.indexed", "merge.committed"),
     "bigquery": ("bigquery.merge.changes", "merge.compared", "bigquery.merge.started", "merge.committed"),
 }
-
-
-@pytest.fixture(params=["lake", *(pytest.param(each, marks=pytest.mark.cloud) for each in ("bucket", "bigquery"))])
-def make_shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Shop]]:
-    made: list[Shop] = []
-
-    def make() -> Shop:
-        if request.param == "lake":
-            made.append(LakeShop(lake=tmp_path / f"lake-{len(made)}"))
-        elif request.param == "bucket":
-            lake = f"{request.getfixturevalue('bucket_lake')}-{len(made)}"
-            made.append(LakeShop(lake=lake, folder=tmp_path / f"lake-{len(made)}"))
-        else:
-            standin = request.getfixturevalue("shared_standin")
-            made.append(BigQueryShop(dataset=dataset_name(), standin=standin))
-        return made[-1]
-
-    yield make
-    for shop in made:
-        shop.warehouse.close()
-
-
-@pytest.fixture
-def shop(make_shop: Callable[..., Shop]) -> Shop:
-    return make_shop()
 
 
 def test_the_newest_version_of_each_key_wins_and_keys_that_move_leave_their_partition(shop: Shop) -> None:

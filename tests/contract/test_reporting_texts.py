@@ -2,10 +2,9 @@
 
 import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,7 @@ import pytest
 from model.entity import EntityRules, version_order
 from model.errors import RulesUnfitError
 from model.schema import Field, FieldType, RowSchema
-from tests.reporting.shops import RULES, SCHEMA, START, BigQueryShop, LakeShop, Row, Shop, order, repaired
-from tests.worlds.tables import dataset_name
+from tests.reporting.shops import RULES, SCHEMA, START, LakeShop, Row, Shop, order, repaired
 
 # A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
 pytestmark = pytest.mark.timeout(600)
@@ -26,17 +24,11 @@ TEXT = RowSchema(
 )
 
 
-@pytest.fixture(params=["lake", pytest.param("bigquery", marks=pytest.mark.cloud)])
-def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
-    shop: Shop
-    if request.param == "lake":
-        shop = LakeShop(lake=tmp_path / "lake")
-    else:
-        shop = BigQueryShop(dataset=dataset_name(), standin=request.getfixturevalue("shared_standin"))
+@pytest.fixture
+def shop(shop: Shop) -> Shop:
     shop.rules = replace(RULES, event_time="changed_at")
     shop.schema = TEXT
-    yield shop
-    shop.warehouse.close()
+    return shop
 
 
 def notes(rows: dict[Any, Row]) -> dict[int, Any]:

@@ -1,7 +1,6 @@
 """What a backfill asks of staging: landed, merged, taken out; by one suite on both warehouses."""
 
 import shutil
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,25 +11,12 @@ from connectors.lake import merged_files
 from connectors.lake.merging import microseconds
 from model.errors import AlreadyMergedError, MergeOvertakenError, RevertIncompleteError, WarehouseError
 from model.job import new_job_id
-from tests.reporting.shops import BigQueryShop, LakeShop, Shop, order
-from tests.worlds.tables import at_failpoint, dataset_name
+from tests.reporting.shops import LakeShop, Shop, order
+from tests.worlds.tables import at_failpoint
 from warehouse.staging import delete_in_turn
 
 # A merge is a dozen jobs of a stand-in that runs them beside everything else on the machine.
 pytestmark = pytest.mark.timeout(600)
-
-
-@pytest.fixture(params=["lake", *(pytest.param(each, marks=pytest.mark.cloud) for each in ("bucket", "bigquery"))])
-def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shop]:
-    shop: Shop
-    if request.param == "lake":
-        shop = LakeShop(lake=tmp_path / "lake")
-    elif request.param == "bucket":
-        shop = LakeShop(lake=request.getfixturevalue("bucket_lake"), folder=tmp_path)
-    else:
-        shop = BigQueryShop(dataset=dataset_name(), standin=request.getfixturevalue("shared_standin"))
-    yield shop
-    shop.warehouse.close()
 
 
 @pytest.fixture

@@ -468,9 +468,7 @@ def test_figures_of_jobs_are_of_those_that_people_ask_for(move: Move) -> None:
     assert (move.store.count_jobs(), move.store.find_last_failures(), move.store.list_active()) == ([], {}, [])
 
 
-def test_a_look_asks_the_store_for_the_time_once_however_many_jobs_there_are(
-    move: Move, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_look_asks_the_store_for_the_time_once_however_many_jobs_there_are(move, monkeypatch):
     move.looks["pack"] = lambda *_: Stay()
     for _ in range(5):
         move.ask()

@@ -53,9 +53,7 @@ def run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_the_collector_takes_the_settings_that_it_is_given(
-    services: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_collector_takes_the_settings_that_it_is_given(services, monkeypatch):
     service = services["collector"]
     [mounted] = [volume.split(":") for volume in service["volumes"] if volume.startswith("./")]
     words = shlex.split(service["command"])

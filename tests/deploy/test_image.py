@@ -16,11 +16,9 @@ import pytest
 
 from cli.processes import free_port, is_listening
 from connectors.dataproc.batches import Batches, BatchPlace
-from connectors.pubsub.client import PubSub
 from connectors.spark.java import find_java
 from jobs.dataproc import DataprocLauncher
-from jobs.files import Files
-from jobs.folder import Control, JobFolder, Order
+from jobs.folder import Control, Order
 from jobs.launcher import Launch
 from model.job import JobState
 from rollout.child import Child, Children
@@ -36,8 +34,6 @@ from tests.acceptance.test_backfill_bucket import (
 )
 from tests.deploy.image import Builder, IndexAwayError, Machine, find_python, inside, read_stages
 from tests.integration.test_dataproc_spark import spark35
-from tests.standin.dataproc_server import DataprocServer
-from tests.standin.gcs_server import GcsServer
 
 __all__ = ["bucket", "dataproc", "folder", "gcs", "host", "pubsub", "spark35"]
 
@@ -91,9 +87,7 @@ def batches(builder: Builder, spark35: Path) -> Iterator[Machine]:
 
 
 @pytest.fixture
-def launcher(
-    bucket: Files, gcs: GcsServer, dataproc: DataprocServer, batches: Machine
-) -> Iterator[DataprocLauncher]:
+def launcher(bucket, gcs, dataproc, batches):
     # The runtime's own Java: Arrow in Spark 3.5 does not work with Java 21.
     java = find_java()
     if java.version != 17:
@@ -169,9 +163,7 @@ def test_compose_s_stand_in_for_bigquery_starts(builder: Builder, tmp_path: Path
             standin.wait_until(partial(is_listening, at), seconds=60, what=f"begun to listen at {at}")
 
 
-def test_a_backfill_runs_with_the_image_s_spark_submit(
-    refeed: Machine, pubsub: PubSub, host: str, folder: JobFolder, tmp_path: Path
-) -> None:
+def test_a_backfill_runs_with_the_image_s_spark_submit(refeed, pubsub, host, folder, tmp_path):
     port = free_port()
     environment = refeed.environment(
         PUBSUB_EMULATOR_HOST=host,
@@ -202,9 +194,7 @@ def test_a_backfill_runs_with_the_image_s_spark_submit(
     assert sorted(row for row, _ in receive_all(pubsub)) == list(range(ROWS))
 
 
-def test_a_batch_runs_in_dataproc_s_image_with_the_runtime_s_spark(
-    batches: Machine, launcher: DataprocLauncher, dataproc: DataprocServer, folder: JobFolder, pubsub: PubSub
-) -> None:
+def test_a_batch_runs_in_dataproc_s_image_with_the_runtime_s_spark(batches, launcher, dataproc, folder, pubsub):
     seen = run(
         batches, "python", "-c", "import os, importlib.util as u; print(os.getuid(), u.find_spec('pyspark'))"
     )

@@ -79,9 +79,7 @@ def test_kubernetes_runs_them(processes: dict[str, list[str]]) -> None:
 
 
 @pytest.mark.parametrize(("name", "stream"), [("backup", "backup"), ("pipeline", "pipeline-default")])
-def test_a_stream_is_probed_under_the_name_that_it_reports_under(
-    name: str, stream: str, services: dict[str, Any]
-) -> None:
+def test_a_stream_is_probed_under_the_name_that_it_reports_under(name, stream, services):
     (container,) = kubernetes("Deployment")[name]["spec"]["template"]["spec"]["containers"]
     probe = ["python", "-m", "streams.probe", stream]
     assert container["startupProbe"]["exec"]["command"] == probe

@@ -76,9 +76,7 @@ def test_there_is_a_home_to_open() -> None:
 @pytest.mark.kills
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("archive", HOMES, ids=lambda path: path.name.partition(".")[0])
-def test_a_home_of_an_older_program_goes_on_and_nothing_is_lost_or_there_twice(
-    archive: Path, tmp_path: Path, listener: Listener
-) -> None:
+def test_a_home_of_an_older_program_goes_on_and_nothing_is_lost_or_there_twice(archive, tmp_path, listener):
     environment = {"REFEED_NOTIFY_URL": listener.url, "REFEED_NOTIFY_SECRET": NOTIFY_SECRET}
     with System(tmp_path / "home", PROGRAM, **environment) as system:
         record = unpack(archive, tmp_path, host=system.host, notify_url=listener.url)

@@ -202,8 +202,8 @@ def test_a_driver_that_was_told_to_stop_by_nobody_is_replaced(store, drivers, su
 
 
 def test_a_driver_that_has_ended_before_it_could_be_noted_is_taken_at_its_word(
-    store: JobStore, tmp_path: Path, create: Callable[[], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+    store, tmp_path, create, monkeypatch
+):
     """The replica stands still right after it has started the driver, which ends meanwhile."""
     of_child = Process.of_child
 

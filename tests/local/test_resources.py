@@ -81,8 +81,8 @@ def test_a_folder_may_have_had_any_number_of_resources(tmp_path: Path, number: i
 @pytest.mark.parametrize(("is_log_cut", "hours"), [(True, 0), (False, 1)])
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_ids_of_a_topic_that_is_made_again_grow_whatever_was_passed_over_or_the_clock_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_log_cut: bool, hours: int, is_restarted: bool
-) -> None:
+    tmp_path, monkeypatch, *, is_log_cut, hours, is_restarted
+):
     made = Resources(tmp_path)
     made.create_topic(topic())
     if is_log_cut:

@@ -79,9 +79,7 @@ def test_a_source_that_is_renamed_is_compared_under_its_new_name(world: Shadowed
     assert world.shadow(mapping={"orders": "sales"}).look().rows_equal == 2
 
 
-def test_a_schema_that_the_table_refuses_is_not_taken_up_and_a_fault_in_the_registry_neither(
-    world: ShadowedWorld,
-) -> None:
+def test_a_schema_that_the_table_refuses_is_not_taken_up_and_a_fault_in_the_registry_neither(world):
     world.keep("orders", m1=order(1))
     world.stage("orders", m1=order(1))
     shadow = world.shadow(hours=2)

@@ -54,9 +54,7 @@ def test_most_of_the_grid_is_answered_and_not_refused(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize(("query", "answer"), ANSWERS)
-def test_what_was_answered_wrong_is_answered_as_google_does_or_refused(
-    lake: Lake, query: str, answer: str
-) -> None:
+def test_what_was_answered_wrong_is_answered_as_google_does_or_refused(lake, query, answer):
     found = lake.query(f"SELECT {query}")
     if answer.endswith(ANY_ORDER):
         found = ";".join(sorted(found.split(";")))

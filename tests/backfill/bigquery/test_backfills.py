@@ -6,14 +6,11 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from backfill.plan.options import SelectionBounds
@@ -76,8 +73,8 @@ def test_a_price_that_nobody_set_is_unknown(service: BackfillService, ask: Any) 
 
 
 def test_an_exact_plan_counts_and_its_create_reads_the_same_rows_without_a_second_query(
-    service: BackfillService, ask: Any, make: Any, shared_standin: StandIn
-) -> None:
+    service, ask, make, shared_standin
+):
     before = queries(shared_standin)
     plan = service.plan(ask(), principal=LOCAL, exact=True)
     assert plan["rows"] == ROWS
@@ -139,8 +136,8 @@ def test_columns_that_a_query_does_not_give_are_warned_of_and_not_made_up(servic
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_a_query_that_bigquery_reads_otherwise_is_neither_planned_nor_created(
-    service: BackfillService, ask: Any, monkeypatch: pytest.MonkeyPatch, exact: bool, shared_standin: StandIn
-) -> None:
+    service, ask, monkeypatch, exact, shared_standin
+):
     dry_run = SelectionJobs.dry_run
 
     def other(self: SelectionJobs, sql: str, parameters: Any) -> Any:
@@ -177,8 +174,8 @@ def test_a_cap_below_what_bigquery_bills_at_least_fails_the_query_unbilled(make:
 
 
 def test_the_selection_is_the_one_that_the_lake_makes_of_the_same_rows(
-    make: Any, tmp_path: Path, messages: pa.RecordBatch, open_service: Any, ask: Any
-) -> None:
+    make, tmp_path, messages, open_service, ask
+):
     lake = LakeArchive(str(tmp_path / "lake"), "backup.messages")
     lake.create()
     lease = lake.take_lease("lease")
@@ -235,8 +232,8 @@ def test_more_than_the_deployment_allows_is_not_even_read(open_service, ask, dep
 
 @pytest.mark.parametrize("failpoint", ["bigquery.selection.started", "bigquery.selection.made"])
 def test_a_driver_that_is_killed_between_query_and_read_goes_on_with_the_same_query(
-    make: Any, shared_standin: StandIn, tmp_path: Path, failpoint: str
-) -> None:
+    make, shared_standin, tmp_path, failpoint
+):
     folder = make()
     before = queries(shared_standin)
     script = (
@@ -285,8 +282,8 @@ def test_a_cancel_cancels_the_query_and_a_retry_runs_it_again(make: Any, shared_
 
 @pytest.mark.parametrize("is_held", [False, True], ids=["in partitions", "in the write buffer"])
 def test_dead_letters_of_the_pipeline_are_counted_and_repaired_ones_left_out(
-    session_standin: StandIn, open_service: Callable[..., BackfillService], tmp_path: Path, *, is_held: bool
-) -> None:
+    session_standin, open_service, tmp_path, *, is_held
+):
     dataset = f"d{uuid.uuid4().hex[:12]}"
     letters, staging = f"{dataset}.dead_letters", f"{dataset}.orders"
     environment = {

@@ -137,8 +137,8 @@ def test_a_resume_waits_for_its_turn_when_all_places_are_taken(store, folder, st
 
 
 def test_a_resume_that_loses_the_last_place_at_the_last_moment_waits_too(
-    store: JobStore, folder: JobFolder, steering: Steering, running: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    store, folder, steering, running, monkeypatch
+):
     paused = store.move(running.id, JobState.PAUSED, actor="ann")
     store.insert(new_job_id("bf"), "backfill", {}, actor="bob")
     interfere(monkeypatch, folder, lambda: store.claim("backfill", "b", limit=1, lease_seconds=60))

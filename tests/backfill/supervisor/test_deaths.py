@@ -3,15 +3,12 @@
 import signal
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from backfill.run.folder import BackfillFolder
 from backfill.steer.kind import BACKFILL
 from jobs.folder import Control, Order, Outcome
-from jobs.store import JobStore
-from jobs.supervisor import JobSupervisor
 from model.job import JobState
 from model.process import Process
 
@@ -19,8 +16,8 @@ Create = Callable[..., str]
 
 
 def test_a_job_whose_driver_is_killed_goes_on_with_another_one(
-    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, *, no_waiting: None
-) -> None:
+    store, supervisor, create, launcher, reach, *, no_waiting
+):
     job_id = create()
     reach(job_id, JobState.RUNNING)
     folder = supervisor.folder(job_id)
@@ -42,8 +39,8 @@ def test_a_job_whose_driver_is_killed_goes_on_with_another_one(
 
 
 def test_a_job_whose_driver_dies_again_and_again_fails_and_says_why(
-    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, *, no_waiting: None
-) -> None:
+    store, supervisor, create, launcher, reach, *, no_waiting
+):
     job_id = create()
     for number in range(4):
         reach(job_id, JobState.RUNNING)
@@ -74,8 +71,8 @@ def test_a_job_whose_selection_can_t_be_read_ends_as_its_driver_says(supervisor,
 
 @pytest.mark.parametrize("name", ["outcome-1.json", "pause-1.json"])
 def test_a_file_that_a_power_cut_has_emptied_keeps_no_job_from_its_next_driver(
-    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, name: str, *, no_waiting: None
-) -> None:
+    supervisor, create, launcher, reach, name, *, no_waiting
+):
     """A new file whose rename is durable and whose bytes are not: it says nothing."""
     job_id = create()
     reach(job_id, JobState.RUNNING)
@@ -99,8 +96,8 @@ def test_a_restart_waits_a_moment(supervisor, create, launcher, reach, monkeypat
 
 
 def test_a_driver_that_fails_with_a_reason_of_its_own_is_not_restarted(
-    supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any, no_waiting: None
-) -> None:
+    supervisor, create, launcher, reach, no_waiting
+):
     job_id = create()
     reach(job_id, JobState.RUNNING)
     error = {"code": "query_failed", "message": "division by zero"}

@@ -4,14 +4,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from backfill.run.folder import BackfillFolder
 from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from backfill.steer.kind import BACKFILL
 from jobs.folder import Control, Order, Outcome
 from jobs.store import JobStore
-from jobs.supervisor import JobSupervisor
 from model.errors import LaunchError
 from model.job import JobState, new_job_id
 
@@ -19,8 +16,8 @@ Create = Callable[..., str]
 
 
 def test_what_waits_is_launched_and_its_figures_and_its_end_are_followed(
-    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
-) -> None:
+    store, supervisor, create, launcher, reach
+):
     job_id = create()
     running = reach(job_id, JobState.RUNNING)
     folder = BackfillFolder.of(supervisor.folder(job_id))
@@ -73,8 +70,8 @@ def test_a_job_whose_files_were_removed_fails_and_says_so(store: JobStore, launc
 
 
 def test_a_job_that_waits_for_spark_stays_pending_when_the_service_ends(
-    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    store, supervisor, create, launcher, monkeypatch
+):
     is_starting, is_over = threading.Event(), threading.Event()
 
     def prepare() -> None:

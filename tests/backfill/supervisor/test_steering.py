@@ -2,15 +2,12 @@
 
 import signal
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from backfill.run.folder import BackfillFolder
 from backfill.run.selection import write_selection
 from jobs.folder import Control, JobFolder, Order, Outcome
-from jobs.store import JobStore
-from jobs.supervisor import JobSupervisor
 from model.job import JobState
 from tests.waiting import wait_until
 
@@ -127,8 +124,8 @@ def test_a_cancelled_job_whose_driver_does_not_stop_is_killed(
 
 
 def test_a_paused_job_that_is_interrupted_stays_paused_without_its_driver(
-    store: JobStore, supervisor: JobSupervisor, create: Create, launcher: Any, reach: Any
-) -> None:
+    store, supervisor, create, launcher, reach
+):
     job_id = create()
     reach(job_id, JobState.RUNNING)
     store.move(job_id, JobState.PAUSED, actor="ann")

@@ -8,7 +8,6 @@ from typing import Any
 from backfill.steer.kind import BACKFILL
 from jobs.folder import Control, Order
 from jobs.lease_owner import LeaseOwner
-from jobs.store import JobStore
 from jobs.supervisor import JobSupervisor
 from model.job import JobState
 from model.process import Process
@@ -42,8 +41,8 @@ def test_the_next_supervisor_finds_running_jobs_and_restarts_dead_ones(
 
 
 def test_an_attempt_that_a_dying_service_began_is_begun_again_and_fences_the_first(
-    store: JobStore, supervisor: JobSupervisor, create: Create, reach: Any
-) -> None:
+    store, supervisor, create, reach
+):
     job_id = create()
     # Epoch 1 was given and its driver perhaps started, then the service died.
     store.begin_attempt(job_id)

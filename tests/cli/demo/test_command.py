@@ -16,9 +16,7 @@ def test_a_demo_never_fills_google_s_own_bigquery(monkeypatch: pytest.MonkeyPatc
         _own_environment("bigquery")
 
 
-def test_a_demo_on_bigquery_takes_a_dataset_of_its_own_and_nothing_else_of_the_caller_s(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_demo_on_bigquery_takes_a_dataset_of_its_own_and_nothing_else_of_the_caller_s(monkeypatch):
     monkeypatch.setenv("BIGQUERY_EMULATOR_HOST", "http://127.0.0.1:1")
     monkeypatch.setenv("REFEED_BIGQUERY_STORAGE_HOST", "127.0.0.1:2")
     monkeypatch.setenv("REFEED_ARCHIVE_TABLE", "precious.messages")

@@ -1,9 +1,7 @@
 from collections import Counter
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pyarrow as pa
-import pytest
 
 from cli.demo import history
 from cli.demo.history import FULL_HOURS, FULL_MESSAGES, STRAYED, find_hole, generate_hour, write_history
@@ -47,9 +45,7 @@ def test_some_messages_have_no_room_for_a_replay_s_tags() -> None:
     assert all(len(each.attributes) <= 100 < len(each.attributes) + len(REPLAY_TAGS) for each in full)
 
 
-def test_the_archive_counts_what_was_generated_in_its_hours_and_the_hole_is_its_only_gap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_archive_counts_what_was_generated_in_its_hours_and_the_hole_is_its_only_gap(tmp_path, monkeypatch):
     monkeypatch.setattr(history, "DAYS", DAYS)
     archive = LakeArchive(str(tmp_path), "backup.messages")
     archive.create()

@@ -250,9 +250,7 @@ def test_by_key_nothing_of_a_key_overtakes_its_message_that_was_refused(publishe
 
 
 @pytest.mark.parametrize(("messages", "a_request"), [(9000, 1000), (30, 2)], ids=["full ones", "small ones"])
-def test_no_more_than_the_promised_requests_are_under_way(
-    publisher: Publisher, scripted: Scripted, messages: int, a_request: int
-) -> None:
+def test_no_more_than_the_promised_requests_are_under_way(publisher, scripted, messages, a_request):
     gate = scripted.gate = threading.Event()
 
     def open_when_full() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.reporting.shops import START, LakeShop, order, repaired
-from tests.worlds.bucket import Proxy
 
 pytestmark = pytest.mark.cloud
 
@@ -31,9 +30,7 @@ def test_versions_that_are_staged_over_days_and_repaired_are_merged_and_seen(sho
     assert shop.reporting() == shop.oracle() == shop.view(START + 2 * DAY + 2 * HOUR)
 
 
-def test_a_view_reads_a_small_file_by_one_request_when_it_is_opened_and_one_when_it_is_queried(
-    shop: LakeShop, bucket_proxy: Proxy
-) -> None:
+def test_a_view_reads_a_small_file_by_one_request_when_it_is_opened_and_one_when_it_is_queried(shop, bucket_proxy):
     for number in range(1, 6):
         shop.stage([order(number, message=number)], START)
     bucket_proxy.forget()

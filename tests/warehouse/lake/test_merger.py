@@ -72,9 +72,7 @@ def test_rows_are_chosen_only_where_not_all_of_them_win(shop: LakeShop, monkeypa
     assert shop.reporting() == shop.oracle()
 
 
-def test_a_reading_that_fails_while_rows_are_dealt_out_changes_nothing(
-    shop: LakeShop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reading_that_fails_while_rows_are_dealt_out_changes_nothing(shop, monkeypatch):
     def broken(batches: Any) -> Any:
         yield next(iter(batches))
         raise duckdb.IOException("the disk is gone")

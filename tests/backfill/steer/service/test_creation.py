@@ -10,8 +10,6 @@ import pytest
 from backfill.plan.request import BackfillRequest, YieldTo
 from backfill.run.progress import Progress
 from backfill.steer.service import BackfillService
-from connectors.lake.archive import LakeArchive
-from connectors.pubsub.client import PubSub
 from jobs.store import JobStore
 from model.errors import (
     BackfillOverlapsError,
@@ -62,8 +60,8 @@ def test_a_backfill_is_kept_pending_with_all_that_its_driver_needs(service, depl
 
 
 def test_a_topic_that_does_not_exist_is_refused_with_the_names_that_are_close(
-    service: BackfillService, pubsub: PubSub, request_of: RequestOf, archive: LakeArchive
-) -> None:
+    service, pubsub, request_of, archive
+):
     for ask in (service.create, service.plan):
         with pytest.raises(TopicNotFoundError, match="no topic repaly in the project shop") as refused:
             ask(request_of(topic="repaly"), principal=ANN)
@@ -140,8 +138,8 @@ def test_a_plan_without_rows_is_refused_when_empty_is_to_fail(service, request_o
 
 
 def test_a_plan_without_rows_is_launched_only_where_the_request_says_that_it_is_meant(
-    service: BackfillService, request_of: RequestOf, archive: LakeArchive
-) -> None:
+    service, request_of, archive
+):
     nothing = request_of(query=request_of().query.replace("'orders'", "'nobody'"))
     planned = replace(nothing, plan_id=service.plan(nothing, principal=ANN)["plan_id"])
 

@@ -1,7 +1,6 @@
 """What is done with a backfill that runs or waits: cancel, pause, resume, change."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -29,8 +28,8 @@ def test_a_running_backfill_is_told_to_stop_before_cancel_returns(service, runni
 
 
 def test_a_pause_says_what_may_still_go_out_and_a_resume_lets_the_same_driver_go_on(
-    service: BackfillService, running: str, folder_of: FolderOf, publish: Callable[..., None], launcher: Any
-) -> None:
+    service, running, folder_of, publish, launcher
+):
     folder = folder_of(running)
     publish(running, 5000, 100)
     folder.enter_slice(0, 1)
@@ -64,8 +63,8 @@ def test_what_may_still_go_out_is_never_more_than_is_left(service, running, fold
 
 
 def test_what_is_sent_once_more_may_still_go_out_after_everything_is_published(
-    service: BackfillService, running: str, folder_of: FolderOf, publish: Callable[..., None]
-) -> None:
+    service, running, folder_of, publish
+):
     publish(running, 30, 30)
     # The selection has one slice: the next piece is of rows that are missing.
     folder_of(running).enter_slice(1, 1)
