@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
+from connectors.pubsub.ack_deadline import AckDeadline
 from connectors.pubsub.acks import Held, acknowledge_each, extend_each
 from model import failpoint
 from streams.pulse import repeating
@@ -28,16 +29,20 @@ class AckLeases:
         self._channel = channel
         self._project = project
 
-    def acknowledge(self, ids: pa.Table) -> pa.Table:
-        """Acknowledge ``ids`` and return those of subscriptions that failed: they come again, whenever that is."""
+    def acknowledge(self, ids: pa.Table, deadline: AckDeadline) -> pa.Table:
+        """Acknowledge ``ids`` and return those of subscriptions that failed: they come again, whenever that is.
+
+        So may those that were acknowledged after ``deadline``, which Pub/Sub does not tell.
+        """
         held = list(self._held(ids))
         failed = set()
         for position, (path, error) in enumerate(acknowledge_each(self._channel, held)):
             if position == 0 and len(held) > 1:
                 failpoint.hit("ack.between")
-            if error is not None:
+            if error is not None or deadline.is_over:
                 failed.add(_id_of(path))
-                _log.warning("ack_failed", subscription=_id_of(path), error=error.message)
+                why = "It is later than the leases." if error is None else error.message
+                _log.warning("ack_failed", subscription=_id_of(path), error=why)
         names = ids.column("subscription").cast(pa.string())
         return ids.filter(pc.is_in(names, value_set=pa.array(sorted(failed), pa.string())))
 
@@ -45,16 +50,18 @@ class AckLeases:
         """Let ``ids`` come again at once; where that fails they come when their leases run out."""
         self._extend(ids, 0, "not_given_back")
 
-    def extended(self, ids: pa.Table) -> AbstractContextManager[None]:
-        """Extend the leases of ``ids`` from a thread for as long as the block runs."""
-        extend = partial(self._extend, ids, _EXTEND_BY_SECONDS, "lease_not_extended")
+    def extended(self, ids: pa.Table, deadline: AckDeadline) -> AbstractContextManager[None]:
+        """Extend the leases of ``ids``, and their ``deadline``, from a thread for as long as the block runs."""
+        send = partial(self._extend, ids, _EXTEND_BY_SECONDS, "lease_not_extended")
+        extend = partial(deadline.extend, _EXTEND_BY_SECONDS, send)
         return repeating(extend, every_seconds=_EXTEND_EVERY_SECONDS, name="extend-leases")
 
-    def _extend(self, ids: pa.Table, seconds: int, failure: str) -> None:
+    def _extend(self, ids: pa.Table, seconds: int, failure: str) -> bool:
         held = ((path, ack_ids, seconds) for path, ack_ids in self._held(ids))
-        for path, error in extend_each(self._channel, held):
-            if error is not None:
-                _log.warning(failure, subscription=_id_of(path), error=error.message)
+        failed = [(path, error) for path, error in extend_each(self._channel, held) if error is not None]
+        for path, error in failed:
+            _log.warning(failure, subscription=_id_of(path), error=error.message)
+        return not failed
 
     def _held(self, ids: pa.Table) -> Iterator[Held]:
         for subscription, ack_ids in _by_subscription(ids):

@@ -1,15 +1,17 @@
 """The results of one batch's tasks, as the driver takes them over, and which of their rows are new."""
 
 import json
+import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
+from connectors.pubsub.ack_deadline import AckDeadline
 from connectors.pubsub.source import TaskResult
 from model.errors import RefeedError
 from streams.ids import concat_ids, ids_of_tables, without_topics
@@ -25,13 +27,15 @@ class Batch:
     """The outputs of one batch's tasks; ``faults`` is how many of their subscriptions could not be pulled.
 
     With an ``error``, which a task reported, nothing of the batch is committed. Before ``next_at``, a time of the
-    monotonic clock, no other batch may begin: the warehouse's quotas want it.
+    monotonic clock, no other batch may begin: the warehouse's quotas want it. Up to ``deadline`` the leases of its
+    messages are held for sure.
     """
 
     outputs: tuple[TaskOutput, ...] = ()
     faults: int = 0
     error: RefeedError | None = None
     next_at: float = 0.0
+    deadline: AckDeadline = field(default_factory=AckDeadline)
 
     @property
     def keeps_the_next(self) -> bool:
@@ -65,7 +69,9 @@ def read_batch(rows: Sequence[TaskResult], work: Work, targets: Targets) -> Batc
     outputs = tuple(work.read_output(row.result) for row in rows if row.result is not None)
     error = next((_error_of(row.error) for row in rows if row.error is not None), None)
     parts = [part.part for output in outputs for part in output.parts]
-    return Batch(outputs, len(dict(faults)), error, time.monotonic() + targets.quota_seconds(parts))
+    next_at = time.monotonic() + targets.quota_seconds(parts)
+    deadline = AckDeadline.at(min((row.held_until for row in rows), default=math.inf))
+    return Batch(outputs, len(dict(faults)), error, next_at, deadline)
 
 
 def _error_of(reported: str) -> RefeedError:

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import structlog
 
+from connectors.pubsub.ack_deadline import AckDeadline
 from connectors.pubsub.source import TaskResult
 from model import failpoint
 from model.errors import CommitOutcomeUnknownError, RefeedError, StorageFullError
@@ -115,7 +116,8 @@ class StreamCommitter:
                 continue
             kept = ids_of_tables(ids, committed)
             self._expect_again(kept)
-            self._acknowledge(kept, but=ids_of_tables(ids, [name for name in names if name not in committed]))
+            missing = ids_of_tables(ids, [name for name in names if name not in committed])
+            self._acknowledge(kept, AckDeadline(), but=missing)
             held = entry if kept.num_rows == ids.num_rows else self._journal.keep_only(entry, kept)
             self._journal.move(held, EntryState.RECOVERED)
             _log.info("attempt_recovered", attempt=entry.attempt, tables=len(committed), of=len(names))
@@ -127,7 +129,7 @@ class StreamCommitter:
 
     def hold(self, batch: Batch) -> AbstractContextManager[None]:
         """Extend the leases of the batch's messages for as long as the block runs."""
-        return self._ack_leases.extended(batch.ids())
+        return self._ack_leases.extended(batch.ids(), batch.deadline)
 
     def give_up(self, batch: Batch) -> None:
         """Let go of a batch that will not be committed: its messages come again."""
@@ -196,13 +198,13 @@ class StreamCommitter:
                 if any(is_topic(name) for name in parts):
                     # Nobody can ask a topic: from here on a crash has the journal say that it has its messages.
                     entry = self._journal.move(entry, EntryState.RECOVERED)
-                failed = self._acknowledge(held, but=new.again)
+                failed = self._acknowledge(held, batch.deadline, but=new.again)
                 failpoint.hit("ack.after")
                 self._journal.finish(entry, failed)
                 failpoint.hit("journal.done")
             else:
-                self._settle(entry, held, parts, committed, failure, again=new.again)
-        elif (failed := self._acknowledge(held, but=new.again)).num_rows:
+                self._settle(entry, held, parts, committed, failure, again=new.again, deadline=batch.deadline)
+        elif (failed := self._acknowledge(held, batch.deadline, but=new.again)).num_rows:
             # They are known by an entry that may be forgotten before they come again.
             self._journal.remember(self._next_attempt(), failed)
         if new.again.num_rows:
@@ -248,6 +250,7 @@ class StreamCommitter:
         failure: RefeedError,
         *,
         again: pa.Table,
+        deadline: AckDeadline,
     ) -> None:
         """Finish the tables that have their parts, give up the rest, and raise the error that kept it."""
         if isinstance(failure, CommitOutcomeUnknownError):
@@ -259,13 +262,13 @@ class StreamCommitter:
         done = ids_of_tables(held, [name for name in names if name in committed or name not in parts])
         if done.num_rows:
             missing = ids_of_tables(held, [name for name in names if name in parts and name not in committed])
-            self._finish_some(entry, done, but=concat_ids([missing, again]))
+            self._finish_some(entry, done, deadline, but=concat_ids([missing, again]))
         else:
             self._journal.forget(entry)
         raise failure
 
-    def _finish_some(self, entry: Entry, done: pa.Table, *, but: pa.Table) -> None:
-        self._half_done = entry, done, self._acknowledge(done, but=but)
+    def _finish_some(self, entry: Entry, done: pa.Table, deadline: AckDeadline, *, but: pa.Table) -> None:
+        self._half_done = entry, done, self._acknowledge(done, deadline, but=but)
         # Where there is no room the next batch tries again, before it commits.
         with suppress(StorageFullError):
             self._finish_half_done()
@@ -301,7 +304,7 @@ class StreamCommitter:
             self._last_attempt += 1
             return self._last_attempt
 
-    def _acknowledge(self, ids: pa.Table, *, but: pa.Table) -> pa.Table:
+    def _acknowledge(self, ids: pa.Table, deadline: AckDeadline, *, but: pa.Table) -> pa.Table:
         """Acknowledge ``ids`` and return those that are not: they come again and have to be known then.
 
         A message with rows in several targets is acknowledged once, and not while one of them is among ``but``.
@@ -309,7 +312,7 @@ class StreamCommitter:
         pulled = without_topics(ids)
         if but.num_rows:
             pulled = pulled.filter(pc.invert(_is_same(pulled, but)))
-        failed = self._ack_leases.acknowledge(pulled)
+        failed = self._ack_leases.acknowledge(pulled, deadline)
         self._totals["faults"] += pc.count_distinct(failed.column("subscription").cast(pa.string())).as_py()
         if not but.num_rows and pulled.num_rows == ids.num_rows:
             return failed

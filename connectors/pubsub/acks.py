@@ -32,10 +32,10 @@ def acknowledge(channel: grpc.Channel, subscription_path: str, ack_ids: pa.Array
     """Acknowledge all of ``ack_ids`` (a string array); every request was answered when this returns.
 
     An acknowledgement of a lease that has run out is taken without an error and may have no effect: the
-    message then comes again. With exactly-once delivery it surely has none.
+    message then comes again. With exactly-once delivery it is refused.
 
     Raises:
-        PubSubError: a request was refused, or failed three times; some ids may be acknowledged.
+        PubSubError: a request or some of its ids were refused, or it failed three times; ids may be acknowledged.
     """
     errors = [error for _, error in acknowledge_each(channel, [(subscription_path, ack_ids)]) if error is not None]
     if errors:
@@ -54,7 +54,8 @@ def acknowledge_each(channel: grpc.Channel, held: Iterable[Held]) -> Iterator[An
 def extend_each(channel: grpc.Channel, held: Iterable[tuple[str, pa.Array, int]]) -> Iterator[Answer]:
     """Extend the leases of many subscriptions, as :func:`acknowledge_each` acknowledges.
 
-    Each has its own seconds from now: 0 to 600, and 0 gives the messages back.
+    Each has its own seconds from now: 0 to 600, and 0 gives the messages back. Ids that exactly-once delivery
+    refuses, because their leases have run out or they are acknowledged, are no failure of the others.
     """
     parts = ((path, ack_ids, b"\x18" + varint(seconds)) for path, ack_ids, seconds in held)
     return _send(channel, _MODIFY_ACK_DEADLINE, _requests(parts, field=4))
@@ -87,23 +88,20 @@ def _send(channel: grpc.Channel, method: str, requests: Iterable[tuple[str, byte
     for attempt in range(_ATTEMPTS):
         again: list[tuple[str, bytes]] = []
         for path, request, failure in _answers(call, requests):
-            refused = {} if failure is None else read_refused_ack_ids(failure)
-            if failure is None or refused:
-                if any(reason.startswith("TRANSIENT_") for reason in refused.values()):
-                    again.append((path, request))
-                else:
-                    yield path, None
+            if failure is None:
+                yield path, None
                 continue
+            refused = read_refused_ack_ids(failure)
             error = error_from(failure, f"{method.rpartition('/')[2]} for {path.rpartition('/')[2]}")
-            if error.is_transient and attempt < _ATTEMPTS - 1:
+            is_passing = error.is_transient or any(why.startswith("TRANSIENT_") for why in refused.values())
+            if is_passing and attempt < _ATTEMPTS - 1:
                 again.append((path, request))
+            elif refused and method == _MODIFY_ACK_DEADLINE:
+                yield path, None
             else:
                 error.__cause__ = failure
                 yield path, error
         requests = again
-    for path, _ in requests:
-        # Pub/Sub asked for another try each time: the messages come again when their leases run out.
-        yield path, None
 
 
 def _answers(

@@ -8,13 +8,14 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import grpc
 import pyarrow as pa
 import pyarrow.compute as pc
 from ptars import HandlerPool, PtarsConfig
 
+from connectors.pubsub.ack_deadline import AckDeadline
 from connectors.pubsub.acks import extend_each
 from connectors.pubsub.errors import error_from
 from connectors.pubsub.messages import find_message
@@ -44,6 +45,8 @@ _LONGEST_STRETCH_SECONDS: Final = 5.0
 # "The Pub/Sub system may return fewer than the number specified" (PullRequest.max_messages), or none, while more
 # wait. So there is a backlog while answers bring a tenth of a full one on average, and come soon after each other.
 _QUICK_SECONDS: Final = 0.2
+# A process that looks at its answers less often than this may have stood still.
+_STALL_SECONDS: Final = 1.0
 _BACKLOG_FULLNESS: Final = 0.1
 _AVERAGED_PULLS: Final = 4
 # Pub/Sub ends a response of large messages near 10 MB.
@@ -113,6 +116,15 @@ class _Lane:
         return False
 
 
+class _Answer(NamedTuple):
+    """A Pull that has ended, how long it took, and since when at most its messages are leased."""
+
+    lane: _Lane
+    future: Any
+    seconds: float
+    leased_at: float
+
+
 @dataclass(frozen=True, slots=True)
 class PullLimits:
     """When a batch ends: nothing for ``idle_seconds``, else ``linger_seconds`` after the first message.
@@ -146,11 +158,13 @@ class Puller:
         self._connect = connect
         self._calls: list[Any] = []
         self._lanes: dict[PullTarget, _Lane] = {}
-        # Lane, Pull, and how long it took.
-        self._answers: queue.SimpleQueue[tuple[_Lane, Any, float]] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
         self._flying: set[Any] = set()
         self._lock = threading.Lock()
         self._rest_timer: threading.Timer | None = None
+        # When answers were last looked at, and the last time without a look that was too long.
+        self._looked_at = 0.0
+        self._stall = 0.0, 0.0
 
     def warm_up(self) -> None:
         """Build the decoder of answers, before the first one comes."""
@@ -201,16 +215,34 @@ class Puller:
         return soonest - now
 
     def _answer(self, lane: _Lane, asked_at: float, future: Any) -> None:
-        self._answers.put((lane, future, time.monotonic() - asked_at))
+        now = time.monotonic()
+        leased_at = max(asked_at, self._came_at(now) - _STALL_SECONDS)
+        self._answers.put(_Answer(lane, future, now - asked_at, leased_at))
 
-    def _receive(self, wait_seconds: float) -> tuple[_Lane, Any, float] | None:
+    def _came_at(self, now: float) -> float:
+        """Return when an answer came to this machine at the earliest: it may have waited for a stalled process."""
+        began, ended = self._stall
+        if now - self._looked_at > _STALL_SECONDS:
+            return self._looked_at
+        return began if now < ended + _STALL_SECONDS else now
+
+    def _receive(self, wait_seconds: float) -> _Answer | None:
+        self._note_look()
         try:
-            lane, future, seconds = self._answers.get(timeout=wait_seconds)
+            answer = self._answers.get(timeout=wait_seconds)
         except queue.Empty:
             return None
-        self._flying.discard(future)
-        lane.in_flight -= 1
-        return lane, future, seconds
+        finally:
+            self._note_look()
+        self._flying.discard(answer.future)
+        answer.lane.in_flight -= 1
+        return answer
+
+    def _note_look(self) -> None:
+        before, self._looked_at = self._looked_at, time.monotonic()
+        if self._looked_at - before > _STALL_SECONDS:
+            began, ended = self._stall
+            self._stall = began if before < ended + _STALL_SECONDS else before, self._looked_at
 
     def _rest(self) -> None:
         """Wait for the next batch, but not for long."""
@@ -232,7 +264,7 @@ class Puller:
             future.cancel()
         held: dict[PullTarget, list[pa.Array]] = defaultdict(list)
         while self._flying and (answer := self._receive(_CANCEL_SECONDS)) is not None:
-            lane, future, _ = answer
+            lane, future = answer.lane, answer.future
             if not future.cancelled() and future.exception() is None and (response := future.result()):
                 held[lane.target].append(decode_pull_response(response).column("ack_id"))
         self._flying.clear()
@@ -251,6 +283,7 @@ class BatchPull:
     def __init__(self, puller: Puller, lanes: Sequence[_Lane]) -> None:
         self.faults: dict[str, PubSubError] = {}
         self.received_bytes = 0
+        self.deadline = AckDeadline()
         self._puller = puller
         self._lanes = frozenset(lanes)
         # Not always the same first: a process that does not live for long would never reach the last ones.
@@ -278,7 +311,7 @@ class BatchPull:
         while time.monotonic() < ends_at and self.received_bytes < limits.max_bytes and not is_stopping():
             wait_seconds = self._puller._send_more(self._waiting)  # noqa: SLF001 - one thing with two lifetimes
             answer = self._puller._receive(wait_seconds)  # noqa: SLF001
-            batch = None if answer is None else self._take(*answer)
+            batch = None if answer is None else self._take(answer)
             if batch is not None:
                 first_at = first_at or time.monotonic()
                 yield batch
@@ -308,16 +341,21 @@ class BatchPull:
         if not at_once and now - self._extended_at < self._shortest_seconds / 3:
             return
         self._extended_at = now
+        self.deadline.extend(self._shortest_seconds, self._extend_all)
+
+    def _extend_all(self) -> bool:
         leases = (
             (target.path, pa.concat_arrays(ack_ids), target.ack_deadline_seconds)
             for target, ack_ids in self._ack_ids.items()
         )
-        for path, error in extend_each(self._puller.leases, leases):
-            if error is not None:
-                # The leases may run out; then the messages come twice and are recognised by their ids.
-                self.faults[path.rpartition("/")[2]] = error
+        # Where this fails the leases may run out; then the messages come twice and are recognised by their ids.
+        answers = list(extend_each(self._puller.leases, leases))
+        failed = {path.rpartition("/")[2]: error for path, error in answers if error is not None}
+        self.faults |= failed
+        return not failed
 
-    def _take(self, lane: _Lane, future: Any, seconds: float) -> PulledBatch | None:
+    def _take(self, answer: _Answer) -> PulledBatch | None:
+        lane, future = answer.lane, answer.future
         # What a batch before this one was still waiting for may come now: it is taken, and not asked for again.
         if lane in self._lanes:
             self._waiting.append(lane)
@@ -334,7 +372,7 @@ class BatchPull:
                 )
             return None
         lane.failures = 0
-        is_quick = seconds < _QUICK_SECONDS
+        is_quick = answer.seconds < _QUICK_SECONDS
         if not response:
             lane.note(0.0, is_quick=is_quick)
             return None
@@ -349,6 +387,7 @@ class BatchPull:
             self._extended_at, self._shortest_seconds = time.monotonic(), deadline_seconds
         self._shortest_seconds = min(self._shortest_seconds, deadline_seconds)
         self._ack_ids[lane.target].append(rows.column("ack_id"))
+        self.deadline.begin(deadline_seconds, age_seconds=time.monotonic() - answer.leased_at)
         return batch
 
 

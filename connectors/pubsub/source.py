@@ -104,6 +104,8 @@ class TaskResult(NamedTuple):
     result: bytes | None
     error: str | None
     faults: str
+    # As AckDeadline.unix_seconds.
+    held_until: float = math.inf
 
 
 def collect_results(frame: Any) -> list[TaskResult]:
@@ -118,18 +120,19 @@ def collect_results(frame: Any) -> list[TaskResult]:
 
 
 class PullSource(DataSource):  # type: ignore[misc]
-    """A stream of results, one row a task: (slot, result, error, faults).
+    """A stream of results, one row a task: (slot, result, error, faults, held_until).
 
     Payloads never reach the JVM: what the task makes of them (:meth:`open_task`) is the row's ``result``. An
     error of ours is the row's ``error`` (its JSON) and ends nothing; ``faults`` names the subscriptions that
-    could not be pulled. The offset only counts batches: nothing can be read again from here, what is not
-    acknowledged comes again by itself. So a batch that Spark plans again holds *other* messages, and a caller that
-    writes results must never skip one because of its batch id.
+    could not be pulled. Up to ``held_until``, in Unix seconds, the leases of the messages are held for sure. The
+    offset only counts batches: nothing can be read again from here, what is not acknowledged comes again by
+    itself. So a batch that Spark plans again holds *other* messages, and a caller that writes results must never
+    skip one because of its batch id.
     """
 
     def schema(self) -> str:
         """Return the schema of the result rows."""
-        return "slot INT, result BINARY, error STRING, faults STRING"
+        return "slot INT, result BINARY, error STRING, faults STRING, held_until DOUBLE"
 
     def streamReader(self, schema: Any) -> "PullStreamReader":  # noqa: ARG002, N802 - Spark's name
         """Return the reader that Spark drives."""
@@ -208,12 +211,12 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             _Slot(slot, found, plan, batch=self._batches, is_first=is_first) for slot, found in enumerate(dealt)
         ]
 
-    def read(self, partition: _Slot) -> Iterator[tuple[int, bytes | None, str | None, str]]:
+    def read(self, partition: _Slot) -> Iterator[tuple[int, bytes | None, str | None, str, float]]:
         """Pull one batch, hand it to the task and yield its result."""
         options = self._options
         if partition.targets is None:
             _process_puller(options.emulator_host).warm_up()
-            yield partition.slot, None, None, "{}"
+            yield partition.slot, None, None, "{}", math.inf
             return
         stop_file = Path(options.stop_file)
         puller = _process_puller(options.emulator_host).start_batch(partition.targets)
@@ -229,7 +232,7 @@ class PullStreamReader(DataSourceStreamReader):  # type: ignore[misc]
             error = json.dumps({"code": exc.code, "message": exc.message})
         faults = json.dumps({name: fault.message for name, fault in puller.faults.items()})
         failpoint.hit("descriptor.before_send")
-        yield partition.slot, result, error, faults
+        yield partition.slot, result, error, faults, puller.deadline.unix_seconds
 
     def _limits(self, partition: _Slot, *, tables: int) -> PullLimits:
         """Return how long the task pulls, and how much, where its rows go to this many tables."""

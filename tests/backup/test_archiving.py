@@ -1,3 +1,4 @@
+import math
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -89,9 +90,12 @@ class Stream:
         )
         self.committer.recover()
 
-    def batch(self, *slots) -> None:
+    def batch(self, *slots, held_until=math.inf) -> None:
         """Run one batch: a slot is the pulled batches of one task."""
-        rows = [TaskResult(number, self.task(iter(batches)), None, "{}") for number, batches in enumerate(slots)]
+        rows = [
+            TaskResult(number, self.task(iter(batches)), None, "{}", held_until)
+            for number, batches in enumerate(slots)
+        ]
         self.committer.commit_batch(self.committer.open_batch(rows))
 
     def archived(self) -> Counter[tuple[str, str]]:
@@ -166,3 +170,27 @@ def test_leases_are_extended_for_as_long_as_a_commit_takes(stream, pulled, monke
     extended = len(stream.channel.extended)
     time.sleep(0.1)  # five times what an extension would take, were the thread still there
     assert len(stream.channel.extended) == extended
+
+
+@pytest.mark.parametrize("seconds", [-1, 60])
+def test_an_acknowledgement_that_is_later_than_its_lease_leaves_the_message_known(stream, pulled, seconds):
+    """Pub/Sub takes it without an error, and may deliver the message again whenever it likes."""
+    stream.batch([pulled("orders", b"a")], [pulled("orders", b"b", first=2)], held_until=time.time() + seconds)
+    kept = [entry.read_ids()["message_id"].to_pylist() for entry in stream.journal.entries(EntryState.RECOVERED)]
+    assert kept == ([["1", "2"]] if seconds < 0 else [])
+
+
+def test_an_extension_of_a_lease_that_was_over_is_no_lease_again(stream, pulled, monkeypatch):
+    monkeypatch.setattr(ack_leases_module, "_EXTEND_EVERY_SECONDS", 0.02)
+    commit = LakeArchive.commit
+
+    def slow_commit(*call):
+        count = len(stream.channel.extended)
+        wait_until(lambda: len(stream.channel.extended) > count, "the lease is extended")
+        commit(*call)
+
+    monkeypatch.setattr(LakeArchive, "commit", slow_commit)
+    stream.batch([pulled("orders", b"a")], held_until=time.time() - 1)
+    assert len(stream.journal.entries(EntryState.RECOVERED)) == 1
+    stream.batch([pulled("orders", b"b", first=2)], held_until=time.time() + 10)
+    assert len(stream.journal.entries(EntryState.RECOVERED)) == 1

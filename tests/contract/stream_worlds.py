@@ -47,10 +47,10 @@ class Acks:
     """Acknowledges nothing: whatever was pulled comes again."""
 
     @contextmanager
-    def extended(self, _):
+    def extended(self, *_):
         yield
 
-    def acknowledge(self, ids):
+    def acknowledge(self, ids, _):
         return ids.slice(0, 0)
 
     def give_back(self, ids):

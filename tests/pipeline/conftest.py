@@ -1,3 +1,4 @@
+import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -67,5 +68,6 @@ def frame(
         "result": pa.array(results, pa.binary()),
         "error": pa.array(errors or [None] * len(results), pa.string()),
         "faults": [faults] * len(results),
+        "held_until": [math.inf] * len(results),
     }
     return SimpleNamespace(toArrow=lambda: pa.table(rows))

@@ -36,10 +36,10 @@ class Backlog(AckLeases):
         self.waiting: dict[str, dict] = {}
         self.given_back = 0
 
-    def extended(self, ids):
+    def extended(self, *_):
         return nullcontext()
 
-    def acknowledge(self, ids):
+    def acknowledge(self, ids, _):
         for ack_id in ids.column("ack_id").to_pylist():
             self.waiting.pop(ack_id, None)
         return ids.slice(0, 0)

@@ -54,7 +54,7 @@ class RecordingAckLeases(AckLeases):
         self.is_crashing = False
         self.is_down = False
 
-    def acknowledge(self, ids):
+    def acknowledge(self, ids, _):
         if self.is_crashing:
             raise KeyboardInterrupt
         if self.is_down:

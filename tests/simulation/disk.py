@@ -56,9 +56,13 @@ class Disk:
         """Forget the disk; its files stay."""
         del _DISKS[str(self.root)]
 
+    def is_full(self) -> bool:
+        """Whether it takes nothing new for now."""
+        return self.world.lasts("disk full", self, 0.0, 2.0, 30.0)
+
     def check_room(self) -> None:
         """Raise as a full disk does, if this is one now."""
-        if self.world.lasts("disk full", self, 0.0, 2.0, 30.0):
+        if self.is_full():
             raise OSError(errno.ENOSPC, "No space left on device")
 
     def fsync(self, descriptor: int) -> None:
@@ -181,6 +185,7 @@ class DiskPath(PosixPath):
             return
         if parents and not self.parent.exists():
             self.parent.mkdir(parents=True, exist_ok=True)
+        self.disk.check_room()
         super().mkdir(mode)
         self.disk.folder.set(str(self), None)
 
@@ -252,7 +257,7 @@ def os_of() -> Any:
     return SimpleNamespace(**{**vars(os), "open": open_path, "fsync": fsync, "link": link})
 
 
-def shutil_of(world: World) -> Any:
+def shutil_of() -> Any:
     """Return what stands for the module ``shutil``."""
 
     def rmtree(path: Any, ignore_errors: bool = False) -> None:
@@ -262,7 +267,7 @@ def shutil_of(world: World) -> Any:
             (found.rmdir if found.is_dir() else found.unlink)()
         path.rmdir()
 
-    def disk_usage(_: Any) -> Any:
-        return SimpleNamespace(total=10**12, used=0, free=0 if world.happens("disk full") else 10**12)
+    def disk_usage(path: Any) -> Any:
+        return SimpleNamespace(total=10**12, used=0, free=0 if disk_of(str(path)).is_full() else 10**12)
 
     return SimpleNamespace(**{**vars(shutil), "rmtree": rmtree, "disk_usage": disk_usage})

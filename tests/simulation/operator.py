@@ -269,7 +269,7 @@ class Operator:
         machine, home = place.disk.machine, place.disk.root / STREAM
         for old in sorted(home.glob("instances/*"))[:-_KEPT_INSTANCES]:
             if place.find(old.name) is None:
-                shutil_of(self._world).rmtree(old)
+                shutil_of().rmtree(old)
         folder = StreamFolder(home, instance_id)
         process = Process(f"{machine.name}.{instance_id}", machine)
         child = Child(self._world, process)

@@ -324,6 +324,8 @@ class _Answer:
         if self.pubsub.is_away() or world.happens("request lost"):
             world.step(f"{self.method} failed", self.timeout)
             raise RpcError
+        if self.method == "Acknowledge" and world.lasts("acks refused", self.pubsub, 0.0, 10.0, 120.0):
+            raise RpcError(grpc.StatusCode.PERMISSION_DENIED)
         self._apply()
         if world.happens("answer lost"):
             world.step(f"{self.method} failed", self.timeout)

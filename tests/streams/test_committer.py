@@ -36,12 +36,12 @@ class Leases:
         self.given_back: list[str] = []
 
     @contextmanager
-    def extended(self, _):
+    def extended(self, *_):
         self.is_held = True
         yield
         self.is_held = False
 
-    def acknowledge(self, ids):
+    def acknowledge(self, ids, _):
         if self.is_down:
             return ids
         self.acked += ids.column("ack_id").to_pylist()

@@ -1,4 +1,5 @@
 import json
+import math
 import pickle
 import threading
 import time
@@ -96,7 +97,7 @@ def test_a_held_reader_plans_batches_that_pull_nothing_and_then_a_short_first_on
     assert reader.latestOffset({"batch": 0}, None) == {"batch": 1}
     held = reader.partitions({}, {})
     assert [slot.targets for slot in held] == [None]
-    assert [list(reader.read(slot)) for slot in held] == [[(0, None, None, "{}")]]
+    assert [list(reader.read(slot)) for slot in held] == [[(0, None, None, "{}", math.inf)]]
     hold.unlink()
     assert reader.latestOffset({"batch": 1}, None) == {"batch": 2}
     first, second = reader.partitions({}, {}), reader.partitions({}, {})
@@ -224,11 +225,11 @@ def test_with_a_plan_file_the_listed_subscriptions_are_read_and_each_batch_follo
     reader = PullStreamReader(replace(options, slots=1, plan_file=str(plan)), Planned())
     for topic in ("orders", "members"):
         Publisher(pubsub.channel, pubsub.topic_path(topic)).publish([Message(data=topic.encode())])
-    ((_, result, _, _),) = read(reader)
+    ((_, result, *_),) = read(reader)
     assert json.loads(result) == ["first", "orders"]
     plan.write_text(json.dumps({"subscriptions": ["mine-orders", "mine-members"], "mark": "second"}))
     again = PullStreamReader(reader._options, Planned())
-    ((_, result, _, _),) = read(again)
+    ((_, result, *_),) = read(again)
     assert json.loads(result) == ["second", "members"]
 
 
@@ -241,7 +242,7 @@ def test_a_plan_that_a_task_can_t_open_is_an_error_of_its_row(options, tmp_path)
     plan.write_text(json.dumps({"subscriptions": []}))
     reader = PullStreamReader(replace(options, slots=1, plan_file=str(plan)), Refusing())
     (slot,) = reader.partitions({}, {})
-    ((_, result, error, faults),) = reader.read(slot)
+    ((_, result, error, faults, _),) = reader.read(slot)
     assert (result, faults) == (None, "{}")
     assert json.loads(error) == {"code": "descriptor_invalid", "message": "No such message."}
 
