@@ -139,9 +139,7 @@ def test_what_pubsub_keeps_is_as_large_and_as_dear_as_the_page_says() -> None:
     # It grows from nothing to seven days' messages.
     usd = 7 * day / 2 * PRICES["Pub/Sub storage"] * 7 / ASSUMED["days of a month"]
     said = re.search(
-        r"one day have ([\d,]+) GiB.*?grows\s+to\s+([\d,]+) GiB\..*?costs\s+about\s+([\d,]+) USD",
-        PAGE,
-        re.DOTALL,
+        r"one day have ([\d,]+) GiB.*?grows\s+to\s+([\d,]+) GiB\..*?costs\s+about\s+([\d,]+) USD", PAGE, re.DOTALL
     )
     assert said is not None
     assert [int(number.replace(",", "")) for number in said.groups()] == [round(day), round(7 * day), round(usd)]

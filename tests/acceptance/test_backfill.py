@@ -194,13 +194,7 @@ def test_more_rows_than_one_person_may_decide_about_wait_for_another_one(office:
     backfill_id = office.create("approved", query=twice)
 
     waiting = office.wait_for_state(backfill_id, "PAUSED")
-    assert waiting["approval"] == {
-        "required": True,
-        "above_rows": ROWS,
-        "rows": 2 * ROWS,
-        "by": None,
-        "at": None,
-    }
+    assert waiting["approval"] == {"required": True, "above_rows": ROWS, "rows": 2 * ROWS, "by": None, "at": None}
     assert office.receive(listener) == []
     for verb, status, code in (("resume", 409, "approval_required"), ("approve", 403, "forbidden")):
         answer = office.client.post(f"/backfills/{backfill_id}:{verb}")

@@ -61,11 +61,7 @@ class Yard:
         self.store = store
         self.manifests = ManifestService(store, rollouts=RolloutService(store))
         statuses = StreamStatuses(plant.home, store.list_stream_reports)
-        self.engine = RolloutEngine(
-            store,
-            read_status=statuses.read,
-            read_lag=lambda *_: 0.0,
-        )
+        self.engine = RolloutEngine(store, read_status=statuses.read, read_lag=lambda *_: 0.0)
         self.published = 0
 
     def launch(self) -> None:

@@ -23,9 +23,7 @@ JOB = "/backfills/bf_00000000000000000000000000"
 def api(start_api: Callable[..., Any]) -> Any:
     """An API with keys, which the tests may call as often as they like."""
     api = start_api(
-        REFEED_RATE_LIMIT_PER_MINUTE="0",
-        REFEED_MAX_BODY_BYTES=str(BODY_BYTES),
-        REFEED_BODY_TIMEOUT_SECONDS="3",
+        REFEED_RATE_LIMIT_PER_MINUTE="0", REFEED_MAX_BODY_BYTES=str(BODY_BYTES), REFEED_BODY_TIMEOUT_SECONDS="3"
     )
     api.make_key(ADMIN, name="first")
     return api
@@ -119,8 +117,7 @@ def test_the_pages_of_problems_lead_to_no_other_file(api: Any, path: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "query",
-    ["access_token={key}", "key={key}", "api_key={key}", "Authorization=Bearer%20{key}", "token={key}"],
+    "query", ["access_token={key}", "key={key}", "api_key={key}", "Authorization=Bearer%20{key}", "token={key}"]
 )
 def test_a_key_in_an_address_does_not_count(api: Any, admin: str, query: str) -> None:
     assert status_of(raw(api, path=f"/backfills?{query.format(key=admin)}")) == 401

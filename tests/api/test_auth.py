@@ -12,7 +12,6 @@ from jobs.keys import Keyring
 from model.errors import IdentityUnavailableError, UnauthenticatedError
 from model.principal import ADMIN, PLAN, READ, RUN, Principal, parse_grants
 
-NO_SUCH_PATH = "/nothing"
 JOB = "/backfills/bf_00000000000000000000000000"
 
 

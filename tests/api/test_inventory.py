@@ -89,11 +89,7 @@ def test_messages_that_are_asked_for_wrongly_are_refused(api: Any, refeed: Refee
     assert (code, "topic_unknown" in said) == (4, True)
     assert refeed("messages", "orders", "--from", "1h", "--to", "2h")[0] == 4
     with api.client() as client:
-        for params in (
-            {},
-            {"topic": "1"},
-            {"topic": "orders", "attribute": ["n=1", "n=2"]},
-        ):
+        for params in ({}, {"topic": "1"}, {"topic": "orders", "attribute": ["n=1", "n=2"]}):
             assert client.get("/messages", params=params).status_code == 422, params
 
 
@@ -119,10 +115,7 @@ def test_a_payload_is_found_by_its_text_and_downloaded_bit_for_bit(start_api: Ca
     own = start_api()
     fill_archive(own.home, {"orders": 3})
     exact = b'{"id": 9007199254740993, "n": 1.10}\n'
-    parts = [
-        ("large", "s", rows_of(exact, b"\x00\xff" * 500_000)),
-        ("small", "s", rows_of(exact, b"\x00\xff")),
-    ]
+    parts = [("large", "s", rows_of(exact, b"\x00\xff" * 500_000)), ("small", "s", rows_of(exact, b"\x00\xff"))]
     archive = LakeArchive(str(own.home / "lake"), "backup.messages")
     archive.commit([archive.writer().write(parts)], Attempt("more", 1, "l", archive.take_lease("l")))
     before = len(own.audit())

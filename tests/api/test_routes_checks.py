@@ -73,13 +73,7 @@ def run(api: Any, host: str, home: Path, project: str = "refeed-local", **settin
 
 def test_an_identical_rebuild_passes_and_options_are_shown_as_changes(api: Any) -> None:
     run(api, gethostname(), api.home)
-    assert check(api) == {
-        "passes": True,
-        "reasons": [],
-        "changes": [],
-        "has_way_back": True,
-        "no_way_back": [],
-    }
+    assert check(api) == {"passes": True, "reasons": [], "changes": [], "has_way_back": True, "no_way_back": []}
     changed = check(api, release="0.2.0", options={"slots": 3, "batch_seconds": None})
     assert changed["passes"]
     assert changed["changes"][1:] == ["slots changes from 2 to 3"]

@@ -136,10 +136,7 @@ def test_a_rollout_is_planned_applied_carried_out_cancelled_and_shown(api: Any) 
         wait_for(api, made["id"], "STARTING_BACK")
         run(api)
         back = wait_for(api, made["id"], "ROLLED_BACK")
-        assert back["error"] == {
-            "code": "rollout_unwanted",
-            "message": "local cancelled the rollout.",
-        }
+        assert back["error"] == {"code": "rollout_unwanted", "message": "local cancelled the rollout."}
         assert [step["state"] for step in back["steps"]] == ["PENDING", "DRAINING", "STARTING_BACK", "ROLLED_BACK"]
         assert client.get("/rollouts").json()["rollouts"] == [back]
         assert client.get("/inbox").json()["items"] == [], "somebody wanted that"

@@ -33,12 +33,7 @@ request: {name: "p-${group}", options: {group: "${group}"}}
 MERGE = "name: nightly\nkind: merge\nrequest: {}\n"
 
 
-FILES = {
-    "replay": REPLAY,
-    "nightly": MERGE,
-    "shop": STREAM,
-    "broken": "name: broken\nkind: merge\ncolour: red\n",
-}
+FILES = {"replay": REPLAY, "nightly": MERGE, "shop": STREAM, "broken": "name: broken\nkind: merge\ncolour: red\n"}
 BUCKET = "gs://templates/shop"
 
 

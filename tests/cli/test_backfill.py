@@ -149,10 +149,7 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         "replay_price": {
             "usd": None,
             "at_least_usd": 3.5,
-            "parts": [
-                {"what": "publish", "bytes": 9, "usd": 3.5},
-                {"what": "query", "bytes": 5, "usd": None},
-            ],
+            "parts": [{"what": "publish", "bytes": 9, "usd": 3.5}, {"what": "query", "bytes": 5, "usd": None}],
         },
         "rows_by_topic": {f"t{n}": 100 for n in range(12)},
         "first_publish_time": "2026-01-01T01:00:00Z",

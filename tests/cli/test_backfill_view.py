@@ -113,11 +113,7 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
             ],
         ),
         ("SUCCEEDED", {"verification": LANDED}, ["revert     refeed backfill revert bf_1"]),
-        (
-            "SUCCEEDED",
-            {"verification": {**LANDED, "merged": 2}},
-            ["revert     not possible: 2 rows are merged"],
-        ),
+        ("SUCCEEDED", {"verification": {**LANDED, "merged": 2}}, ["revert     not possible: 2 rows are merged"]),
         (
             "SUCCEEDED",
             {"verification": {**LANDED, "state": "unknown", "landed": None, "merged": None}},

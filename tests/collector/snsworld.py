@@ -21,15 +21,7 @@ SUBSCRIBE_URL: Final = f"https://{HOST}/?Action=ConfirmSubscription&TopicArn={AR
 # As AWS has them: docs.aws.amazon.com/sns/latest/dg/sns-verify-signature-of-message-verify-message-signature.html
 _SIGNED: Final = {
     "Notification": ("Message", "MessageId", "Subject", "Timestamp", "TopicArn", "Type"),
-    "SubscriptionConfirmation": (
-        "Message",
-        "MessageId",
-        "SubscribeURL",
-        "Timestamp",
-        "Token",
-        "TopicArn",
-        "Type",
-    ),
+    "SubscriptionConfirmation": ("Message", "MessageId", "SubscribeURL", "Timestamp", "Token", "TopicArn", "Type"),
 }
 _SIGNED["UnsubscribeConfirmation"] = _SIGNED["SubscriptionConfirmation"]
 

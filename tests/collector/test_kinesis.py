@@ -376,10 +376,7 @@ def test_records_wait_while_nothing_subscribes_to_the_topic(site: Site) -> None:
     site.put(10)
     yard.pubsub.delete_subscription(f"sub-{yard.topic}")
     read = ReadTopic(yard.pubsub, yard.topic)
-    with (
-        pytest.raises(TopicUnreadError, match="has no subscription"),
-        site.relay(read=read) as relay,
-    ):
+    with pytest.raises(TopicUnreadError, match="has no subscription"), site.relay(read=read) as relay:
         wait_until(lambda: relay.failure is not None, "the relay ends")
     assert totals(relay)["messages"] == 0
     yard.add_topic(yard.topic)

@@ -136,10 +136,7 @@ def test_an_open_page_ends_with_its_own_key_while_another_with_the_same_rights_g
     made, key = keyring.create("leaver", list(SCOPES))
     with open_client(yard) as leaving:
         sign_in(leaving, key)
-        with (
-            signed_in.stream("GET", "/console/live") as staying,
-            leaving.stream("GET", "/console/live") as ending,
-        ):
+        with signed_in.stream("GET", "/console/live") as staying, leaving.stream("GET", "/console/live") as ending:
             goes_on = (line for line in staying.iter_lines() if line.startswith("event: "))
             ends = (line for line in ending.iter_lines() if line.startswith("event: "))
             assert (next(goes_on), next(ends)) == ("event: page", "event: page")

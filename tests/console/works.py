@@ -103,10 +103,7 @@ def fill_sources(works: Yard) -> None:
     report = MergeReport(
         "hooks", None, until, changed=1200, newer=900, rows_before=80, rows_after=90, audits=(passed,)
     )
-    for found in (
-        describe_failure("hooks", "audit_failed", EVIL, [failed.to_json()]),
-        describe_report(report),
-    ):
+    for found in (describe_failure("hooks", "audit_failed", EVIL, [failed.to_json()]), describe_report(report)):
         request = {**MergeRequest().to_json(), "sources": ["hooks"], "dry_run": False}
         # The API would launch one that is pending, and no look at it may come between these lines.
         job = api.store.insert(new_job_id("mg"), MERGE.name, request, actor="ann", state=JobState.PAUSED)

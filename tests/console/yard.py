@@ -58,13 +58,7 @@ class Yard:
         )
         window = {"from": "2026-01-01T00:00:00Z", "to": "2026-01-02T00:00:00Z"}
         asked = {**request.to_json(), "window": window, "source_topics": None}
-        job = self.api.store.insert(
-            new_job_id("bf"),
-            "backfill",
-            asked,
-            actor="key:ann",
-            state=JobState.PAUSED,
-        ).id
+        job = self.api.store.insert(new_job_id("bf"), "backfill", asked, actor="key:ann", state=JobState.PAUSED).id
         self.api.store.set_progress(job, progress.to_json())
         if state is not JobState.PAUSED:
             self.api.store.move(job, state, actor="key:ann", error=error)
@@ -78,10 +72,7 @@ def make_yard(start_api: Callable[..., Any], *, with_key: bool = True, **environ
     _fill_archive(api)
     yard = Yard(api, key, "", "", "")
     yard.report(
-        "backup",
-        state="running",
-        totals={"messages": 120_000, "bytes": 5_000_000},
-        rates={"messages": 512.5},
+        "backup", state="running", totals={"messages": 120_000, "bytes": 5_000_000}, rates={"messages": 512.5}
     )
     yard.report("pipeline-shop", state="running", seconds_ago=3600, totals={"messages": 7})
     yard.running = yard.backfill(JobState.PAUSED, Progress(selected=1000, published=250))

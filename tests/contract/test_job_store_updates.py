@@ -10,11 +10,7 @@ import sqlalchemy as sa
 
 from jobs.store import JobStore, update_of
 from jobs.store.tables import JOBS
-from model.errors import (
-    JobChangedError,
-    StreamStateError,
-    UpdateInProgressError,
-)
+from model.errors import JobChangedError, StreamStateError, UpdateInProgressError
 from model.fault import FaultRecord
 from model.job import JobState
 from model.stream_options import StreamKind

@@ -71,10 +71,7 @@ def server(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="module")
 def dataproc(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataprocServer]:
-    with (
-        running_gcs("jobs") as gcs,
-        running_dataproc(tmp_path_factory.mktemp("dataproc"), gcs) as dataproc,
-    ):
+    with running_gcs("jobs") as gcs, running_dataproc(tmp_path_factory.mktemp("dataproc"), gcs) as dataproc:
         yield dataproc
 
 

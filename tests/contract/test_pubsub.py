@@ -15,12 +15,7 @@ from connectors.pubsub.publish import Publisher
 from connectors.pubsub.pull import PULLED_SCHEMA, Puller, PullLimits, PullTarget
 from connectors.pubsub.replays import find_replays
 from local.server import PubSubServer
-from model.errors import (
-    PubSubError,
-    SubscriptionMismatchError,
-    SubscriptionNotFoundError,
-    TopicNotFoundError,
-)
+from model.errors import PubSubError, SubscriptionMismatchError, SubscriptionNotFoundError, TopicNotFoundError
 from model.message import Message, replay_token
 from tests.contract.official_pubsub import HOW_TO_GET_IT, find_official_emulator, running_official_emulator
 

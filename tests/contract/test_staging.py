@@ -140,12 +140,7 @@ def test_what_was_merged_without_lists_is_known_by_its_time(tmp_path: Path, mine
     table = shop.table()
     snapshot = table.snapshot()
     table.replace(
-        snapshot,
-        [],
-        [],
-        watermark_us=microseconds(at),
-        index_number=snapshot.index_number,
-        taken_number=0,
+        snapshot, [], [], watermark_us=microseconds(at), index_number=snapshot.index_number, taken_number=0
     )
     shop.stage([order(1, _backfill_id=mine, _backfill_row=1)], at + timedelta(microseconds=1))
     assert shop.backfills().merged_rows(mine) == 1

@@ -83,11 +83,7 @@ _SESSIONS: Final = {"bigquery.readsessions.create", "bigquery.readsessions.getDa
 _PUBSUB_VIEWER: Final = {
     f"pubsub.{kind}.{verb}" for kind in ("snapshots", "subscriptions", "topics") for verb in ("get", "list")
 }
-_SUBSCRIBER: Final = {
-    "pubsub.snapshots.seek",
-    "pubsub.subscriptions.consume",
-    "pubsub.topics.attachSubscription",
-}
+_SUBSCRIBER: Final = {"pubsub.snapshots.seek", "pubsub.subscriptions.consume", "pubsub.topics.attachSubscription"}
 ROLES: Final[Mapping[str, set[str]]] = {
     "roles/bigquery.dataViewer": _VIEWER,
     "roles/bigquery.dataEditor": _EDITOR,

@@ -22,16 +22,7 @@ from jobs.folder import Control, Order
 from jobs.launcher import Launch
 from model.job import JobState
 from rollout.child import Child, Children
-from tests.acceptance.test_backfill_bucket import (
-    ROWS,
-    bucket,
-    dataproc,
-    folder,
-    gcs,
-    host,
-    pubsub,
-    receive_all,
-)
+from tests.acceptance.test_backfill_bucket import ROWS, bucket, dataproc, folder, gcs, host, pubsub, receive_all
 from tests.deploy.image import Builder, IndexAwayError, Machine, find_python, inside, read_stages
 from tests.integration.test_dataproc_spark import spark35
 

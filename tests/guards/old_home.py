@@ -26,15 +26,7 @@ from typing import Any, Final
 
 from google.cloud.pubsub_v1 import SubscriberClient
 
-from tests.guards.home_system import (
-    AUDIENCE,
-    PROJECT,
-    Record,
-    System,
-    free_port,
-    wait_for,
-    wait_until_all_is_in,
-)
+from tests.guards.home_system import AUDIENCE, PROJECT, Record, System, free_port, wait_for, wait_until_all_is_in
 
 TOPICS: Final = ("orders", "members", "events")
 REPLAYED_ROWS: Final = 60

@@ -3,15 +3,7 @@ from typing import Any
 
 import pytest
 
-from tests.guards.rooms import (
-    BEGIN,
-    END,
-    PAGE,
-    read_contracts,
-    read_rooms,
-    render_table,
-    replace_table,
-)
+from tests.guards.rooms import BEGIN, END, PAGE, read_contracts, read_rooms, render_table, replace_table
 
 CONTRACTS: list[dict[str, Any]] = [
     {"type": "layers", "layers": ["shop", "till | shelf", "nouns"]},

@@ -32,11 +32,7 @@ MESSAGE = 'syntax = "proto3"; package shop; message Order { int64 id = 1; }'
 NARROW = Shape("RECORD", fields={"id": Shape("INT", column="id"), "old": Shape("BOOL", column="old")})
 WIDE = Shape(
     "RECORD",
-    fields={
-        "id": Shape("TEXT", column="id"),
-        "old": Shape("BOOL", column="old"),
-        "at": Shape("INT", column="at"),
-    },
+    fields={"id": Shape("TEXT", column="id"), "old": Shape("BOOL", column="old"), "at": Shape("INT", column="at")},
 )
 HOUR = timedelta(hours=1)
 

@@ -50,11 +50,7 @@ def test_what_the_work_says_is_the_outcome(folder: JobFolder) -> None:
             "warehouse_error",
             "The warehouse answered with an error. The job's log has the engine's own error.",
         ),
-        (
-            ValueError("card 4111"),
-            "driver_failed",
-            "The driver failed with ValueError. Its log has the details.",
-        ),
+        (ValueError("card 4111"), "driver_failed", "The driver failed with ValueError. Its log has the details."),
     ],
 )
 def test_an_error_is_a_failure_with_its_code_and_a_sentence_that_quotes_no_message(folder, error, code, message):

@@ -71,8 +71,7 @@ def test_a_message_whose_dead_letter_topic_is_gone_goes_on_being_delivered(shop,
 
 def test_an_ordered_subscription_goes_on_behind_a_dead_letter(shop, dead: str) -> None:
     subscription = shop.subscribe(
-        enable_message_ordering=True,
-        dead_letter_policy={"dead_letter_topic": DEAD, "max_delivery_attempts": 5},
+        enable_message_ordering=True, dead_letter_policy={"dead_letter_topic": DEAD, "max_delivery_attempts": 5}
     )
     shop.publish_keyed("k", b"poison", b"good")
     for _ in range(5):

@@ -323,11 +323,7 @@ def test_a_change_that_a_crash_cut_was_never_made_and_the_next_one_follows(resou
 @pytest.mark.parametrize(
     ("name", "damage", "says"),
     [
-        (
-            "resources.changes",
-            lambda raw: raw.replace(b"orders", b"0rders", 1),
-            r"Line 1 of .*changes is damaged",
-        ),
+        ("resources.changes", lambda raw: raw.replace(b"orders", b"0rders", 1), r"Line 1 of .*changes is damaged"),
         ("resources.changes", lambda _: b"", r"resources\.changes does not name"),
         ("resources.json", lambda _: b"{half", r"resources\.json can't be read"),
     ],

@@ -12,8 +12,7 @@ def scope_of(client: Any = ("127.0.0.1", 9), method: str = "POST", **headers: st
 
 
 @pytest.mark.parametrize(
-    "host",
-    ["127.0.0.1", "127.0.0.1:8080", "localhost:8080", "LOCALHOST", "[::1]:8080", "[::1]", "127.8.9.1:80"],
+    "host", ["127.0.0.1", "127.0.0.1:8080", "localhost:8080", "LOCALHOST", "[::1]:8080", "[::1]", "127.8.9.1:80"]
 )
 def test_this_machine_s_names_are_let_through(host: str) -> None:
     assert find_foreign(scope_of(host=host)) is None

@@ -34,10 +34,7 @@ def test_what_is_new_comes_last_and_nullable_and_nothing_is_refused():
 
 def test_a_column_that_is_gone_and_types_and_modes_that_changed_are_refused_each_with_its_path():
     wanted = RowSchema(
-        (
-            Field("id", "STRING", "REQUIRED"),
-            Field("items", "RECORD", fields=(Field("sku", "STRING"),)),
-        )
+        (Field("id", "STRING", "REQUIRED"), Field("items", "RECORD", fields=(Field("sku", "STRING"),)))
     )
     refused = {fault.path: fault.text for fault in plan_evolution(CURRENT, wanted).refused}
     assert refused == {

@@ -15,12 +15,7 @@ from connectors.bigquery.writes.part_writer import PendingRows
 from connectors.bigquery.writes.row_writer import BigQueryRowPart
 from connectors.bigquery.writes.write_streams import finalize_stream
 from connectors.columns import arrow_schema
-from model.errors import (
-    EvolutionRefusedError,
-    TableNotReadyError,
-    WarehouseError,
-    WarehouseUnavailableError,
-)
+from model.errors import EvolutionRefusedError, TableNotReadyError, WarehouseError, WarehouseUnavailableError
 from model.schema import Field, RowSchema
 from model.settings import read_settings
 from pipeline.registry import Registry

@@ -336,11 +336,7 @@ def test_wide_messages_of_an_inferred_source_are_the_same_rows(pair, seed):
             '{"m":[],"l":[{"m":2}],"n":null}',
         ),
         ('{"a":{"n":null},"b":{"n":null}}', '{"a":{"n":null},"b":{"n":null}}', '{"b":{"n":null},"a":{"n":null}}'),
-        (
-            '{"a":{"b":{"n":null},"n":null}}',
-            '{"a":{"b":{"n":null},"n":null}}',
-            '{"a":{"n":null,"b":{"n":null}}}',
-        ),
+        ('{"a":{"b":{"n":null},"n":null}}', '{"a":{"b":{"n":null},"n":null}}', '{"a":{"n":null,"b":{"n":null}}}'),
         ('{"k":1,"a":{"k":null},"n":[]}', '{"k":null,"a":{"k":null},"n":[]}', '{"a":{"k":null},"n":[],"k":1}'),
     ],
 )

@@ -38,7 +38,8 @@ def plain(value):
 
 def check(name: str, found) -> None:
     path = GOLDEN / name
-    text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    # A line a field of the table, or of a row.
+    text = re.sub(r"\n( {3,}| {2}(?=[}\]]))", " ", json.dumps(found, indent=1, ensure_ascii=False)) + "\n"
     if os.environ.get("REFEED_GOLDEN") == "write":
         path.write_text(text)
     assert json.loads(path.read_text()) == json.loads(text)

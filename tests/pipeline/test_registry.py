@@ -282,10 +282,7 @@ def test_descriptor_sets_of_two_teams_mind_each_other_only_where_they_define_the
         (folder / f"{team}.proto").write_text(text)
         sets[f"{team}.desc"] = compile_protos(folder, f"{team}.proto")
     registry.publish(
-        {
-            **sets,
-            "sources.yaml": b"sources:\n  a: {topic: aaa, message: one.M}\n  b: {topic: bbb, message: two.M}",
-        }
+        {**sets, "sources.yaml": b"sources:\n  a: {topic: aaa, message: one.M}\n  b: {topic: bbb, message: two.M}"}
     )
     assert [source.row_schema.fields[0].fields[0].type for source in registry.read().sources] == [
         "INT64",

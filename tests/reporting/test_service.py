@@ -10,11 +10,7 @@ import pytest
 from jobs.folder import Outcome
 from jobs.store import JobStore
 from model.entity import EntityRules, version_order
-from model.errors import (
-    ForbiddenError,
-    IdempotencyKeyReusedError,
-    RequestInvalidError,
-)
+from model.errors import ForbiddenError, IdempotencyKeyReusedError, RequestInvalidError
 from model.job import JobState
 from model.principal import PLAN, READ, RUN, SCOPES, Principal
 from model.settings import Settings, read_settings

@@ -9,7 +9,6 @@ from datetime import date, timedelta
 from decimal import Context, Decimal
 from typing import Any, Final
 
-ERROR: Final = "error"
 # What the engine can do and BigQuery has not: a moment there has microseconds.
 _NOT_IN_BIGQUERY: Final = ("FEATURE_TIMESTAMP_NANOS", "FEATURE_TIMESTAMP_PICOS")
 # Python rounds to 28 digits where it is not told otherwise; a NUMERIC has 38.

@@ -73,12 +73,7 @@ def test_a_scan_in_a_subquery_gets_its_own_window() -> None:
 
 def test_what_an_edit_does_not_mend_is_not_offered() -> None:
     # Both sides of a UNION lack the columns: adding them to one of them is no way out.
-    report = check_query(
-        " UNION ALL ".join([f"SELECT data {ALL}"] * 2),
-        {},
-        POLICY,
-        with_edits=True,
-    )
+    report = check_query(" UNION ALL ".join([f"SELECT data {ALL}"] * 2), {}, POLICY, with_edits=True)
     assert [finding.violation.code for finding in report.findings] == ["column_missing", "column_missing"]
     assert [finding.edits for finding in report.findings] == [(), ()]
     assert report.rewritten is None

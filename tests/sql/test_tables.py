@@ -15,11 +15,7 @@ from sql.validate import Policy, QueryRefusedError, ValidatedQuery
 from sql.verdict import judge_query
 
 NOW = datetime(2024, 1, 10, 12, tzinfo=UTC)
-MESSAGE = (
-    ("data", "BYTES"),
-    ("attributes", "ARRAY<STRUCT<key STRING, value STRING>>"),
-    ("message_id", "STRING"),
-)
+MESSAGE = (("data", "BYTES"), ("attributes", "ARRAY<STRUCT<key STRING, value STRING>>"), ("message_id", "STRING"))
 DEAD = TableSchema("ops.dead", (*MESSAGE, ("reason", "STRING")))
 STAGED = TableSchema("ops.staged", (*MESSAGE, ("topic", "STRING")), "day")
 POLICY = Policy(
@@ -168,11 +164,7 @@ def test_a_declaration_says_columns_and_partitions() -> None:
     )
     assert schema == TableSchema(
         "shop.ops.dead",
-        (
-            ("data", "BYTES"),
-            ("attributes", "ARRAY<STRUCT<key STRING, value STRING>>"),
-            ("Name", "STRING"),
-        ),
+        (("data", "BYTES"), ("attributes", "ARRAY<STRUCT<key STRING, value STRING>>"), ("Name", "STRING")),
         "day",
     )
 

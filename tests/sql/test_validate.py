@@ -105,9 +105,7 @@ def test_a_free_query_needs_no_window_and_no_columns(lake: duckdb.DuckDBPyConnec
 def test_what_is_rewritten_is_said() -> None:
     inner = f"SELECT * FROM backup.messages WHERE {BOUNDED}"
     query = validate_query(
-        f"SELECT CONCAT(data, b'') AS data, a.attributes, message_id FROM ({inner}) a",
-        {},
-        POLICY,
+        f"SELECT CONCAT(data, b'') AS data, a.attributes, message_id FROM ({inner}) a", {}, POLICY
     )
     assert (query.rewrites_data, query.rewrites_attributes) == (True, False)
 

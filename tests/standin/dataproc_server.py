@@ -18,12 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from google.cloud.dataproc_v1.types import (
-    Batch,
-    BatchOperationMetadata,
-    CreateBatchRequest,
-    GetBatchRequest,
-)
+from google.cloud.dataproc_v1.types import Batch, BatchOperationMetadata, CreateBatchRequest, GetBatchRequest
 from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 from google.protobuf.any_pb2 import Any as AnyMessage

@@ -137,8 +137,7 @@ def read_upload(
             f["name"] for f, c in zip(own, chosen, strict=True) if f["mode"] != c["mode"] == "REPEATED"
         ]:
             raise Problem(
-                "invalid",
-                f"Provided Schema does not match Table. Field {wrapped[0]} has changed mode to NULLABLE",
+                "invalid", f"Provided Schema does not match Table. Field {wrapped[0]} has changed mode to NULLABLE"
             )
         try:
             return chosen, conform_table(rows, arrow_schema(chosen))

@@ -16,25 +16,12 @@ from sql.binder import Policy
 from sql.dialect import LAKE_VIEW, render_lake_query
 from sql.verdict import judge_query
 from sql.violation import QueryRefusedError
-from tests.standin.catalog import (
-    PARTITION_TIME,
-    Catalog,
-    Snapshot,
-    TableEntry,
-    TableKey,
-    now_us,
-)
+from tests.standin.catalog import PARTITION_TIME, Catalog, Snapshot, TableEntry, TableKey, now_us
 from tests.standin.problems import Problem
 from tests.standin.query_text import Cancel, QueryText, engine_errors
 from tests.standin.scans import Scans
 from tests.standin.schemas import conform, fields_of, microseconds
-from tests.standin.statements import (
-    Statement,
-    parse_statement,
-    parse_transaction,
-    render,
-    used_columns,
-)
+from tests.standin.statements import Statement, parse_statement, parse_transaction, render, used_columns
 
 _BATCH_ROWS: Final = 2048
 _CHANGES: Final = frozenset(("INSERT", "DELETE", "UPDATE", "MERGE", "TRUNCATE_TABLE"))

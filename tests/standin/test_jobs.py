@@ -8,12 +8,6 @@ from tests.standin.conftest import messages
 from tests.standin.writer import COMMITTED, request
 
 
-def start(archive, text, job_id, **config):
-    job_config = bigquery.QueryJobConfig(**config)
-    text = text.replace("{t}", archive.name)
-    return archive.rest.query(text, job_config=job_config, job_id=job_id, job_retry=None)
-
-
 def test_rows_go_to_a_destination_by_its_disposition(archive, dataset):
     archive.add(0, 3)
     target = f"shop.{dataset}.selection"

@@ -5,10 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from jobs.store import (
-    ApiKey,
-    AuditEntry,
-)
+from jobs.store import ApiKey, AuditEntry
 from model.approval import EXPIRES_AFTER, Approval, ApprovalRequest, ApprovalState
 from model.errors import (
     ApprovalNotFoundError,

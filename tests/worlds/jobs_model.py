@@ -10,15 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from jobs.store import (
-    EVERY_JOB,
-    Idempotency,
-    Job,
-    JobCount,
-    JobEvent,
-    JobFilter,
-    SortOrder,
-)
+from jobs.store import EVERY_JOB, Idempotency, Job, JobCount, JobEvent, JobFilter, SortOrder
 from model.errors import (
     IdempotencyInProgressError,
     IdempotencyKeyReusedError,

@@ -18,7 +18,7 @@ from model.manifest_record import RunState, ScheduleRun
 from model.principal import Principal
 from model.process import Driver, Process
 from model.stream_record import StreamRecord
-from model.stream_snapshot import SnapshotPlace, SnapshotRecord, SnapshotState
+from model.stream_snapshot import SnapshotPlace, SnapshotRecord
 from rollout.manifests.scheduled_jobs import StartedJob
 from rollout.starter import StreamStarter
 from streams.control import BatchPace, StreamControl
@@ -168,6 +168,3 @@ def stream_info(record: StreamRecord) -> Any:
         backlog_messages=None,
         batch_seconds=1.0,
     )
-
-
-OPEN_SNAPSHOTS = (SnapshotState.PENDING, SnapshotState.DELETING)

@@ -345,8 +345,7 @@ def test_a_replay_from_a_lake_is_billed_by_pubsub_alone_and_with_its_tags(plan):
 
 
 @pytest.mark.parametrize(
-    ("scanned", "per_tib", "price"),
-    [(2**40, 6.25, 6.25), (0, 6.25, 0.0), (None, 6.25, None), (2**40, None, None)],
+    ("scanned", "per_tib", "price"), [(2**40, 6.25, 6.25), (0, 6.25, 0.0), (None, 6.25, None), (2**40, None, None)]
 )
 def test_a_price_is_known_or_it_is_not(scanned: int | None, per_tib: float | None, price: float | None) -> None:
     assert price_of(scanned, per_tib) == price

@@ -66,14 +66,8 @@ def test_every_option_at_its_bounds_is_taken():
             {"attributes": {f"k{n}": "" for n in range(MAX_ADDED_ATTRIBUTES + 1)}},
             ("too_many_attributes", "/attributes"),
         ),
-        (
-            {"yield_to": YieldTo("1", 1.0)},
-            ("name_invalid", "/yield_to/subscription"),
-        ),
-        (
-            {"yield_to": YieldTo("live", 0.0)},
-            ("number_invalid", "/yield_to/max_oldest_unacked_seconds"),
-        ),
+        ({"yield_to": YieldTo("1", 1.0)}, ("name_invalid", "/yield_to/subscription")),
+        ({"yield_to": YieldTo("live", 0.0)}, ("number_invalid", "/yield_to/max_oldest_unacked_seconds")),
         ({"target_subscription": "x"}, ("name_invalid", "/target_subscription")),
         ({"attributes": {"k": "\ud800"}}, ("text_invalid", "")),
     ],

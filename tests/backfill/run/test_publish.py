@@ -3,7 +3,6 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,6 @@ from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import Publisher
 from jobs.folder import Control, Order
 
-Rows = Callable[..., pa.RecordBatch]
 ATTRIBUTES = SELECTION_SCHEMA.field("attributes").type
 TARGET = Target("bf_1", "projects/shop/topics/replay", None, "token")
 
@@ -154,11 +152,7 @@ def test_what_can_not_be_a_message_is_a_dead_letter_and_the_rest_goes_out(folder
 
     assert numbers(receive(1997)) == Counter(set(range(2000)) - {0, 1500, 1700})
     assert (end.published, end.failed, end.offset, end.done) == (1997, 3, 2000, True)
-    assert letters_of(folder) == {
-        0: "no_room_for_tags",
-        1500: "attribute_without_text",
-        1700: "refused_by_pubsub",
-    }
+    assert letters_of(folder) == {0: "no_room_for_tags", 1500: "attribute_without_text", 1700: "refused_by_pubsub"}
 
 
 def letters_of(folder: BackfillFolder) -> dict[int, str]:

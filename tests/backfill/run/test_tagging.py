@@ -61,11 +61,7 @@ def test_a_message_has_its_own_attributes_what_is_added_wins_over_them_and_tags_
     common = common_attributes(replace(TARGET, attributes=added))
     for row, (data, own, has_topic) in zip(tagged.to_pylist(), messages[min(skipped, count - 1) :], strict=True):
         by_column = [(name, row[name]) for name in REPLAY_TAGS if row.get(name) is not None]
-        attributes = [
-            *((pair["key"], pair["value"]) for pair in row["attributes"]),
-            *by_column,
-            *common.items(),
-        ]
+        attributes = [*((pair["key"], pair["value"]) for pair in row["attributes"]), *by_column, *common.items()]
         tags = {key: value for key, value in attributes if key in REPLAY_TAGS}
         rest = {key: value for key, value in attributes if key not in REPLAY_TAGS}
         assert row["data"] == (data or b"")

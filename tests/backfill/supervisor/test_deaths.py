@@ -2,7 +2,6 @@
 
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -11,8 +10,6 @@ from backfill.steer.kind import BACKFILL
 from jobs.folder import Control, Order, Outcome
 from model.job import JobState
 from model.process import Process
-
-Create = Callable[..., str]
 
 
 def test_a_job_whose_driver_is_killed_goes_on_with_another_one(

@@ -1,7 +1,6 @@
 """How jobs come to have a driver, and how those that wait get their turn."""
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from backfill.run.folder import BackfillFolder
@@ -11,8 +10,6 @@ from jobs.folder import Control, Order, Outcome
 from jobs.store import JobStore
 from model.errors import LaunchError
 from model.job import JobState, new_job_id
-
-Create = Callable[..., str]
 
 
 def test_what_waits_is_launched_and_its_figures_and_its_end_are_followed(

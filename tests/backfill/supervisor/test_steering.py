@@ -1,7 +1,6 @@
 """How pauses, resumes, changes and ends reach a driver, and how its own reach the store."""
 
 import signal
-from collections.abc import Callable
 
 import pytest
 
@@ -10,8 +9,6 @@ from backfill.run.selection import write_selection
 from jobs.folder import Control, JobFolder, Order, Outcome
 from model.job import JobState
 from tests.waiting import wait_until
-
-Create = Callable[..., str]
 
 
 def test_what_changes_while_a_job_runs_reaches_its_driver(store, supervisor, create, reach):

@@ -1,7 +1,6 @@
 """Several supervisors of one job store: who drives a job, and who takes it over."""
 
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,8 +11,6 @@ from jobs.supervisor import JobSupervisor
 from model.job import JobState
 from model.process import Process
 from tests.waiting import wait_until
-
-Create = Callable[..., str]
 
 
 def test_the_next_supervisor_finds_running_jobs_and_restarts_dead_ones(

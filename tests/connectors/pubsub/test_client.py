@@ -6,10 +6,7 @@ from google.pubsub_v1.services.subscriber import SubscriberClient
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcTransport
 
 from connectors.pubsub.client import PubSub, find_differences
-from model.errors import (
-    InvalidNameError,
-    PubSubUnavailableError,
-)
+from model.errors import InvalidNameError, PubSubUnavailableError
 
 
 def test_a_name_that_is_none_is_refused_before_anybody_is_asked(pubsub):

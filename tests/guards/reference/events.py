@@ -66,10 +66,7 @@ def _members(kind: type[JobEventType] | type[StreamEventType]) -> Iterator[list[
     texts = {}
     for member, text in zip(found.body, found.body[1:], strict=False):
         match member, text:
-            case (
-                ast.Assign(targets=[ast.Name(id=name)]),
-                ast.Expr(value=ast.Constant(value=str(said))),
-            ):
+            case (ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(said)))):
                 texts[name] = said
     for each in kind:
         yield [f"`{each.value}`", prose(texts[each.name])]

@@ -144,10 +144,6 @@ def test_parameters_of_every_type_reach_the_query(jobs, backfill):
         "t": NamedParameter("BOOL", value=True),
     }
     jobs.start(
-        backfill,
-        "SELECT @b AS b, @d AS d, @f AS f, @n AS n, @t AS t",
-        given,
-        maximum_bytes_billed=CAP,
-        keep=DAY,
+        backfill, "SELECT @b AS b, @d AS d, @f AS f, @n AS n, @t AS t", given, maximum_bytes_billed=CAP, keep=DAY
     )
     assert jobs.wait(backfill).rows == 1

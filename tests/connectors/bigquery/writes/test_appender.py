@@ -11,12 +11,7 @@ from connectors.bigquery.writes.append_queue import AppendQueue, Request
 from connectors.bigquery.writes.appender import StreamAppender
 from connectors.bigquery.writes.batches import archive_batch
 from connectors.bigquery.writes.write_streams import COMMITTED, PENDING, create_stream, finalize_stream
-from model.errors import (
-    QuotaExceededError,
-    TableNotFoundError,
-    WarehouseError,
-    WarehousePermissionError,
-)
+from model.errors import QuotaExceededError, TableNotFoundError, WarehouseError, WarehousePermissionError
 from tests.connectors.bigquery.conftest import NOW
 from tests.waiting import wait_until
 
