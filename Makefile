@@ -119,7 +119,7 @@ mutants: $(STAMPS)/dev  ## Break the code in 200 places, one at a time; a test m
 
 lock: $(VENV)/bin/python  ## Write the lock files anew from pyproject.toml (needs the network)
 	@$(BIN)/python -m venv $(VENV)/.lock && $(VENV)/.lock/bin/python -m pip install --quiet uv
-	@$(LOCK) --extra dataproc --extra gcs --extra kinesis --extra monitoring --output-file requirements.lock pyproject.toml
+	@$(LOCK) --extra dataproc --extra kinesis --extra monitoring --output-file requirements.lock pyproject.toml
 	@$(LOCK) --extra dev --constraint requirements.lock --output-file requirements-dev.lock pyproject.toml
 	@$(LOCK_GROUP) docs --constraint requirements-dev.lock --output-file requirements-docs.lock
 

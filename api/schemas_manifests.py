@@ -30,7 +30,7 @@ class ManifestUploadOut(BaseModel):
     file: str = Field(description="The file's name.")
     source: str = Field(description="The folder or bucket.")
     generation: str = Field(
-        description="The newest version of the file. In a bucket, this is the generation of the file. In a "
+        description="The newest version of the file. In a bucket, this is the ETag of the file. In a "
         "folder, this is the time of its last change."
     )
     noted_at: datetime = Field(description="When the newest version was read.")

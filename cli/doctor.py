@@ -239,8 +239,9 @@ def _examine_bucket(warehouse: "Warehouse") -> Iterator[Finding]:
 
 def _examine_jobs_folder(location: str) -> Finding:
     try:
-        # One look is enough: whether it may be written, the first backfill finds out and says.
-        open_files(location).list()
+        files = open_files(location)
+        files.list()
+        files.check()
     except (RefeedError, OSError) as exc:
         return Finding("jobs", "missing", str(exc))
     return Finding("jobs", "ok", location)

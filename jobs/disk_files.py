@@ -63,6 +63,9 @@ class DiskFiles:
         with _our_errors(self._path):
             self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
 
+    def check(self) -> None:
+        """Do nothing: a change holds a lock."""
+
     def exists(self) -> bool:
         """Whether the folder is there."""
         return self._path.exists()

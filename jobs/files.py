@@ -10,7 +10,7 @@ from jobs.disk_files import DiskFiles
 from model.errors import CheckpointCorruptError
 from model.file_version import FileVersion
 
-_BUCKET: Final = "gs://"
+_BUCKETS: Final = ("s3://", "gs://")
 
 # Takes what a file holds, None when there is none, and returns what it is to hold, None to leave it.
 Change = Callable[[bytes | None], bytes | None]
@@ -45,6 +45,10 @@ class Files(Protocol):
 
     def make(self) -> None:
         """Make the folder, for its owner alone where there are owners; one that exists is left as it is."""
+        ...
+
+    def check(self) -> None:
+        """Raise if two processes could overwrite each other's changes here; a bucket gets 5 requests."""
         ...
 
     def exists(self) -> bool:
@@ -156,15 +160,15 @@ class Files(Protocol):
 
 
 def open_files(place: "Files | Path | str") -> Files:
-    """Return the files of a folder: ``gs://bucket/prefix``, or a path on a disk that all who need it share."""
+    """Return the files of a folder: ``s3://`` or ``gs://bucket/prefix``, or a path on a disk that all share."""
     if isinstance(place, Path):
         return DiskFiles(place)
     if not isinstance(place, str):
         return place
-    if not place.startswith(_BUCKET):
+    if not place.startswith(_BUCKETS):
         return DiskFiles(Path(place))
-    # Google's client is slow to load, and a disk needs none.
-    from connectors.gcs.files import open_bucket_files
+    # The client is slow to load, and a disk needs none.
+    from connectors.object_store.files import open_bucket_files
 
     return open_bucket_files(place)
 

@@ -220,7 +220,7 @@ class FolderUnavailableError(RefeedError, OSError, code="folder_unavailable"):
 
 
 class FolderCredentialsError(CredentialsMissingError, FolderUnavailableError):
-    """No Google credentials for the bucket were found. Run 'gcloud auth application-default login'."""
+    """No credentials for the bucket were found."""
 
 
 class QueryError(RefeedError, code="query_failed"):

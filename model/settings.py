@@ -409,7 +409,7 @@ def read_settings(env: Mapping[str, str], *, home: Path | None = None, decrypt: 
         faults.append("REFEED_NOTIFY_SECRET is missing: it signs the webhooks to REFEED_NOTIFY_URL")
     if settings.manifests_subscription and not (settings.manifests or "").startswith("gs://"):
         faults.append(
-            "REFEED_MANIFESTS is not gs://bucket/prefix: REFEED_MANIFESTS_SUBSCRIPTION works only with a bucket"
+            "REFEED_MANIFESTS is not gs://bucket/prefix: REFEED_MANIFESTS_SUBSCRIPTION works with no other"
         )
     if faults:
         raise SettingsError("Wrong settings: " + "; ".join(faults), faults=faults)
@@ -483,7 +483,7 @@ def _dataproc_faults(settings: Settings) -> list[str]:
         f"{name} is missing: REFEED_LAUNCHER=dataproc needs it" for name, value in missing.items() if not value
     ]
     if not (settings.jobs_folder or "").startswith("gs://"):
-        faults.append("REFEED_JOBS_FOLDER is not gs://bucket/prefix: Dataproc batches can't use the API's disk")
+        faults.append("REFEED_JOBS_FOLDER is not gs://bucket/prefix: Dataproc batches use only Cloud Storage")
     if settings.warehouse not in CLOUD_WAREHOUSES:
         wanted = " or ".join(sorted(CLOUD_WAREHOUSES))
         faults.append(f"REFEED_WAREHOUSE is not {wanted}: Dataproc batches can't read this machine's disk")

@@ -49,7 +49,7 @@ class SnapshotPlace:
     @property
     def is_shared(self) -> bool:
         """Whether every machine reaches it."""
-        return self.location.startswith("gs://")
+        return self.location.startswith(("s3://", "gs://"))
 
 
 @dataclass(frozen=True, slots=True)

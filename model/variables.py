@@ -119,8 +119,8 @@ job_store: Final = matching(
     "sqlite:///PATH or postgresql+psycopg://USER:PASSWORD@HOST/DATABASE",
 )
 folder: Final = matching(
-    r"gs://[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9](?:/[^#?\[\]*\r\n]*)?|/.*",
-    "gs://bucket/prefix, or the absolute path of a folder",
+    r"(?:s3|gs)://[a-z0-9][a-z0-9._\-]{1,220}[a-z0-9](?:/[^#?\[\]*\r\n]*)?|/.*",
+    "s3://bucket/prefix, gs://bucket/prefix, or the absolute path of a folder",
 )
 subscription: Final = matching(r"[A-Za-z][A-Za-z0-9._~+%\-]{2,254}", "the id of a subscription")
 kms_key: Final = matching(

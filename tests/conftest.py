@@ -21,11 +21,13 @@ from tests.schema import migrations
 from tests.spares import own_spares
 from tests.standin.shared import session_standin, shared_standin
 from tests.worlds.bucket import bucket_lake, bucket_proxy, bucket_server
+from tests.worlds.folders import gcs_server
 
 __all__ = [
     "bucket_lake",
     "bucket_proxy",
     "bucket_server",
+    "gcs_server",
     "migrations",
     "own_spares",
     "pytest_sessionstart",

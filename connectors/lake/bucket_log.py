@@ -11,7 +11,7 @@ from typing import Final
 
 from deltalake import DeltaTable
 
-from connectors.lake.objects import Bucket
+from connectors.object_store.bucket import Bucket
 
 LOG_RETENTION: Final = "delta.logRetentionDuration"
 _HINT: Final = "_last_checkpoint"

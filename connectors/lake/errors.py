@@ -9,6 +9,7 @@ from typing import Final
 import pyarrow as pa
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
+from connectors.object_store.errors import wrong_credentials
 from model.errors import (
     StorageFullError,
     WarehouseError,
@@ -34,7 +35,6 @@ _REFUSED: Final = re.compile(r"(?:HTTP status|status code)\W+40[13]|AWS Error AC
 _ENTRY_REFUSED: Final = re.compile(
     r"performing PUT \S+/_delta_log/\d{20}\.json in \S+ - Server returned non-2xx status code\W+40[13]"
 )
-_CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 # The requests that need a right, as obstore, delta-rs and PyArrow name them in an error.
 _RIGHTS: Final = (
     (r"list-type=|ListObjects", "s3:ListBucket (Cloud Storage: storage.objects.list)"),
@@ -88,9 +88,9 @@ def _plain(exc: Exception) -> str:
 
 def _remedy(text: str) -> str:
     """Return what to do after a store refused a request, of which ``text`` is the error."""
-    code = _CODE.search(text)
-    if code is not None and code[1] != "AccessDenied":
-        return f"The store answered {code[1]}. Correct the credentials that Refeed uses, or this machine's clock."
+    fix = wrong_credentials(text)
+    if fix is not None:
+        return fix
     right = next(right for pattern, right in _RIGHTS if re.search(pattern, text))
     return f"The account that Refeed runs as needs {right} on the bucket."
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from connectors.lake.errors import our_errors
-from connectors.lake.objects import Tag, open_objects
+from connectors.lake.objects import open_objects
+from connectors.object_store.bucket import Tag
 from model.errors import LeaseLostError, WarehouseError
 
 _FOLDER: Final = "_leases"

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
 from connectors.lake.errors import our_errors
-from connectors.lake.objects import Bucket, is_bucket
+from connectors.lake.objects import is_bucket
+from connectors.object_store.bucket import Bucket
 
 # The first request for a file is for its last bytes: its size comes with the answer, its footer is among them, and
 # of most files that are not compacted yet they are all.

@@ -1,4 +1,4 @@
-"""A backfill whose driver is a batch and whose folder is in a bucket: paused in time, killed, and finished."""
+"""A backfill whose folder is in a bucket, its driver perhaps a batch: paused in time, killed, and finished."""
 
 import json
 import time
@@ -19,17 +19,19 @@ from connectors.lake.archive import LakeArchive
 from connectors.pubsub.client import PubSub
 from connectors.pubsub.publish import MAX_UNCONFIRMED_MESSAGES
 from connectors.spark.environment import spark_environment
+from connectors.spark.home import find_spark_submit
 from jobs.dataproc import DataprocLauncher
 from jobs.files import Files, open_files
 from jobs.folder import Control, Order
-from jobs.launcher import Launch
+from jobs.launcher import Launch, Launcher, SparkSubmitLauncher
 from local.server import PubSubServer
 from model.archive import Attempt
 from model.job import JobState
 from model.message import replay_token
-from model.process import DataprocBatch
+from model.process import DataprocBatch, Driver
 from tests.standin.dataproc_server import DataprocServer, running_dataproc
 from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
+from tests.worlds.folders import bucket_folder
 
 pytestmark = [pytest.mark.java, pytest.mark.cloud, pytest.mark.timeout(900)]
 
@@ -51,16 +53,27 @@ def dataproc(tmp_path: Path, gcs: GcsServer) -> Iterator[DataprocServer]:
 
 
 @pytest.fixture
-def bucket(gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+def bucket(request: pytest.FixtureRequest, gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Files]:
+    """The jobs' folder in Cloud Storage, or with the parameter ``s3`` in Amazon S3."""
+    if getattr(request, "param", "gs") == "s3":
+        with bucket_folder("s3", request) as found:
+            yield open_files(found.location)
+        return
     with pointing_at(gcs, monkeypatch):
         yield open_files("gs://jobs/refeed")
 
 
 @pytest.fixture
-def launcher(bucket: Files, dataproc: DataprocServer, tmp_path: Path) -> Iterator[DataprocLauncher]:
-    place = BatchPlace("shop", "europe-west1", "image", "2.3", 3600, host=dataproc.host)
+def launcher(bucket: Files, dataproc: DataprocServer, tmp_path: Path) -> Iterator[Launcher]:
     conf = {"spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1"}
-    launcher = DataprocLauncher(Batches(place), bucket, spark_environment(tmp_path / "spark"), conf)
+    environment = spark_environment(tmp_path / "spark")
+    if str(bucket).startswith("s3://"):
+        yield SparkSubmitLauncher(
+            find_spark_submit(), environment, master="local[2]", driver_memory="512m", conf=conf
+        )
+        return
+    place = BatchPlace("shop", "europe-west1", "image", "2.3", 3600, host=dataproc.host)
+    launcher = DataprocLauncher(Batches(place), bucket, environment, conf)
     yield launcher
     launcher.close()
 
@@ -97,7 +110,7 @@ def folder(bucket: Files, pubsub: PubSub, host: str, tmp_path: Path) -> Backfill
     )
     written = archive.writer().write([("orders", "s", rows)])
     archive.commit([written], Attempt("stream", 1, "lease", archive.take_lease("lease")))
-    folder = BackfillFolder(bucket.folder("backfills").folder("bf_1"))
+    folder = BackfillFolder(bucket.folder("backfills").folder("bf_1"), logs=tmp_path)
     today = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     folder.write_specification(
         {
@@ -136,18 +149,22 @@ def receive_all(pubsub: PubSub) -> list[tuple[int, datetime]]:
     raise AssertionError("messages keep on coming")
 
 
+@pytest.mark.parametrize("bucket", ["gs", "s3"], indirect=True)
 def test_it_pauses_in_time_survives_the_kill_of_its_driver_and_publishes_all(folder, launcher, dataproc, pubsub):
-    def launch(epoch: int) -> DataprocBatch:
+    def launch(epoch: int) -> Driver:
         argument = json.dumps({"folder": folder.location, "epoch": epoch})
         return launcher.launch(Launch("bf_1", "backfill.job", argument, folder.driver_log, epoch))
 
     def published() -> int:
         return sum(c.published for c in CheckpointFolder(folder.progress).read_all())
 
-    def wait(driver: DataprocBatch, is_there: Callable[[], bool], why: str) -> None:
+    def log_of(driver: Driver) -> str:
+        return dataproc.log_of(driver.name) if isinstance(driver, DataprocBatch) else folder.driver_log.read_text()
+
+    def wait(driver: Driver, is_there: Callable[[], bool], why: str) -> None:
         deadline = time.monotonic() + 240
         while not is_there():
-            assert time.monotonic() < deadline, f"not within 240 s: {why}\n{dataproc.log_of(driver.name)[-4000:]}"
+            assert time.monotonic() < deadline, f"not within 240 s: {why}\n{log_of(driver)[-4000:]}"
             time.sleep(0.1)
 
     folder.write_control(Control(1, Order.RUN, RATE))
@@ -178,4 +195,5 @@ def test_it_pauses_in_time_survives_the_kill_of_its_driver_and_publishes_all(fol
     bound = sum(c.repeated_at_most for c in CheckpointFolder(folder.progress).read_all())
     assert repeated <= bound <= 2 * MAX_UNCONFIRMED_MESSAGES
     wait(second, lambda: launcher.exit_reason(second) is not None, "the batch is over")
-    assert (launcher.exit_reason(second) or "").endswith("code 0.")
+    if isinstance(second, DataprocBatch):
+        assert (launcher.exit_reason(second) or "").endswith("code 0.")

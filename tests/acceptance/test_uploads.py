@@ -23,7 +23,7 @@ from rollout.child import Child, Children
 from rollout.manifests.removals import manifest_actions
 from rollout.manifests.service import ManifestService
 from tests.standin.gcs_notifications import publish_unkindly
-from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
+from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs, settings_at_gcs
 from tests.waiting import wait_until
 from tests.worlds.processes import plain_environment
 
@@ -83,10 +83,10 @@ class Bucket:
         self._pubsub = pubsub
         pubsub.create_topic("changes")
         pubsub.create_subscription("changes", "changes", ack_deadline_seconds=10)
-        self.environment = {"REFEED_MANIFESTS_SUBSCRIPTION": "changes", "STORAGE_EMULATOR_HOST": gcs.url}
+        self.environment = {"REFEED_MANIFESTS_SUBSCRIPTION": "changes", **settings_at_gcs(gcs.url)}
 
     def write(self, name: str, content: str) -> None:
-        self._gcs.put("ours", f"manifests/{name}", content.encode(), None)
+        self._gcs.put("ours", f"manifests/{name}", content.encode())
 
     def delete(self, name: str) -> None:
         self._gcs.remove("ours", f"manifests/{name}")

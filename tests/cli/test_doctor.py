@@ -13,8 +13,8 @@ from jobs.store import JobStore
 from model.errors import JavaNotFoundError, PubSubError
 from model.stream_options import StreamKind
 from streams.status import StatusFile
-from tests.standin.gcs_server import pointing_at, running_gcs
 from tests.worlds.bucket import Proxy, make_lake, moto_server, settings_at
+from tests.worlds.folders import SCHEMES, bucket_folder
 
 
 def findings(result: Any) -> dict[str, dict[str, str]]:
@@ -132,14 +132,15 @@ def test_bigquery_is_looked_at_when_it_is_the_warehouse_and_init_is_the_line_tha
     assert bigquery()["state"] == "ok"
 
 
-def test_a_jobs_folder_that_can_not_be_reached_is_named(refeed, monkeypatch):
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_jobs_folder_that_can_not_be_reached_is_named(refeed, monkeypatch, request, scheme):
     def jobs(location: str) -> dict[str, str]:
         monkeypatch.setenv("REFEED_JOBS_FOLDER", location)
         return findings(refeed("doctor", "--json"))["jobs"]
 
-    with running_gcs("shop-jobs") as gcs, pointing_at(gcs, monkeypatch):
-        assert jobs("gs://shop-jobs/refeed")["state"] == "ok"
-        missing = jobs("gs://other-jobs/refeed")
+    with bucket_folder(scheme, request) as bucket:
+        assert jobs(bucket.location)["state"] == "ok"
+        missing = jobs(f"{scheme}://other-jobs/refeed")
     assert missing["state"] == "missing"
     assert "Create the bucket" in missing["found"]
 

@@ -25,6 +25,7 @@ from rollout.child import Child, Children
 from tests.acceptance.test_backfill_bucket import ROWS, bucket, dataproc, folder, gcs, host, pubsub, receive_all
 from tests.deploy.image import Builder, IndexAwayError, Machine, find_python, inside, read_stages
 from tests.integration.test_dataproc_spark import spark35
+from tests.standin.gcs_server import settings_at_gcs
 
 __all__ = ["bucket", "dataproc", "folder", "gcs", "host", "pubsub", "spark35"]
 
@@ -90,7 +91,7 @@ def launcher(bucket, gcs, dataproc, batches):
         PYTHONPATH=str(batches.place("/usr/lib/spark/python")),
         JAVA_HOME=str(java.home),
         SPARK_LOCAL_IP="127.0.0.1",
-        STORAGE_EMULATOR_HOST=gcs.url,
+        **settings_at_gcs(gcs.url),
     )
     place = BatchPlace("shop", "europe-west1", "image", "2.3", 3600, host=dataproc.host)
     launcher = DataprocLauncher(Batches(place), bucket, {"REFEED_PROJECT": "shop"}, {"spark.ui.enabled": "false"})

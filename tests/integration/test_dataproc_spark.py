@@ -29,7 +29,8 @@ assert pyspark.__version__.startswith("3.5."), pyspark.__version__
 names = ["backfill.job", "backfill.run.publish"]
 names += ["reporting.job"]
 packages = ["connectors.bigquery", "connectors.bigquery.queries", "connectors.bigquery.tables"]
-packages += ["connectors.bigquery.writes", "connectors.gcs", "connectors.lake", "jobs", "model", "sql"]
+packages += ["connectors.bigquery.writes", "connectors.lake", "connectors.object_store"]
+packages += ["jobs", "model", "sql"]
 packages += ["warehouse", "warehouse.bigquery", "warehouse.lake"]
 for package in packages:
     found = pkgutil.iter_modules(importlib.import_module(package).__path__, package + ".")

@@ -216,11 +216,28 @@ def test_a_history_server_goes_with_runtimes_before_3_0(tmp_path: Path, runtime:
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("REFEED_JOBS_FOLDER", "jobs"), ("REFEED_JOBS_FOLDER", "gs://"), ("REFEED_DATAPROC_REGION", "Europe")],
+    [
+        ("REFEED_JOBS_FOLDER", "jobs"),
+        ("REFEED_JOBS_FOLDER", "gs://"),
+        ("REFEED_MANIFESTS", "s3://"),
+        ("REFEED_TEMPLATES", "azure://templates/of"),
+        ("REFEED_DATAPROC_REGION", "Europe"),
+    ],
 )
 def test_where_jobs_run_and_lie_is_checked(name: str, value: str, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=name):
         read_settings({name: value}, home=tmp_path)
+
+
+def test_folders_may_be_in_buckets_of_either_cloud_but_batches_and_notifications_are_google_s(tmp_path):
+    names = ("REFEED_JOBS_FOLDER", "REFEED_MANIFESTS", "REFEED_TEMPLATES")
+    amazon = {name: f"s3://shop-{name[7:].lower().replace('_', '-')}/refeed" for name in names}
+    settings = read_settings(amazon, home=tmp_path)
+    assert (settings.jobs_folder, settings.manifests, settings.templates) == tuple(amazon.values())
+    with pytest.raises(SettingsError, match="REFEED_MANIFESTS is not gs://bucket/prefix"):
+        read_settings({**amazon, "REFEED_MANIFESTS_SUBSCRIPTION": "manifest-changes"}, home=tmp_path)
+    with pytest.raises(SettingsError, match="REFEED_JOBS_FOLDER is not gs://bucket/prefix"):
+        read_settings({**amazon, "REFEED_LAUNCHER": "dataproc"}, home=tmp_path)
 
 
 @pytest.mark.parametrize(

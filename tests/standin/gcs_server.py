@@ -1,84 +1,81 @@
-"""A test double of Cloud Storage's JSON API: objects with generations, in memory, over HTTP on loopback.
+"""A test double of Cloud Storage's XML API: objects with generations, in memory, over HTTP on loopback.
 
-It takes what Google's client sends with STORAGE_EMULATOR_HOST: uploads in one piece and in several, ranges, lists,
-deletes, and ``ifGenerationMatch`` ("Request preconditions"). :attr:`GcsServer.faults` are answers to give instead.
+It takes what obstore and delta-rs send: puts in one piece and in parts, ranges, listings, deletes, and conditions.
+"XML API" below is https://cloud.google.com/storage/docs/xml-api/reference-methods and the pages beside it.
 
 It notes the notifications that a bucket with a notification configuration publishes, in the order of the changes;
 :mod:`tests.standin.gcs_notifications` publishes them as unkindly as Google may.
 """
 
-import base64
 import hashlib
 import json
 import re
 import threading
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.parser import BytesParser
-from email.policy import HTTP
+from email.utils import format_datetime
 from http.server import BaseHTTPRequestHandler
 from itertools import count
 from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
 
-import google_crc32c
 import pytest
 
-from connectors.gcs import files
-from tests.worlds.http import serving
+from tests.worlds.http import Answer, serving
+
+# XML API, "GET Bucket (List Objects)", max-keys: "the default (and maximum) is 1000".
+_PAGE_OBJECTS = 1000
 
 
 @dataclass
 class StoredObject:
     content: bytes
     generation: int
-    updated: str
+    updated: datetime
+
+    @property
+    def e_tag(self) -> str:
+        """XML API, "Hashes and ETags": the MD5, but for objects that were composed or have a key of their own."""
+        return f'"{hashlib.md5(self.content).hexdigest()}"'
 
 
 @dataclass
-class Fault:
-    """Answers ``status`` to the next ``times`` requests that ``method`` and ``path`` match.
+class Upload:
+    """A multipart upload; its parts are by their number."""
 
-    With ``is_done`` the request is carried out and only its answer is lost.
-    """
-
-    method: str
-    path: str
-    status: int
-    times: int = 1
-    is_done: bool = False
-    reason: str = "backendError"
+    bucket: str
+    name: str
+    parts: dict[int, bytes] = field(default_factory=dict)
 
 
 @dataclass
 class GcsServer:
     buckets: dict[str, dict[str, StoredObject]] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
-    requests: Counter[str] = field(default_factory=Counter)
     lock: threading.RLock = field(default_factory=threading.RLock)
-    uploads: dict[str, tuple[str, str, str | None, bytearray]] = field(default_factory=dict)
+    uploads: dict[str, Upload] = field(default_factory=dict)
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
     # The attributes of each notification, oldest first; versioned buckets keep what was overwritten or deleted.
     notifications: list[dict[str, str]] = field(default_factory=list)
     versioned: set[str] = field(default_factory=set)
+    # The headers of requests that say who asks; nobody is refused.
+    authorizations: set[str] = field(default_factory=set)
     url: str = ""
 
-    def put(self, bucket: str, name: str, content: bytes, if_generation: str | None) -> dict[str, object] | None:
-        """Return the object's resource, or None when it is of another generation."""
+    def put(self, bucket: str, name: str, content: bytes, if_generation: str | None = None) -> StoredObject | None:
+        """Return the object, or None when another generation than ``if_generation`` is there (0: when any is)."""
         with self.lock:
             objects = self.buckets[bucket]
             before = objects.get(name)
             if if_generation is not None and int(if_generation) != (before.generation if before else 0):
                 return None
-            now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
-            made = objects[name] = StoredObject(content, next(self.numbers), now)
+            made = objects[name] = StoredObject(content, next(self.numbers), datetime.now(UTC))
             if before is not None:
                 self._notify(bucket, name, before, overwrittenByGeneration=str(made.generation))
             more = {} if before is None else {"overwroteGeneration": str(before.generation)}
             self._notify(bucket, name, made, eventType="OBJECT_FINALIZE", **more)
-            return self.resource(bucket, name)
+            return made
 
     def remove(self, bucket: str, name: str) -> None:
         with self.lock:
@@ -99,24 +96,10 @@ class GcsServer:
                 "bucketId": bucket,
                 "objectId": name,
                 "objectGeneration": str(stored.generation),
-                "eventTime": stored.updated,
+                "eventTime": f"{stored.updated:%Y-%m-%dT%H:%M:%S.%fZ}",
                 **more,
             }
         )
-
-    def resource(self, bucket: str, name: str) -> dict[str, object]:
-        found = self.buckets[bucket][name]
-        return {
-            "kind": "storage#object",
-            "name": name,
-            "bucket": bucket,
-            "generation": str(found.generation),
-            "metageneration": "1",
-            "size": str(len(found.content)),
-            "updated": found.updated,
-            "md5Hash": _md5(found.content),
-            "crc32c": _crc32c(found.content),
-        }
 
     def names(self, bucket: str) -> list[str]:
         with self.lock:
@@ -125,178 +108,167 @@ class GcsServer:
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    # An answer is written in two pieces, and the second one would wait 40 ms for the client to confirm the first.
+    disable_nagle_algorithm = True
     gcs: GcsServer
 
     def _answer(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         parts = urlsplit(self.path)
-        query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        query = {key: values[0] for key, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        bucket, _, name = unquote(parts.path).removeprefix("/").partition("/")
         with self.gcs.lock:
-            self.gcs.requests[self.command] += 1
-            fault = next(
-                (
-                    f
-                    for f in self.gcs.faults
-                    if f.times and f.method == self.command and re.search(f.path, self.path)
-                ),
-                None,
-            )
-            if fault is not None:
-                fault.times -= 1
-        if fault is not None and not fault.is_done:
-            self._send_fault(fault.status, fault.reason)
-            return
-        status, content, headers = self._serve(parts.path, query, body)
-        if fault is not None:
-            self._send_fault(fault.status, fault.reason)
-            return
-        self._send(status, content, headers)
+            self.gcs.authorizations.add(self.headers.get("Authorization", ""))
+            found = self._serve(bucket, name, query, body)
+        self.send_response(found.status)
+        for key, value in {"Content-Length": str(len(found.content)), **found.headers}.items():
+            self.send_header(key, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(found.content)
 
-    do_GET = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the names that http.server calls
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = _answer  # noqa: N815 - the names that http.server calls
 
-    def _serve(  # noqa: PLR0911 - a route each
-        self, path: str, query: dict[str, str], body: bytes
-    ) -> tuple[int, bytes, dict[str, str]]:
-        if "upload_id" in query:
-            return self._resume(query["upload_id"], body)
-        found = re.fullmatch(r"(?:/upload|/download)?/storage/v1/b/([^/]+)/o(?:/(.+))?", path)
-        if found is None:
-            return _error(404, f"no route {path}")
-        bucket, name = unquote(found[1]), unquote(found[2] or "")
+    def _serve(self, bucket: str, name: str, query: Mapping[str, str], body: bytes) -> Answer:
         if bucket not in self.gcs.buckets:
-            return _error(404, "The specified bucket does not exist.")
-        if path.startswith("/upload"):
-            return self._upload(bucket, query, body)
+            return _error(404, "NoSuchBucket", "The specified bucket does not exist.")
+        if "uploads" in query or "uploadId" in query:
+            return self._serve_upload(bucket, name, query, body)
         if not name:
             return self._list(bucket, query)
-        with self.gcs.lock:
-            stored = self.gcs.buckets[bucket].get(name)
-            if stored is None:
-                return _error(404, f"No such object: {bucket}/{name}")
-            if query.get("ifGenerationMatch", str(stored.generation)) != str(stored.generation):
-                return _error(412, "conditionNotMet")
-            if self.command == "DELETE":
-                self.gcs.remove(bucket, name)
-                return 204, b"", {}
-            if query.get("alt") == "media":
-                return self._media(stored)
-            return _json(self.gcs.resource(bucket, name))
+        if self.command == "PUT":
+            return self._put(bucket, name, body)
+        stored = self.gcs.buckets[bucket].get(name)
+        if stored is None:
+            return _error(404, "NoSuchKey", "The specified key does not exist.")
+        return self._delete(bucket, name) if self.command == "DELETE" else self._get(stored, query)
 
-    def _media(self, stored: StoredObject) -> tuple[int, bytes, dict[str, str]]:
-        headers = {
-            "X-Goog-Generation": str(stored.generation),
-            "X-Goog-Hash": f"crc32c={_crc32c(stored.content)},md5={_md5(stored.content)}",
-            "Content-Type": "application/octet-stream",
-        }
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+    def _delete(self, bucket: str, name: str) -> Answer:
+        self.gcs.remove(bucket, name)
+        return Answer(204)
+
+    def _put(self, bucket: str, name: str, body: bytes) -> Answer:
+        """XML API, "x-goog-if-generation-match": 412 where another generation is live; with 0 where any is."""
+        made = self.gcs.put(bucket, name, body, self.headers.get("x-goog-if-generation-match"))
+        if made is None:
+            return _error(
+                412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold."
+            )
+        return Answer(200, b"", _headers(made))
+
+    def _get(self, stored: StoredObject, query: Mapping[str, str]) -> Answer:
+        """XML API, "GET Object" and "HEAD Object", "If-Match": 412 where the ETag is another one."""
+        if query.get("generation", str(stored.generation)) != str(stored.generation):
+            return _error(404, "NoSuchKey", "The specified key does not exist.")
+        if self.headers.get("If-Match", stored.e_tag) != stored.e_tag:
+            return _error(
+                412, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold."
+            )
+        headers, size = _headers(stored), len(stored.content)
+        # RFC 9110, 14.1.2: from the first to the last byte, or the last so many.
+        asked = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
         if asked is None:
-            return 200, stored.content, headers
-        start, size = int(asked[1]), len(stored.content)
-        end = min(int(asked[2] or size - 1), size - 1)
+            return Answer(200, stored.content, headers | {"Content-Length": str(size)})
+        start = int(asked[1]) if asked[1] else max(0, size - int(asked[2]))
+        end = min(int(asked[2]), size - 1) if asked[1] and asked[2] else size - 1
         if start >= size:
-            return _error(416, "requested range not satisfiable")
-        return 206, stored.content[start : end + 1], headers | {"Content-Range": f"bytes {start}-{end}/{size}"}
+            return _error(416, "InvalidRange", "The requested range cannot be satisfied.")
+        return Answer(
+            206, stored.content[start : end + 1], headers | {"Content-Range": f"bytes {start}-{end}/{size}"}
+        )
 
-    def _upload(self, bucket: str, query: dict[str, str], body: bytes) -> tuple[int, bytes, dict[str, str]]:
-        if query["uploadType"] == "resumable":
-            with self.gcs.lock:
-                upload_id = f"u{next(self.gcs.numbers)}"
-                name = json.loads(body)["name"]
-                self.gcs.uploads[upload_id] = (bucket, name, query.get("ifGenerationMatch"), bytearray())
-            location = f"{self.gcs.url}/upload/storage/v1/b/{bucket}/o?uploadType=resumable&upload_id={upload_id}"
-            return 200, b"", {"Location": location}
-        kind = f"Content-Type: {self.headers['Content-Type']}\r\n\r\n".encode()
-        about, media = BytesParser(policy=HTTP).parsebytes(kind + body).iter_parts()
-        # The parser may mend line ends: the bytes themselves stand between the second head and the boundary.
-        boundary = re.search(r'boundary="?([^";]+)', self.headers["Content-Type"])[1].encode()
-        content = body.split(b"--" + boundary)[2].partition(b"\r\n\r\n")[2][:-2]
-        assert media is not None
-        name = json.loads(about.get_payload())
-        return self._put(bucket, name["name"], content, query.get("ifGenerationMatch"))
+    def _serve_upload(self, bucket: str, name: str, query: Mapping[str, str], body: bytes) -> Answer:
+        """XML API, "XML API multipart uploads": an object appears when its parts are completed."""
+        if "uploads" in query:
+            upload_id = f"u{next(self.gcs.numbers)}"
+            self.gcs.uploads[upload_id] = Upload(bucket, name)
+            return _xml("InitiateMultipartUploadResult", f"<UploadId>{upload_id}</UploadId>")
+        upload = self.gcs.uploads.get(query["uploadId"])
+        if upload is None or (upload.bucket, upload.name) != (bucket, name):
+            return _error(404, "NoSuchUpload", "The requested upload was not found.")
+        if self.command == "PUT":
+            upload.parts[int(query["partNumber"])] = body
+            return Answer(200, b"", {"ETag": f'"{hashlib.md5(body).hexdigest()}"'})
+        del self.gcs.uploads[query["uploadId"]]
+        if self.command == "DELETE":
+            return Answer(204)
+        chosen = [int(number) for number in re.findall(rb"<PartNumber>(\d+)</PartNumber>", body)]
+        made = self.gcs.put(bucket, name, b"".join(upload.parts[number] for number in chosen))
+        assert made is not None
+        return _xml("CompleteMultipartUploadResult", f"<ETag>{escape(made.e_tag)}</ETag>", _headers(made))
 
-    def _resume(self, upload_id: str, body: bytes) -> tuple[int, bytes, dict[str, str]]:
-        with self.gcs.lock:
-            if upload_id not in self.gcs.uploads:
-                return _error(410, "the upload is over")
-            bucket, name, if_generation, held = self.gcs.uploads[upload_id]
-            if self.command == "DELETE":
-                del self.gcs.uploads[upload_id]
-                return 499, b"", {}
-            span = re.fullmatch(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", self.headers["Content-Range"])
-            assert span is not None
-            if span[1] is not None and int(span[1]) == len(held):
-                held += body
-            if span[3] == "*" or int(span[3]) > len(held):
-                headers = {"Range": f"bytes=0-{len(held) - 1}"} if held else {}
-                return 308, b"", headers
-            del self.gcs.uploads[upload_id]
-        return self._put(bucket, name, bytes(held), if_generation)
-
-    def _put(
-        self, bucket: str, name: str, content: bytes, if_generation: str | None
-    ) -> tuple[int, bytes, dict[str, str]]:
-        made = self.gcs.put(bucket, name, content, if_generation)
-        return _error(412, "conditionNotMet") if made is None else _json(made)
-
-    def _list(self, bucket: str, query: dict[str, str]) -> tuple[int, bytes, dict[str, str]]:
+    def _list(self, bucket: str, query: Mapping[str, str]) -> Answer:
+        """XML API, "GET Bucket (List Objects)", list-type=2: by the bytes of the names, in pages."""
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter")
-        after, limit = query.get("pageToken", ""), int(query.get("maxResults", "1000"))
-        items, prefixes, last = [], [], ""
-        with self.gcs.lock:
-            for name in sorted(self.gcs.buckets[bucket]):
-                if not name.startswith(prefix) or name <= after:
-                    continue
-                if len(items) + len(prefixes) == limit:
-                    return _json({"items": items, "prefixes": prefixes, "nextPageToken": last})
-                last = name
-                rest = name[len(prefix) :]
-                if delimiter and delimiter in rest:
-                    folder = prefix + rest.split(delimiter)[0] + delimiter
-                    if folder not in prefixes:
-                        prefixes.append(folder)
-                else:
-                    items.append(self.gcs.resource(bucket, name))
-        return _json({"items": items, "prefixes": prefixes})
-
-    def _send_fault(self, status: int, reason: str) -> None:
-        self._send(status, _error(status, reason)[1], {"Content-Type": "application/json"})
-
-    def _send(self, status: int, content: bytes, headers: dict[str, str]) -> None:
-        self.send_response(status)
-        for key, value in headers.items():
-            self.send_header(key, value)
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
+        after = query.get("continuation-token") or query.get("start-after", "")
+        limit = int(query.get("max-keys", _PAGE_OBJECTS))
+        found: list[str] = []
+        folders: dict[str, None] = {}
+        last, more = "", ""
+        for name in sorted(self.gcs.buckets[bucket], key=str.encode):
+            folder = prefix + name[len(prefix) :].partition(delimiter)[0] + delimiter if delimiter else name
+            is_below = folder != name and delimiter is not None and name.startswith(folder)
+            if not name.startswith(prefix) or name.encode() <= after.encode() or (is_below and folder in folders):
+                continue
+            if len(found) + len(folders) == limit:
+                more = f"<NextContinuationToken>{escape(last)}</NextContinuationToken>"
+                break
+            # The token is after all that the folder stands for.
+            last = folder + chr(0x10FFFF) if is_below else name
+            if is_below:
+                folders[folder] = None
+            else:
+                found.append(_listed(name, self.gcs.buckets[bucket][name]))
+        prefixes = "".join(f"<CommonPrefixes><Prefix>{escape(each)}</Prefix></CommonPrefixes>" for each in folders)
+        about = f"<Name>{bucket}</Name><IsTruncated>{'true' if more else 'false'}</IsTruncated>{more}"
+        return _xml("ListBucketResult", about + "".join(found) + prefixes)
 
 
-def _md5(content: bytes) -> str:
-    return base64.b64encode(hashlib.md5(content).digest()).decode()
+def _listed(name: str, stored: StoredObject) -> str:
+    return (
+        f"<Contents><Key>{escape(name)}</Key><Generation>{stored.generation}</Generation>"
+        f"<LastModified>{stored.updated:%Y-%m-%dT%H:%M:%S.%fZ}</LastModified>"
+        f"<ETag>{escape(stored.e_tag)}</ETag><Size>{len(stored.content)}</Size></Contents>"
+    )
 
 
-def _crc32c(content: bytes) -> str:
-    return base64.b64encode(google_crc32c.Checksum(content).digest()).decode()
+def _headers(stored: StoredObject) -> dict[str, str]:
+    return {
+        "ETag": stored.e_tag,
+        "x-goog-generation": str(stored.generation),
+        "Last-Modified": format_datetime(stored.updated, usegmt=True),
+    }
 
 
-def _json(value: dict[str, object]) -> tuple[int, bytes, dict[str, str]]:
-    return 200, json.dumps(value).encode(), {"Content-Type": "application/json"}
+def _xml(name: str, content: str, headers: Mapping[str, str] = {}, status: int = 200) -> Answer:
+    text = f"<?xml version='1.0' encoding='UTF-8'?><{name}>{content}</{name}>"
+    return Answer(status, text.encode(), {"Content-Type": "application/xml; charset=UTF-8", **headers})
 
 
-def _error(status: int, message: str) -> tuple[int, bytes, dict[str, str]]:
-    fault = {"code": status, "message": message, "errors": [{"reason": message, "message": message}]}
-    return status, json.dumps({"error": fault}).encode(), {"Content-Type": "application/json"}
+def _error(status: int, code: str, message: str) -> Answer:
+    """XML API, "HTTP status and error codes for XML API"."""
+    return _xml("Error", f"<Code>{code}</Code><Message>{message}</Message>", status=status)
+
+
+def settings_at_gcs(url: str) -> dict[str, str]:
+    """Return the environment that leads all clients of Cloud Storage to ``url``."""
+    account = {
+        "gcs_base_url": url,
+        "disable_oauth": True,
+        "client_email": "",
+        "private_key": "",
+        "private_key_id": "",
+    }
+    return {"GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(account)}
 
 
 @contextmanager
 def pointing_at(gcs: GcsServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have this process, and those that it starts, take ``gcs`` for Cloud Storage."""
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.url)
-    files.client.cache_clear()
-    try:
+    with monkeypatch.context() as patch:
+        for name, value in settings_at_gcs(gcs.url).items():
+            patch.setenv(name, value)
         yield
-    finally:
-        files.client().close()
-        files.client.cache_clear()
 
 
 @contextmanager

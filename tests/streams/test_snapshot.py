@@ -24,12 +24,7 @@ from streams.ids import IDS_SCHEMA
 from streams.journal import EntryState, Journal
 from streams.lease import lock_home
 from streams.snapshot import capture_state, finish_restore, read_manifest, restore_state, store_state
-from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
-
-# Google's client leaves the connection of a download that failed to the garbage collector.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:Exception ignored in.*socket:pytest.PytestUnraisableExceptionWarning"
-)
+from tests.worlds.folders import SCHEMES, bucket_folder
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
 
@@ -78,21 +73,13 @@ def state(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def gcs() -> Iterator[GcsServer]:
-    with running_gcs("snapshots") as server:
-        yield server
-
-
-@pytest.fixture(params=["disk", "bucket"])
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+@pytest.fixture(params=["disk", *SCHEMES])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Files]:
     if request.param == "disk":
         yield DiskFiles(tmp_path / "snapshots")
         return
-    server = request.getfixturevalue("gcs")
-    server.buckets["snapshots"].clear()
-    with pointing_at(server, monkeypatch):
-        yield open_files("gs://snapshots/of")
+    with bucket_folder(request.param, request) as found:
+        yield open_files(found.location)
 
 
 def take(state: Path, files: Files, **facts: object) -> snapshot.StateManifest:

@@ -73,8 +73,9 @@ def settings_at(url: str) -> dict[str, str]:
 class Fault:
     """What becomes of the next ``count`` requests with ``method`` whose path contains ``part``.
 
-    ``kind`` is ``lost`` (done, and answered with 500), ``cut`` (done, and the connection closed), ``slow`` (done
-    when the client has given up), or the status with which they are refused.
+    ``kind`` is ``lost`` (done, and answered with 500), ``cut`` (done, and the connection closed), ``partial`` (as
+    ``cut``, but after half of the answer), ``slow`` (done when the client has given up), or the status with which
+    they are refused.
     """
 
     method: str
@@ -178,6 +179,10 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
         elif kind == "lost":
             self._answer(500, {}, b"")
+        elif kind == "partial":
+            self._answer(answer.status, headers, content, sent=len(content) // 2)
+            self.connection.shutdown(socket.SHUT_RDWR)
+            self.close_connection = True
         else:
             self._answer(answer.status, *self._at_its_clock(headers, content))
 
@@ -217,7 +222,7 @@ class _Handler(BaseHTTPRequestHandler):
         hop += map(str.lower, self.proxy.ignored)
         return {name: value for name, value in self.headers.items() if name.lower() not in hop}
 
-    def _answer(self, status: int, headers: dict[str, Any], content: bytes) -> None:
+    def _answer(self, status: int, headers: dict[str, Any], content: bytes, sent: int | None = None) -> None:
         self.send_response(status)
         for name, value in headers.items():
             if name.lower() not in ("content-length", "transfer-encoding", "connection", "server", "date"):
@@ -228,7 +233,7 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             # A client may have given up.
             with suppress(BrokenPipeError):
-                self.wfile.write(content)
+                self.wfile.write(content[:sent])
 
 
 @pytest.fixture(scope="session")

@@ -45,18 +45,23 @@ def answering(answer: Callable[[Call], Answer | None]) -> Iterator[str]:
             self.end_headers()
             self.wfile.write(found.content)
 
-        do_GET = do_POST = do_PATCH = serve  # noqa: N815 - the names that http.server calls
+        do_GET = do_POST = do_PUT = do_PATCH = serve  # noqa: N815 - the names that http.server calls
 
     with serving(Handler) as address:
         yield address
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # A connection for which there is no room waits for a second before it tries again.
+    request_queue_size = 128
 
 
 @contextmanager
 def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
     """Serve by a handler until the block ends, and give the server's address."""
     quiet = type("Quiet", (handler,), {"log_message": lambda *_: None})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), quiet)
-    server.daemon_threads = True
+    server = _Server(("127.0.0.1", 0), quiet)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:

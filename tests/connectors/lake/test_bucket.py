@@ -15,9 +15,10 @@ from connectors.lake.delta_table import KEPT_IN_BUCKET
 from connectors.lake.entities import write_partition
 from connectors.lake.key_index import KeyDays, KeyIndex
 from connectors.lake.merged_files import MergedFileLists
-from connectors.lake.objects import Bucket, Objects, check_conditions, open_objects
+from connectors.lake.objects import Objects, check_conditions, open_objects
 from connectors.lake.row_tables import LakeRowTables
 from connectors.lake.tables import CONFIGURATION
+from connectors.object_store.bucket import Bucket
 from model.archive import Attempt, IdSpan
 from model.errors import (
     CommitOutcomeUnknownError,
@@ -157,9 +158,9 @@ def test_an_object_whose_block_raises_is_not_there(objects):
 
 
 def write_large(bucket: Bucket, *, monkeypatch) -> None:
-    monkeypatch.setattr("connectors.lake.objects._ONE_REQUEST_BYTES", 6 * MB)
+    monkeypatch.setattr("connectors.object_store.bucket._ONE_REQUEST_BYTES", 6 * MB)
     # Amazon takes no smaller parts.
-    monkeypatch.setattr("connectors.lake.objects._PART_BYTES", 5 * MB)
+    monkeypatch.setattr("connectors.object_store.bucket._PART_BYTES", 5 * MB)
     with bucket.writing("f.parquet") as made:
         for number in range(12):
             made.stream.write(b"%d" % (number % 10) * MB)

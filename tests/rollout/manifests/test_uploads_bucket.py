@@ -14,6 +14,8 @@ from rollout.manifests.uploads import FULL_SECONDS, GONE_SECONDS
 from tests.rollout.manifests.upload_yard import ANN, SNAPSHOT, Yard
 from tests.standin.gcs_notifications import publish_unkindly
 from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
+from tests.worlds.bucket import Fault
+from tests.worlds.folders import bucket_folder
 
 TOPIC = "manifest-changes"
 LOCATION = "gs://ours/manifests"
@@ -30,7 +32,7 @@ class BucketYard(Yard):
         super().__init__(tmp_path, open_files(LOCATION), (first, second))
 
     def put(self, name: str, minute: int = 0) -> None:
-        self.gcs.put("ours", f"manifests/{name}.yaml", SNAPSHOT.format(name, minute).encode(), None)
+        self.gcs.put("ours", f"manifests/{name}.yaml", SNAPSHOT.format(name, minute).encode())
 
     def remove(self, name: str) -> None:
         self.gcs.remove("ours", f"manifests/{name}.yaml")
@@ -97,8 +99,7 @@ def test_what_lives_is_applied_however_its_events_come(yard: BucketYard, is_vers
     assert sorted(yard.audit()) == [("applyManifest", f"/manifests/{name}", "done") for name in ("one", "two")]
     live = {each.file: each.applied_generation for each in yard.status.list_uploads(principal=ANN)}
     assert live == {
-        f"{name}.yaml": str(yard.gcs.buckets["ours"][f"manifests/{name}.yaml"].generation)
-        for name in ("one", "two")
+        f"{name}.yaml": yard.gcs.buckets["ours"][f"manifests/{name}.yaml"].e_tag for name in ("one", "two")
     }
 
 
@@ -182,6 +183,34 @@ def test_a_look_that_failed_is_made_again_soon_as_its_event_does_not_come_again(
     yard.put("one", 5)
     yard.go(10)
     assert yard.crons() == {"one": "5"}
+
+
+@pytest.mark.cloud
+def test_a_bucket_of_amazon_s_is_listed_every_few_minutes_and_no_failure_removes_anything(request, tmp_path):
+    with bucket_folder("s3", request) as bucket:
+        yard = Yard(tmp_path, open_files(bucket.location))
+        for name in ("keep", "one"):
+            yard.files.write(f"{name}.yaml", SNAPSHOT.format(name, 1).encode())
+        yard.go(3)
+        assert yard.names() == ["keep", "one"]
+
+        yard.files.write("one.yaml", SNAPSHOT.format("one", 2).encode())
+        bucket.proxy.faults.append(Fault("GET", "list-type", "503", count=1000))
+        yard.go(2 * FULL_SECONDS)
+        assert f"can't be read, so nothing is changed: {bucket.location}" in (yard.problem() or "")
+        bucket.proxy.faults.clear()
+        yard.go(FULL_SECONDS + 5)
+        crons = {record.name: record.document["cron"].split()[0] for record in yard.store.list_manifests()}
+        assert (yard.problem(), crons) == (None, {"keep": "1", "one": "2"})
+
+        for name in ("keep", "one"):
+            yard.files.remove(f"{name}.yaml")
+        yard.go(FULL_SECONDS + 30)
+        assert "is empty, so nothing is removed: its 2 manifests" in (yard.problem() or "")
+        yard.files.write("keep.yaml", SNAPSHOT.format("keep", 1).encode())
+        yard.go(2 * FULL_SECONDS + GONE_SECONDS)
+        assert yard.names() == ["keep"]
+        yard.store.close()
 
 
 def _be_away(*_: object, **__: object) -> None:
