@@ -261,11 +261,9 @@ def options_by_command(command: Any, path: tuple[str, ...] = ()) -> dict[tuple[s
     return found
 
 
-def test_each_decision_has_a_number_of_its_own_and_says_it() -> None:
-    pages = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
-    numbers = [page.name[:4] for page in pages]
-    assert len(set(numbers)) == len(numbers)
-    assert [page.read_text()[:8] for page in pages] == [f"# {number}: " for number in numbers]
+def test_each_decision_has_a_number_of_its_own() -> None:
+    numbers = Counter(page.name[:4] for page in (ROOT / "docs/decisions").glob("[0-9]*.md"))
+    assert {number for number, pages in numbers.items() if pages > 1} == set()
 
 
 def test_every_command_that_a_page_tells_to_run_is_there_with_its_options() -> None:
