@@ -100,7 +100,6 @@ def test_the_first_page_needs_no_key_and_is_there_to_read_alone(api: Any, method
 )
 def test_no_spelling_of_a_path_gets_by_without_a_key(api: Any, path: str) -> None:
     answer = raw(api, path=path)
-
     # The public pages themselves may answer; nothing of a backfill ever does.
     assert b'"backfills"' not in answer
     if status_of(answer) == 200:
@@ -155,7 +154,6 @@ def test_a_key_in_an_address_does_not_count(api: Any, admin: str, query: str) ->
 def test_only_one_well_formed_bearer_header_counts(api: Any, admin: str, lines: list[str]) -> None:
     basic = base64.b64encode(f"admin:{admin}".encode()).decode()
     values = {"key": admin, "basic": basic, "upper": admin.upper(), "secret": admin.rsplit("_", 1)[1]}
-
     assert status_of(raw(api, *(line.format(**values) for line in lines))) == 401
 
 
@@ -169,7 +167,6 @@ def test_the_spelling_of_header_and_scheme_does_not_matter(api: Any, admin: str,
 def test_one_key_s_secret_does_not_open_another_one(api: Any, admin: str) -> None:
     reader = api.make_key(READ, name="reader")
     mixed = f"{admin.rsplit('_', 1)[0]}_{reader.rsplit('_', 1)[1]}"
-
     assert status_of(raw(api, f"Authorization: Bearer {mixed}")) == 401
 
 
@@ -178,7 +175,6 @@ def test_a_refusal_says_nothing_that_helps_to_guess(api: Any, admin: str) -> Non
     guesses = ["nonsense", f"rf_aaaaaaaaaa_{'a' * 52}", f"{prefix}_{'a' * 52}"]
     with api.client() as client:
         answers = [client.get("/backfills", headers={"Authorization": f"Bearer {guess}"}) for guess in guesses]
-
     assert len({answer.text for answer in answers}) == 1
     assert len({str({k: v for k, v in a.headers.items() if k != "date"}) for a in answers}) == 1
 
@@ -195,7 +191,6 @@ def test_a_known_prefix_takes_no_other_time_than_an_unknown_one(api: Any, admin:
                 client.get("/backfills", headers={"Authorization": f"Bearer {token}"})
                 times.append(time.perf_counter() - began)
     slower, faster = sorted((statistics.median(times) for times in took.values()), reverse=True)
-
     assert slower < 3 * faster + 0.02
 
 
@@ -207,7 +202,6 @@ def test_nobody_makes_themselves_somebody_else(api: Any) -> None:
     body = {"query": "SELECT 1", "topic": "orders", "created_by": "key:ann", "actor": "key:ann"}
     with api.client(key, **{"X-Forwarded-User": "ann", "From": "ann@shop.example"}) as client:
         refused = client.post("/backfills", json=body)
-
     assert refused.status_code == 422
     assert {error["pointer"] for error in refused.json()["errors"]} >= {"/created_by", "/actor"}
 
@@ -294,9 +288,7 @@ def test_one_request_can_t_be_read_as_two(api: Any, admin: str, lines: list[str]
     smuggled = b"0\r\n\r\nGET /audit HTTP/1.1\r\nHost: localhost\r\n\r\n"
     key = f"Authorization: Bearer {admin}"
     head = "\r\n".join(["POST /backfills HTTP/1.1", "Host: localhost", "Connection: close", key, *lines])
-
     answer = api.send_raw(head.encode("latin-1") + b"\r\n\r\n" + smuggled)
-
     # At most one answer; and what hides behind a request has no key.
     assert answer.count(b"HTTP/1.1 ") <= 2
     assert b'"entries"' not in answer
@@ -319,7 +311,6 @@ def test_a_header_can_t_bring_another_one_along(api: Any, admin: str) -> None:
         ),
         raw(api, "Host: evil.example", f"Authorization: Bearer {admin}"),
     ]
-
     for answer in answers:
         head = answer.partition(b"\r\n\r\n")[0].lower()
         assert b"set-cookie" not in head
@@ -330,7 +321,6 @@ def test_a_header_can_t_bring_another_one_along(api: Any, admin: str) -> None:
 def test_many_headers_are_refused(api: Any) -> None:
     many = raw(api, *(f"X-{number}: x" for number in range(200)))
     large = raw(api, *(f"X-{number}: {'x' * 1000}" for number in range(30)))
-
     assert (status_of(many), status_of(large)) == (431, 431)
 
 
@@ -367,7 +357,6 @@ def test_bodies_made_to_break_a_parser_are_refused(api: Any, admin: str, content
 def test_a_name_that_was_pointed_here_is_refused(open_api: Any, host: str, path: str) -> None:
     with open_api.client() as client:
         answer = client.get(path, headers={"Host": host})
-
     assert (answer.status_code, answer.json()["code"]) == (403, "forbidden")
 
 
@@ -387,7 +376,6 @@ def test_a_page_of_another_origin_changes_nothing(open_api: Any) -> None:
 def test_a_forwarded_address_makes_nobody_local(open_api: Any) -> None:
     with open_api.client() as client:
         answer = client.get("/backfills", headers={"X-Forwarded-For": "203.0.113.9"})
-
     assert answer.status_code == 403
 
 
@@ -435,7 +423,6 @@ def test_no_token_gets_by_that_the_issuer_did_not_sign_for_this_service(token_ap
         "changed claims": f"{head}.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode()}.{signature}",
         "five parts": f"{head}.{payload}.{signature}.{payload}.{signature}",
     }
-
     with token_api.client(good) as client:
         assert client.get("/backfills").status_code == 200
     for name, token in tokens.items():

@@ -112,7 +112,6 @@ def assert_problem(response: httpx.Response, status: int, code: str) -> dict[str
 
 def test_a_backfill_is_accepted_and_says_where_to_look(client: httpx.Client) -> None:
     response = client.post("/backfills", json=body(description="why", labels={"ticket": "42"}))
-
     made = response.json()
     assert response.status_code == 202
     assert response.headers["location"] == f"/backfills/{made['id']}"
@@ -138,7 +137,6 @@ def test_a_create_that_the_home_s_disk_does_not_take_is_a_problem_with_the_reaso
 
 def test_every_violation_of_a_query_is_named_with_its_place(client: httpx.Client) -> None:
     response = client.post("/backfills", json=body(query="SELECT data,\n  nothing\nFROM other.table"))
-
     problem = assert_problem(response, 422, "query_refused")
     assert len(problem["errors"]) >= 2
     for error in problem["errors"]:
@@ -151,7 +149,6 @@ def test_every_violation_of_a_query_is_named_with_its_place(client: httpx.Client
 def test_a_body_over_the_limit_is_refused_with_or_without_its_length(client: httpx.Client) -> None:
     announced = client.post("/backfills", json=body(query="x" * MAX_BODY_BYTES))
     assert_problem(announced, 413, "body_too_large")
-
     chunks = (b" " * 1000 for _ in range(MAX_BODY_BYTES // 1000 + 2))
     streamed = client.post("/backfills", content=chunks, headers={"content-type": "application/json"})
     assert_problem(streamed, 413, "body_too_large")
@@ -160,9 +157,7 @@ def test_a_body_over_the_limit_is_refused_with_or_without_its_length(client: htt
 def test_a_body_just_within_the_limit_is_read(client: httpx.Client) -> None:
     content = json.dumps(body()).encode()
     content += b" " * (MAX_BODY_BYTES - len(content))
-
     response = client.post("/backfills", content=content, headers={"content-type": "application/json"})
-
     assert response.status_code == 202
 
 
@@ -186,9 +181,7 @@ def test_what_nobody_foresaw_is_a_problem_that_tells_nothing(client, deployment,
         raise ZeroDivisionError("secret")
 
     monkeypatch.setattr(deployment.backfills, "get", fail)
-
     response = client.get("/backfills/bf_00000000000000000000000000")
-
     assert_problem(response, 500, "internal")
     assert "secret" not in response.text
     assert "ZeroDivision" not in response.text
@@ -198,7 +191,6 @@ def test_the_same_key_gives_the_same_backfill_and_another_body_is_refused(client
     key = {"Idempotency-Key": "one"}
     first = client.post("/backfills", json=body(), headers=key)
     second = client.post("/backfills", json=body(), headers=key)
-
     assert first.json()["id"] == second.json()["id"]
     other = client.post("/backfills", json=body(topic="other"), headers=key)
     assert_problem(other, 422, "idempotency_key_reused")
@@ -207,9 +199,7 @@ def test_the_same_key_gives_the_same_backfill_and_another_body_is_refused(client
 def test_a_launch_that_fails_is_told_by_the_backfill(client: httpx.Client, launcher: NoLauncher) -> None:
     made = client.post("/backfills", json=body()).json()
     launcher.spark.set()
-
     wait_until(lambda: client.get(f"/backfills/{made['id']}").json()["state"] == "FAILED", "it fails")
-
     error = client.get(f"/backfills/{made['id']}").json()["error"]
     assert error == {"code": "launch_failed", "message": f"{made['id']} is not launched in this test."}
 
@@ -218,16 +208,13 @@ def test_it_is_ready_once_spark_is(client: httpx.Client, launcher: NoLauncher) -
     assert client.get("/healthz").json()["status"] == "ok"
     starting = client.get("/readyz")
     assert (starting.status_code, list(starting.json()["problems"])) == (503, ["spark"])
-
     launcher.spark.set()
-
     wait_until(lambda: client.get("/readyz").status_code == 200, "it is ready")
 
 
 def test_it_says_why_it_is_not_ready(launcher: NoLauncher, request: pytest.FixtureRequest) -> None:
     launcher.problem = JavaNotFoundError("There is no Java.")
     client: httpx.Client = request.getfixturevalue("client")
-
     wait_until(lambda: client.get("/readyz").json()["problems"] == {"spark": "There is no Java."}, "it says why")
 
 
@@ -237,7 +224,6 @@ def test_a_plan_of_an_archive_that_is_not_there_is_a_problem(client: httpx.Clien
 
 def test_openapi_names_every_operation_and_its_problems(client: httpx.Client) -> None:
     document = client.get("/openapi.json").json()
-
     operations = [
         (path, operation) for path, methods in document["paths"].items() for operation in methods.values()
     ]
@@ -263,12 +249,10 @@ def test_every_code_has_a_page_that_its_type_leads_to(client: httpx.Client) -> N
     updates |= {f"shadow_{end}" for end in ("differs", "failed", "inconclusive")}
     updates |= {"no_way_back", "snapshot_failed", "standby_failed", "stream_died"}
     rollouts = {f"rollout_{end}" for end in ("abandoned", "failed", "inconclusive", "unwanted")}
-
     for code in {error.code for error in STATUSES} | framework | jobs | updates | rollouts:
         page = client.get(f"/problems/{code}")
         assert page.status_code == 200, code
         assert f"`{code}`" in page.text
         assert "**What to do.**" in page.text
-
     assert_problem(client.get("/problems/..%2Fapi"), 404, "not_found")
     assert_problem(client.get("/problems/no_such_code"), 404, "not_found")

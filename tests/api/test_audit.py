@@ -90,7 +90,6 @@ def test_no_secret_query_or_body_is_ever_kept(closed: Any) -> None:
     with closed.client(secrets[0]) as client:
         client.post(f"/backfills?key={secrets[1]}", json={"query": secrets[2]})
         client.get("/backfills", params={"access_token": secrets[1]})
-
     kept = repr(closed.audit())
     assert "unauthenticated" in kept
     assert not [secret for secret in secrets if secret in kept]
@@ -101,7 +100,6 @@ def test_calls_that_came_too_often_are_summed_up(closed: Any) -> None:
         statuses = [client.get("/backfills").status_code for _ in range(40)]
     refused = statuses.count(429)
     assert refused >= 10
-
     deadline = time.monotonic() + 20
     while True:
         lines = [entry for entry in closed.audit() if entry.actor == "key:hasty"]
@@ -122,7 +120,6 @@ def test_the_log_is_read_in_pages_by_admins(closed: Any) -> None:
         first = client.get("/audit", params={"page_size": 2}).json()
         second = client.get("/audit", params={"page_size": 2, "page_token": first["next_page_token"]}).json()
         wrong = client.get("/audit", params={"page_token": "nonsense"})
-
     numbers = [entry["number"] for page in (first, second) for entry in page["entries"]]
     assert len(numbers) == 4
     assert numbers == sorted(numbers, reverse=True)
@@ -136,7 +133,6 @@ def test_what_was_counted_is_written_at_the_end(store: JobStore) -> None:
     for _ in range(7):
         trail.count(line)
     trail.close()
-
     assert sum(int((entry.why or "").split()[0]) for entry in store.list_audit(10)) == 7
 
 
@@ -157,7 +153,6 @@ def test_a_store_that_is_away_for_a_while_ends_no_counting(store, monkeypatch):
     wait_until(lambda: failed, "it is tried")
     trail.count(line)
     trail.close()
-
     assert [entry.why for entry in store.list_audit(10)] == ["1 times: 429 rate_limited"]
 
 
@@ -169,7 +164,6 @@ def test_a_fault_in_the_middle_of_a_change_is_kept(closed: Any, monkeypatch: pyt
     with closed.client(closed.make_key(RUN, name="unlucky")) as client:
         response: list[httpx.Response] = []
         lines = lines_of(closed, lambda: response.append(client.post(f"{JOB}:cancel")))
-
     assert response[0].status_code == 500
     assert [line[:4] for line in lines] == [("key:unlucky", "cancelBackfill", f"{JOB}:cancel", "failed")]
     assert "secret" not in (lines[0][4] or "")

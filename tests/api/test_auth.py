@@ -35,9 +35,7 @@ def test_without_keys_this_machine_may_do_everything(start_api: Callable[..., An
     with api.client() as client:
         assert client.get("/backfills").status_code == 200
         assert client.get("/audit").status_code == 200
-
     api.make_key(READ)
-
     with api.client() as client:
         refused = client.get("/backfills")
         assert_refused(refused, 401, "unauthenticated")
@@ -49,7 +47,6 @@ def test_a_page_that_calls_again_and_again_is_slowed_down_and_this_machine_is_no
     with api.client(Origin="https://evil.example") as page, api.client() as program:
         statuses = [page.get("/backfills").status_code for _ in range(10)]
         assert [program.get("/backfills").status_code for _ in range(10)] == [200] * 10
-
     assert statuses[:5] == [403] * 5
     assert statuses[-1] == 429
     assert len(api.audit()) < 10
@@ -72,7 +69,6 @@ def test_a_key_that_ended_opens_nothing(closed: Any) -> None:
         assert client.get("/backfills").status_code == 200
         closed.store.revoke_key(key.id, key.created_at)
         refused = client.get("/backfills")
-
     assert_refused(refused, 401, "unauthenticated")
     assert refused.headers["www-authenticate"] == 'Bearer realm="refeed", error="invalid_token"'
 
@@ -99,10 +95,8 @@ def test_each_key_has_its_own_rate(start_api: Callable[..., Any]) -> None:
     assert 429 in statuses[5:]
     assert_refused(refused, 429, "rate_limited")
     assert 1 <= int(refused.headers["retry-after"]) <= 12
-
     with api.client(calm) as client:
         assert client.get("/backfills").status_code == 200
-
     with api.client("rf_wrong") as client:
         guesses = [client.get("/backfills").status_code for _ in range(7)]
     assert guesses[0] == 401
@@ -163,9 +157,7 @@ def test_scopes_come_from_claims(claims: dict[str, Any], scopes: set[str]) -> No
         "groups=ops:backfills.read,backfills.run; hd=shop.example:backfills.read;"
         "email=ann@shop.example:backfills.admin"
     )
-
     principal = ClaimReader("scope", grants).principal_of({"sub": "7", **claims})
-
     assert principal.scopes == scopes
     assert principal.name == ("user:ann@shop.example" if ADMIN in scopes else "user:7")
 
@@ -213,7 +205,6 @@ def test_a_key_that_is_revoked_watches_no_further(closed, watched, monkeypatch):
         assert "event: progress" in (line for line in lines)
         Keyring(closed.store).revoke(key.rpartition("_")[0])
         rest = list(lines)
-
     assert rest[-3] == "event: problem"
     assert '"code": "unauthenticated"' in rest[-2]
 
@@ -223,7 +214,6 @@ def test_a_key_that_expires_follows_a_log_no_further(closed, watched, monkeypatc
     key = closed.make_key(READ, name="follower", expires_at=datetime.now(UTC) + timedelta(seconds=1.5))
     with closed.client(key) as client:
         said = client.get(f"{watched}/logs", params={"follow": "true"})
-
     assert said.status_code == 200
     assert said.text.splitlines()[-1].startswith("refeed: the log is not shown any further (unauthenticated)")
 

@@ -50,7 +50,6 @@ def test_an_answer_in_time_passes_as_it_is() -> None:
 
     wire = Wire()
     asyncio.run(AnswerLimit(app, 20)(scope(), wire.receive, wire.send))
-
     assert [message.get("body") for message in wire.sent] == [None, b"a", b"b", b""]
 
 
@@ -73,7 +72,6 @@ def test_a_late_answer_is_a_problem_and_what_was_begun_goes_on() -> None:
         return wire
 
     wire = asyncio.run(run())
-
     assert wire.status == 504
     assert b"answer_timeout" in wire.sent[1]["body"]
     assert b"too late" not in b"".join(message.get("body", b"") for message in wire.sent)
@@ -88,7 +86,6 @@ def test_a_stream_that_has_begun_may_take_its_time() -> None:
 
     wire = Wire()
     asyncio.run(AnswerLimit(app, 0.05)(scope(), wire.receive, wire.send))
-
     assert (wire.status, wire.sent[-1]["body"]) == (200, b"event")
 
 

@@ -38,7 +38,6 @@ def test_anybody_may_see_figures_and_they_name_nobody(start_api: Callable[..., A
         assert stranger.get("/made/up").status_code == 401
         assert stranger.get("/healthz").status_code == 200
         answer = stranger.get("/metrics")
-
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     figures = parse(answer.text)
     assert figures["refeed_published_messages_total", "backfill"] == 7
@@ -55,10 +54,8 @@ def test_jobs_are_counted_by_kind_and_state_and_not_with_every_call(tmp_path: Pa
     for state in (JobState.PENDING, JobState.PAUSED, JobState.PAUSED):
         store.insert(new_job_id("bf"), "backfill", {}, actor="ann", state=state)
     store.insert(new_job_id("mg"), "merge", {}, actor="ann")
-
     metrics = Metrics(lambda: store, list)
     figures = parse(metrics.render())
-
     assert [figures["refeed_jobs", "backfill", state] for state in ("PENDING", "PAUSED", "RUNNING")] == [1, 2, 0]
     assert figures["refeed_jobs", "merge", "PENDING"] == 1
     # Whoever asks again at once costs the store nothing.

@@ -235,7 +235,6 @@ def test_every_answer_to_a_query_that_passes_is_as_documented(api, keys, operati
         statuses.add(response.status_code)
 
     check(operation.as_strategy(GenerationMode.POSITIVE), examine)
-
     assert {200, 202} & statuses
 
 

@@ -17,9 +17,7 @@ NOBODY = "bf_00000000000000000000000000"
 
 def test_a_plan_says_what_would_be_done_and_is_quoted_by_a_create(client: httpx.Client) -> None:
     asked = body()
-
     planned = client.post("/backfills:plan", json=asked)
-
     plan = planned.json()
     assert planned.status_code == 200
     assert (plan["topic"], plan["rows"], plan["rows_by_topic"]) == (asked["topic"], 30, {"orders": 30})
@@ -49,9 +47,7 @@ def test_a_plan_with_originals_is_audited_with_topic_and_window(api: Any, client
 
 def test_a_create_that_only_validates_answers_the_plan(client: httpx.Client) -> None:
     asked = body()
-
     response = client.post("/backfills", params={"validate_only": "true"}, json=asked)
-
     assert (response.status_code, response.json()["rows"]) == (200, 30)
     assert "location" not in response.headers
     found = client.get("/backfills", params={"topic": asked["topic"]}).json()
@@ -69,9 +65,7 @@ def test_every_option_is_shown_as_it_was_asked_for(client: httpx.Client) -> None
         "max_failed": 2,
         "allow_overlap": True,
     }
-
     made = paused(client, **options)
-
     assert {name: made[name] for name in options} == options
     assert made["state"] == "PAUSED"
     assert made["verification"]["state"] == "pending"
@@ -82,7 +76,6 @@ def test_options_out_of_bounds_are_refused_together(client: httpx.Client) -> Non
     wrong = body(max_rows=0, attributes={"goog": "x"}, rate_limit_messages_per_second=-1, ordering="sorted")
     problem = assert_problem(client.post("/backfills", json=wrong), 422, "request_invalid")
     assert [error["pointer"] for error in problem["errors"]] == ["/ordering"]
-
     wrong["ordering"] = "none"
     problem = assert_problem(client.post("/backfills", json=wrong), 422, "request_invalid")
     assert {error["pointer"] for error in problem["errors"]} == {
@@ -104,9 +97,7 @@ def test_a_field_that_is_unknown_or_no_object_is_refused_by_name(client: httpx.C
 
 def test_an_overlapping_backfill_is_a_conflict(client: httpx.Client) -> None:
     first = paused(client)
-
     second = client.post("/backfills", json=body(topic=first["topic"]))
-
     problem = assert_problem(second, 409, "backfill_overlaps")
     assert first["id"] in problem["detail"]
 
@@ -114,10 +105,8 @@ def test_an_overlapping_backfill_is_a_conflict(client: httpx.Client) -> None:
 def test_lists_are_filtered_ordered_and_paged(client: httpx.Client) -> None:
     ids = [paused(client, labels={"batch": "lists", "n": str(n)})["id"] for n in range(3)]
     mine = {"label": "batch:lists", "page_size": 2}
-
     first = client.get("/backfills", params=mine).json()
     second = client.get("/backfills", params={**mine, "page_token": first["next_page_token"]}).json()
-
     assert [b["id"] for page in (first, second) for b in page["backfills"]] == ids[::-1]
     assert second["next_page_token"] is None
     oldest = client.get("/backfills", params={**mine, "order_by": "created_at", "page_size": 1}).json()
@@ -161,9 +150,7 @@ def test_a_change_is_made_once_and_only_to_what_was_read(client: httpx.Client) -
     made = paused(client)
     path = f"/backfills/{made['id']}"
     changes = {"rate_limit_messages_per_second": 7, "description": "slower", "labels": {"a": "b"}}
-
     changed = client.patch(path, json=changes, headers={"If-Match": made["etag"]})
-
     assert changed.status_code == 200
     assert {name: changed.json()[name] for name in changes} == changes
     assert changed.headers["etag"] == changed.json()["etag"] != made["etag"]
@@ -189,7 +176,6 @@ def test_pause_resume_and_cancel_say_what_still_goes_out(client: httpx.Client) -
     made = paused(client)
     path = f"/backfills/{made['id']}"
     assert made["in_flight_at_most"] == 0
-
     again = client.post(f"{path}:pause")
     assert (again.status_code, again.json()["state"]) == (200, "PAUSED")
     stale = client.post(f"{path}:cancel", headers={"If-Match": '"99"'})
@@ -205,7 +191,6 @@ def test_a_retry_says_what_it_sends(client: httpx.Client, api: Any) -> None:
     path = f"/backfills/{made['id']}"
     assert_problem(client.post(f"{path}:retry"), 409, "job_state_conflict")
     end(api, made["id"])
-
     assert_problem(client.post(f"{path}:retry", json={"only": "some"}), 422, "request_invalid")
     assert_problem(client.post(f"{path}:retry", json={"only": "failed"}), 409, "job_state_conflict")
     assert_problem(client.post(f"{path}:retry", json={"only": "missing"}), 409, "staging_unknown")
@@ -219,7 +204,6 @@ def test_many_rows_wait_for_somebody_else(client: httpx.Client) -> None:
     plan = client.post("/backfills:plan", json=asked).json()
     made = client.post("/backfills", json={**asked, "plan_id": plan["plan_id"]}).json()
     assert (made["approval"]["required"], made["approval"]["rows"]) == (True, 30)
-
     assert_problem(client.post(f"/backfills/{made['id']}:resume"), 409, "approval_required")
     # The same caller that made it.
     assert_problem(client.post(f"/backfills/{made['id']}:approve"), 403, "forbidden")
@@ -227,7 +211,6 @@ def test_many_rows_wait_for_somebody_else(client: httpx.Client) -> None:
 
 def test_topics_tell_what_there_is_to_replay(client: httpx.Client) -> None:
     topics = {topic["topic"]: topic for topic in client.get("/topics").json()["topics"]}
-
     assert (topics["orders"]["messages"], topics["orders"]["is_attached"]) == (30, False)
     assert topics["orders"]["freshness_seconds"] >= 0
     assert client.get("/streams").json() == {"streams": []}
@@ -248,9 +231,7 @@ def test_a_histogram_tells_when_messages_came_in(client: httpx.Client) -> None:
 def test_a_histogram_of_an_unknown_topic_is_no_row_of_zeros(api: Any, client: httpx.Client) -> None:
     api.pubsub.create_topic("silent")
     assert client.get("/topics/silent/histogram").json()["messages"] == 0
-
     problem = assert_problem(client.get("/topics/silnt/histogram"), 404, "topic_unknown")
-
     assert "Did you mean silent?" in problem["detail"]
     # A topic that was deleted is known by the archive, also where its messages are older than the window.
     bounds = {"from": "2020-01-01T00:00:00Z", "to": "2020-01-02T00:00:00Z"}

@@ -154,7 +154,6 @@ def test_the_terminal_says_who_has_to_approve_and_how(api, keys, refeed, monkeyp
     code, text, _ = refeed("stream", "rollback", "backup", snapshot, "--yes", "--json")
     assert (code, json.loads(text)["action"]) == (0, "rollback")
     assert refeed("approval", "approve", approval)[0] == 4
-
     monkeypatch.setenv("REFEED_API_KEY", keys["bob"])
     code, text, _ = refeed("inbox")
     assert f"  refeed approval approve {approval}" in text.splitlines()

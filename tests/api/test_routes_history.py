@@ -20,9 +20,7 @@ __all__ = ["api", "client"]
 def test_the_history_is_told_from_a_line_on(client: httpx.Client) -> None:
     made = paused(client)
     client.patch(f"/backfills/{made['id']}", json={"description": "why not"})
-
     events = client.get(f"/backfills/{made['id']}/events").json()["events"]
-
     assert [(event["actor"], event["what"]) for event in events] == [
         ("local", "created"),
         ("local", "changed description"),
@@ -41,9 +39,7 @@ def test_slices_are_told_one_by_one(client: httpx.Client, api: Any) -> None:
     checkpoints = CheckpointFolder(folder.progress)
     checkpoints.create()
     checkpoints.write(SliceCheckpoint(0, 1, offset=1000, published=1000, bytes=5))
-
     slices = client.get(f"/backfills/{made['id']}/slices").json()["slices"]
-
     assert [(s["number"], s["state"], s["offset"], s["failed"]) for s in slices][:2] == [
         (0, "begun", 1000, 0),
         (1, "waiting", 0, 0),
@@ -72,10 +68,8 @@ def test_dead_letters_are_shown_whole_and_page_by_page(client: httpx.Client, api
     checkpoints = CheckpointFolder(folder.progress)
     checkpoints.create()
     checkpoints.write(SliceCheckpoint(0, 1, offset=3, published=1, failed=2, done=True))
-
     first = client.get(path, params={"page_size": 1}).json()
     second = client.get(path, params={"page_size": 1, "page_token": first["next_page_token"]}).json()
-
     (letter,) = first["dead_letters"]
     assert (letter["row"], letter["message_id"], letter["code"], letter["reason"]) == (
         0,
@@ -103,7 +97,6 @@ def test_the_log_s_end_is_shown_in_whole_lines(client: httpx.Client, api: Any) -
     empty = client.get(path)
     assert (empty.status_code, empty.text) == (200, "")
     folder_of(api, made["id"]).driver_log.write_text("first line\nsecond\nthird\n")
-
     assert client.get(path).text == "first line\nsecond\nthird\n"
     assert client.get(path, params={"tail": 13}).text == "second\nthird\n"
     assert client.get(path, params={"tail": 12}).text == "third\n"
@@ -116,7 +109,6 @@ def test_a_log_is_followed_until_the_backfill_ends(client: httpx.Client, api: An
     made = paused(client)
     log = folder_of(api, made["id"]).driver_log
     log.write_text("one\n")
-
     with client.stream("GET", f"/backfills/{made['id']}/logs", params={"follow": "true"}) as response:
         lines = response.iter_lines()
         assert next(lines) == "one"
@@ -131,7 +123,6 @@ def test_a_log_is_followed_until_the_backfill_ends(client: httpx.Client, api: An
 
 def test_a_watch_tells_history_and_progress_until_the_end(client: httpx.Client, api: Any) -> None:
     made = paused(client)
-
     with client.stream("GET", f"/backfills/{made['id']}:watch") as response:
         assert response.headers["content-type"].startswith("text/event-stream")
         events = read_events(response)
@@ -156,22 +147,18 @@ def test_a_watch_goes_on_behind_the_last_line_that_was_seen(client: httpx.Client
     made = paused(client)
     seen = client.get(f"/backfills/{made['id']}/events").json()["events"][-1]["number"]
     end(api, made["id"])
-
     given = {"headers": {"Last-Event-ID": str(seen)}} if how == "header" else {"params": {"after": seen}}
     with client.stream("GET", f"/backfills/{made['id']}:watch", **given) as response:
         told = [(name, data.get("what")) for name, _, data in read_events(response)]
-
     assert told == [("history", "PAUSED -> CANCELLED"), ("end", None)]
 
 
 def test_a_silent_watch_says_that_it_lives(client, api, monkeypatch):
     monkeypatch.setattr("api.watching._HEARTBEAT_SECONDS", 0.0)
     made = paused(client)
-
     with client.stream("GET", f"/backfills/{made['id']}:watch") as response:
         beat = next(line for line in response.iter_lines() if line.startswith(":"))
         end(api, made["id"])
-
     assert beat == ": the connection lives"
 
 

@@ -133,7 +133,6 @@ def test_a_manifest_is_planned_applied_changed_and_removed(api: Any) -> None:
         assert (planned["action"], planned["kind"]) == ("create", "Schedule")
         assert {"pointer": "/cron", "before": None, "after": "15 0 * * *"} in planned["differences"]
         assert client.get("/manifests/merges").status_code == 404, "a plan changes nothing"
-
         applied = put(api, MERGE, plan=planned["hash"])
         assert applied.status_code == 200, applied.text
         assert (applied.json()["manifest"]["version"], applied.json()["manifest"]["source"]) == (1, "api")
@@ -149,7 +148,6 @@ def test_a_manifest_is_planned_applied_changed_and_removed(api: Any) -> None:
         ]
         stale = put(api, MERGE, plan=planned["hash"])
         assert (stale.status_code, stale.json()["code"]) == (409, "manifest_changed")
-
         shown = client.get("/schedules/merges").json()
         assert [slot[11:] for slot in shown["next_slots"]] == ["00:20:00Z"] * 5
         assert (shown["paused"], shown["runs"]) == (None, [])
@@ -338,7 +336,6 @@ def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, 
     assert (code, "The plan has changed" in said) == (1, True)
     assert refeed("apply", "-f", str(tmp_path), "--plan", plan)[0] == 0
     assert "none: Schedule merges" in refeed("plan", "-f", str(tmp_path / "merges.yaml"))[1]
-
     _, printed, _ = refeed("schedule", "list")
     assert {"merges", "nightly-merge", "replays"} <= set(printed.split())
     assert "paused: local paused it." in refeed("schedule", "pause", "merges")[1]
@@ -346,7 +343,6 @@ def test_the_terminal_plans_applies_shows_and_deletes(api: Any, refeed: Refeed, 
     assert json.loads(refeed("schedule", "show", "merges", "--json")[1])["cron"] == "15 0 * * *"
     assert refeed("delete", "-f", str(tmp_path), "--yes")[0] == 0
     assert refeed("schedule", "show", "merges")[0] == 4
-
     (tmp_path / "merges.yaml").write_text(MERGE + "colour: red\n")
     code, _, said = refeed("apply", "-f", str(tmp_path))
     assert (code, "merges.yaml:5:1: There is no field colour." in said) == (1, True)
@@ -368,7 +364,6 @@ def test_a_file_in_the_watched_folder_is_applied_and_its_fault_is_shown_everywhe
         shown = client.get("/manifests/uploaded").json()
         assert (shown["source"], shown["applied_by"]) == (f"upload:{uploads}", f"upload:{uploads}")
         assert client.delete("/manifests/uploaded").json()["code"] == "manifest_owned"
-
         (uploads / "uploaded.yaml").write_text(uploaded + "colour: red\n")
         assert seen("fault") == "The manifest is wrong. Line 5, column 1: There is no field colour."
         assert client.get("/manifests").json()["uploads"][0]["applied_generation"] == applied

@@ -42,7 +42,6 @@ def test_a_merge_s_log_is_shown_from_its_end_in_whole_lines(client: httpx.Client
     path = f"/merges/{merge}/logs"
     assert (client.get(path).status_code, client.get(path).text) == (200, "")
     folder_of(api, merge).driver_log.write_text("first line\nsecond\nthird\n")
-
     assert client.get(path).text == "first line\nsecond\nthird\n"
     assert client.get(path, params={"tail": 13}).text == "second\nthird\n"
     assert client.get(path).headers["content-type"] == "text/plain; charset=utf-8"
@@ -72,7 +71,6 @@ def test_the_nights_of_each_source_have_their_audits_newest_first_without_dry_ru
         api.store.change(job.id, actor="driver", what="orders merged", findings={"sources": found})
         api.store.move(job.id, JobState.CANCELLED, actor="ann")
         made.append(job.id)
-
     found = client.get("/merges:audits").json()["nights"]
     assert [(night["merge_id"], night["source"], night["state"]) for night in found] == [
         (made[1], "orders", "failed"),

@@ -72,7 +72,6 @@ def test_an_action_waits_for_a_second_person_only_where_callers_can_be_told_apar
 )
 def test_what_is_no_request_is_a_problem_too(api: Any, content: bytes, status: int) -> None:
     answered, headers, body = split(api.send_raw(content))
-
     assert answered == status
     assert headers["content-type"] == "application/problem+json"
     assert headers["connection"] == "close"

@@ -120,9 +120,7 @@ def test_the_inbox_has_what_waits_for_a_person_with_the_command_that_answers_it(
     since = [datetime.fromisoformat(item["since"]) for item in get(api, "/inbox")["items"]]
     assert since == sorted(since)
     assert since[-1] <= datetime.now(UTC)
-
     code, text, _ = refeed("inbox")
-
     verbs = {"approval": "approve", "canary": "resume", "paused": "resume", "failure": "retry"}
     for kind, verb in verbs.items():
         assert f"  refeed backfill {verb} {made[kind]}" in text.splitlines()

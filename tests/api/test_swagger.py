@@ -28,7 +28,6 @@ def test_the_page_names_no_other_host_and_each_file_that_it_names_is_served(api:
         page = client.get("/docs")
         assert page.status_code == 200
         assert page.headers["content-type"] == "text/html; charset=utf-8"
-
         named = re.findall(r"""(?:src|href|url)\s*[=:]\s*["']([^"']+)["']""", page.text)
         assert len(named) == 4
         for name in named:
@@ -45,14 +44,12 @@ def test_the_page_names_no_other_host_and_each_file_that_it_names_is_served(api:
 def test_the_page_works_behind_a_proxy_that_serves_it_under_a_path(api: Any) -> None:
     with api.client() as client:
         named = re.findall(r"""(?:src|href|url)\s*[=:]\s*["']([^"']+)["']""", client.get("/docs").text)
-
     assert not [name for name in named if name.startswith("/")]
 
 
 def test_the_files_are_those_that_the_package_was_locked_with(api: Any) -> None:
     package = distribution("fastapi-swagger")
     recorded = {file.name: file.hash for file in package.files or () if file.parent.name == "resources"}
-
     with api.client() as client:
         for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"):
             hashed = recorded[name]
@@ -64,7 +61,6 @@ def test_the_files_are_those_that_the_package_was_locked_with(api: Any) -> None:
 def test_the_browser_is_told_to_ask_nobody_else_and_to_run_no_other_script(api: Any) -> None:
     with api.client() as client:
         page = client.get("/docs")
-
     policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
     assert policy["connect-src"] == "'self'"

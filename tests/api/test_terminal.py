@@ -66,9 +66,7 @@ def test_a_misspelt_topic_is_refused_and_created_when_that_is_asked_for(api, bac
         code, _, said = backfill(command, QUERY, "--topic", "planed", "-p", DAY)
         assert (code, "topic_not_found" in said, "Did you mean planned?" in said) == (4, True, True)
     assert not api.pubsub.topic_exists("planed")
-
     code, text, _ = backfill("create", QUERY, "--topic", "planed", "--create-topic", "-p", DAY)
-
     assert (code, "(nobody_receives)" in text) == (0, True)
     assert api.pubsub.topic_exists("planed")
 
@@ -81,7 +79,6 @@ def test_a_backfill_is_made_looked_at_steered_and_ended(backfill: Callable[..., 
     code, shown, _ = backfill("create", QUERY, "--topic", "steered", "-p", DAY, *options[:5], "--json")
     made = json.loads(shown)
     assert (code, made["state"], made["canary_messages"]) == (0, "PAUSED", 5)
-
     code, text, _ = backfill("show", made["id"])
     assert (code, f"refeed backfill resume {made['id']}" in text) == (0, True)
     wanted = ("--state", "paused", "--topic", "steered", "--label", "team=shop", "--since", "1h")

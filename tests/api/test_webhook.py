@@ -40,9 +40,7 @@ def test_the_end_of_a_backfill_is_told_where_the_settings_say(start_api, heard):
     api = start_api(REFEED_NOTIFY_URL=url, REFEED_NOTIFY_SECRET=SECRET)
     with api.client() as client:
         made = client.post("/backfills", json=BODY).json()
-
     said = calls.get(timeout=30)
-
     assert said["type"] == "backfill.failed"
     assert (said["data"]["id"], said["data"]["created_by"]) == (made["id"], "local")
     assert said["data"]["error"]["code"] == "launch_failed"
@@ -73,7 +71,6 @@ def test_a_backfill_that_needs_an_approval_tells_that_it_waits_and_no_resume_let
         plan = client.post("/backfills:plan", json=asked).json()
         made = client.post("/backfills", json={**asked, "plan_id": plan["plan_id"]}).json()
         refused = client.post(f"/backfills/{made['id']}:resume")
-
     assert (refused.status_code, refused.json()["code"]) == (409, "approval_required")
     assert "a person other than local must approve it" in refused.json()["detail"]
     said = calls.get(timeout=30)

@@ -24,7 +24,6 @@ def test_running_backfills_go_on_when_the_service_ends_and_spark_stays_for_them(
     first.start()
     wait_until(lambda: first.backfills.get(made.id, principal=LOCAL).state is JobState.RUNNING, "it runs")
     first.close()
-
     again = open_deployment(interrupt_at_exit=True)
     again.start()
     try:
@@ -48,7 +47,6 @@ def test_a_service_ends_also_when_its_store_does_not_answer(open_deployment, lau
     monkeypatch.setattr(deployment.store, "held", fail)
     with pytest.raises(StoreUnavailableError):
         deployment.close()
-
     # Nothing looks at jobs any more, and nothing of it keeps the process.
     supervisor = deployment.backfills._supervisor
     assert not supervisor.loop.is_alive
@@ -62,9 +60,7 @@ def test_a_backfill_that_waits_without_a_driver_keeps_no_spark(open_deployment: 
     deployment.start()
     request = BackfillRequest(REQUEST.query, REQUEST.topic, start_paused=True)
     deployment.backfills.create(request, principal=LOCAL)
-
     deployment.close()
-
     assert launcher.closed == 1
 
 

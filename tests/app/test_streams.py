@@ -22,9 +22,7 @@ def test_an_agent_s_stream_does_not_open_the_job_store(open_deployment, monkeypa
     given: list[Any] = []
     monkeypatch.setattr("backup.job.run_backup", lambda *parts, **named: given.extend([*parts, named]) or 7)
     settings = open_deployment(REFEED_JOB_STORE=f"sqlite:///{tmp_path / 'shared.db'}").settings
-
     assert streams.run_backup(settings, instance_id="in_1") == 7
-
     assert given[0] is settings
     named = given[2]
     assert given[1].name == "lake"
@@ -51,7 +49,6 @@ def test_a_stream_without_an_agent_is_reported_to_a_store_that_is_not_its_home_s
     monkeypatch.setenv("REFEED_JOB_STORE", url)
     monkeypatch.setattr("pipeline.job.run_pipeline", run)
     assert streams.run_pipeline(settings, "default") == 7
-
     with closing(sqlite3.connect(tmp_path / "shared.db")) as connection:
         found = connection.execute("SELECT name, instance, state FROM streams").fetchall()
     assert found == ([] if is_newer else [("pipeline-default", "home-1", "stopped")])
@@ -120,7 +117,6 @@ def test_a_stream_that_fails_before_it_runs_has_said_why_where_its_agent_reads_i
     monkeypatch.setattr("backup.job.run_backup", fail)
     with pytest.raises(RefeedError, match=error.message):
         streams.run_backup(settings, name="backup", instance_id="in_1")
-
     status = StatusFile.read(folder.status) or {}
     assert (status["state"], status["error"]["code"], status["instance"]) == ("failed", error.code, "in_1")
     assert shown in status["error"]["message"]

@@ -160,9 +160,7 @@ def background() -> Iterator[Callable[[Callable[[], Any]], threading.Thread]]:
 
 def test_a_folder_of_an_earlier_version_is_published_whole(spark, make, receive):
     backfill = make()
-
     assert backfill.run() == Outcome(1, JobState.SUCCEEDED)
-
     assert rows_in(receive(ROWS)) == Counter(range(ROWS))
     assert (spark.passes, spark.stopped) == (1, True)
 
@@ -193,30 +191,24 @@ def test_a_driver_whose_clock_is_wrong_publishes_each_message_once_and_is_heard_
     backfill.folder.beat(1)
     assert heard.death(there, None) is None
     assert abs(int(backfill.folder.read_heartbeat(1)) / 1e9 - time.time()) > 86_400
-
     assert backfill.run(rate_limit_messages_per_second=600.0) == Outcome(1, JobState.SUCCEEDED)
-
     assert rows_in(receive(600)) == Counter(range(600))
 
 
 def test_a_driver_that_was_slow_starts_again_what_its_tasks_left(spark, make, receive, monkeypatch):
     monkeypatch.setattr("backfill.run.pace._TURN_SECONDS", 0.1)
     backfill = make(f"{ALL} WHERE CAST(message_id AS INT) < 600")
-
     # Every turn is over after a tenth of a second: nothing but passes gets it done.
     assert backfill.run(rate_limit_messages_per_second=200.0) == Outcome(1, JobState.SUCCEEDED)
-
     assert rows_in(receive(600)) == Counter(range(600))
     assert spark.passes > 2
 
 
 def test_more_rows_than_may_be_sent_without_an_approval_wait(spark, make, receive):
     backfill = make(approval_rows=ROWS - 1)
-
     assert backfill.run(idle=0.3) == Outcome(1, JobState.PAUSED)
     assert str(ROWS) in str(backfill.folder.read_pause(1))
     assert spark.passes == 0
-
     backfill.change(approval_rows=None)
     assert backfill.run(2) == Outcome(2, JobState.SUCCEEDED)
     assert len(receive(ROWS)) == ROWS
@@ -227,11 +219,9 @@ def test_an_order_to_run_is_no_approval(spark, make, background):
     ended: list[Outcome] = []
     running = background(lambda: ended.append(backfill.run()))
     wait_until(lambda: backfill.folder.read_pause(1) is not None, "it waits for an approval")
-
     # A new rate is such an order, and takes the pause back; so does a resume that comes before the rows are known.
     backfill.order(1, rate_limit_messages_per_second=5000.0)
     wait_until(lambda: backfill.folder.read_pause(1) is not None, "it waits on")
-
     assert (spark.passes, backfill.published) == (0, 0)
     backfill.change(approval_rows=None)
     backfill.order(1)
@@ -247,10 +237,8 @@ def test_a_subscription_to_yield_to_that_is_deleted_fails_it(spark, make, pubsub
     ended: list[Outcome] = []
     running = background(lambda: ended.append(backfill.run(rate_limit_messages_per_second=20.0)))
     wait_until(lambda: backfill.published > 0, "it publishes")
-
     pubsub.delete_subscription("slow")
     running.join(60)
-
     assert [(end.state, (end.error or {})["code"]) for end in ended] == [
         (JobState.FAILED, "subscription_not_found")
     ]
@@ -268,7 +256,6 @@ def test_a_driver_shows_that_it_lives_though_its_storage_fails_for_once(make, ba
 
     monkeypatch.setattr(BackfillFolder, "may_go_on", flaky)
     background(lambda: driver._leave_when_told(backfill.folder, 1, ended))
-
     wait_until(lambda: backfill.folder.read_heartbeat(1) is not None, "it is heard of")
     ended.set()
 
@@ -277,11 +264,9 @@ def test_a_query_that_selects_nothing_fails_where_that_was_asked_for(spark, make
     nothing = make(f"{ALL} WHERE false")
     assert nothing.run() == Outcome(1, JobState.SUCCEEDED)
     nothing.change(fail_if_empty=True)
-
     # On the selection that is there: a retry fails as the first attempt did.
     with pytest.raises(NothingSelectedError):
         nothing.run(2)
-
     assert spark.passes == 0
 
 
@@ -292,13 +277,11 @@ def test_a_query_that_selects_nothing_fails_where_that_was_asked_for(spark, make
 def test_more_than_the_deployment_allows_is_not_published_at_all(spark, make, bounds, fault):
     with pytest.raises(fault):
         make(bounds=bounds).run()
-
     assert (spark.passes, spark.stopped) == (0, True)
 
 
 def test_by_key_takes_the_columns_that_it_sorts_by(spark: Threads, make: Callable[..., Backfill]) -> None:
     backfill = make("SELECT data, attributes, message_id FROM refeed_archive", ordering="by_key")
-
     with pytest.raises(QueryError, match="needs the columns ordering_key, publish_time and message_id"):
         backfill.run()
 
@@ -329,10 +312,8 @@ def test_too_many_failures_say_what_became_of_the_other_rows(tmp_path, rows, unk
         0: SliceCheckpoint(0, 1, 25, published=23, failed=2, newly_failed=2, repeated_at_most=unknown),
         1: SliceCheckpoint(1, 1, 15, published=15),
     }
-
     with pytest.raises(MessagesFailedError) as stopped:
         check_budget(1, selection, reached, RunOptions(max_failed=1))
-
     assert stopped.value.message.startswith("2 messages could not be published, but max_failed allows only 1; ")
     assert said in stopped.value.message
 
@@ -343,10 +324,8 @@ def test_failures_within_the_budget_do_not_keep_the_rest_from_going_out(spark, m
         "THEN [{'key': 'goog', 'value': 'kept by Pub/Sub'}] ELSE attributes END AS attributes) FROM refeed_archive"
     )
     backfill = make(sql, max_failed=2)
-
     with pytest.raises(MessagesFailedError, match=f"2 of {ROWS}"):
         backfill.run()
-
     assert len(receive(ROWS - 2)) == backfill.published == ROWS - 2
     assert {letter.message_id for letter in list_dead_letters(backfill.folder, limit=9).letters} == {"7", "3000"}
 
@@ -356,9 +335,7 @@ def test_what_a_task_finds_out_is_how_the_attempt_ends(spark: Threads, make: Cal
     specification = backfill.folder.read_specification()
     target = {**specification["target"], "topic_path": "projects/shop/topics/deleted"}
     backfill.folder.write_specification({**specification, "target": target})
-
     outcome = backfill.run()
-
     assert outcome.state is JobState.FAILED
     assert (outcome.error or {})["code"] == "topic_not_found"
 
@@ -367,8 +344,6 @@ def test_only_missing_sends_them_a_second_time(spark, make, receive):
     backfill = make()
     backfill.run()
     backfill.change(only="missing", rows=[5, 1700])
-
     assert backfill.run(2) == Outcome(2, JobState.SUCCEEDED)
-
     assert rows_in(receive(ROWS + 2)) == Counter(range(ROWS)) + Counter([5, 1700])
     assert backfill.published == ROWS

@@ -106,9 +106,7 @@ def test_a_plan_of_nothing_is_asked_about_in_a_terminal(refeed, monkeypatch, ans
     stdin = io.StringIO(answer)
     monkeypatch.setattr(stdin, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stdin", stdin)
-
     result = refeed(*arguments)
-
     assert (result.code, [given for given, _ in asked]) == (code, sent)
     assert len({key for _, key in asked}) == 1
     assert "Create the backfill anyway?" in result.err
@@ -163,9 +161,7 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         "warnings": [{"code": "data_rewritten", "message": "Data is computed."}],
     }
     monkeypatch.setattr(RefeedApi, "plan_backfill", lambda self, request, exact: asked.append(request) or plan)
-
     text = refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--attribute", "a=b").out
-
     assert asked == [{"query": "SELECT 1", "topic": "replay", "attributes": {"a": "b"}}]
     for part in (
         "pl_1  1,200 messages -> replay",
@@ -217,9 +213,7 @@ def test_a_plan_says_why_a_subscription_does_not_receive_it(refeed, monkeypatch,
         "warnings": [],
     }
     monkeypatch.setattr(RefeedApi, "plan_backfill", lambda self, request, exact: plan)
-
     lines = refeed("backfill", "plan", "SELECT 1", "--topic", "replay").out.splitlines()
-
     assert f"  reaches    s: does not receive it{reason}" in lines
 
 
@@ -242,9 +236,7 @@ def test_a_watch_says_what_a_pause_waits_for(refeed: Refeed, monkeypatch: pytest
         backfill("PAUSED", 1, approval=approval),
         backfill("SUCCEEDED", 2, approval={**approval, "by": "bob"}, verification={"state": "unknown"}),
     )
-
     result = refeed("backfill", "watch", "bf_1")
-
     assert result.code == 0
     assert result.err.count("go on with 'refeed backfill resume bf_1'") == 1
     assert result.err.count("somebody else runs 'refeed backfill approve bf_1'") == 1
@@ -260,9 +252,7 @@ def test_create_and_watch_warn_that_nothing_arrives(refeed, created, monkeypatch
         backfill("RUNNING", warnings=[nobody]),
         backfill("SUCCEEDED", warnings=[nobody, nothing]),
     )
-
     result = refeed("backfill", "create", "SELECT 1", "--topic", "orders", "--watch")
-
     for text in (result.err, result.out):
         assert text.count("warning: No subscription takes it. (nobody_receives)\n") == 1
         assert text.count("warning: The query selects nothing. (nothing_selected)\n") == 1

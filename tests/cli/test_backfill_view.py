@@ -79,7 +79,6 @@ def test_show_tells_all_of_a_backfill_in_80_columns(refeed: Refeed, monkeypatch:
         **ASKED,
     )
     monkeypatch.setattr(JobCalls, "read", lambda self, id_: failed)
-
     for no_color in ("", "1"):
         monkeypatch.setenv("NO_COLOR", no_color)
         assert refeed("backfill", "show", ID).out == SHOWN
@@ -135,9 +134,7 @@ LANDED = {"state": "complete", "published": 2, "landed": 2, "merged": 0}
 )
 def test_show_names_the_next_command_and_what_a_person_decides(refeed, monkeypatch, state, fields, lines):
     monkeypatch.setattr(JobCalls, "read", lambda self, id_: backfill(state, **fields))
-
     shown = [line.strip() for line in refeed("backfill", "show", "bf_1").out.splitlines()]
-
     assert [line for line in shown if line in lines] == lines
     assert sum(line.startswith("next ") for line in shown) == sum(line.startswith("next ") for line in lines)
 
@@ -162,7 +159,6 @@ def test_show_says_what_keeps_a_backfill_slow_while_it_lives(refeed, monkeypatch
     }
     shown = iter([backfill("RUNNING", **limits), backfill("SUCCEEDED", **limits)])
     monkeypatch.setattr(JobCalls, "read", lambda _api, _id: next(shown))
-
     line = "at most 50/s, pauses after 1,000 messages, yields while billing has messages older than 30 s"
     assert line in refeed("backfill", "show", "bf_1").out
     assert "at most" not in refeed("backfill", "show", "bf_1").out
@@ -171,9 +167,7 @@ def test_show_says_what_keeps_a_backfill_slow_while_it_lives(refeed, monkeypatch
 def test_show_says_that_drivers_died_and_how_to_go_on(refeed: Refeed, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = backfill("FAILED", 1, restarts=3, error={"code": "driver_died", "message": "It died."})
     monkeypatch.setattr(JobCalls, "read", lambda self, backfill_id: failed)
-
     said = refeed("backfill", "show", "bf_1").out
-
     assert "its driver died 3 times: see 'refeed backfill events bf_1'" in said
     assert "  driver_died: It died.\n" in said
     assert said.endswith("  next       refeed backfill retry bf_1\n")

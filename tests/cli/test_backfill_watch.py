@@ -107,7 +107,6 @@ def test_in_a_terminal_a_bar_fits_80_columns(monkeypatch: pytest.MonkeyPatch, no
         monkeypatch.setattr(sys, "stderr", end)
         watch(monkeypatch, shown)
         monkeypatch.undo()
-
     lines = [_ELAPSED.sub("0:00:00", line.rstrip()) for line in re.split(r"[\r\n]+", _ESCAPE.sub("", written()))]
     seen = list(dict.fromkeys(line for line in lines if line and not line.startswith(" ")))
     assert max(map(len, seen)) <= 80
@@ -137,7 +136,6 @@ def test_without_a_terminal_a_line_comes_every_few_seconds(monkeypatch: pytest.M
         yield backfill("SUCCEEDED", 120_000, **WARNED)
 
     watch(monkeypatch, states())
-
     assert said.getvalue() == LINES
     assert max(map(len, LINES.splitlines())) <= 80
 
@@ -184,7 +182,6 @@ def test_ctrl_c_leaves_the_backfill_and_says_how_to_go_on() -> None:
         finally:
             process.kill()
             process.wait(20)
-
     left = _ESCAPE.sub("", written()).replace("\r", "").splitlines()
     assert left[-3:] == [
         f"{ID} continues without this command. To watch it again, or to stop it:",

@@ -63,7 +63,6 @@ def lists_of(request: Mapping[str, Any]) -> dict[str, list[str]]:
 
 def test_dead_letters_are_counted_by_reason_within_80_columns(refeed: Refeed, asked: list[Any]) -> None:
     lines = refeed("dead-letters", "--from", "2026-01-10").out.splitlines()
-
     assert asked == ["2026-01-10T00:00:00Z"]
     assert all(len(line) <= 80 for line in lines)
     words = [line.split() for line in lines]

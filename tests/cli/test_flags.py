@@ -63,7 +63,6 @@ def test_what_is_given_comes_by_the_fields_names_and_nothing_else() -> None:
 def test_help_has_the_declaration_s_words_in_the_order_that_is_asked_for() -> None:
     text = run("--help", names=("place", "late", "colour", "count", "is_sharp")).output
     flags = ("--place", "--late", "--colour", "--number", "--is-sharp")
-
     assert [flag for _, flag in sorted((text.index(flag), flag) for flag in flags)] == list(flags)
     assert [words for words in ("Where.", "all|none", "N.", "Without blur.") if words not in text] == []
     assert "--no-is-sharp" not in text
@@ -84,5 +83,4 @@ def test_every_field_of_a_request_is_a_flag_of_create(app: typer.Typer, declarat
     commands: Any = typer.main.get_command(app)
     flags = {flag for parameter in commands.commands["create"].params for flag in parameter.opts}
     names = [field.name for field in declared_fields(declaration) if field.name != "query"]
-
     assert [name for name in names if flag_of(declaration, name) not in flags] == []

@@ -85,11 +85,9 @@ def test_a_listed_table_is_looked_up_in_the_lake(refeed, home, monkeypatch):
     text = "SELECT data, attributes, message_id FROM ops.dead"
     unknown = json.loads(refeed("sql", "check", text, "--json").out)
     assert (unknown["verdict"], [gap["code"] for gap in unknown["lake"]]) == ("accept", ["lake_unsupported"])
-
     attributes = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
     schema = pa.schema([("data", pa.binary()), ("attributes", attributes), ("message_id", pa.string())])
     write_deltalake(str(home / "lake" / "ops" / "dead"), schema.empty_table())
-
     known = json.loads(refeed("sql", "check", text, "--json").out)
     assert (known["verdict"], known["lake"]) == ("accept", [])
     gone = json.loads(refeed("sql", "check", text.replace("dead", "gone"), "--json").out)

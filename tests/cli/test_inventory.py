@@ -80,9 +80,7 @@ def test_topics_show_what_is_known_and_name_what_is_not_backed_up(refeed, monkey
     loose = topic("quiet", is_attached=False, subscription=None, excludes_replays=None, messages=0)
     found = {"topics": [topic("orders"), topic("members", **unknown), loose]}
     answer(monkeypatch, "list_topics", found)
-
     result = refeed("topics")
-
     assert result.out.splitlines() == [
         "TOPIC    BACKED UP      LAG  BACKLOG          NEWEST  IN 7 DAYS",
         "orders         yes    0.8 s       12  1 min 35 s ago  1,840,000",
@@ -111,9 +109,7 @@ def test_streams_show_state_and_figures_and_what_is_wrong(refeed: Refeed, monkey
         ]
     }
     answer(monkeypatch, "list_streams", found)
-
     result = refeed("streams")
-
     lines = result.out.splitlines()
     assert lines[-5:] == [
         "  WAITING        1.3 s ago           -  unknown  unknown      unknown",
@@ -141,9 +137,7 @@ def test_a_topic_shows_its_hours_with_gaps_and_how_to_look_closer(refeed, monkey
     found = histogram("hour", timedelta(hours=1), 0, 0, 80, 1, 0, 0, 0, 40, 0)
     asked = answer(monkeypatch, "read_histogram", found)
     answer(monkeypatch, "list_topics", {"topics": [topic("orders"), topic("members")]})
-
     result = refeed("topic", "orders", "--from", "2026-01-02", "--to", "2026-01-02T09:00Z")
-
     assert result.out.splitlines() == [
         "orders: backed up through refeed-backup.orders",
         "lag 0.8 s, backlog 12, newest 1 min 35 s ago",

@@ -19,7 +19,6 @@ def entries(home: Path) -> list[tuple[str, str, str | None]]:
 
 def test_a_key_is_shown_once_and_opens_what_it_says(refeed: Callable[..., Any], home: Path) -> None:
     made = refeed("keys", "create", "ci", "--scope", "read", "--scope", "backfills.run", "--topic", "orders")
-
     token = made.out.strip()
     assert made.code == 0
     assert "can't be shown again" in made.err
@@ -48,9 +47,7 @@ def test_a_key_ends_after_a_year_unless_something_else_is_said(refeed: Callable[
 
 def test_a_revoked_key_is_listed_as_such(refeed: Callable[..., Any], home: Path) -> None:
     made = json.loads(refeed("keys", "create", "ci", "--scope", "admin", "--json").out)
-
     revoked = refeed("keys", "revoke", made["prefix"], "--json")
-
     assert json.loads(revoked.out)["state"] == "revoked"
     (listed,) = json.loads(refeed("keys", "list", "--json").out)
     assert (listed["id"], listed["state"]) == (made["id"], "revoked")
@@ -61,7 +58,6 @@ def test_a_revoked_key_is_listed_as_such(refeed: Callable[..., Any], home: Path)
 
 def test_what_is_wrong_with_a_key_is_said_and_nothing_is_made(refeed: Callable[..., Any]) -> None:
     wrong = refeed("keys", "create", "c\ti", "--scope", "root", "--topic", "no topic")
-
     assert wrong.code == 2
     assert [line in wrong.err for line in ("/name", "/scopes", "/topics")] == [True] * 3
     assert json.loads(refeed("keys", "list", "--json").out) == []
@@ -69,6 +65,5 @@ def test_what_is_wrong_with_a_key_is_said_and_nothing_is_made(refeed: Callable[.
 
 def test_revoking_what_is_not_there_is_an_error(refeed: Callable[..., Any]) -> None:
     result = refeed("keys", "revoke", "ky_nothing")
-
     assert result.code == 1
     assert "key_not_found" in result.err

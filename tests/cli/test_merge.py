@@ -218,7 +218,6 @@ def test_the_union_view_is_queried_with_staging_that_no_merge_has_taken(refeed, 
     orders.stage((1, 0), (2, 0))
     refeed("merge", "--source", "orders")
     orders.stage((1, 5), (3, 0))
-
     shown = refeed("query", "--view", "orders", "--json")
     rows = [json.loads(line) for line in shown.out.splitlines()]
     assert {row["id"]: row["_message_id"] for row in rows} == {1: "1-5", 2: "2-0", 3: "3-0"}

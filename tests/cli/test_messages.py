@@ -31,9 +31,7 @@ def test_messages_fit_the_terminal_and_can_not_steer_it(refeed, monkeypatch):
     ]
     page = {"window": WINDOW, "messages": found, "next_page_token": "abc"}
     monkeypatch.setattr(RefeedApi, "list_messages", lambda self, topic, **wanted: page)
-
     text = refeed("messages", "orders", "--limit", "3").out
-
     assert text.splitlines() == [
         "1  published 2026-01-02T03:30:00.000000Z",
         "  event=placed version=2",

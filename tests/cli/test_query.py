@@ -250,7 +250,6 @@ def test_bigquery_s_union_view_is_queried_like_the_lake_s(refeed, bigquery_shop)
     early = refeed("query", "--view", "orders")
     assert (early.code, "refeed merge --source orders" in early.err) == (1, True)
     bigquery_shop.warehouse.create_view(bigquery_shop.source)
-
     shown = refeed("query", "--view", "orders", "--json")
     assert shown.code == 0, shown.err
     rows = [json.loads(line) for line in shown.out.splitlines()]

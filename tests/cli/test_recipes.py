@@ -183,7 +183,6 @@ def test_every_recipe_is_tried_here() -> None:
 @pytest.mark.parametrize("title", WANTED)
 def test_a_recipe_selects_the_messages_that_its_title_names(title, sent, selected):
     rows = selected(sent(RECIPES[title]))
-
     found = [row["message_id"] for row in rows]
     assert len(found) == len(set(found))
     assert set(found) == WANTED[title]

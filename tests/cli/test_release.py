@@ -17,12 +17,10 @@ def test_a_release_is_added_listed_and_removed(refeed: Callable[..., Any], home:
     wheel = write_small_release(tmp_path, "7.1")
     added = json.loads(refeed("release", "add", str(wheel), "--name", "canary", "--json").out)
     assert (added["name"], added["version"], len(added["sha256"])) == ("canary", "7.1", 64)
-
     assert json.loads(refeed("release", "list", "--json").out) == [added]
     listed = refeed("release", "list").out
     assert "canary" in listed
     assert added["sha256"][:16] in listed
-
     store = JobStore(home / "jobs.db")
     store.launch_stream("backup", StreamKind.BACKUP, actor="test", release="canary", options={})
     in_use = refeed("release", "remove", "canary")

@@ -25,7 +25,6 @@ def test_nothing_is_written_outside_of_the_home(named, refeed, home, monkeypatch
     ):
         result = refeed(*arguments)
         assert result.code == 0, result.err
-
     kept = home if named else user / ".refeed"
     assert (kept / "jobs.db").is_file()
     written = [path for folder in (user, here, temporary) for path in folder.iterdir()]

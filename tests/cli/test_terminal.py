@@ -60,7 +60,6 @@ def test_a_problem_s_errors_are_printed_with_their_pointers(capsys: pytest.Captu
 def test_what_the_api_refused_has_the_code_that_the_api_gave(capsys: pytest.CaptureFixture[str]) -> None:
     print_error(RequestRefusedError("Plan again. (HTTP 409)", code="plan_expired", status=409))
     print_error(RequestRefusedError("<html>"))
-
     assert capsys.readouterr().err.splitlines() == [
         "error plan_expired  Plan again. (HTTP 409)",
         "error request_refused  <html>",

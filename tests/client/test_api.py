@@ -263,7 +263,6 @@ def test_a_watch_waits_for_an_api_that_is_restarted_and_not_for_ever(fake, api, 
 
     monkeypatch.setattr(api, "stream_events", fail)
     assert next(watched)["state"] == "SUCCEEDED"
-
     monkeypatch.setattr("client.jobs._PATIENCE_SECONDS", 0.0)
     again = api.backfills.watch("bf_1")
     next(again)

@@ -128,7 +128,6 @@ def test_a_key_and_an_address_have_their_rates(yard: Yard) -> None:
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert 1 <= int(answers[2].headers["retry-after"]) <= 30
     yard.pull(2)
-
     app = yard.collector(yard.settings("rate_limits: {address_per_minute: 1}\ntopics: {TOPIC: {public: true}}"))
     clients = ["192.0.2.1", "192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2", "2001:db8:0:1::2"]
     statuses = [yard.post(b"{}", app=app, client=(client, 1)).status_code for client in clients]

@@ -86,7 +86,6 @@ def test_every_answer_is_as_documented(url: str, operation: Any) -> None:
         fixed += [{"query": {"topic": topic}} for topic in TOPICS]
     drawn = [operation.as_strategy(mode, **each) for mode in GenerationMode for each in fixed]
     statuses: set[int] = set()
-
     with requests.Session() as session:
 
         @settings(

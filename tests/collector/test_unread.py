@@ -39,11 +39,9 @@ def test_a_topic_that_nothing_subscribes_to_is_refused_until_something_does(yard
     yard.pull(1)
     metrics = yard.call(lambda client: client.get("/metrics"), app).text
     assert f'refeed_collector_unread_requests_total{{topic="{topic}"}} 2.0' in metrics
-
     yard.add_topic(topic)
     assert yard.post(b"1", app=app, to=f"/{topic}").status_code == 200
     assert [each.data for each in yard.pull(1, topic)] == [b"1"]
-
     yard.pubsub.delete_subscription(f"sub-{topic}")
     assert problem_of(yard.post(b"{}", app=app, to=f"/{topic}"))[:2] == (503, "topic_unread")
 

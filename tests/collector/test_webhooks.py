@@ -34,7 +34,6 @@ def test_every_webhook_arrives_byte_for_byte_and_is_staged_and_merged(yard: Yard
     assert sorted(message.data for message in found) == sorted(bodies)
     by_uuid = {answer.json()["uuid"]: body for answer, body in zip(answers, bodies, strict=True)}
     assert {message.attributes["uuid"]: message.data for message in found} == by_uuid
-
     # One table for fifty types of event, whose action stands for the entity.
     stream = Stream(tmp_path, yard.pubsub, b"sources:\n  hooks: {topic: hooks, schema: inferred, key: action}\n")
     for message in found:

@@ -28,7 +28,6 @@ def test_a_topic_is_attached_by_clicks_and_detached_by_its_name(yard, open_tab, 
         tab.page.wait_for_url("**/console/topics")
         assert backed_up.locator(".badge").inner_text() == "yes"
         assert [each.id for each in pubsub.list_subscriptions("replay")] == ["refeed-backup.replay"]
-
         row.locator("a:text-is('replay')").click()
         receiver = tab.page.locator("tr", has_text="refeed-backup.replay")
         receiver.get_by_text("is kept out of the archive").wait_for()

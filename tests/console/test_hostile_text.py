@@ -106,7 +106,6 @@ def test_nor_does_it_when_a_page_changes_by_itself_or_the_gate_answers(yard, ope
     yard.api.store.set_progress(yard.failed, Progress(selected=4, published=2, failed=1).to_json())
     tab.page.wait_for_selector("text=50 %")
     assert (tab.page.evaluate("window.ran"), tab.page.evaluate("window.refused")) == (None, [])
-
     tab.open("/backfills/new?topic=replay")
     tab.page.fill("#query", f"SELECT `{EVIL}` FROM `{EVIL}` WHERE x = '''{EVIL}'''")
     tab.page.wait_for_selector("#findings li")

@@ -54,10 +54,8 @@ def reopen(location: str) -> Callable[[], Files]:
 def test_a_folder_is_there_once_it_has_a_file_and_names_itself(files: Files, location: str) -> None:
     assert not files.exists()
     assert files.list() == []
-
     files.make()
     files.write("a", b"1")
-
     assert files.exists()
     assert (str(files), files.name) == (location, location.rpartition("/")[2])
     assert (str(files.folder("b")), files.folder("b").name) == (f"{location}/b", "b")
@@ -67,7 +65,6 @@ def test_a_file_is_replaced_whole_and_seen_by_others_at_once(files: Files, reope
     files.make()
     files.write("a.json", b"first")
     files.write("a.json", b"second \xff\x00\r\n--boundary")
-
     assert reopen().read("a.json") == b"second \xff\x00\r\n--boundary"
     with reopen().reader("a.json") as file:
         file.seek(7)
@@ -86,7 +83,6 @@ def test_a_list_names_files_logs_and_folders_once(files: Files) -> None:
     below = files.folder("below")
     below.make()
     below.write("c", b"")
-
     assert files.list() == ["b", "below", "log"]
 
 
@@ -100,7 +96,6 @@ def test_a_file_s_version_changes_with_each_write_and_is_read_only_while_it_is_t
     assert [(name, version.size_bytes) for name, version in first.items()] == [("a", 5)]
     assert reopen().versions() == first
     assert reopen().read_version("a", first["a"]) == b"first"
-
     files.write("a", b"later")
     second = reopen().versions()
     assert second["a"] != first["a"]
@@ -126,7 +121,6 @@ def test_of_many_who_change_a_file_none_loses_a_change(location: str, files: Fil
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: open_files(location).change("n", count_up), range(12)))
-
     assert files.read("n") == b"12"
     assert not files.change("n", lambda _: None)
     assert files.read("n") == b"12"
@@ -142,7 +136,6 @@ def test_a_log_keeps_the_lines_of_all_who_write_in_the_order_of_each(location: s
 
     with ThreadPoolExecutor(3) as pool:
         list(pool.map(write, range(3)))
-
     lines = files.read_log("log").decode().splitlines()
     assert len(lines) == 15
     for writer in range(3):
@@ -153,7 +146,6 @@ def test_a_log_goes_on_behind_what_a_writer_before_left(files: Files, reopen: Ca
     files.append("log", b"1\n")
     reopen().append("log", b"2\n")
     files.append("log", b"3\n")
-
     assert reopen().read_log("log") == b"1\n2\n3\n"
     with pytest.raises(FileNotFoundError):
         reopen().read_latest("none")
@@ -167,7 +159,6 @@ def test_of_a_log_of_which_the_last_line_counts_the_rest_goes(files: Files, reop
         if n % 7 == 0:
             assert reader.read_latest("0001.1").splitlines()[-1] == str(n).encode()
     files.append_latest("0002.1", b"x\n")
-
     assert reopen().list() == ["0001.1", "0002.1"]
     found = {name: end.splitlines()[-1] for name, end in reader.latest("")}
     assert found == {"0001.1": b"39", "0002.1": b"x"}
@@ -194,9 +185,7 @@ def test_a_folder_that_is_made_appears_whole_or_not_at_all(files: Files, reopen:
     with pytest.raises(ZeroDivisionError):
         fill(fails=True)
     assert not reopen().folder("selection").is_made("manifest")
-
     name = fill()
-
     there = reopen().folder("selection")
     assert there.is_made("manifest")
     assert there.read("manifest").decode() == name
@@ -216,7 +205,6 @@ def test_of_two_who_make_a_folder_at_once_it_is_one_s_whole(files: Files, reopen
     of_quick = quick.__enter__()
     rows_of_quick = of_quick.own_name("rows")
     of_quick.write(rows_of_quick, b"quick")
-
     for making, made, rows, content in (
         (late, of_late, rows_of_late, "late"),
         (quick, of_quick, rows_of_quick, "quick"),
@@ -224,7 +212,6 @@ def test_of_two_who_make_a_folder_at_once_it_is_one_s_whole(files: Files, reopen
         with suppress(OSError):
             made.complete("manifest", f"{rows} {content}".encode())
             making.__exit__(None, None, None)
-
     there = reopen().folder("selection")
     rows, _, content = there.read("manifest").decode().partition(" ")
     assert there.read(rows).decode() == content
@@ -270,13 +257,11 @@ def test_a_folder_is_taken_away_whole_unless_it_is_wanted(files: Files, reopen: 
         below.append("log", b"1\n")
     assert files.changed_at("none") is None
     assert files.changed_at("job") is not None
-
     assert not files.take_away("job", lambda: True)
     assert reopen().folder("job").read("specification.json") == b"{}"
     assert files.take_away("job", lambda: False)
     assert not files.take_away("job", lambda: False)
     files.sweep()
-
     assert not reopen().folder("job").exists()
     assert files.list() == ["other"]
     assert reopen().folder("other").folder("below").read_log("log") == b"1\n"
@@ -289,7 +274,6 @@ def test_a_job_is_steered_through_its_folder_and_no_late_order_counts(location: 
     assert service.write_control(Control(2, Order.RUN, 5.0))
     assert not JobFolder(location).write_control(Control(1, Order.STOP))
     assert driver.read_control() == Control(2, Order.RUN, 5.0)
-
     driver.write_pause(2, "The canary is complete.")
     assert service.read_pause(2) == "The canary is complete."
     assert service.write_control(Control(2, Order.RUN))
@@ -313,10 +297,8 @@ def test_an_order_is_obeyed_once_it_can_be_seen(location: str, monkeypatch: pyte
     service.write_specification({})
     service.write_control(Control(1, Order.RUN))
     assert task.may_publish(1)
-
     service.write_control(Control(1, Order.PAUSE))
     now[0] += task.sight_seconds
-
     assert not task.may_publish(1)
     assert task.sight_seconds <= 1.0
 
@@ -329,7 +311,6 @@ def test_checkpoints_are_read_slice_by_slice_of_the_latest_attempt(location: str
         writer.write(SliceCheckpoint(0, 1, offset=offset))
     writer.write(SliceCheckpoint(0, 2, offset=19, done=True))
     writer.write(SliceCheckpoint(1, 2, offset=3))
-
     assert {c.slice: (c.epoch, c.offset) for c in reader.read()} == {0: (2, 19), 1: (2, 3)}
     writer.write(SliceCheckpoint(1, 2, offset=4))
     assert {c.slice: (c.epoch, c.offset) for c in reader.read()} == {0: (2, 19), 1: (2, 4)}
@@ -356,9 +337,7 @@ def test_the_log_of_a_driver_that_ran_here_lies_here_and_goes_with_the_folder(fi
     with folder.scratch() as scratch:
         assert scratch.parent.is_dir()
     assert not scratch.parent.exists()
-
     assert folders.remove("bf_1")
-
     assert not folder.exists()
     assert not folder.driver_log.exists()
 
@@ -366,9 +345,7 @@ def test_the_log_of_a_driver_that_ran_here_lies_here_and_goes_with_the_folder(fi
 @bucket_only
 def test_a_bucket_that_is_away_for_a_moment_costs_nothing(files: Files, bucket: BucketFolder) -> None:
     bucket.proxy.faults += [Fault("PUT", "", "503"), Fault("GET", "prefix", "429"), Fault("GET", "", "503")]
-
     files.write("a", b"1")
-
     assert files.list() == ["a"]
     assert files.read("a") == b"1"
 
@@ -377,10 +354,8 @@ def test_a_bucket_that_is_away_for_a_moment_costs_nothing(files: Files, bucket: 
 @pytest.mark.parametrize("kind", ["lost", "cut"])
 def test_a_line_whose_answer_got_lost_is_in_the_log(files, bucket, kind, reopen):
     bucket.proxy.faults.append(Fault("PUT", "", kind))
-
     files.append("log", b"1\n")
     files.append("log", b"2\n")
-
     # What may be there twice is the line whose fate nobody knew; none is gone and none is out of order.
     assert reopen().read_log("log").splitlines() in ([b"1", b"2"], [b"1", b"1", b"2"])
 
@@ -395,7 +370,6 @@ def test_a_change_whose_answer_got_lost_is_made_once_more_on_what_is_there(files
         return b"5"
 
     bucket.proxy.faults.append(Fault("PUT", "", kind))
-
     assert files.change("n", set_to_five)
     assert seen == [None, b"5"]
 
@@ -405,9 +379,7 @@ def test_a_change_whose_answer_got_lost_is_made_once_more_on_what_is_there(files
 def test_a_change_that_a_store_refuses_is_made_of_what_is_there(files, bucket, status):
     files.write("n", b"1")
     bucket.proxy.faults.append(Fault("PUT", "", status))
-
     assert files.change("n", lambda found: (found or b"") + b"2")
-
     assert files.read("n") == b"12"
 
 
@@ -432,7 +404,6 @@ def test_of_two_who_make_the_same_change_at_once_both_count(files: Files, reopen
         return str(int(found or b"0") + 1).encode()
 
     assert files.change("n", count_up_late)
-
     assert files.read("n") == b"2"
     assert seen == [None, b"1"]
 
@@ -473,7 +444,6 @@ def test_a_bucket_that_does_not_answer_is_an_error_of_the_folder_and_nothing_is_
     # Each is tried for a second.
     with bucket.proxy.storm("503"), ThreadPoolExecutor(len(CALLS)) as pool:
         faults = dict(zip(CALLS, pool.map(fault_of, CALLS), strict=True))
-
     assert [name for name, fault in faults.items() if bucket.location not in str(fault)] == []
     assert files.list() == ["a", "below", "log"]
     assert (files.read("a"), files.read_log("log"), files.folder("below").read("b")) == (b"1", b"1\n", b"1")
@@ -484,7 +454,6 @@ def test_a_bucket_that_never_answers_is_not_waited_for_forever(bucket: BucketFol
     monkeypatch.setenv("AWS_TIMEOUT", "1s")
     files = open_files(bucket.location)
     bucket.proxy.faults.append(Fault("PUT", "", "slow", count=100))
-
     with pytest.raises(FolderUnavailableError, match="a: "):
         files.write("a", b"1")
 
@@ -495,12 +464,10 @@ def test_an_answer_that_ends_early_is_read_on_or_an_error_and_never_taken_for_th
     files.write("a", content)
     bucket.proxy.faults.append(Fault("GET", "", "partial"))
     assert files.read("a") == content
-
     bucket.proxy.faults.append(Fault("GET", "", "partial"))
     with files.reader("a") as file:
         file.seek(1000)
         assert file.read() == content[1000:]
-
     bucket.proxy.faults.append(Fault("GET", "", "partial", count=100))
     with pytest.raises(FolderUnavailableError, match="a: "):
         files.read("a")
@@ -511,11 +478,9 @@ def test_a_listing_of_several_pages_is_read_to_its_end_or_is_an_error(files: Fil
     names = [f"{number:04d}.1.0000000001" for number in range(1100)]
     bucket.fill([*(f"below/{name}" for name in names), "below/more/one"])
     below = files.folder("below")
-
     assert below.list() == [*(name.removesuffix(".0000000001") for name in names), "more"]
     assert len(below.versions()) == 1100
     assert sorted(name for name, _ in below.latest("109")) == [f"109{digit}.1" for digit in range(10)]
-
     bucket.proxy.faults.append(Fault("GET", "continuation-token", "503", count=1000))
     for call in (below.list, below.versions, lambda: list(below.latest("", lambda _: False))):
         with pytest.raises(FolderUnavailableError):
@@ -524,7 +489,6 @@ def test_a_listing_of_several_pages_is_read_to_its_end_or_is_an_error(files: Fil
         files.take_away("below", lambda: False)
     bucket.proxy.faults.clear()
     assert len(below.list()) == 1101
-
     assert files.take_away("below", lambda: False)
     assert files.list() == []
 
@@ -546,7 +510,6 @@ def test_a_folder_that_another_process_is_removing_too_is_removed_whole(files, b
     with monkeypatch.context() as patched:
         patched.setattr(type(files), "_find", find)
         assert files.take_away("below", lambda: False)
-
     assert not below.exists()
 
 
@@ -568,7 +531,6 @@ def test_an_upload_in_several_parts_is_whole_or_not_there(files, bucket, monkeyp
     assert files.list() == []
     bucket.proxy.faults += [Fault("PUT", "partNumber=2", "503"), Fault("POST", "uploadId", "503")]
     write()
-
     assert files.read("large") == content
     with files.reader("large") as file:
         file.seek(-10, 2)
@@ -590,7 +552,6 @@ def test_a_file_that_was_replaced_while_it_is_read_is_an_error_and_no_mixture(fi
 def test_a_bucket_that_knows_no_conditions_is_found_and_one_that_does_is_left_as_it_was(files, bucket, number):
     files.check()
     assert files.list() == []
-
     # The second write of each pair is one that must be refused.
     bucket.proxy.faults += [
         Fault("PUT", "probe", "pass", count=number - 1),
@@ -617,7 +578,6 @@ def test_who_may_not_is_told_the_right_and_who_has_no_bucket_is_told_that(
     with pytest.raises(FolderUnavailableError, match=RIGHTS[scheme]) as refused:
         files.read("a")
     assert refused.value.details.get("role") == {"gs": "roles/storage.objectUser"}.get(scheme)
-
     with pytest.raises(FolderUnavailableError, match="Create the bucket"):
         open_files(f"{scheme}://no-such-bucket/jobs").write("a", b"")
 
@@ -638,7 +598,5 @@ def test_watching_costs_one_list_and_one_read_for_each_slice_that_went_on(locati
     reader.read()
     writer.write(SliceCheckpoint(4, 1, offset=2))
     bucket.proxy.requests.clear()
-
     assert {c.slice: c.offset for c in reader.read()}[4] == 2
-
     assert [request.partition(" ")[0] for request in bucket.proxy.requests] == ["GET", "GET"]

@@ -36,7 +36,6 @@ Insert = Callable[..., str]
 def test_jobs_survive_the_process_that_made_them(store: JobStore, url: str, insert: Insert) -> None:
     job_id = insert({"query": "SELECT 1"})
     store.close()
-
     again = open_store(url)
     try:
         assert again.get(job_id).request == {"query": "SELECT 1"}
@@ -69,7 +68,6 @@ def test_a_list_that_makes_no_sense_is_refused(store: JobStore, given: dict[str,
 def test_a_text_that_no_store_can_keep_is_the_caller_s_fault(store: JobStore, insert: Insert) -> None:
     with pytest.raises(RequestInvalidError):
         insert(actor="half \ud800")
-
     assert store.list_jobs(KIND, limit=10) == []
 
 
@@ -96,7 +94,6 @@ def test_a_change_of_a_job_and_its_line_in_the_history_are_stored_together_or_no
                 change()
     finally:
         event.remove(Engine, "before_cursor_execute", fail)
-
     assert [(job.id, job.state) for job in store.list_active()] == [(job_id, JobState.PENDING)]
     assert len(store.list_events(job_id)) == 1
 
@@ -156,7 +153,6 @@ def test_a_refusal_says_what_stands_in_the_way(store: JobStore) -> None:
 def test_a_plan_is_kept_until_it_is_purged(store: JobStore) -> None:
     put = store.put_plan("pl_1", "digest", {"rows": 5, "samples": ["\u0000"]}, NOW + timedelta(minutes=15))
     store.put_plan("pl_2", "digest", {}, NOW - timedelta(seconds=1))
-
     assert store.purge_plans(NOW) == 1
     assert (store.get_plan("pl_1"), store.get_plan("pl_2")) == (put, None)
 
@@ -164,7 +160,6 @@ def test_a_plan_is_kept_until_it_is_purged(store: JobStore) -> None:
 def test_the_audit_log_is_read_page_by_page(store: JobStore) -> None:
     for number in range(5):
         store.append_audit("ann", "backfills.run", f"bf_{number}", "refused", "No such scope.")
-
     first = store.list_audit(2)
     assert [entry.target for entry in first + store.list_audit(9, first[-1].number)] == [
         f"bf_{number}" for number in (4, 3, 2, 1, 0)

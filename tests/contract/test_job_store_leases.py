@@ -23,9 +23,7 @@ def test_a_job_that_somebody_is_changing_holds_nobody_up(make_postgresql_store: 
         first, second = (store.insert(new_job_id("bf"), KIND, {}, actor="ann").id for _ in range(2))
         with other._database.write() as connection:
             JOB_RECORDS.get(connection, first, for_update=True)
-
             assert claim(store) == [second]
-
         assert claim(store) == [first]
 
 

@@ -74,7 +74,6 @@ def test_streams_that_were_put_back_and_snapshots_that_were_deleted_go_on_as_job
             where = {"id": name, "stream": f"stream-{name}", "state": state, "step": step}
             insert("stream_restores", **where, **facts, **ended, **key, **people)
     engine.dispose()
-
     with closing(open_store(empty)) as store:
         for name, state, step, error in RESTORES:
             (found,) = store.list_restores(f"stream-{name}")
@@ -158,7 +157,6 @@ def test_a_schedule_whose_rollouts_had_a_query_waits_for_a_person(empty: str, qu
         facts |= {"scopes": [], "settled_until": AT, "changed_at": AT, "applied_by": "ann", "created_at": AT}
         insert(connection, "manifests", name="nightly", **facts)
     engine.dispose()
-
     with closing(open_store(empty)) as store:
         found = store.get_manifest("nightly")
         assert isinstance(read_schedule(found.document), ScheduleManifest)
@@ -177,7 +175,6 @@ def test_rollouts_go_on_without_their_query(empty: str) -> None:
             update = None if strategy == "restart" else "up_1"
             insert_rollout(connection, name, strategy, state, error=error, update_id=update)
     engine.dispose()
-
     with closing(open_store(empty)) as store:
         found = sorted(store.list_rollouts(), key=lambda each: each.id)
         assert [each.state for each in found] == [state for *_, state in ROLLOUTS]
@@ -212,7 +209,6 @@ def test_an_update_that_waited_for_a_person_is_judged_again(empty, rollout, is_t
         if rollout is not None:
             insert_rollout(connection, "backup", "update", rollout, update_id="up_1", is_trusted=is_trusted)
     engine.dispose()
-
     with closing(open_store(empty)) as store:
         found = store.get_update("up_1")
         assert (found.state, found.error) == (UpdateState.WATCHING, None)
@@ -260,7 +256,6 @@ def test_updates_are_jobs_with_all_that_was_known_of_them(empty: str) -> None:
             where = {"id": f"up_{state}", "stream": f"stream-{state}", "state": state, "request": request}
             insert(connection, "stream_updates", **where, **facts, **ended, **key)
     engine.dispose()
-
     with closing(open_store(empty)) as store:
         for state, step, job_state in UPDATES:
             (found,) = store.list_updates(f"stream-{state}")

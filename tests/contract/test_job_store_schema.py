@@ -75,7 +75,6 @@ def test_the_migrations_make_the_tables_that_the_store_uses(empty: str) -> None:
     with engine.connect() as connection:
         differences = compare_metadata(MigrationContext.configure(connection), METADATA)
     engine.dispose()
-
     assert differences == []
 
 
@@ -117,7 +116,6 @@ def test_histories_and_findings_of_an_earlier_refeed_are_read_as_typed_ones(empt
         for actor, what, _, _ in HISTORY:
             connection.execute(sa.text(line), {"actor": actor, "what": what})
     engine.dispose()
-
     store = open_store(empty)
     try:
         read = [(event.actor, event.what, event.type, event.fields) for event in store.list_events("bf_1")]
@@ -216,7 +214,6 @@ def test_a_store_of_a_newer_refeed_is_left_alone(empty: str) -> None:
     with engine.begin() as connection:
         connection.exec_driver_sql("UPDATE alembic_version SET version_num = '9999'")
     engine.dispose()
-
     with pytest.raises(StoreUnavailableError, match="newer"):
         open_store(empty)
 
@@ -240,7 +237,6 @@ def test_a_server_that_does_not_answer_is_named_as_such() -> None:
 
 def test_a_file_that_is_no_database_is_named_as_such(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").write_text("no database at all, and long enough to be taken for one" * 20)
-
     with pytest.raises(StoreError):
         JobStore(tmp_path / "jobs.db")
 
@@ -256,7 +252,6 @@ def test_a_database_that_goes_away_is_an_error_of_ours_and_comes_back(make_postg
         admin.execute(f"ALTER DATABASE {name} RENAME TO {name}_away")
         with pytest.raises(StoreUnavailableError):
             store.get("bf_1")
-
         admin.execute(f"ALTER DATABASE {name}_away RENAME TO {name}")
         assert store.get("bf_1").id == "bf_1"
     finally:
@@ -282,7 +277,6 @@ def test_no_look_of_a_supervisor_walks_through_all_jobs_that_ended(tmp_path: Pat
     store.list_unverified(KIND, 1)
     store.list_unnotified(KIND, 1)
     store.close()
-
     with sqlite3.connect(tmp_path / "jobs.db") as connection:
         plans = [
             row[3]

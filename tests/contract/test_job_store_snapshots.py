@@ -63,7 +63,6 @@ def test_a_snapshot_is_pending_until_it_is_whole(store: JobStore) -> None:
     assert (made.state, made.stream, made.kind, made.release) == (SnapshotState.PENDING, "backup", "backup", "1.2")
     assert (made.reason, made.created_by, made.with_source) == (SnapshotReason.MANUAL, "ann", True)
     assert (made.sources, made.expire_time, made.size_bytes, made.place) == ((), None, None, None)
-
     place = SnapshotPlace("here", "/home/snapshots/backup/sn")
     job = begin_snapshot(store, made.id, place)
     assert store.get_snapshot(made.id) == made

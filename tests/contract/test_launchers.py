@@ -137,7 +137,6 @@ def ended(launcher: Launcher, driver: Driver) -> str:
 
 def test_a_driver_runs_python_tasks_on_spark(launcher, tmp_path, log_of):
     driver = launch(launcher, tmp_path, spark=True)
-
     assert ended(launcher, driver).endswith("code 0."), log_of(driver)
     assert json.loads((tmp_path / "result").read_text()) == list(range(10))
 
@@ -147,22 +146,18 @@ def test_a_driver_of_spark_submit_runs_where_a_notebook_on_a_cluster_is_set_up(e
         monkeypatch.setenv(name, value)
     monkeypatch.syspath_prepend(environment["PYTHONPATH"])
     launcher = SparkSubmitLauncher(find_spark_submit(), environment, master="local[2]", driver_memory="512m")
-
     driver = launch(launcher, tmp_path, spark=True)
-
     assert ended(launcher, driver).endswith("code 0."), (tmp_path / "driver.log").read_text()
 
 
 def test_a_driver_gets_its_one_argument_and_writes_its_log(launcher, tmp_path, log_of):
     driver = launch(launcher, tmp_path, say="a 'quoted' \"word\" and é")
-
     ended(launcher, driver)
     assert "the argument is a 'quoted' \"word\" and é" in log_of(driver)
 
 
 def test_the_code_of_a_driver_that_fails_is_told(launcher: Launcher, tmp_path: Path) -> None:
     driver = launch(launcher, tmp_path, code=3)
-
     reason = ended(launcher, driver)
     assert re.search(r"ended with code|failed with exit code", reason)
     assert not reason.endswith("code 0.")
@@ -175,9 +170,7 @@ def test_a_driver_that_is_killed_is_gone_with_its_children(launcher: Launcher, t
     assert launcher.exit_reason(driver) is None
     if isinstance(driver, Process):
         assert os.getpgid(driver.pid) == driver.pid != os.getpgid(0)
-
     launcher.kill(driver)
-
     assert re.search("SIGKILL|was cancelled", ended(launcher, driver))
     wait_until(lambda: Process.of(int(result.read_text())) is None, "its Python process is gone", seconds=240)
     launcher.kill(driver)
@@ -187,7 +180,6 @@ def test_a_driver_is_known_to_a_launcher_that_did_not_start_it(launcher, environ
     driver = launch(launcher, tmp_path, wait=True)
     known = reader(Driver)(json.loads(json.dumps(asdict(driver))))
     another = start_again(launcher, environment)
-
     assert another.exit_reason(known) is None
     launcher.kill(driver)
     wait_until(
@@ -215,7 +207,6 @@ def test_a_driver_of_another_kind_of_launcher_is_no_riddle(launcher, environment
 
 def test_what_can_not_be_started_is_an_error(environment: dict[str, str], tmp_path: Path) -> None:
     launcher = SparkSubmitLauncher(tmp_path / "none", environment, master="local", driver_memory="1g")
-
     with pytest.raises(LaunchError):
         launcher.launch(Launch("test", "json", "{}", tmp_path / "driver.log"))
     with pytest.raises(LaunchError):
@@ -225,7 +216,6 @@ def test_what_can_not_be_started_is_an_error(environment: dict[str, str], tmp_pa
 def test_a_server_is_started_once_and_found_again(server: ConnectServer, environment: dict[str, str]) -> None:
     url = server.start()
     other = ConnectServer(server.log.parent, environment)
-
     assert (other.start(), other.url()) == (url, url)
 
 
@@ -236,7 +226,6 @@ def test_a_server_that_was_killed_is_started_again(environment: dict[str, str], 
         record = json.loads((tmp_path / "run" / "connect.json").read_text())
         os.killpg(record["pid"], 9)
         wait_until(lambda: server.url() is None, "the server is gone", seconds=240)
-
         assert server.start().startswith("sc://127.0.0.1:")
     finally:
         server.stop()
@@ -245,7 +234,6 @@ def test_a_server_that_was_killed_is_started_again(environment: dict[str, str], 
 
 def test_a_server_that_can_not_start_says_why(environment: dict[str, str], tmp_path: Path) -> None:
     broken = {**environment, "JAVA_HOME": str(tmp_path)}
-
     with pytest.raises(LaunchError, match=r"connect\.log ends with"):
         ConnectServer(tmp_path / "run", broken).start()
 
@@ -256,9 +244,7 @@ def test_a_server_that_is_stopped_while_it_starts_gives_up_and_is_gone(environme
         starting = pool.submit(server.start)
         wait_until((tmp_path / "run" / "connect.json").exists, "it has begun to start", seconds=240)
         record = json.loads((tmp_path / "run" / "connect.json").read_text())
-
         server.stop()
-
         with pytest.raises(LaunchError, match="stopped while it started"):
             starting.result(30)
     assert Process.of(record["pid"]) is None

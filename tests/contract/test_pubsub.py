@@ -92,7 +92,6 @@ def test_topics_are_created_and_found_by_name_and_label(pubsub: PubSub) -> None:
         pubsub.create_topic(name)
     publisher = PublisherClient(transport=PublisherGrpcTransport(channel=pubsub.channel))
     publisher.create_topic({"name": pubsub.topic_path("members"), "labels": {"backup": "yes"}})
-
     assert pubsub.topic_exists("orders")
     assert pubsub.list_topics() == ["members", "orders"]
     assert pubsub.list_topics(label=("backup", "yes")) == ["members"]
@@ -101,7 +100,6 @@ def test_topics_are_created_and_found_by_name_and_label(pubsub: PubSub) -> None:
 def test_a_backup_subscription_is_what_was_asked_for_and_never_expires(pubsub: PubSub) -> None:
     pubsub.create_topic("orders")
     made = pubsub.attach_backup("orders", token="t1", ack_deadline_seconds=30)
-
     assert pubsub.attach_backup("orders", token="t1", ack_deadline_seconds=30) == made
     assert pubsub.list_subscriptions("orders") == [made]
     found = pubsub.get_subscription(made.id)
@@ -121,9 +119,7 @@ def test_what_can_be_changed_of_a_subscription_is(pubsub: PubSub) -> None:
     pubsub.create_topic("orders")
     made = pubsub.create_subscription("held", "orders", ack_deadline_seconds=10)
     wanted = pubsub.create_subscription("wanted", "orders", ack_deadline_seconds=60, retention_seconds=3600)
-
     changed = pubsub.update_subscription(type(wanted)(**{**as_fields(wanted), "id": made.id}))
-
     assert (changed.ack_deadline_seconds, changed.retention_seconds) == (60, 3600)
     pubsub.delete_subscription("held")
     for call in (pubsub.delete_subscription, pubsub.get_subscription):
@@ -144,9 +140,7 @@ def test_what_was_published_is_pulled_bit_for_bit(pubsub: PubSub, publish: Publi
         Message(b"x" * 3_000_000, {}),
         Message(b"many", {f"k{n}": "v" * 100 for n in range(100)}),
     ]
-
     ids = publish(*messages)
-
     rows = {row["message_id"]: row for row in pull("all", len(messages))}
     assert set(rows) == set(ids)
     assert len(set(ids)) == len(ids)
@@ -162,9 +156,7 @@ def test_many_messages_are_published_and_pulled_once_each(pubsub: PubSub, publis
     pubsub.create_topic("orders")
     pubsub.create_subscription("all", "orders")
     ids = publish(*(Message(b"%d" % n, {"n": str(n)}) for n in range(5000)))
-
     rows = pull("all", 5000, seconds=60.0)
-
     assert sorted(row["message_id"] for row in rows) == sorted(ids)
 
 
@@ -179,7 +171,6 @@ def test_a_replay_goes_past_the_backup_and_all_else_does_not(pubsub, publish, pu
         Message(b"of another topic", {"refeed_replay": replay_token("secret", "members")}),
         Message(b"a producer's own", {"refeed_backfill_id": "mine"}),
     )
-
     assert len(pull("everything", 4)) == 4
     rows = pull(backup.id, 3) + pull(backup.id, 1, seconds=2.0)
     # Google's emulator keeps filters and applies none; the stream looks once more, for whatever slips through.
@@ -196,12 +187,10 @@ def test_what_is_not_acknowledged_comes_again_after_its_deadline(pubsub, publish
     (message_id,) = publish(Message(b"1", {}))
     (first,) = pull("held", 1, acks=False)
     path = pubsub.subscription_path("held")
-
     assert list(extend_each(pubsub.channel, [(path, pa.array([first["ack_id"]]), 600)])) == [(path, None)]
     assert pull("held", 1, seconds=1.5) == []
     # A deadline of nothing is how a lease is given back.
     assert list(extend_each(pubsub.channel, [(path, pa.array([first["ack_id"]]), 0)])) == [(path, None)]
-
     (again,) = pull("held", 1)
     assert (first["message_id"], again["message_id"]) == (message_id, message_id)
 
@@ -210,9 +199,7 @@ def test_messages_of_a_key_come_in_their_order(pubsub: PubSub, publish: Publish,
     pubsub.create_topic("orders")
     pubsub.create_subscription("ordered", "orders", ordering=True)
     publish(*(Message(b"%d" % n, {}, ordering_key=f"key{n % 3}") for n in range(300)))
-
     rows = pull("ordered", 300, seconds=60.0)
-
     for key in ("key0", "key1", "key2"):
         numbers = [int(row["data"]) for row in rows if row["ordering_key"] == key]
         assert list(dict.fromkeys(numbers)) == [n for n in range(300) if f"key{n % 3}" == key]
@@ -226,9 +213,7 @@ def test_a_snapshot_brings_back_what_was_open_when_it_was_made(pubsub, publish, 
     pubsub.create_snapshot("kept", "all")
     publish(Message(b"after", {}))
     assert [row["data"] for row in pull("all", 1)] == [b"after"]
-
     pubsub.seek_to_snapshot("all", "kept")
-
     assert [row["data"] for row in pull("all", 1)] == [b"after"]
     assert [snapshot.id for snapshot in pubsub.list_snapshots()] == ["kept"]
     pubsub.delete_snapshot("kept")

@@ -465,7 +465,6 @@ def test_a_merge_that_dies_anywhere_is_taken_up_by_the_next(shop, monkeypatch, p
     shop.merge(START + HOUR)
     shop.stage([order(n, day=4, minute=1) for n in range(4)], START + 2 * DAY)
     where = PLACES["lake" if isinstance(shop, LakeShop) else "bigquery"][place]
-
     with at_failpoint(monkeypatch, where):
         shop.merge(START + 2 * DAY + HOUR)
     assert shop.view(START + 2 * DAY) == shop.oracle()

@@ -69,9 +69,7 @@ def backup_of(topic: str, secret: str = "s3cret") -> SubscriptionInfo:
 def test_topics_say_what_is_backed_up_and_what_came_in(tmp_path: Path, catalog: Catalog) -> None:
     archive = fill(tmp_path, {"orders": 3}, {"members": 2, "orders": 6})
     stats = {backup_subscription_id("orders"): SubscriptionStats(7, 1.5)}
-
     members, orders, quiet = catalog.list_topics(["quiet", "orders"], [backup_of("orders")], stats)
-
     assert (orders.topic, orders.is_attached, orders.excludes_replays) == ("orders", True, True)
     assert (orders.messages, orders.backlog_messages, orders.lag_seconds) == (9, 7, 1.5)
     assert orders.last_publish_time == "2024-03-01T10:00:05.000000Z"
@@ -90,9 +88,7 @@ def test_topics_say_who_subscribes_and_whom_a_replay_reaches(catalog: Catalog) -
     mine = SubscriptionInfo("mine", "orders", 'attributes.region = "eu"', ack_deadline_seconds=60)
     gone = SubscriptionInfo("gone", "orders", 'attributes.a = "b"', ack_deadline_seconds=60, detached=True)
     deaf = SubscriptionInfo("deaf", "orders", "NOT attributes:refeed_replay", ack_deadline_seconds=60)
-
     orders, quiet = catalog.list_topics(["quiet", "orders"], [deaf, gone, mine, backup_of("orders")], None)
-
     assert orders.subscriptions == [
         {
             "name": "deaf",
@@ -114,7 +110,6 @@ def test_topics_say_who_subscribes_and_whom_a_replay_reaches(catalog: Catalog) -
 
 def test_a_backup_that_pubsub_has_detached_backs_nothing_up(catalog: Catalog) -> None:
     (orders,) = catalog.list_topics(["orders"], [replace(backup_of("orders"), detached=True)], None)
-
     assert (orders.is_attached, orders.subscription, orders.messages_per_second) == (False, None, None)
     assert orders.subscriptions[0]["excluded_by"] == "detached"
 
@@ -122,9 +117,7 @@ def test_a_backup_that_pubsub_has_detached_backs_nothing_up(catalog: Catalog) ->
 def test_a_topic_s_rate_is_of_what_was_archived_since_the_hour_before(tmp_path, catalog, monkeypatch):
     fill(tmp_path, {"orders": 90, "rare": 1})
     began = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
-
     orders, quiet, rare = catalog.list_topics(["quiet"], [backup_of("quiet")], None)
-
     seconds = (datetime.now(UTC) - began).total_seconds()
     assert orders.messages_per_second == pytest.approx(90 / seconds, rel=0.05)
     assert rare.messages_per_second == pytest.approx(1 / seconds, rel=0.05)
@@ -184,10 +177,8 @@ def test_a_histogram_counts_one_topic_with_its_empty_buckets(tmp_path: Path, cat
     fill(tmp_path, {"orders": 3, "members": 2}, {"orders": 4})
     now = datetime.now(UTC)
     window = Window(now - timedelta(hours=5), now + timedelta(minutes=1))
-
     by_hour = catalog.histogram("orders", window, "hour")
     by_day = catalog.histogram("orders", Window(now - timedelta(days=3), now + timedelta(minutes=1)), "day")
-
     assert (by_hour.messages, by_day.messages) == (7, 7)
     assert len(by_hour.buckets) in {6, 7}
     assert sum(bucket["messages"] for bucket in by_hour.buckets[:-2]) == 0
@@ -220,9 +211,7 @@ def test_a_stream_tells_its_state_rates_and_lag(tmp_path: Path, catalog: Catalog
     status.write(state="running", totals={"messages": 500})
     report(tmp_path, "pipeline-orders", state="stopped")
     stats = {"refeed-backup.orders": SubscriptionStats(3, 2.0), "refeed-backup.members": SubscriptionStats(1, 9.0)}
-
     backup, pipeline = catalog.list_streams({**stats, "listener": SubscriptionStats(100, 100.0)})
-
     assert (backup.name, backup.state) == ("backup", "RUNNING")
     assert backup.owner == {"host": socket.gethostname(), "pid": os.getpid()}
     assert backup.rates["messages"] == pytest.approx(500 / backup.over_seconds, rel=0.1)
@@ -300,14 +289,11 @@ def test_at_google_the_lag_is_the_streams_own_sample_with_its_time_and_nobody_s_
     (stream,) = catalog.list_streams(None)
     assert (stream.lag_seconds, stream.backlog_messages) == (31.0, 7)
     assert stream.lag_measured_at == "2026-01-01T00:00:00.000000Z"
-
     (local,) = catalog.list_streams({"refeed-backup.orders": SubscriptionStats(1, 2.0)})
     assert (local.lag_seconds, local.backlog_messages) == (2.0, 1), "a server that knows is asked"
-
     alter(tmp_path, at=1.0)
     (silent,) = catalog.list_streams(None)
     assert (silent.state, silent.lag_seconds, silent.lag_measured_at) == ("NOT_REPORTING", None, None)
-
     status.note(backlog=None)
     status.write(state="running")
     (unknown,) = catalog.list_streams(None)

@@ -35,10 +35,8 @@ def create(store: JobStore, folders: Path) -> str:
 def test_only_folders_of_jobs_that_ended_long_ago_go_and_their_rows_stay(store: JobStore, folders: Path) -> None:
     ended, active = create(store, folders), create(store, folders)
     store.move(ended, JobState.CANCELLED, actor="ann")
-
     assert clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(days=29)) == []
     assert clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(days=31)) == [ended]
-
     assert [path.name for path in folders.iterdir()] == [active]
     assert store.get(ended).state is JobState.CANCELLED
     assert len(store.list_events(ended)) == 2
@@ -50,7 +48,6 @@ def test_a_folder_without_a_job_goes_when_it_is_a_day_old(store: JobStore, folde
     for name in ("plan-pl_1", new_job_id("bf")):
         (folders / name).mkdir(parents=True)
         (folders / name / "spill").write_text("x")
-
     assert clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(hours=23)) == []
     assert len(clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(hours=25))) == 2
     assert list(folders.iterdir()) == []
@@ -70,7 +67,6 @@ def test_a_job_that_is_retried_in_the_same_moment_keeps_its_folder(store, folder
         return found
 
     monkeypatch.setattr(store, "find_ends", find_and_retry)
-
     assert clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(days=31)) == []
     assert JobFolder(folders / job_id).read_specification() == {}
 
@@ -81,18 +77,14 @@ def test_a_look_at_many_folders_asks_the_store_as_often_as_one_at_one_folder(sto
         assert clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(days=31)) == []
     for _ in range(20):
         create(store, folders)
-
     with counted(store) as many:
         assert clean_folders(store, folders, keep=KEEP, now=NOW + timedelta(days=31)) == []
-
     assert many.statements == one.statements
 
 
 def test_what_a_dying_service_had_begun_to_remove_is_removed(store: JobStore, folders: Path) -> None:
     (folders / ".removed-bf_1").mkdir(parents=True)
-
     clean_folders(store, folders, keep=KEEP, now=NOW)
-
     assert list(folders.iterdir()) == []
 
 

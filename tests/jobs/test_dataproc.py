@@ -65,7 +65,6 @@ def launch(launcher: DataprocLauncher, attempt: int = 1) -> DataprocBatch:
 
 def test_a_batch_says_what_runs_where_and_as_whom(launcher, dataproc, tmp_path):
     driver = launch(launcher)
-
     assert driver.name == "projects/shop/locations/europe-west1/batches/refeed-bf-01abc-1"
     (made,) = dataproc.creates
     batch = made.batch
@@ -88,11 +87,9 @@ def test_a_batch_says_what_runs_where_and_as_whom(launcher, dataproc, tmp_path):
 
 def test_a_create_whose_answer_was_lost_is_the_same_batch(launcher, dataproc):
     dataproc.refusals.append(("CreateBatch", grpc.StatusCode.UNAVAILABLE, "the connection broke", True))
-
     driver = launch(launcher)
     again = launch(launcher)
     later = launch(launcher, attempt=2)
-
     assert driver == again != later
     assert len({made.request_id for made in dataproc.creates}) == 2
     assert [made.batch_id for made in dataproc.creates] == ["refeed-bf-01abc-1"] * 3 + ["refeed-bf-01abc-2"]
@@ -102,7 +99,6 @@ def test_an_attempt_whose_batch_is_there_already_is_that_batch(launcher, datapro
     driver = launch(launcher)
     # Google forgets request ids sooner than batches.
     dataproc._request_ids.clear()
-
     assert launch(launcher) == driver
     assert len(dataproc._batches) == 1
 
@@ -117,19 +113,15 @@ def test_a_batch_that_waits_lives_and_one_that_was_deleted_is_gone(launcher, dat
     monkeypatch.setattr(launching, "_LOOK_SECONDS", 0.0)
     driver = launch(launcher)
     assert launcher.exit_reason(driver) is None
-
     dataproc.forget(driver.name)
-
     assert "Dataproc has no batch with this id" in (launcher.exit_reason(driver) or "")
 
 
 def test_a_batch_that_waits_is_cancelled_once_and_says_where_its_log_is(launcher, dataproc):
     driver = launch(launcher)
     assert launcher.exit_reason(driver) is None
-
     launcher.kill(driver)
     launcher.kill(driver)
-
     assert dataproc.calls.count("CancelOperation") == 1
     reason = launcher.exit_reason(driver) or ""
     assert "was cancelled" in reason
@@ -158,14 +150,12 @@ def test_states_are_asked_for_now_and_then(launcher: DataprocLauncher, dataproc:
     driver = launch(launcher)
     for _ in range(10):
         launcher.exit_reason(driver)
-
     assert dataproc.calls.count("GetBatch") == 1
 
 
 def test_dataproc_that_does_not_answer_is_no_end(launcher: DataprocLauncher, dataproc: DataprocServer) -> None:
     driver = launch(launcher)
     dataproc.refusals.append(("GetBatch", grpc.StatusCode.PERMISSION_DENIED, "not now", False))
-
     assert launcher.exit_reason(driver) is None
 
 
@@ -190,7 +180,6 @@ def test_dataproc_that_does_not_answer_is_no_end(launcher: DataprocLauncher, dat
 )
 def test_a_refusal_says_what_is_missing(launcher, dataproc, status, said, advice):
     dataproc.refusals.append(("CreateBatch", grpc.StatusCode[status], said, False))
-
     with pytest.raises(LaunchError, match=advice) as refused:
         launch(launcher)
     assert said in refused.value.message
@@ -201,7 +190,6 @@ def test_without_a_login_it_says_how_to_get_one(tmp_path, monkeypatch, no_creden
     no_credentials()
     (tmp_path / "jobs").mkdir()
     launcher = DataprocLauncher(Batches(PLACE), open_files(tmp_path / "jobs"), {}, {})
-
     with pytest.raises(LaunchError, match="gcloud auth application-default login") as refused:
         launch(launcher)
     assert refused.value.code == "credentials_missing"
@@ -224,6 +212,5 @@ def no_credentials(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 
 def test_a_bucket_that_refuses_is_told_before_anything_is_launched(tmp_path: Path) -> None:
     launcher = DataprocLauncher(Batches(PLACE), open_files(tmp_path / "not there"), {}, {})
-
     with pytest.raises(LaunchError, match="can't be written to"):
         launcher.prepare()

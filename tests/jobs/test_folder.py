@@ -39,28 +39,22 @@ def test_only_the_attempt_that_counts_goes_on_and_publishes_as_the_last_order_sa
 def test_how_fast_an_attempt_may_be_changes_while_it_runs(folder: JobFolder) -> None:
     control = Control(2, Order.RUN, rate_limit_messages_per_second=0.5, canary_messages=10)
     folder.write_control(control)
-
     assert folder.read_control() == control
     assert folder.may_publish(2)
 
 
 def test_a_control_written_before_there_were_limits_has_none(folder: JobFolder) -> None:
     (folder.path / "control.json").write_text('{"epoch":3,"order":"run"}')
-
     assert folder.read_control() == Control(3, Order.RUN, None, None)
 
 
 def test_an_attempt_says_why_it_paused_until_it_is_told_to_run(folder: JobFolder) -> None:
     assert folder.read_pause(2) is None
-
     folder.write_pause(2, "The canary of 10 messages is out.")
     folder.write_control(Control(2, Order.PAUSE))
-
     assert folder.read_pause(2) == "The canary of 10 messages is out."
     assert folder.read_pause(3) is None
-
     folder.write_control(Control(2, Order.RUN))
-
     assert folder.read_pause(2) is None
 
 
@@ -71,42 +65,34 @@ def test_a_task_that_can_not_see_its_orders_does_not_go_on(folder: JobFolder) ->
 
 def test_a_late_control_of_an_earlier_attempt_changes_nothing(folder: JobFolder) -> None:
     assert folder.write_control(Control(2, Order.RUN))
-
     assert not folder.write_control(Control(1, Order.STOP))
-
     assert folder.read_control() == Control(2, Order.RUN)
     assert folder.write_control(Control(2, Order.STOP))
 
 
 def test_a_damaged_control_is_replaced(folder: JobFolder) -> None:
     (folder.path / "control.json").write_text("")
-
     assert folder.write_control(Control(1, Order.STOP))
-
     assert folder.read_control() == Control(1, Order.STOP)
 
 
 def test_a_writer_that_stopped_with_the_lock_in_hand_stops_nobody_for_long(folder: JobFolder) -> None:
     with (folder.path / "control.lock").open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-
         assert folder.write_control(Control(1, Order.STOP))
 
 
 def test_of_many_that_write_a_control_at_once_the_latest_attempt_stays(folder: JobFolder) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda epoch: folder.write_control(Control(epoch, Order.RUN)), range(1, 41)))
-
     assert folder.read_control().epoch == 40
 
 
 def test_a_driver_that_lives_shows_it(folder: JobFolder) -> None:
     assert folder.read_heartbeat(1) is None
-
     folder.beat(1)
     first = folder.read_heartbeat(1)
     folder.beat(1)
-
     assert first
     assert folder.read_heartbeat(1) != first
     assert folder.read_heartbeat(2) is None
@@ -114,7 +100,6 @@ def test_a_driver_that_lives_shows_it(folder: JobFolder) -> None:
 
 def test_an_outcome_belongs_to_its_attempt(folder: JobFolder) -> None:
     folder.write_outcome(Outcome(1, JobState.FAILED, {"code": "query_failed", "message": "no"}))
-
     assert folder.read_outcome(1) == Outcome(1, JobState.FAILED, {"code": "query_failed", "message": "no"})
     assert folder.read_outcome(2) is None
 
@@ -126,16 +111,13 @@ def test_the_specification_is_for_its_owner_only(folder: JobFolder) -> None:
 
 def test_a_damaged_file_is_named(folder: JobFolder) -> None:
     (folder.path / "specification.json").write_text(json.dumps([1]))
-
     with pytest.raises(CheckpointCorruptError, match=r"specification\.json"):
         folder.read_specification()
 
 
 def test_the_end_of_a_long_log_is_whole_lines(folder: JobFolder) -> None:
     folder.driver_log.write_text("".join(f"line {n}\n" for n in range(1000)))
-
     lines = folder.read_log_tail(100).splitlines()
-
     assert lines[-1] == "line 999"
     assert all(line.startswith("line ") for line in lines)
     assert folder.read_log_tail(1 << 20).splitlines()[0] == "line 0"

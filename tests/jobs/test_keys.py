@@ -25,9 +25,7 @@ def refusal_of(keyring: Keyring, token: str) -> str:
 
 def test_a_key_says_who_it_is_and_what_it_may(keyring: Keyring) -> None:
     _, token = keyring.create("ci", [RUN, READ], topics=["orders", "test-*"])
-
     principal = keyring.authenticate(token)
-
     assert (principal.name, principal.scopes) == ("key:ci", {READ, RUN})
     assert principal.may(RUN)
     assert not principal.may(ADMIN)
@@ -38,7 +36,6 @@ def test_a_key_says_who_it_is_and_what_it_may(keyring: Keyring) -> None:
 def test_nothing_of_a_secret_is_kept(keyring: Keyring, tmp_path: Path) -> None:
     key, token = keyring.create("ci", [READ])
     secret = token.rpartition("_")[2]
-
     assert secret not in repr(key)
     assert token.startswith(f"rf_{key.prefix}_")
     for file in tmp_path.iterdir():
@@ -47,7 +44,6 @@ def test_nothing_of_a_secret_is_kept(keyring: Keyring, tmp_path: Path) -> None:
 
 def test_two_keys_have_nothing_in_common(keyring: Keyring) -> None:
     made = [keyring.create("ci", [READ]) for _ in range(2)]
-
     assert len({key.digest for key, _ in made}) == len({key.prefix for key, _ in made}) == 2
     assert len({token for _, token in made}) == 2
 
@@ -55,7 +51,6 @@ def test_two_keys_have_nothing_in_common(keyring: Keyring) -> None:
 def test_a_wrong_secret_is_refused(keyring: Keyring) -> None:
     key, token = keyring.create("ci", [READ])
     other = "a" if token[-1] != "a" else "b"
-
     assert refusal_of(keyring, token[:-1] + other) == f"rf_{key.prefix} came with a wrong secret"
 
 
@@ -63,18 +58,14 @@ def test_a_key_whose_time_is_over_is_refused(keyring: Keyring, store: JobStore) 
     ends_at = datetime.now(UTC) + timedelta(milliseconds=300)
     key, token = keyring.create("ci", [READ], expires_at=ends_at)
     keyring.authenticate(token)
-
     while datetime.now(UTC) < ends_at:
         pass
-
     assert refusal_of(keyring, token) == f"rf_{key.prefix} has expired"
 
 
 def test_a_revoked_key_is_refused_and_stays_in_the_list(keyring: Keyring) -> None:
     key, token = keyring.create("ci", [READ])
-
     revoked = keyring.revoke(f"rf_{key.prefix}")
-
     assert revoked.revoked_at is not None
     assert keyring.revoke(key.id).revoked_at == revoked.revoked_at
     assert refusal_of(keyring, token) == f"rf_{key.prefix} was revoked"
@@ -105,7 +96,6 @@ def test_known_and_unknown_prefixes_take_the_same_comparisons(keyring, monkeypat
 
     monkeypatch.setattr(jobs.keys, "is_same_digest", count)
     wrong = "a" * 52
-
     refusal_of(keyring, f"rf_{key.prefix}_{wrong}")
     known = compared.copy()
     compared.clear()
@@ -113,7 +103,6 @@ def test_known_and_unknown_prefixes_take_the_same_comparisons(keyring, monkeypat
     unknown = compared.copy()
     compared.clear()
     keyring.authenticate(token)
-
     assert known == unknown == compared == [(64, 64)]
 
 
@@ -129,7 +118,6 @@ def test_the_last_use_is_noted_once_a_minute(keyring, store, monkeypatch):
     monkeypatch.setattr(store, "touch_key", count)
     for _ in range(3):
         keyring.authenticate(token)
-
     assert len(touched) == 1
     found = store.find_key(key.prefix)
     assert found.last_used_at == touched[0]
@@ -140,7 +128,6 @@ def test_every_fault_of_a_new_key_is_named(keyring: Keyring) -> None:
         keyring.create(
             "a\nb", ["backfills.root"], topics=["no topic", "or*"], expires_at=datetime(2020, 1, 1, tzinfo=UTC)
         )
-
     pointers = [error["pointer"] for error in raised.value.details["errors"]]
     assert pointers == ["/name", "/scopes", "/topics", "/expires_at"]
     assert keyring.is_empty()

@@ -36,7 +36,6 @@ def test_an_order_is_complete_with_the_id(text: str, order: list[tuple[str, bool
 def test_an_order_that_is_none_is_refused_with_its_place(text: str, column: int):
     with pytest.raises(RequestInvalidError) as caught:
         parse_order(text)
-
     (error,) = caught.value.details["errors"]
     assert (error["code"], error["pointer"], error["column"]) == ("order_by_invalid", "/order_by", column)
 

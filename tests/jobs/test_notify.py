@@ -91,7 +91,6 @@ def test_an_end_is_told_once_and_says_what_ended(store, listener, notify):
     wait_until(lambda: is_told(store), "it is told")
     ended_job(store, "bf_2", JobState.CANCELLED)
     wait_until(lambda: is_told(store, "bf_2"), "the second one is told")
-
     assert [json.loads(body)["data"]["id"] for _, _, body in listener.calls] == ["bf_1", "bf_2"]
     path, headers, body = listener.calls[0]
     said = json.loads(body)
@@ -109,7 +108,6 @@ def test_the_signature_is_what_standard_webhooks_says(store, listener, notify):
     ended_job(store)
     notify()
     wait_until(lambda: is_told(store), "it is told")
-
     _, headers, body = listener.calls[0]
     signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
     digest = hmac.new(b"s" * 24, signed, hashlib.sha256).digest()
@@ -122,9 +120,7 @@ def test_what_is_not_heard_is_told_again_under_the_same_id(store, listener, noti
     listener.statuses = [500, 302, 410, 200]
     ended_job(store)
     notify()
-
     wait_until(lambda: is_told(store), "it is told in the end")
-
     # A redirect is an answer like any other that is not 2xx: nothing is sent to where it points.
     assert [path for path, _, _ in listener.calls] == ["/hook"] * 4
     assert len({headers["webhook-id"] for _, headers, _ in listener.calls}) == 1
@@ -137,10 +133,8 @@ def test_what_an_earlier_service_could_not_tell_is_told_by_the_next(store, liste
     wait_until(lambda: len(listener.calls) >= 2, "it is tried again")
     first.stop()
     assert not is_told(store)
-
     listener.statuses = [200]
     notify()
-
     wait_until(lambda: is_told(store), "it is told")
 
 
@@ -151,9 +145,7 @@ def test_nobody_listening_is_no_end_of_the_telling(store, listener, notify):
     wait_until(lambda: store_attempts(store) >= 2, "it is tried twice")
     nowhere.stop()
     assert not is_told(store)
-
     notify()
-
     wait_until(lambda: is_told(store), "it is told")
 
 
@@ -170,7 +162,6 @@ def test_a_url_that_is_set_for_the_first_time_is_told_of_nothing_older(store, li
     second.start()
     wait_until(lambda: is_told(store, "bf_between"), "the next service tells it")
     second.stop()
-
     assert [json.loads(body)["data"]["id"] for _, _, body in listener.calls] == ["bf_new", "bf_between"]
     assert not is_told(store, "bf_old")
 
@@ -186,7 +177,6 @@ def test_a_wait_for_a_person_is_told_and_its_end_is_told_too(store, listener, no
     store.move("bf_1", JobState.CANCELLED, actor="ann")
     wait_until(lambda: is_told(store), "the end is told")
     notifier.stop()
-
     waited, ended = (json.loads(body) for _, _, body in listener.calls)
     assert (waited["type"], ended["type"]) == ("backfill.waiting", "backfill.cancelled")
     assert (waited["data"]["state"], waited["data"]["waits_for"]) == ("PAUSED", "approval")
@@ -206,7 +196,6 @@ def test_what_is_told_of_a_merge_has_its_sources_and_nothing_of_a_topic(store, l
     notifier.start()
     wait_until(lambda: is_told(store, "mg_1"), "it is told")
     notifier.stop()
-
     said = json.loads(listener.calls[0][2])
     assert said["type"] == "merge.failed"
     assert not {"topic", "selected", "published", "failed", "labels", "description"} & said["data"].keys()

@@ -25,9 +25,7 @@ RUNNING = JobFilter(states=(JobState.RUNNING,))
 def test_a_token_gives_back_where_its_page_ended():
     order = parse_order("topic, created_at desc")
     last = ("örders", JANUARY, "bf_1")
-
     token = render_page_token(RUNNING, order, last)
-
     assert parse_page_token(token, RUNNING, order) == last
     assert "bf_1" not in token
 
@@ -47,7 +45,6 @@ def test_a_token_gives_back_where_its_page_ended():
 )
 def test_a_token_is_good_for_its_own_filter_and_order_only(where: JobFilter, order: str):
     token = render_page_token(RUNNING, NEWEST, ("bf_1",))
-
     assert parse_page_token(token, JobFilter(states=(JobState.RUNNING,)), NEWEST) == ("bf_1",)
     with pytest.raises(RequestInvalidError, match="another filter or order_by"):
         parse_page_token(token, where, parse_order(order))
@@ -56,7 +53,6 @@ def test_a_token_is_good_for_its_own_filter_and_order_only(where: JobFilter, ord
 def test_a_token_is_not_good_for_another_time():
     where = JobFilter(created_since=JANUARY)
     token = render_page_token(where, NEWEST, ("bf_1",))
-
     assert parse_page_token(token, where, NEWEST) == ("bf_1",)
     with pytest.raises(RequestInvalidError, match="another filter or order_by"):
         parse_page_token(token, JobFilter(created_since=JANUARY + timedelta(microseconds=1)), NEWEST)
@@ -98,14 +94,12 @@ def test_a_change_s_token_that_no_page_gave_is_refused(content: bytes):
 def test_a_token_with_a_time_before_all_times_is_refused():
     order = parse_order("created_at")
     token = render_page_token(RUNNING, order, (datetime.fromisoformat("0001-01-01T00:00:00+10:00"), "bf_1"))
-
     with pytest.raises(RequestInvalidError):
         parse_page_token(token, RUNNING, order)
 
 
 def test_a_row_s_token_tells_nobody_what_is_in_it():
     token = render_row_token(24_999)
-
     assert parse_row_token(token) == 24_999
     assert "24999" not in token
 

@@ -157,9 +157,7 @@ def test_a_job_of_a_new_kind_is_created_run_listed_and_watched(service, reach, s
     store.insert(new_job_id("bf"), "backfill", {}, actor="ann")
     made = service.create([1, 2], principal=ANN)
     assert made.id.startswith("sm_")
-
     done = reach(made.id, JobState.SUCCEEDED)
-
     page = service.list_jobs(ListRequest(where=JobFilter((JobState.SUCCEEDED,))), principal=READER)
     assert (page.jobs, page.next_page_token) == ([done], None)
     assert service.list_active(principal=READER) == []
@@ -191,9 +189,7 @@ def test_a_job_of_a_new_kind_that_failed_waits_and_is_retried(service, reach):
     assert (item.resource, item.id, item.message) == ("sum", made.id, "nothing_selected: There is no number.")
     with pytest.raises(JobChangedError):
         service.retry(made.id, principal=ANN, versions=[1])
-
     again = service.retry(made.id, principal=ANN, versions=[int(failed.etag.strip('"'))])
-
     assert again.state is JobState.PENDING
     reach(made.id, JobState.FAILED)
 
@@ -203,13 +199,11 @@ def test_a_job_of_a_new_kind_is_cancelled_before_and_while_it_runs(service, reac
     running = service.create([1], principal=ANN)
     reach(running.id, JobState.RUNNING)
     waiting = service.create([2], principal=ANN)
-
     assert service.cancel(waiting.id, principal=ANN).state is JobState.CANCELLED
     assert service.cancel(running.id, principal=ANN).state is JobState.CANCELLING
     assert service.cancel(running.id, principal=ANN).state is JobState.CANCELLING
     with pytest.raises(JobStateError, match="already ended"):
         service.cancel(waiting.id, principal=ANN)
-
     supervisor.tick()
     assert not supervisor.folder(running.id).may_go_on(1)
 

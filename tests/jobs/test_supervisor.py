@@ -156,7 +156,6 @@ def test_an_ended_job_whose_files_can_t_be_read_keeps_no_other_from_its_launch(s
     supervisor.folder(broken).write_outcome(Outcome(1, JobState.SUCCEEDED))
     reach(supervisor, store, broken, JobState.SUCCEEDED)
     ended = True
-
     reach(supervisor, store, create(), JobState.RUNNING)
     assert len(drivers.launched) == 2
 
@@ -181,7 +180,6 @@ def test_a_cancel_that_somebody_else_ended_takes_no_grace_from_the_next_one(
     store.move(job_id, JobState.CANCELLED, actor="another")
     store.move(job_id, JobState.PENDING, actor="ann")
     cancel(0.0)
-
     assert drivers.killed == []
 
 
@@ -191,7 +189,6 @@ def test_a_driver_that_was_told_to_stop_by_nobody_is_replaced(store, drivers, su
     job_id = create()
     supervisor = supervise()
     reach(supervisor, store, job_id, JobState.RUNNING)
-
     supervisor.folder(job_id).write_outcome(Outcome(1, JobState.CANCELLED))
     reach(supervisor, store, job_id, JobState.PENDING)
     reach(supervisor, store, job_id, JobState.RUNNING)

@@ -37,7 +37,6 @@ def faults(**document: Any) -> set[tuple[str, tuple[int | str, ...]]]:
 
 def test_json_becomes_the_dataclass_and_what_it_is_made_of() -> None:
     found = CAMERAS.validate_python({"name": "box", "price": 3, "lens": {"glass": "BK7"}})
-
     assert found == Camera("box", 3.0, Lens("BK7"))
 
 
@@ -54,7 +53,6 @@ def test_types_are_strict_and_fields_known_at_every_depth() -> None:
 
 def test_a_schema_has_descriptions_bounds_and_an_example() -> None:
     schema = CAMERAS.json_schema()
-
     assert schema["examples"] == [{"name": "box"}]
     assert schema["properties"]["name"] == {
         "type": "string",
@@ -70,7 +68,6 @@ def test_a_schema_has_descriptions_bounds_and_an_example() -> None:
 
 def test_a_declaration_is_read_in_its_order() -> None:
     found = list(declared_fields(Camera))
-
     assert [each.name for each in found] == ["name", "price", "lens", "labels"]
     assert [each.kind for each in found] == [str, float, Lens, Mapping[str, str]]
     assert [each.default for each in found][1:] == [None, None, {}]

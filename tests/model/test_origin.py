@@ -54,7 +54,6 @@ def test_other_names_are_refused_wherever_they_lead(host: str | None) -> None:
 def test_two_hosts_are_refused() -> None:
     scope = scope_of()
     scope["headers"].append((b"host", b"localhost"))
-
     assert find_foreign(scope) is not None
 
 

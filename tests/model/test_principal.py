@@ -28,7 +28,6 @@ def test_what_is_missing_is_named_with_whom():
 
 def test_no_topics_are_none_and_not_all():
     nowhere = Principal("key:bob", frozenset({RUN}), ())
-
     assert not nowhere.may_publish_to("orders")
 
 
@@ -49,7 +48,6 @@ def test_a_grant_that_says_nothing_is_refused(text):
 
 def test_a_claim_may_have_an_address_as_its_name_and_a_colon_in_its_value():
     (grant,) = parse_grants("https://shop.example/roles=team:ops:backfills.read, backfills.run;")
-
     assert (grant.claim, grant.value, grant.scopes) == ("https://shop.example/roles", "team:ops", {READ, RUN})
 
 
@@ -75,7 +73,6 @@ def test_an_address_without_tls_or_with_a_secret_is_refused(name, address):
 def test_what_belongs_together_is_asked_for_together():
     with pytest.raises(SettingsError) as raised:
         read_settings({"REFEED_OIDC_ISSUER": "https://a.example", "REFEED_NOTIFY_URL": "https://b.example"})
-
     assert "REFEED_OIDC_AUDIENCE" in raised.value.message
     assert "REFEED_NOTIFY_SECRET" in raised.value.message
 
@@ -84,7 +81,6 @@ def test_what_belongs_together_is_asked_for_together():
 def test_a_secret_that_is_wrong_is_not_repeated(secret):
     with pytest.raises(SettingsError) as raised:
         read_settings({"REFEED_NOTIFY_SECRET": secret})
-
     assert secret not in repr(raised.value.details) + raised.value.message
     assert "REFEED_NOTIFY_SECRET" in raised.value.message
 

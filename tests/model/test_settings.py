@@ -182,7 +182,6 @@ def test_dataproc_names_all_that_its_batches_would_miss(tmp_path: Path) -> None:
         read_settings({"REFEED_LAUNCHER": "dataproc", "REFEED_JOBS_FOLDER": "/mnt/jobs"}, home=tmp_path)
     for name in ("REFEED_DATAPROC_REGION", "REFEED_DATAPROC_IMAGE", "REFEED_JOBS_FOLDER", "REFEED_WAREHOUSE"):
         assert name in refused.value.message
-
     settings = read_settings(
         {
             "REFEED_LAUNCHER": "dataproc",

@@ -20,10 +20,8 @@ from model.stream_options import (
 
 def test_every_fault_is_named_at_once_with_its_place() -> None:
     document = {"slots": 0, "batch_seconds": "2", "batch_byte": 5, "group": "Orders", "message_bytes": True}
-
     with pytest.raises(RequestInvalidError) as refused:
         parse_options(StreamKind.PIPELINE, document)
-
     assert refused.value.details["errors"] == [
         {
             "code": "option_invalid",
@@ -76,7 +74,6 @@ def test_a_process_reads_every_option_from_its_environment() -> None:
     settings = read_settings({"REFEED_HOME": "/tmp/h", **backup.environment()})
     assert (settings.backup_slots, settings.backup_batch_seconds) == (3, 0.3)
     assert (settings.backup_batch_bytes, settings.known_ids_seconds) == (2_000_000, 0)
-
     pipeline = PipelineStreamOptions(slots=1000, batch_seconds=300, batch_bytes=1 << 40, message_bytes=1_000)
     settings = read_settings({"REFEED_HOME": "/tmp/h", **pipeline.environment()})
     assert (settings.pipeline_slots, settings.pipeline_batch_seconds) == (1000, 300)

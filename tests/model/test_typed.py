@@ -34,9 +34,7 @@ WHOLE = Whole(PARTS, frozenset({"a"}), {"at": "now"})
 
 def test_what_is_written_as_json_is_read_again_with_its_types() -> None:
     plain = json.loads(json.dumps(WHOLE, default=lambda value: [*value] if value == {"a"} else to_plain(value)))
-
     found = read_fields(Whole, plain)
-
     assert found == WHOLE
     assert isinstance(found.parts[0].colour, Colour)
     assert found.notes["at"] == "now"
@@ -53,7 +51,6 @@ def test_a_field_that_is_missing_has_its_default_and_an_unknown_one_is_refused()
 @pytest.mark.parametrize("driver", [Process(1, 2, "boot"), DataprocBatch("batches/b"), None])
 def test_of_several_dataclasses_the_one_with_the_fields_is_made(driver: Driver | None) -> None:
     plain = json.loads(json.dumps(driver, default=to_plain))
-
     assert reader(Driver | None)(plain) == driver
 
 

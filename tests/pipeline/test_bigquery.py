@@ -108,7 +108,6 @@ def test_every_message_is_a_row_or_a_dead_letter_and_known_ones_are_written_once
     assert (letter["data"], letter["error_code"]) == (b"nope", "not_json")
     unknown = {row["_message_id"]: row["_unknown"] for row in stream.rows("staging.orders")}
     assert "new" in str(unknown["3"])
-
     # One of three is known: its part is given up, and what was new in it comes again.
     stream.batch([pulled("orders", b"{}", b'{"id": 4}', first=3), pulled("members", b"{}", first=2)])
     assert stream.staged() == wanted + Counter([("members", "2")])

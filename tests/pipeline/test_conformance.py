@@ -78,9 +78,7 @@ def test_the_suite_s_cases_end_as_they_have_to_or_as_the_page_says(tmp_path: Pat
     decoder = Decoder(plans, arrow_schema(schema), version="v", topic="orders", token="t")
     own = {plan.column for plan in plans}
     types = {field.name: field.type for field in schema.fields if field.name in own}
-
     decoded = decoder.decode(messages(b"{}", *[text.encode() for _, text, _ in CASES]))
-
     deviating = {}
     for (name, _, verdict), end in zip(CASES, ends_of(decoded, types, len(CASES) + 1), strict=True):
         allowed = verdict if isinstance(verdict, list) else [verdict]

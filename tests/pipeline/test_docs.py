@@ -25,7 +25,6 @@ def test_the_page_s_schema_compiles_with_the_page_s_command_and_makes_the_page_s
     (tmp_path / "shop.proto").write_text(schema)
     (tmp_path / "sources.yaml").write_text(sources)
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-
     ended = subprocess.run(
         ["bash", "-euc", command],
         cwd=tmp_path,
@@ -35,7 +34,6 @@ def test_the_page_s_schema_compiles_with_the_page_s_command_and_makes_the_page_s
         check=False,
         timeout=60,
     )
-
     assert ended.returncode == 0, ended.stderr
     (source,) = Registry(str(tmp_path)).read().sources
     assert (source.name, source.topic, source.key, source.event_time) == (

@@ -406,11 +406,9 @@ def test_where_most_messages_do_not_fit_the_next_ones_are_not_tried(describe, mo
     tried = []
     real = forms.Form._read
     monkeypatch.setattr(forms.Form, "_read", lambda form, texts: tried.append(len(texts)) or real(form, texts))
-
     decoder.decode(messages(*[b'{"id":1,"stock":{}}'] * forms.FEWEST))
     for _ in range(forms.REST + 2):
         assert decoder.decode(fit).rows.num_rows == forms.FEWEST
-
     assert len(tried) == 3
 
 
@@ -425,7 +423,6 @@ def test_equal_objects_are_read_once_a_batch_and_looked_up_no_more_when_few_are_
     lesson, equal = messages(event(0, 0)), messages(*[event(number, 0) for number in range(40)])
     infer(pair, SOURCE, [lesson, lesson, equal], learning=1)
     assert (len(asked), len(parsed)) == (41, 43)
-
     others = messages(*[event(number, number) for number in range(110)])
     infer(pair, SOURCE, [lesson, lesson, others, others, others], learning=1)
     assert len(asked) == 41 + 111

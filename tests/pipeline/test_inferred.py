@@ -83,7 +83,6 @@ def test_a_source_that_was_renamed_goes_on_with_its_types_and_its_known_ids(eith
     either.drain(batches=2)
     before = either.types("staging.hooks_push")
     assert before == {"n": "FLOAT64"}
-
     # Another source has got the old name meanwhile.
     either.registry.publish({"sources.yaml": RENAMED})
     either.mapping = {"hooks": "calls"}
@@ -350,7 +349,6 @@ def test_real_webhooks_of_fifty_types_are_all_rows_of_typed_tables(stream):
     assert (
         sum(kind == "JSON" for event in by_event for kind in stream.types(f"staging.hooks_{event}").values()) < 5
     )
-
     stream.send("push", *[{**body, "added_field": {"at": 1}} for body in by_event["push"]])
     stream.drain(batches=2)
     rows = stream.rows("staging.hooks_push")

@@ -80,7 +80,6 @@ def states(findings: dict[str, Any]) -> dict[str, str]:
 
 def test_every_source_is_merged_in_turn_and_has_its_report(run: Any, warehouse: Warehouse) -> None:
     outcome, findings = run()
-
     assert outcome == Outcome(1, JobState.SUCCEEDED)
     assert [call[0] for call in warehouse.calls] == ["orders", "returns", "visits"]
     assert states(findings) == dict.fromkeys(("orders", "returns", "visits"), "merged")
@@ -96,9 +95,7 @@ def test_a_source_that_fails_keeps_none_of_the_others_from_being_merged(run: Any
         "orders": [AuditFailedError("a key has more than one row", source="orders", audits=audits)],
         "visits": [OSError("no space left")],
     }
-
     outcome, findings = run()
-
     assert outcome.state is JobState.FAILED
     assert outcome.error is not None
     assert outcome.error["code"] == "audit_failed"
@@ -112,9 +109,7 @@ def test_the_next_attempt_merges_what_is_not_merged_and_nothing_else(run: Any, w
     warehouse.faults = {"returns": [WarehouseError("it went away")]}
     run()
     warehouse.calls.clear()
-
     outcome, findings = run()
-
     assert outcome == Outcome(2, JobState.SUCCEEDED)
     assert [call[0] for call in warehouse.calls] == ["returns"]
     assert set(states(findings).values()) == {"merged"}
@@ -124,22 +119,18 @@ def test_the_next_attempt_merges_what_is_not_merged_and_nothing_else(run: Any, w
 
 def test_a_merge_that_somebody_else_was_quicker_with_is_tried_again(run: Any, warehouse: Warehouse) -> None:
     warehouse.faults = {"orders": [MergeOvertakenError("another merge was first") for _ in range(2)]}
-
     assert run()[0].state is JobState.SUCCEEDED
     assert [call[0] for call in warehouse.calls] == ["orders"] * 3 + ["returns", "visits"]
 
 
 def test_one_that_is_overtaken_again_and_again_says_so(run: Any, warehouse: Warehouse) -> None:
     warehouse.faults = {"orders": [MergeOvertakenError("another merge was first") for _ in range(9)]}
-
     outcome, _ = run()
-
     assert (outcome.error or {})["code"] == MergeOvertakenError.code
 
 
 def test_what_was_asked_for_comes_to_the_warehouse(run: Any, warehouse: Warehouse) -> None:
     run(MergeRequest.parse(day="2026-03-01", is_dry_run=True))
-
     begin = datetime.fromisoformat("2026-03-01T00:00:00+00:00")
     assert warehouse.calls[0] == ("orders", begin, True)
 
@@ -159,9 +150,7 @@ def test_the_driver_merges_in_bigquery_without_spark(shared_standin, tmp_path, m
     folder.write_control(Control(1, Order.RUN))
     # A session would fail, and be seen: there is no server at this address.
     monkeypatch.setenv("SPARK_REMOTE", "sc://127.0.0.1:1")
-
     assert main(json.dumps({"folder": folder.location, "epoch": 1})) == 0
-
     assert shop.reporting() == shop.oracle()
     # What tells rows without a key apart is not read where all have one.
     jobs = [job for job in shop.client.list_jobs(max_results=200) if "-days-" in job.job_id]
@@ -188,8 +177,6 @@ def test_the_driver_merges_a_lake_without_spark_where_executors_do_not_see_its_f
     # As that of a bucket.
     monkeypatch.setattr(JobFolder, "path", None)
     monkeypatch.setattr(job, "starting_spark", lambda _: pytest.fail("it starts Spark"))
-
     assert main(json.dumps({"folder": folder.location, "epoch": 1})) == 0
-
     assert shop.reporting() == shop.oracle()
     shop.warehouse.close()

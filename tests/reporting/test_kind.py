@@ -17,7 +17,5 @@ def test_a_retry_that_finds_what_the_attempt_before_found_is_shown_with_it(store
     write_figures(store, job.id)
     store.move(job.id, JobState.CANCELLED, actor="ann")
     store.move(job.id, JobState.PENDING, actor="ann")
-
     write_figures(store, job.id)
-
     assert Merge.from_job(store.get(job.id)).progress["changed"] == 3

@@ -102,7 +102,6 @@ def reach(yard: Yard) -> Callable[[str, JobState], Merge]:
 
 def test_a_merge_is_of_every_source_with_a_key_and_runs_with_what_its_driver_has_to_know(yard, reach):
     made = yard.create()
-
     assert (made.state, made.source, made.created_by) == (JobState.PENDING, None, "ann")
     assert [(each["source"], each["state"]) for each in made.sources] == [
         ("orders", "waiting"),
@@ -119,18 +118,15 @@ def test_what_its_driver_found_is_shown_and_in_the_history(yard: Yard, reach: An
     made = yard.create()
     reach(made.id, JobState.RUNNING)
     folder = yard.supervisor.folder(made.id)
-
     folder.write_findings({"orders": describe_report(MERGED)})
     yard.supervisor.tick()
     half = yard.service.get(made.id, principal=ANN)
     assert half.progress == {"sources": 2, "merged": 1, "failed": 0, "changed": 3, "newer": 2, "without_key": 0}
-
     failure = describe_failure("returns", "audit_failed", "a key has more than one row", [])
     folder.write_findings({"orders": describe_report(MERGED), "returns": failure})
     error = {"code": "audit_failed", "message": "returns: a key has more than one row"}
     folder.write_outcome(Outcome(1, JobState.FAILED, error))
     failed = reach(made.id, JobState.FAILED)
-
     assert [(each["source"], each["state"]) for each in failed.sources] == [
         ("orders", "merged"),
         ("returns", "failed"),
@@ -151,7 +147,6 @@ def test_of_several_merges_one_runs_at_a_time_in_their_order(yard: Yard, reach: 
     for _ in range(5):
         yard.supervisor.tick()
     assert len(yard.launcher.launched) == 1
-
     yard.supervisor.folder(first.id).write_outcome(Outcome(1, JobState.SUCCEEDED))
     reach(second.id, JobState.RUNNING)
     assert yard.service.get(first.id, principal=ANN).state is JobState.SUCCEEDED
@@ -159,7 +154,6 @@ def test_of_several_merges_one_runs_at_a_time_in_their_order(yard: Yard, reach: 
 
 def test_the_same_key_makes_one_merge_and_leaves_nothing_of_the_second_call(yard: Yard, tmp_path: Path) -> None:
     made = yard.create("orders", idempotency_key="k")
-
     assert yard.create("orders", idempotency_key="k").id == made.id
     assert [path.name for path in (tmp_path / "merge-jobs").iterdir()] == [made.id]
     with pytest.raises(IdempotencyKeyReusedError):
@@ -172,7 +166,6 @@ def test_the_same_key_makes_one_merge_and_leaves_nothing_of_the_second_call(yard
 def test_what_can_not_be_merged_is_refused(yard: Yard, source: str | None, code: str) -> None:
     if source is None:
         yard.sources = {"logs": None}
-
     with pytest.raises(RequestInvalidError) as refused:
         yard.create(source)
     assert [(error["code"], error["pointer"]) for error in refused.value.details["errors"]] == [(code, "/source")]

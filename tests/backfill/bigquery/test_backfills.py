@@ -88,7 +88,6 @@ def test_an_exact_plan_counts_and_its_create_reads_the_same_rows_without_a_secon
     assert {sample["encoding"] for sample in plan["samples"]} == {"json"}
     assert "not_exact" not in codes(plan)
     assert "materialised" not in plan
-
     folder = make(plan_id=plan["plan_id"])
     assert run(folder).rows == ROWS
     assert queries(shared_standin) == before + 1
@@ -274,7 +273,6 @@ def test_a_cancel_cancels_the_query_and_a_retry_runs_it_again(make: Any, shared_
     assert ended
     job = client.get_job(name)
     assert job.error_result["reason"] == "stopped"
-
     shared_standin.clear_faults()
     folder.write_control(Control(2, Order.RUN))
     assert run(folder, 2).rows == ROWS
@@ -315,9 +313,7 @@ def test_dead_letters_of_the_pipeline_are_counted_and_repaired_ones_left_out(
     if is_held:
         for table in (letters, staging):
             session_standin.hold_write_buffer(f"shop.{table}", everything=True)
-
     (found,) = counter.count(start)
-
     assert (found.source, found.code, found.messages, found.repaired) == ("orders", "not_json", 2, 1)
     listed = counter.list_messages(LetterChoice("orders", start), limit=9, preview_bytes=4)
     assert sorted((one.data, one.data_bytes) for one in listed) == [(b"neith", 7), (b"nope", 4)]

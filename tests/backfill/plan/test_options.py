@@ -4,7 +4,6 @@ from backfill.plan.request import YieldTo
 
 def test_a_specification_of_an_earlier_version_runs_by_the_defaults() -> None:
     options = RunOptions.from_specification({"query": {}})
-
     assert options == RunOptions()
     assert (options.by_key, options.max_failed, options.max_rows, options.only) == (False, 0, None, "all")
 
@@ -20,9 +19,7 @@ def test_what_a_specification_says_is_what_runs() -> None:
         "only": "missing",
         "rows": [3, 4],
     }
-
     options = RunOptions.from_specification({"run": run})
-
     assert options.by_key
     assert options.yield_to == YieldTo("live", 30)
     assert (options.attributes, options.max_failed, options.max_rows) == ({"a": "1"}, 5, 100)

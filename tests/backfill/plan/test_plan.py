@@ -98,7 +98,6 @@ def codes(plan: Plan) -> list[str]:
 
 def test_a_plan_adds_up_what_would_be_published(plan: Callable[..., Plan], lake: Path) -> None:
     made = plan(RAW)
-
     assert (made.rows, made.rows_by_topic) == (8, {"orders": 6, "members": 2})
     assert made.bytes == 8 * len(b'{"n": 0}')
     files = LakeArchive(str(lake), "backup.messages").data_files()
@@ -133,7 +132,6 @@ def test_a_look_up_of_missing_columns_has_its_price(plan: Callable[..., Plan]) -
         f"WHERE {WINDOW} GROUP BY message_id"
     )
     looked_up = plan(text)
-
     (warning,) = [w for w in looked_up.warnings if w["code"] == "columns_looked_up"]
     more = looked_up.bytes_scanned - plan(RAW).bytes_scanned
     assert more > 0
@@ -147,7 +145,6 @@ def test_messages_without_room_for_the_tags_are_counted(plan: Callable[..., Plan
         "ARRAY(SELECT AS STRUCT CAST(n AS STRING) AS key, 'v' AS value FROM UNNEST(GENERATE_ARRAY(1, {n})) AS n)"
     )
     text = RAW.replace("attributes", crowd + " AS attributes", 1)
-
     # Six tags and 94 attributes are the 100 that Pub/Sub takes.
     assert plan(text.format(n=94)).messages_without_room == 0
     crowded = plan(text.format(n=95))
@@ -177,9 +174,7 @@ def test_messages_without_room_for_the_tags_are_counted(plan: Callable[..., Plan
 )
 def test_messages_with_attributes_that_pubsub_refuses_are_counted(plan, lake, key, value):
     add(lake, rows(2, "odd", attributes=[[{"key": "n", "value": "1"}, {"key": key, "value": value}], []]))
-
     made = plan(RAW + " AND topic = 'odd'", target=target_with("consumer", "", mine="x"))
-
     # What a backfill would send: tags and added attributes replace those of their names.
     kept = {} if key in {"mine", "refeed_topic"} else {key: value}
     refused = 0 if is_taken_by_pubsub({"n": "1", **kept}) else 1
@@ -198,9 +193,7 @@ def test_messages_whose_own_attributes_the_replay_replaces_are_counted(plan, lak
     ]
     add(lake, rows(len(own), "odd", attributes=own))
     text = RAW + " AND topic = 'odd'"
-
     plain, added = plan(text), plan(text, target=target_with("consumer", "", env="repair"))
-
     assert (plain.messages_with_rewritten_attributes, codes(plain)) == (7, ["attributes_rewritten"])
     assert "7 messages" in plain.warnings[0]["message"]
     # An attribute that is added where it is already, with the same value, changes nothing.
@@ -219,9 +212,7 @@ def is_taken_by_pubsub(attributes: dict[str, str]) -> bool:
 @pytest.mark.parametrize(("size", "count"), [(9_990_000, 0), (10_000_000, 1)])
 def test_messages_too_large_for_the_tags_are_counted(plan, lake, size, count):
     add(lake, rows(1, "large", data=[b"x" * size]))
-
     made = plan(RAW + " AND topic = 'large'")
-
     assert (made.messages_without_room, made.bytes, len(made.samples[0]["data"])) == (count, size, 4096)
 
 
@@ -315,7 +306,6 @@ def test_messages_of_a_table_beside_the_archive_can_be_replayed(plan: Callable[.
     )
     write_deltalake(str(lake / "ops" / "dead"), dead)
     made = plan("SELECT * FROM ops.dead WHERE reason = 'late'", tables=("ops.dead",))
-
     assert (made.rows, made.bytes, made.rows_by_topic, made.rows_by_hour) == (2, 3, {}, [])
     assert made.window["from"] == "1970-01-01T00:00:00.000000Z"
     assert codes(made) == ["not_from_archive"]

@@ -79,9 +79,7 @@ def test_dead_letters_in_a_table_of_their_own_are_selected_without_an_archive(tm
     folder = BackfillFolder(tmp_path / "job")
     folder.path.mkdir()
     folder.write_control(Control(1, Order.RUN))
-
     selection = select(folder, 1, json.loads(json.dumps(specification)), RunOptions())
-
     (part,) = selection.slices
     rows = read_slice(folder.selection, part)
     assert sorted(rows.column("message_id").to_pylist()) == ["2", "3"]

@@ -148,7 +148,6 @@ def test_dead_letters_are_counted_by_source_and_their_latest_reason(desk: Desk) 
     fail(desk.lake, "c", "not_json", 2)
     fail(desk.lake, "a", "wrong_type", 3, source="billing")
     fail(desk.lake, "old", "wrong_type", -30)
-
     assert desk.counts() == {
         ("orders", "orders", "wrong_type"): (2, 0),
         ("orders", "orders", "not_json"): (1, 0),
@@ -170,16 +169,13 @@ def test_what_has_become_a_row_is_repaired_and_not_sent_again_until_that_is_reve
     land(desk.lake, "a")
     # The same id in another topic is another message.
     land(desk.lake, "b", topic="members")
-
     assert desk.counts()["orders", "orders", "wrong_type"] == (3, 1)
     request = desk.request("wrong_type")
     assert request["topic"] == "orders"
     assert desk.selected(request, "some") == {"b", "c"}
     assert desk.selected(desk.request("wrong_type", codes=[]), "all") == {"b", "c", "n"}
     assert desk.selected(desk.request("wrong_type", message_ids=["c", "a"]), "one") == {"c"}
-
     DeltaTable(str(desk.lake / "staging" / "orders")).delete("_message_id = 'a'")
-
     assert desk.counts()["orders", "orders", "wrong_type"] == (3, 0)
     assert desk.selected(request, "reverted") == {"a", "b", "c"}
 
@@ -189,7 +185,6 @@ def test_without_leave_to_read_staging_what_is_repaired_is_unknown(tmp_path: Pat
     try:
         fail(desk.lake, "a", "wrong_type", 1, topic="orders-next")
         land(desk.lake, "a", topic="orders-next")
-
         assert desk.counts() == {("orders", "orders-next", "wrong_type"): (1, None)}
         # To where the source reads, wherever the message was published first.
         assert desk.request("wrong_type")["topic"] == "orders"
@@ -210,7 +205,6 @@ def test_one_fault_is_one_group_wherever_in_a_list_it_stands_and_is_sent_again_a
     for name, says in reasons.items():
         fail(desk.lake, name, "wrong_type", 1, says=says)
     fail(desk.lake, "g", "not_json", 1, says="It is no JSON: lines[1].count: x.")
-
     found = {(one.code, one.path): one for one in desk.counter.count(DAY)}
     assert {key: one.messages for key, one in found.items()} == {
         ("wrong_type", "lines[].count"): 2,

@@ -17,7 +17,6 @@ def test_every_field_says_what_it_means() -> None:
 
 def test_every_field_stands_in_openapi_with_its_meaning_its_bounds_and_in_every_answer() -> None:
     asked, shown = SCHEMAS["BackfillRequest"], SCHEMAS["BackfillOut"]
-
     assert asked["properties"].keys() == FIELDS.keys()
     for name, field in FIELDS.items():
         found = asked["properties"][name]
@@ -31,14 +30,12 @@ def test_every_field_stands_in_openapi_with_its_meaning_its_bounds_and_in_every_
 
 def test_a_job_gives_its_request_back() -> None:
     request = BackfillRequest("SELECT 1", "orders", yield_to=YieldTo("live", 3.0), max_failed=2, labels={"a": "b"})
-
     assert BackfillRequest.from_json({**request.to_json(), "window": {}, "warnings": []}) == request
     assert RunOptions.from_specification({"run": request.to_json()}).max_failed == 2
 
 
 def test_a_job_of_an_older_refeed_has_the_defaults_of_later_fields() -> None:
     found = BackfillRequest.from_json({"query": "SELECT 1", "topic": "orders", "max_failed": None})
-
     assert found == BackfillRequest("SELECT 1", "orders")
 
 

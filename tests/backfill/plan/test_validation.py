@@ -37,7 +37,6 @@ def test_every_option_at_its_bounds_is_taken():
         ),
         POLICY,
     )
-
     assert valid.window.start == datetime(2026, 1, 2, tzinfo=UTC)
 
 
@@ -81,7 +80,6 @@ def test_faults_of_fields_and_of_the_query_come_together():
         validate_request(
             request(query="DELETE FROM backup.messages WHERE true", max_rows=0, max_failed=-1), POLICY
         )
-
     pointers = [error.get("pointer") for error in caught.value.details["errors"]]
     assert pointers[:2] == ["/max_rows", "/max_failed"]
     assert any("line" in error for error in caught.value.details["errors"])
@@ -101,7 +99,6 @@ def test_the_fingerprint_tells_every_option_from_its_absence():
         {"allow_overlap": True},
         {"target_subscription": "billing"},
     ]
-
     assert request().fingerprint() == request().fingerprint()
     assert len({request(**option).fingerprint() for option in [{}, *options]}) == len(options) + 1
 
@@ -118,7 +115,6 @@ def test_only_what_may_change_while_a_backfill_lives_is_changed():
     changes = {"rate_limit_messages_per_second": None, "description": "why", "labels": {"a": "b"}}
     assert validate_changes(changes) == changes
     assert validate_changes({}) == {}
-
     with pytest.raises(RequestInvalidError) as caught:
         validate_changes({"rate_limit_messages_per_second": -1.0, "labels": {"A": ""}, "query": QUERY})
     assert {error["code"] for error in caught.value.details["errors"]} == {

@@ -64,11 +64,9 @@ def test_the_rate_is_what_was_published_since_the_last_look(tmp_path: Path) -> N
     now = [100.0]
     rate = PublishedRate(tmp_path, clock=lambda: now[0])
     assert rate() == 0.0
-
     checkpoints.write(SliceCheckpoint(0, 1, offset=300, published=300))
     checkpoints.write(SliceCheckpoint(1, 1, offset=100, published=100))
     now[0] += 4
-
     assert (rate(), rate()) == (100.0, 0.0)
 
 
@@ -80,15 +78,12 @@ def test_a_figure_that_can_not_be_read_for_long_counts_as_too_old() -> None:
     for _ in range(4):
         watch.look()
         seen.append(throttle.limit())
-
     assert seen == [None, None, 0.0, 50.0]
 
 
 def test_a_figure_that_is_refused_stops_at_once() -> None:
     throttle = BacklogThrottle(60, lambda: 1000.0)
-
     BacklogWatch(Ages([PubSubError("no permission")]), throttle).look()
-
     assert throttle.limit() == 0.0
 
 
@@ -102,7 +97,6 @@ def test_a_subscription_that_is_gone_for_long_is_told_of_and_one_that_comes_back
     for _ in range(6):
         watch.look()
         seen.append(len(told))
-
     assert seen == [0, 0, 0, 0, 0, 1]
     assert told == ["subscription_not_found"]
     assert throttle.limit() == 0.0
@@ -121,11 +115,9 @@ def test_a_subscription_that_lags_stops_it_until_it_has_caught_up(lagging, emula
     with open_throttle(YieldTo(name, 0.5), "projects/shop/topics/replay", emulator_host, tmp_path) as throttle:
         assert throttle is not None
         wait_until(lambda: throttle.limit() == 0.0, "it stops")
-
         with PubSub("shop", emulator_host) as pubsub:
             pubsub.delete_subscription(lagging)
             pubsub.create_subscription(lagging, "live")
-
         wait_until(lambda: throttle.limit() is None, "it goes on")
 
 

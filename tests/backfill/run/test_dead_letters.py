@@ -51,9 +51,7 @@ def listed(folder: BackfillFolder, **page: Any) -> list[int]:
 
 def test_a_message_that_failed_is_kept_whole_with_its_reason(folder: BackfillFolder, selection: Selection) -> None:
     fail(folder, selection, 12, reason="refused_by_pubsub: attribute: goog is reserved")
-
     (letter,) = list_dead_letters(folder, limit=10).letters
-
     assert letter.data == bytes([12, 255])
     assert letter.attributes == {"n": "12"}
     assert (letter.row, letter.message_id, letter.topic, letter.ordering_key) == (12, "m12", "orders", "key")
@@ -65,11 +63,9 @@ def test_a_message_that_failed_is_kept_whole_with_its_reason(folder: BackfillFol
 
 def test_they_are_listed_page_by_page_in_the_order_of_rows(folder: BackfillFolder, selection: Selection) -> None:
     fail(folder, selection, 25, 3, 14, 7, 21)
-
     first = list_dead_letters(folder, limit=2)
     second = list_dead_letters(folder, limit=2, after=first.next_after or -1)
     third = list_dead_letters(folder, limit=2, after=second.next_after or -1)
-
     assert [[letter.row for letter in page.letters] for page in (first, second, third)] == [[3, 7], [14, 21], [25]]
     assert (first.next_after, second.next_after, third.next_after) == (7, 21, None)
 
@@ -77,9 +73,7 @@ def test_they_are_listed_page_by_page_in_the_order_of_rows(folder: BackfillFolde
 def test_a_page_of_large_messages_is_a_short_one(folder, selection, monkeypatch):
     fail(folder, selection, *range(6))
     monkeypatch.setattr(module, "_PAGE_BYTES", 5)
-
     page = list_dead_letters(folder, limit=100)
-
     assert ([letter.row for letter in page.letters], page.next_after) == ([0, 1], 1)
 
 
@@ -88,7 +82,6 @@ def test_what_is_published_later_leaves_the_list_and_what_fails_again_is_in_it_o
     DeadLetterWriter(folder, 2, selection.slices[0]).write_published([1, 3])
     fail(folder, selection, 2, epoch=2, reason="code: again")
     fail(folder, selection, 3, epoch=10)
-
     assert listed(folder) == [2, 3]
     assert list_dead_letters(folder, limit=1).letters[0].reason == "again"
     assert failed_rows(folder, 0) == [2, 3]
@@ -96,9 +89,7 @@ def test_what_is_published_later_leaves_the_list_and_what_fails_again_is_in_it_o
 
 def test_a_slice_that_is_begun_again_forgets_what_was_said_of_rows_still_to_come(folder, selection):
     fail(folder, selection, 12, 15, 25)
-
     DeadLetterWriter(folder, 2, selection.slices[1]).forget_from(14)
-
     assert listed(folder) == [12, 25]
 
 
@@ -107,7 +98,6 @@ def test_a_slice_without_failures_has_no_file(folder: BackfillFolder, selection:
     writer.forget_from(0)
     writer.write_published([])
     writer.write(read_slice(folder.selection, selection.slices[0]), [])
-
     assert not folder.dead_letters.exists()
     assert slices_with_letters(folder) == []
 
@@ -116,7 +106,6 @@ def test_a_line_that_a_killed_task_left_unfinished_is_no_dead_letter(folder, sel
     fail(folder, selection, 4)
     with (folder.dead_letters.path / "000000.1.ndjson").open("a") as file:
         file.write('{"row": 5, "top')
-
     assert listed(folder) == [4]
     assert slices_with_letters(folder, epoch=1) == [0]
     assert slices_with_letters(folder, epoch=2) == []
@@ -132,7 +121,6 @@ def test_dead_letters_are_counted_by_their_code_and_found_by_it(folder, selectio
     fail(folder, selection, 3, 4, 27, reason="message_too_large: 10000001 bytes")
     fail(folder, selection, 14, reason="message_too_large: 10000009 bytes")
     DeadLetterWriter(folder, 2, selection.slices[0]).write_published([4])
-
     assert count_dead_letters(folder) == [
         DeadLetterReason("message_too_large", 3, 3, "m3", "10000001 bytes"),
         DeadLetterReason("refused_by_pubsub", 2, 12, "m12", "goog is reserved"),
@@ -149,7 +137,5 @@ def test_a_letter_after_one_that_was_cut_short_is_there(folder: BackfillFolder, 
     (log,) = folder.dead_letters.list()
     path = folder.dead_letters.path / log
     path.write_bytes(path.read_bytes()[:-20])
-
     fail(folder, selection, 3, 5)
-
     assert failed_rows(folder, 0) == [3, 5]

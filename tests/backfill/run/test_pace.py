@@ -105,9 +105,7 @@ def stage(tmp_path: Path) -> Stage:
 def test_a_rate_holds_over_all_tasks_together(stage: Stage, rate: float, tasks: int) -> None:
     stage.order(rate=rate)
     stage.start(*range(tasks))
-
     sent = stage.run(20)
-
     assert sent == pytest.approx(rate * 20, rel=0.05, abs=1)
     if rate >= 70:
         shares = sorted(stage.offsets.values())
@@ -118,10 +116,8 @@ def test_a_rate_that_is_changed_holds_at_once(stage: Stage) -> None:
     stage.order(rate=1000.0)
     stage.start(0, 1)
     assert stage.run(10) == pytest.approx(10_000, rel=0.05)
-
     stage.order(rate=50.0)
     assert stage.run(10) <= 500 * 1.05
-
     stage.order(rate=2000.0)
     assert stage.run(10) == pytest.approx(20_000, rel=0.05)
 
@@ -130,9 +126,7 @@ def test_what_was_given_out_at_a_higher_rate_is_taken_back(stage: Stage) -> None
     stage.order(rate=10_000.0)
     stage.start(0, 1)
     stage.run(2, send=lambda _number, _room: 0)
-
     stage.order(rate=10.0)
-
     assert stage.run(10) <= 110
 
 
@@ -140,7 +134,6 @@ def test_tasks_that_stood_still_catch_up_a_second_at_most(stage: Stage) -> None:
     stage.order(rate=100.0)
     stage.start(0, 1)
     stage.run(30, send=lambda _number, _room: 0)
-
     assert stage.run(0.1) <= 110
     assert stage.run(10) == pytest.approx(1000, rel=0.05)
 
@@ -149,11 +142,9 @@ def test_a_pause_lets_nothing_out_and_saves_nothing_up(stage: Stage) -> None:
     stage.order(rate=100.0)
     stage.start(0, 1)
     stage.run(3)
-
     stage.order(Order.PAUSE, rate=100.0)
     assert stage.run(60) == 0
     assert stage.room(0) is None
-
     stage.order(rate=100.0)
     assert stage.run(1) <= 100
     assert stage.run(10) == pytest.approx(1000, rel=0.05)
@@ -164,9 +155,7 @@ def test_without_a_limit_nothing_is_counted_and_a_limit_that_is_new_holds_before
     stage.start(0)
     assert stage.room(0) == 1000
     assert read_pace(stage.folder, 1) == Pace(beat=1, go=True, until=None)
-
     stage.order(rate=10.0)
-
     assert stage.room(0) == 0
     assert stage.run(10) <= 101
 
@@ -181,7 +170,6 @@ def test_a_canary_publishes_exactly_so_many_whatever_its_tasks_do(stage: Stage, 
         return dice.randint(0, room)
 
     stage.run(30, send=send)
-
     assert sum(stage.offsets.values()) == 777
     assert stage.folder.read_pause(1) is not None
     assert stage.room(0) is None
@@ -194,14 +182,12 @@ def test_a_canary_counts_what_is_published_not_what_failed_and_tasks_may_come_an
     stage.confirm(0, 2, failed=2)
     stage.folder.leave_slice(1, 1)
     del stage.offsets[1]
-
     stage.run(1)
     # The other one is not working: what it may send goes to nobody.
     assert stage.offsets == {0: 60}
     stage.folder.leave_slice(0, 1)
     stage.enter(1)
     stage.run(5)
-
     assert sum(c.published for c in stage.checkpoints.read_all()) == 100
     assert stage.folder.read_pause(1) is not None
 
@@ -209,9 +195,7 @@ def test_a_canary_counts_what_is_published_not_what_failed_and_tasks_may_come_an
 def test_a_canary_of_all_that_there_is_does_not_pause(stage: Stage) -> None:
     stage.order(canary=40)
     stage.start(0, 1, rows=20)
-
     stage.run(5)
-
     assert stage.offsets == {0: 20, 1: 20}
     assert stage.folder.read_pause(1) is None
 
@@ -221,11 +205,9 @@ def test_the_slower_of_limit_and_throttle_holds_and_a_throttle_stops(stage: Stag
     stage.start(0, 1)
     stage.throttle.allowed = 20.0
     assert stage.run(10) == pytest.approx(200, rel=0.05)
-
     stage.throttle.allowed = 0.0
     stage.run(0.1)
     assert stage.run(10) == 0
-
     stage.throttle.allowed = None
     assert stage.run(10) == pytest.approx(1000, rel=0.05)
 
@@ -238,10 +220,8 @@ def test_more_failures_than_allowed_halt_the_attempt(stage: Stage) -> None:
     stage.confirm(0, 5, failed=2)
     stage.run(1, send=lambda _number, _room: 0)
     assert not stage.pacer.is_halted
-
     stage.confirm(1, 5, failed=1)
     stage.run(1, send=lambda _number, _room: 0)
-
     assert stage.pacer.is_halted
     assert (stage.room(0), stage.room(1)) == (None, None)
 
@@ -249,10 +229,8 @@ def test_more_failures_than_allowed_halt_the_attempt(stage: Stage) -> None:
 def test_what_a_task_found_out_halts_the_others(stage: Stage) -> None:
     stage.order()
     stage.start(0, 1)
-
     stage.folder.write_fault(1, "topic_not_found", "There is no topic.")
     stage.run(0.1)
-
     assert stage.pacer.is_halted
     assert stage.room(1) is None
 
@@ -262,9 +240,7 @@ def test_a_task_ends_when_its_attempt_is_not_to_publish(stage: Stage, control: C
     stage.order()
     stage.start(0)
     assert stage.room(0) == 1000
-
     stage.folder.write_control(control)
-
     assert stage.room(0) is None
 
 
@@ -274,12 +250,10 @@ def test_a_task_whose_driver_is_silent_sends_what_it_was_given_and_ends(stage, u
     write_pace(stage.folder, 1, Pace(7, go=True, until=until))
     turn = Turn(stage.folder, 1, 0, clock=stage.clock)
     assert turn.room(40) == (1000 if until is None else 10)
-
     stage.clock.now += SILENT_SECONDS
     assert turn.room(50) == (1000 if until is None else 0)
     stage.clock.now += 0.1
     assert turn.room(50) is None
-
     write_pace(stage.folder, 1, Pace(8, go=True, until=until))
     assert turn.room(40) == (1000 if until is None else 10)
 
@@ -287,7 +261,6 @@ def test_a_task_whose_driver_is_silent_sends_what_it_was_given_and_ends(stage, u
 def test_a_task_waits_for_a_driver_that_has_said_nothing_yet_but_not_for_ever(stage: Stage) -> None:
     stage.order()
     turn = Turn(stage.folder, 1, 0, clock=stage.clock)
-
     assert turn.room(0) == 0
     stage.clock.now += SILENT_SECONDS + 1
     assert turn.room(0) is None
@@ -300,10 +273,8 @@ def test_a_task_that_can_not_see_its_orders_sends_nothing_and_does_not_wait_for_
     control = stage.folder.path / "control.json"
     hidden = control.rename(control.with_suffix(".hidden"))
     assert turn.room(0) == 0
-
     hidden.rename(control)
     assert turn.room(0) == 1000
-
     control.unlink()
     stage.clock.now += SILENT_SECONDS + 1
     with pytest.raises(CheckpointCorruptError):
@@ -344,8 +315,6 @@ def test_no_share_is_larger_than_its_room_and_none_is_lost() -> None:
         held = {n: dice.randint(0, 50) for n in pieces}
         room = {n: dice.randint(0, 50) for n in pieces}
         tokens = dice.randint(0, 400)
-
         given = deal(tokens, held, room)
-
         assert all(0 < count <= room[n] for n, count in given.items())
         assert sum(given.values()) == min(tokens, sum(room.values()))

@@ -15,9 +15,7 @@ def checkpoints(tmp_path: Path) -> CheckpointFolder:
 def test_the_latest_attempt_of_a_slice_counts(checkpoints: CheckpointFolder) -> None:
     checkpoints.write(SliceCheckpoint(7, epoch=2, offset=500))
     checkpoints.write(SliceCheckpoint(7, epoch=1, offset=900))
-
     found = checkpoints.read(7)
-
     assert (found.epoch, found.offset) == (2, 500)
     assert [c.offset for c in checkpoints.read_all()] == [500]
 
@@ -26,16 +24,13 @@ def test_an_attempt_that_was_replaced_can_not_overwrite_its_successor(checkpoint
     reader = CheckpointReader(checkpoints.files)
     checkpoints.write(SliceCheckpoint(0, epoch=2, offset=100, published=100, done=True))
     assert [c.published for c in reader.read()] == [100]
-
     checkpoints.write(SliceCheckpoint(0, epoch=1, offset=50, published=50))
-
     assert [c.published for c in reader.read()] == [100]
 
 
 def test_a_slice_of_many_small_requests_keeps_a_short_file_and_its_last_checkpoint(checkpoints):
     for offset in range(1000):
         checkpoints.write(SliceCheckpoint(4, epoch=1, offset=offset))
-
     assert checkpoints.read(4) == SliceCheckpoint(4, epoch=1, offset=999)
     assert [c.offset for c in checkpoints.read_all()] == [999]
     assert sum(path.stat().st_size for path in checkpoints.files.path.iterdir()) < 70_000
@@ -44,7 +39,6 @@ def test_a_slice_of_many_small_requests_keeps_a_short_file_and_its_last_checkpoi
 def test_what_an_attempt_reached_can_be_asked_for(checkpoints: CheckpointFolder) -> None:
     checkpoints.write(SliceCheckpoint(7, epoch=1, offset=5))
     checkpoints.write(SliceCheckpoint(7, epoch=2, offset=9))
-
     assert checkpoints.read_attempt(7, 1) == SliceCheckpoint(7, epoch=1, offset=5)
     assert checkpoints.read_attempt(7, 3) is None
 
@@ -57,7 +51,6 @@ def test_a_slice_that_never_started_has_no_checkpoint(checkpoints: CheckpointFol
 def test_a_checkpoint_that_a_power_cut_damaged_falls_back_to_the_one_before(checkpoints, damage):
     checkpoints.write(SliceCheckpoint(1, epoch=1, offset=10))
     (checkpoints.files.path / "000001.2.ndjson").write_text(damage)
-
     assert checkpoints.read(1) == SliceCheckpoint(1, epoch=1, offset=10)
     assert checkpoints.read_all() == [SliceCheckpoint(1, epoch=1, offset=10)]
 
@@ -67,7 +60,6 @@ def test_half_a_line_is_no_checkpoint(checkpoints: CheckpointFolder) -> None:
         checkpoints.write(SliceCheckpoint(1, epoch=1, offset=offset))
     with (checkpoints.files.path / "000001.1.ndjson").open("a") as file:
         file.write('{"slice":1,"epoch":1,"offset":5')
-
     assert checkpoints.read(1) == SliceCheckpoint(1, epoch=1, offset=199)
 
 
@@ -77,9 +69,7 @@ def test_figures_are_the_sum_of_all_slices() -> None:
         SliceCheckpoint(1, 2, 5, published=5, bytes=500, event_time="2024-01-01"),
         SliceCheckpoint(2, 2),
     ]
-
     progress = ProgressMeter().measure(40, slices, now=1.0)
-
     assert progress == Progress(
         selected=40, published=14, failed=1, bytes=1400, event_time="2024-01-02", repeated_at_most=4
     )
@@ -93,7 +83,6 @@ def test_the_rate_is_that_of_the_last_seconds_and_the_eta_follows_it() -> None:
         progress = meter.measure(
             100_000, [SliceCheckpoint(0, 1, published=990 + 1000 * (second - 99))], now=float(second)
         )
-
     assert progress.rate_messages_per_second == pytest.approx(1000, rel=0.01)
     assert progress.eta_seconds == pytest.approx((100_000 - 40_990) / 1000, rel=0.01)
 
@@ -102,9 +91,7 @@ def test_the_time_before_the_first_message_is_no_part_of_the_rate() -> None:
     meter = ProgressMeter()
     for second in range(30):
         meter.measure(1000, [], now=float(second))
-
     progress = meter.measure(1000, [SliceCheckpoint(0, 1, published=100)], now=30.0)
-
     assert progress.rate_messages_per_second == 100.0
 
 
@@ -113,20 +100,16 @@ def test_the_time_in_which_it_was_held_is_no_part_of_the_rate() -> None:
     meter.measure(1000, [SliceCheckpoint(0, 1, published=10)], now=0.0)
     for second in range(1, 3600):
         meter.measure(1000, [SliceCheckpoint(0, 1, published=10)], now=float(second), is_held=True)
-
     progress = meter.measure(1000, [SliceCheckpoint(0, 1, published=505)], now=3600.0)
-
     assert progress.rate_messages_per_second == 495.0
     assert progress.eta_seconds == 1.0
 
 
 def test_a_finished_job_has_nothing_left() -> None:
     progress = ProgressMeter().measure(10, [SliceCheckpoint(0, 1, published=9, failed=1, done=True)], now=1.0)
-
     assert progress.eta_seconds == 0.0
 
 
 def test_figures_survive_json() -> None:
     progress = Progress(selected=1, published=1, rate_messages_per_second=2.5)
-
     assert Progress.from_json(progress.to_json()) == progress

@@ -61,9 +61,7 @@ def numbers(messages: list[Any]) -> Counter[int]:
 
 def test_every_row_goes_out_tagged_with_its_own_attributes(folder, publisher, receive, rows):
     (part,) = selection_of(folder, rows(2500)).slices
-
     end = publish_piece(publisher, folder, 1, TARGET, whole(part))
-
     received = receive(2500)
     assert numbers(received) == Counter(range(2500))
     for message in received:
@@ -103,10 +101,8 @@ def test_a_task_told_to_stop_sends_nothing_more_and_another_goes_on_without_repe
 
     monkeypatch.setattr(CheckpointFolder, "write", stop_at_3000)
     stopped = publish_piece(publisher, folder, 1, TARGET, whole(part))
-
     # Two requests are under way at once: one more was when the order came.
     assert (stopped.offset, stopped.published, stopped.done, stopped.stopped) == (4000, 4000, False, True)
-
     let_go(folder, 3)
     end = publish_piece(publisher, folder, 3, TARGET, whole(part))
     assert numbers(receive(9500)) == Counter(range(9500))
@@ -128,10 +124,8 @@ def test_after_a_crash_no_row_is_missing_and_what_is_repeated_is_bounded(
         patch.setattr(CheckpointFolder, "write", crash_at_3000)
         with pytest.raises(KeyboardInterrupt):
             publish_piece(publisher, folder, 1, TARGET, whole(part))
-
     let_go(folder, 2)
     end = publish_piece(publisher, folder, 2, TARGET, whole(part))
-
     found = numbers(receive(9500))
     repeated = found.total() - 9500
     assert set(found) == set(range(9500))
@@ -147,9 +141,7 @@ def test_what_can_not_be_a_message_is_a_dead_letter_and_the_rest_goes_out(folder
     attributes[1700] += [{"key": "googkey", "value": "Pub/Sub keeps goog to itself"}]
     batch = rows(2000, attributes=pa.array(attributes, ATTRIBUTES))
     (part,) = selection_of(folder, batch).slices
-
     end = publish_piece(publisher, folder, 1, TARGET, whole(part), max_failed=3)
-
     assert numbers(receive(1997)) == Counter(set(range(2000)) - {0, 1500, 1700})
     assert (end.published, end.failed, end.offset, end.done) == (1997, 3, 2000, True)
     assert letters_of(folder) == {0: "no_room_for_tags", 1500: "attribute_without_text", 1700: "refused_by_pubsub"}
@@ -164,9 +156,7 @@ def test_one_failure_too_many_stops_a_piece_and_the_rest_is_not_sent(folder, pub
     for bad in (0, 1, 7, *range(1000, 3000)):
         attributes[bad] = [{"key": "n", "value": None}]
     (part,) = selection_of(folder, rows(5000, attributes=pa.array(attributes, ATTRIBUTES))).slices
-
     end = publish_piece(publisher, folder, 1, TARGET, whole(part), max_failed=3)
-
     assert (end.failed, end.newly_failed, end.done, end.stopped) == (4, 4, False, True)
     assert end.offset == end.published + 4 < 5000
     assert len(letters_of(folder)) == 4
@@ -182,11 +172,9 @@ def test_dead_letters_that_are_sent_again_leave_the_list_and_the_sums_stay_true(
     crowding = replace(TARGET, attributes=(("a", "1"), ("b", "2")))
     first = publish_piece(publisher, folder, 1, crowding, whole(selection.slices[0]), max_failed=10)
     assert (first.published, first.failed) == (97, 3)
-
     let_go(folder, 2)
     (again, _) = plan_work(folder, selection, RunOptions(), {0: first}, 2)
     second = publish_piece(publisher, folder, 2, TARGET, again)
-
     # What fails again is no new failure: the budget is not for it.
     assert (second.published, second.failed, second.newly_failed, second.done) == (2, -2, 0, True)
     assert letters_of(folder) == {99: "no_room_for_tags"}
@@ -203,10 +191,8 @@ def test_what_a_task_said_of_rows_before_it_died_is_forgotten_when_they_go_out(f
     # The dead letter is written, the checkpoint that counts it is not.
     for name in folder.progress.list():
         folder.progress.remove(name)
-
     let_go(folder, 2)
     end = publish_piece(publisher, folder, 2, TARGET, whole(part))
-
     assert (end.published, end.failed) == (10, 0)
     assert letters_of(folder) == {}
     receive(19)
@@ -230,7 +216,6 @@ def test_a_piece_sends_no_further_than_its_driver_lets_it(folder, publisher, rec
     ordering.start()
     end = publish_piece(publisher, folder, 1, TARGET, whole(part), max_failed=1000)
     ordering.join()
-
     assert (end.offset, end.published, end.failed, end.stopped) == (612, 122, 490, True)
     assert numbers(receive(122)) == Counter([*range(10), *range(500, 612)])
     assert folder.running_slices(1) == []
@@ -246,9 +231,7 @@ def test_by_key_messages_keep_their_keys_and_nothing_overtakes_what_failed(folde
     selection = write_selection([batch], folder.selection, by_key=True)
     by_key = replace(TARGET, by_key=True)
     crowding = replace(by_key, attributes=(("a", "1"),))
-
     first = publish_piece(publisher, folder, 1, crowding, whole(selection.slices[0]), max_failed=20)
-
     assert letters_of(folder) == {
         0: "no_room_for_tags",
         3: "no_room_for_tags",
@@ -258,11 +241,9 @@ def test_by_key_messages_keep_their_keys_and_nothing_overtakes_what_failed(folde
     }
     sent = {(int(m.attributes["n"]), m.ordering_key) for m in receive(4)}
     assert sent == {(1, ""), (2, "a"), (6, "b"), (10, "c")}
-
     let_go(folder, 2)
     (again, _) = plan_work(folder, selection, RunOptions(ordering="by_key"), {0: first}, 2)
     publish_piece(publisher, folder, 2, by_key, again)
-
     assert sorted(int(m.attributes["n"]) for m in receive(4)) == [0, 3, 4, 5]
     assert letters_of(folder) == {7: "refused_by_pubsub", 8: "ordering_key_stopped", 9: "ordering_key_stopped"}
 
@@ -278,11 +259,9 @@ def test_by_key_a_key_that_failed_in_one_slice_is_held_in_the_next(
     chains = tuple(link_pieces(map(whole, selection.slices), selection, by_key=True))
     target = replace(TARGET, emulator_host=emulator_host, by_key=True)
     places = [pa.record_batch({"id": pa.array([n], pa.int64())}) for n in range(len(chains))]
-
     list(
         publish_chains(iter(places), folder=str(folder.path), epoch=1, target=target, chains=chains, max_failed=25)
     )
-
     assert letters_of(folder) == {7: "attribute_without_text"} | dict.fromkeys(
         range(8, 20), "ordering_key_stopped"
     )

@@ -20,9 +20,7 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
 
 def test_rows_are_numbered_in_the_order_they_come(tmp_path: Path, rows: Rows) -> None:
     folder = tmp_path / "selection"
-
     made = write_selection([rows(30_000), rows(0), rows(25_000)], folder)
-
     found = rows_of(folder)
     assert [row["refeed_row"] for row in found] == list(range(55_000))
     assert [row["message_id"] for row in found] == [f"m{n}" for n in (*range(30_000), *range(25_000))]
@@ -37,9 +35,7 @@ def test_a_slice_is_small_in_rows_and_in_bytes(tmp_path, rows, monkeypatch):
     monkeypatch.setattr(module, "_SLICE_BYTES", 5000)
     monkeypatch.setattr(module, "_FILE_SLICES", 3)
     data = pa.array([b"x" * 1000] * 40 + [b""] * 60 + [b"y" * 20_000], pa.large_binary())
-
     made = write_selection([rows(101, data=data)], tmp_path / "selection")
-
     assert all(part.rows <= 10 for part in made.slices)
     for part in made.slices:
         sizes = [len(row["data"]) for row in read_slice(tmp_path / "selection", part).to_pylist()]
@@ -52,9 +48,7 @@ def test_by_key_a_slice_ends_where_a_key_does_unless_the_key_is_larger(tmp_path,
     monkeypatch.setattr(module, "_SLICE_ROWS", 10)
     keys = [None, "", "", *"aaaaaaab", *"c" * 35, *"dde"]
     batch = rows(len(keys), ordering_key=pa.array(keys, pa.string()))
-
     made = write_selection([batch.slice(0, 20), batch.slice(20)], tmp_path / "selection", by_key=True)
-
     slices = [
         ("".join(row["ordering_key"] or "-" for row in read_slice(tmp_path / "selection", part).to_pylist()), part)
         for part in made.slices
@@ -70,19 +64,15 @@ def test_by_key_a_slice_ends_where_a_key_does_unless_the_key_is_larger(tmp_path,
 
 def test_a_selection_that_is_too_large_is_not_made(tmp_path: Path, rows: Rows) -> None:
     assert write_selection([rows(10)], tmp_path / "fits", max_rows=10).rows == 10
-
     with pytest.raises(SelectionTooLargeError, match="more than 10 rows") as caught:
         write_selection([rows(6), rows(5)], tmp_path / "large", max_rows=10)
-
     assert caught.value.details == {"max_rows": 10}
     assert read_selection(tmp_path / "large") is None
 
 
 def test_columns_that_the_query_does_not_give_are_null(tmp_path: Path, rows: Rows) -> None:
     least = rows(3).select(["data", "attributes", "message_id"])
-
     made = write_selection([least], tmp_path / "selection")
-
     assert {(r["topic"], r["publish_time"], r["ordering_key"]) for r in rows_of(tmp_path / "selection")} == {
         (None, None, None)
     }
@@ -93,9 +83,7 @@ def test_the_case_of_a_column_does_not_matter_and_others_are_left_out(tmp_path: 
     named = rows(1, extra=[1]).rename_columns(
         ["DATA", "Attributes", "Message_Id", "publish_time", "topic", "ordering_key", "extra"]
     )
-
     write_selection([named], tmp_path / "selection")
-
     (row,) = rows_of(tmp_path / "selection")
     assert list(row) == SELECTION_SCHEMA.names
     assert (row["data"], row["message_id"]) == (b"data 0", "m0")
@@ -103,7 +91,6 @@ def test_the_case_of_a_column_does_not_matter_and_others_are_left_out(tmp_path: 
 
 def test_a_column_of_another_type_is_an_error(tmp_path: Path, rows: Rows) -> None:
     wrong = rows(1, publish_time=pa.array([[1]]))
-
     with pytest.raises(QueryError, match="publish_time"):
         write_selection([wrong], tmp_path / "selection")
 
@@ -118,14 +105,12 @@ def test_a_selection_is_there_whole_or_not_at_all(tmp_path: Path, rows: Rows) ->
     with pytest.raises(QueryError):
         write_selection(broken(), folder)
     assert read_selection(folder) is None
-
     write_selection([rows(2)], folder)
     assert len(rows_of(folder)) == 2
 
 
 def test_a_query_without_rows_is_an_empty_selection(tmp_path: Path) -> None:
     made = write_selection([], tmp_path / "selection")
-
     assert (made.rows, made.slices) == (0, ())
     assert read_selection(tmp_path / "selection") == made
 
@@ -134,10 +119,8 @@ def test_a_damaged_selection_is_named(tmp_path: Path, rows: Rows) -> None:
     folder = tmp_path / "selection"
     made = write_selection([rows(2)], folder)
     (folder / made.slices[0].file).write_bytes(b"PAR1")
-
     with pytest.raises(CheckpointCorruptError, match=r"00000\.parquet"):
         read_slice(folder, made.slices[0])
-
     (folder / "manifest.json").write_text("{")
     with pytest.raises(CheckpointCorruptError):
         read_selection(folder)

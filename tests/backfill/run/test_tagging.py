@@ -53,9 +53,7 @@ def test_a_message_has_its_own_attributes_what_is_added_wins_over_them_and_tags_
         ],
         schema=SELECTION_SCHEMA,
     ).slice(min(skipped, count - 1))
-
     tagged, places, refused = tag_messages(selected, replace(TARGET, attributes=added))
-
     assert refused == []
     assert places.tolist() == list(range(selected.num_rows))
     common = common_attributes(replace(TARGET, attributes=added))
@@ -93,7 +91,6 @@ def rows_of(keys: list[str | None], bad: set[int]) -> pa.RecordBatch:
 
 def test_ordering_keys_are_restored_when_they_are_asked_for() -> None:
     rows = rows_of([None, "a", "b"], set())
-
     assert tag_messages(rows, TARGET)[0].column("ordering_key").to_pylist() == ["", "", ""]
     by_key = tag_messages(rows, replace(TARGET, by_key=True))[0]
     assert by_key.column("ordering_key").to_pylist() == ["", "a", "b"]
@@ -101,11 +98,9 @@ def test_ordering_keys_are_restored_when_they_are_asked_for() -> None:
 
 def test_by_key_the_rows_behind_a_refused_one_of_their_key_are_refused_too() -> None:
     rows = rows_of([None, None, "a", "a", "a", "b", "b", "c"], {0, 3, 6})
-
     _, _, refused = tag_messages(rows, replace(TARGET, by_key=True))
     _, _, stopped = tag_messages(rows.slice(4), replace(TARGET, by_key=True), is_key_stopped=True)
     _, places, without_order = tag_messages(rows, TARGET)
-
     assert [(r.row, r.reason.split(":")[0]) for r in refused] == [
         (0, "attribute_without_text"),
         (3, "attribute_without_text"),

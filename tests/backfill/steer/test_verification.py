@@ -99,9 +99,7 @@ def test_one_that_never_selected_is_incomplete(tmp_path: Path) -> None:
 def test_without_a_staging_table_the_rest_is_unknown_when_all_is_published(folder: BackfillFolder) -> None:
     assert verifier(folder, None).verify(job(JobState.FAILED))["state"] == "incomplete"
     publish_all(folder)
-
     found = verifier(folder, None).verify(job())
-
     assert found == {
         "state": "unknown",
         "selected": 60_000,
@@ -116,7 +114,6 @@ def test_it_is_complete_when_every_row_has_landed_however_often_and_in_whatever_
     publish_all(folder)
     landed = np.random.default_rng(1).permutation(np.arange(60_000))
     staging = MemoryStaging([landed[:10_000], landed[5_000:], np.array([3, 3, 3])], merged=60_000)
-
     assert verifier(folder, staging).verify(job()) == {
         "state": "complete",
         "selected": 60_000,
@@ -130,9 +127,7 @@ def test_it_is_complete_when_every_row_has_landed_however_often_and_in_whatever_
 def test_rows_that_no_selection_has_prove_nothing(folder: BackfillFolder) -> None:
     publish_all(folder)
     staging = MemoryStaging([np.arange(1, 60_000), np.array([-1, 60_000, 2**40])])
-
     found = verifier(folder, staging).verify(job())
-
     assert (found["state"], found["landed"], found["missing"]) == ("incomplete", 59_999, 1)
 
 
@@ -140,10 +135,8 @@ def test_missing_messages_are_told_by_row_page_by_page(folder: BackfillFolder) -
     gone = [0, 24_999, 25_000, 59_999]
     staging = MemoryStaging([np.delete(np.arange(60_000), gone)])
     checked = verifier(folder, staging)
-
     first = checked.missing_messages(job(), limit=3)
     second = checked.missing_messages(job(), limit=3, after=first[-1].row)
-
     assert [message.row for message in first + second] == gone
     assert first[1].message_id == "m24999"
     assert first[1].topic == "orders"
@@ -167,7 +160,6 @@ def test_nothing_is_missing_of_what_was_never_selected(tmp_path: Path) -> None:
 def test_one_whose_files_were_removed_is_judged_by_its_figures(tmp_path: Path) -> None:
     done = replace(job(), progress=Progress(selected=3, published=3).to_json())
     gone = BackfillFolder(tmp_path / "removed")
-
     found = verifier(gone, MemoryStaging([[0, 1, 2]])).verify(done)
     assert (found["state"], found["selected"], found["published"], found["missing"]) == ("complete", 3, 3, 0)
     assert verifier(gone, None).verify(done)["state"] == "unknown"
@@ -176,7 +168,6 @@ def test_one_whose_files_were_removed_is_judged_by_its_figures(tmp_path: Path) -
 def test_rows_are_deleted_as_long_as_none_is_merged(folder: BackfillFolder) -> None:
     staging = MemoryStaging([np.arange(10)], merged=1)
     checked = verifier(folder, staging)
-
     with pytest.raises(AlreadyMergedError):
         checked.delete_rows(job())
     assert staging.batches

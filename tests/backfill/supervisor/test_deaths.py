@@ -19,13 +19,11 @@ def test_a_job_whose_driver_is_killed_goes_on_with_another_one(
     reach(job_id, JobState.RUNNING)
     folder = supervisor.folder(job_id)
     folder.driver_log.write_text("first\nthe last thing it said\n")
-
     launcher.drivers[0].signal_group(signal.SIGKILL)
     reach(job_id, JobState.PENDING)
     # Its tasks may live on in a Connect server: they must stop.
     assert not folder.may_go_on(1)
     again = reach(job_id, JobState.RUNNING)
-
     assert (again.epoch, again.restarts, again.error, again.driver) == (2, 1, None, launcher.drivers[1])
     why = next(event.why for event in store.list_events(job_id) if event.what == "RUNNING -> PENDING")
     assert why.startswith("Restarted (1 of 3): ")
@@ -43,7 +41,6 @@ def test_a_job_whose_driver_dies_again_and_again_fails_and_says_why(
         reach(job_id, JobState.RUNNING)
         launcher.drivers[number].signal_group(signal.SIGKILL)
         reach(job_id, JobState.PENDING if number < 3 else JobState.FAILED)
-
     failed = store.get(job_id)
     assert failed.error.code == "driver_died"
     assert "was killed" in failed.error.message
@@ -61,7 +58,6 @@ def test_a_job_whose_selection_can_t_be_read_ends_as_its_driver_says(supervisor,
     folder = BackfillFolder.of(supervisor.folder(job_id))
     folder.selection.make()
     folder.selection.write("manifest.json", b"")
-
     folder.write_outcome(Outcome(1, JobState.FAILED, {"code": "checkpoint_corrupt", "message": "It is empty."}))
     assert reach(job_id, JobState.FAILED).error.code == "checkpoint_corrupt"
 
@@ -85,10 +81,8 @@ def test_a_restart_waits_a_moment(supervisor, create, launcher, reach, monkeypat
     reach(job_id, JobState.RUNNING)
     launcher.drivers[0].signal_group(signal.SIGKILL)
     reach(job_id, JobState.PENDING)
-
     for _ in range(5):
         supervisor.tick()
-
     assert len(launcher.launched) == 1
 
 
@@ -99,7 +93,6 @@ def test_a_driver_that_fails_with_a_reason_of_its_own_is_not_restarted(
     reach(job_id, JobState.RUNNING)
     error = {"code": "query_failed", "message": "division by zero"}
     supervisor.folder(job_id).write_outcome(Outcome(1, JobState.FAILED, error))
-
     assert reach(job_id, JobState.FAILED).restarts == 0
     supervisor.tick()
     assert len(launcher.launched) == 1
@@ -110,9 +103,7 @@ def test_what_an_engine_says_of_a_message_stays_in_the_log(store, supervisor, cr
     reach(job_id, JobState.RUNNING)
     error = {"code": "query_failed", "message": "Could not convert string 'card 4111' to INT64"}
     supervisor.folder(job_id).write_outcome(Outcome(1, JobState.FAILED, error))
-
     failed = reach(job_id, JobState.FAILED)
-
     assert failed.error.code == "query_failed"
     assert "log" in failed.error.message
     told = [failed.error.message, *(event.why or "" for event in store.list_events(job_id))]
@@ -130,13 +121,11 @@ def test_a_driver_elsewhere_is_followed_by_its_heartbeat_and_replaced_when_that_
     folder = supervisor.folder(job_id)
     folder.write_control(Control(1, Order.RUN))
     store.move(job_id, JobState.RUNNING, actor="refeed", driver=Process(1, 1, "another machine's boot"))
-
     until = time.monotonic() + 1.5
     while time.monotonic() < until:
         folder.beat(1)
         supervisor.tick()
     assert (store.get(job_id).state, store.get(job_id).epoch) == (JobState.RUNNING, 1)
-
     again = reach(job_id, JobState.PENDING)
     assert again.restarts == 1
     assert "has not reported for 1 s" in str(store.list_events(job_id)[-1].why)

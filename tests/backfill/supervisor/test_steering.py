@@ -34,10 +34,8 @@ def test_a_pause_by_the_driver_pauses_the_job_until_a_resume(store, supervisor, 
     job_id = create(options={"canary_messages": 10})
     reach(job_id, JobState.RUNNING)
     folder = supervisor.folder(job_id)
-
     folder.write_pause(1, "10 canary messages are published.")
     reach(job_id, JobState.PAUSED)
-
     event = store.list_events(job_id)[-1]
     assert (event.actor, event.why) == ("driver", "10 canary messages are published.")
     assert store.get(job_id).news_at is not None
@@ -64,7 +62,6 @@ def test_a_pause_by_the_driver_is_shown_with_the_rows_that_it_paused_for(create,
         return read_pause(folder, epoch)
 
     monkeypatch.setattr(JobFolder, "read_pause", select_and_pause)
-
     assert reach(job_id, JobState.PAUSED).progress["selected"] == 30
 
 
@@ -89,7 +86,6 @@ def test_a_paused_job_whose_driver_ends_stays_paused_and_is_resumed_by_a_new_one
         supervisor.tick()
     assert (store.get(job_id).state, store.get(job_id).restarts) == (JobState.PAUSED, 0)
     assert [event.what for event in store.list_events(job_id)].count("driver ended") == 1
-
     store.move(job_id, JobState.PENDING, actor="ann")
     assert reach(job_id, JobState.RUNNING).epoch == 2
 
@@ -98,10 +94,8 @@ def test_a_job_that_is_resumed_in_the_moment_in_which_its_driver_leaves_goes_on(
     job_id = create()
     reach(job_id, JobState.RUNNING)
     supervisor.folder(job_id).write_outcome(Outcome(1, JobState.PAUSED))
-
     reach(job_id, JobState.PENDING)
     again = reach(job_id, JobState.RUNNING)
-
     assert (again.epoch, again.restarts) == (2, 0)
 
 
@@ -111,9 +105,7 @@ def test_a_cancelled_job_whose_driver_does_not_stop_is_killed(
     monkeypatch.setattr("jobs.supervisor._CANCEL_SECONDS", 0.2)
     job_id = create()
     reach(job_id, JobState.RUNNING)
-
     store.move(job_id, JobState.CANCELLING, actor="ann")
-
     cancelled = reach(job_id, JobState.CANCELLED)
     assert cancelled.error is None
     assert not launcher.drivers[0].is_alive
@@ -126,8 +118,6 @@ def test_a_paused_job_that_is_interrupted_stays_paused_without_its_driver(
     job_id = create()
     reach(job_id, JobState.RUNNING)
     store.move(job_id, JobState.PAUSED, actor="ann")
-
     supervisor.interrupt("The service was stopped.")
-
     assert (store.get(job_id).state, store.get(job_id).driver) == (JobState.PAUSED, None)
     assert not launcher.drivers[0].is_alive

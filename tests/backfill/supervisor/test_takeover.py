@@ -23,7 +23,6 @@ def test_the_next_supervisor_finds_running_jobs_and_restarts_dead_ones(
     supervisor.stop()
     supervisor.join()
     driver.signal_group(signal.SIGKILL)
-
     another = JobSupervisor(BACKFILL, store, launcher, BACKFILL.open_folders(tmp_path), max_running=2)
     another.start()
     try:
@@ -44,7 +43,6 @@ def test_an_attempt_that_a_dying_service_began_is_begun_again_and_fences_the_fir
     # Epoch 1 was given and its driver perhaps started, then the service died.
     store.begin_attempt(job_id)
     supervisor.folder(job_id).write_control(Control(1, Order.RUN))
-
     assert reach(job_id, JobState.RUNNING).epoch == 2
     assert not supervisor.folder(job_id).may_go_on(1)
 
@@ -53,7 +51,6 @@ def test_a_job_of_a_process_that_is_gone_is_taken_over_at_once(store, create, re
     gone = LeaseOwner(LeaseOwner.current().host, replace(LeaseOwner.current().process, start_ticks=1))
     job_id = create()
     assert store.claim(BACKFILL.name, str(gone), limit=1, lease_seconds=600)
-
     assert reach(job_id, JobState.RUNNING).lease_owner != str(gone)
 
 
@@ -61,10 +58,8 @@ def test_a_job_of_a_process_elsewhere_is_left_to_it(store, supervisor, create, l
     elsewhere = LeaseOwner("far-away", replace(LeaseOwner.current().process, boot_id="another"))
     job_id = create()
     assert store.claim(BACKFILL.name, str(elsewhere), limit=1, lease_seconds=600)
-
     for _ in range(3):
         supervisor.tick()
-
     assert store.get(job_id).state is JobState.PENDING
     assert launcher.launched == []
 
@@ -85,7 +80,6 @@ def test_a_launch_that_was_overtaken_leaves_no_driver_behind(store, supervisor, 
     supervisor.tick()
     wait_until(lambda: bool(launcher.drivers) and not launcher.drivers[0].is_alive, "the late driver is ended")
     supervisor.tick()
-
     job = store.get(job_id)
     assert (job.state, job.epoch, job.lease_owner) == (JobState.PENDING, 2, "another")
     assert supervisor.folder(job_id).read_control() == Control(2, Order.RUN)

@@ -25,7 +25,6 @@ def test_it_reads_what_lies_in_the_archive(tmp_path: Path, shared_standin: Stand
     reader = ArchiveReader(settings)
     reader.create()
     assert (reader.count_rows(), list(reader.read()), reader.read_ids()) == (0, [], set())
-
     archive = open_warehouse(settings).open_archive()
     rows = pa.record_batch(
         {
@@ -43,7 +42,6 @@ def test_it_reads_what_lies_in_the_archive(tmp_path: Path, shared_standin: Stand
     written = archive.writer().write([("orders", "refeed-backup.orders", rows)])
     archive.commit([written], Attempt("stream", 1, "lease", lease))
     archive.close()
-
     row = ArchivedMessage("orders", "7", b"\x00\xff", (("k", ""),), "2024-03-01T23:59:59.000005Z")
     assert (reader.count_rows(), list(reader.read())) == (1, [row])
     assert reader.read_ids() == {("orders", "7")}

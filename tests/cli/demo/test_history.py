@@ -58,7 +58,6 @@ def test_the_archive_counts_what_was_generated_in_its_hours_and_the_hole_is_its_
     batch = pa.record_batch({name: pa.array(values, types.get(name)) for name, values in row.items()})
     first = Attempt("backup", 1, "backup", archive.take_lease("backup"))
     archive.commit([archive.writer().write([("other", "s", batch)])], first)
-
     written = list(write_history(archive, END, 1))
     assert len(written) == DAYS * 24
     assert archive.count_rows() == sum(written) + 1

@@ -27,7 +27,6 @@ def keys(issuer: Any, clock: Clock) -> Iterator[SigningKeys]:
 
 def test_keys_are_where_discovery_says(issuer: Any, keys: SigningKeys) -> None:
     found = keys.find("one")
-
     assert found is not None
     assert found["kid"] == "one"
     assert issuer.fetched == ["/.well-known/openid-configuration", "/keys"]
@@ -42,11 +41,9 @@ def test_known_keys_are_not_fetched_again_until_they_are_old(issuer: Any, keys: 
     for _ in range(50):
         keys.find("one")
     assert len(issuer.fetched) == 2
-
     clock.now += 3600
     issuer.keys.clear()
     issuer.publish("two")
-
     assert keys.find("one") is None
     assert len(issuer.fetched) == 4
 
@@ -55,10 +52,8 @@ def test_made_up_ids_do_not_let_anybody_flood_the_issuer(issuer: Any, keys: Sign
     for number in range(100):
         assert keys.find(f"made up {number}") is None
     assert len(issuer.fetched) == 2
-
     clock.now += 31
     issuer.publish("new")
-
     assert keys.find("new") is not None
 
 
@@ -76,10 +71,8 @@ def test_an_issuer_that_fails_is_said_and_asked_again_later(issuer: Any, keys: S
         with pytest.raises(IdentityUnavailableError):
             keys.find("one")
     assert len(issuer.fetched) == 1
-
     issuer.status = 200
     clock.now += 31
-
     assert keys.find("one") is not None
 
 
@@ -90,16 +83,13 @@ def test_known_keys_count_for_a_day_while_the_issuer_is_away(issuer: Any, keys: 
     assert keys.find("one") is not None
     with pytest.raises(IdentityUnavailableError):
         keys.find("two")
-
     clock.now += 86_400
-
     with pytest.raises(IdentityUnavailableError):
         keys.find("one")
 
 
 def test_a_redirect_is_not_followed(issuer: Any, keys: SigningKeys) -> None:
     issuer.status = 302
-
     with pytest.raises(IdentityUnavailableError):
         keys.find("one")
     assert issuer.fetched == ["/.well-known/openid-configuration"]
@@ -111,7 +101,6 @@ def test_a_redirect_is_not_followed(issuer: Any, keys: SigningKeys) -> None:
 )
 def test_a_discovery_document_that_is_not_the_issuers_does_not_count(issuer, keys, changes):
     issuer.discovery |= changes
-
     with pytest.raises(IdentityUnavailableError):
         keys.find("one")
 
@@ -119,7 +108,6 @@ def test_a_discovery_document_that_is_not_the_issuers_does_not_count(issuer, key
 def test_keys_for_encryption_and_nonsense_are_left_out(issuer: Any, keys: SigningKeys) -> None:
     issuer.publish("secret", use="enc")
     issuer.keys += ["nonsense", {"kid": ["a", "list"], "kty": "RSA"}]
-
     assert keys.find("one") is not None
     assert keys.find("secret") is None
 
@@ -133,6 +121,5 @@ def test_without_an_id_the_only_key_is_meant(issuer: Any, keys: SigningKeys, clo
 
 def test_more_than_a_key_set_can_be_is_not_read(issuer: Any, keys: SigningKeys) -> None:
     issuer.discovery["padding"] = "x" * 1024 * 1024
-
     with pytest.raises(IdentityUnavailableError):
         keys.find("one")

@@ -39,7 +39,6 @@ def forged(header: dict[str, Any], claims: dict[str, Any], secret: bytes | None)
 
 def test_a_good_token_is_read(issuer: Any, verifier: TokenVerifier) -> None:
     claims = verifier.read_claims(issuer.token(sub="ann", scope="backfills.read"))
-
     assert (claims["sub"], claims["scope"]) == ("ann", "backfills.read")
 
 
@@ -49,7 +48,6 @@ def test_one_of_several_audiences_is_enough(issuer: Any, verifier: TokenVerifier
 
 def test_an_elliptic_key_signs_too(issuer: Any, verifier: TokenVerifier, generated_key: Any) -> None:
     issuer.publish("ec", "ES256")
-
     assert verifier.read_claims(issuer.token(kid="ec", key=generated_key("ES256"), algorithm="ES256"))
 
 
@@ -79,7 +77,6 @@ def test_a_claim_that_is_not_right_is_refused(issuer, verifier, changes, why):
 
 def test_clocks_may_differ_by_half_a_minute(issuer: Any, verifier: TokenVerifier) -> None:
     now = int(time.time())
-
     assert verifier.read_claims(issuer.token(exp=now - 10, iat=now + 10))
 
 
@@ -98,7 +95,6 @@ def test_the_public_key_is_no_shared_secret(issuer: Any, verifier: TokenVerifier
         json.dumps(issuer.keys[0]).encode(),
         b"",
     ]
-
     for secret in shapes:
         token = forged({"alg": "HS256", "kid": "one"}, issuer.claims(), secret)
         assert refusal_of(verifier, token) == "the token's algorithm is not allowed"
@@ -107,7 +103,6 @@ def test_the_public_key_is_no_shared_secret(issuer: Any, verifier: TokenVerifier
 def test_a_shared_secret_among_the_keys_does_not_count(issuer: Any, verifier: TokenVerifier) -> None:
     issuer.keys.append({"kty": "oct", "kid": "shared", "k": encode("secret"), "alg": "RS256"})
     token = issuer.token(kid="shared")
-
     assert refusal_of(verifier, token) == "the token's algorithm does not match its key"
 
 
@@ -115,21 +110,18 @@ def test_a_key_is_used_for_its_own_algorithm_alone(issuer, verifier, generated_k
     issuer.publish("fixed", number=0, alg="RS512")
     assert refusal_of(verifier, issuer.token(kid="fixed")) == "the token's algorithm does not match its key"
     assert verifier.read_claims(issuer.token(kid="fixed", algorithm="RS512"))
-
     crossed = issuer.token(kid="one", key=generated_key("ES256"), algorithm="ES256")
     assert refusal_of(verifier, crossed) == "the token's algorithm does not match its key"
 
 
 def test_a_key_of_somebody_else_is_refused(issuer: Any, verifier: TokenVerifier, generated_key: Any) -> None:
     stolen = generated_key("RS256", 1)
-
     assert "Signature verification failed" in refusal_of(verifier, issuer.token(key=stolen))
 
 
 def test_keys_that_the_token_brings_along_are_not_looked_at(issuer, verifier, generated_key):
     own = generated_key("RS256", 1)
     header = {"jku": f"{issuer.url}/evil", "x5u": f"{issuer.url}/evil", "jwk": issuer.keys[0]}
-
     refusal_of(verifier, issuer.token(key=own, header=header))
     refusal_of(verifier, issuer.token(key=own, kid="evil", header=header))
     assert "/evil" not in issuer.fetched
@@ -141,20 +133,17 @@ def test_keys_that_the_token_brings_along_are_not_looked_at(issuer, verifier, ge
 )
 def test_a_strange_key_id_is_only_one_that_nobody_has(issuer: Any, verifier: TokenVerifier, kid: Any) -> None:
     header, payload = {"alg": "RS256", "kid": kid}, issuer.claims()
-
     refusal_of(verifier, forged(header, payload, b"x"))
 
 
 def test_critical_extensions_are_refused(issuer: Any, verifier: TokenVerifier) -> None:
     token = issuer.token(header={"crit": ["exp"]})
-
     assert "critical" in refusal_of(verifier, token) or "crit" in refusal_of(verifier, token)
 
 
 def test_a_weak_key_of_the_issuer_does_not_count(issuer: Any, verifier: TokenVerifier, generated_key: Any) -> None:
     issuer.publish("weak", "weak")
     token = forged({"alg": "RS256", "kid": "weak"}, issuer.claims(), b"x")
-
     assert "less than 2048 bits" in refusal_of(verifier, token)
 
 
@@ -181,6 +170,5 @@ def test_what_is_no_token_is_refused(verifier: TokenVerifier, token: str) -> Non
 
 def test_an_issuer_that_does_not_answer_is_no_fault_of_the_token(issuer: Any, verifier: TokenVerifier) -> None:
     issuer.status = 500
-
     with pytest.raises(IdentityUnavailableError):
         verifier.read_claims(issuer.token())

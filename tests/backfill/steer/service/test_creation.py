@@ -33,9 +33,7 @@ ANN = Principal("key:ann", frozenset({READ, PLAN, RUN}))
 
 def test_a_backfill_is_kept_pending_with_all_that_its_driver_needs(service, deployment, request_of, folder_of):
     request = request_of(description="why", labels={"ticket": "42"}, max_failed=3, attributes={"a": "b"})
-
     made = service.create(request, principal=ANN)
-
     assert is_job_id(made.id)
     assert (made.state, made.topic, made.created_by) == (JobState.PENDING, "replay", "key:ann")
     assert (made.description, made.labels, made.parameters) == ("why", {"ticket": "42"}, request.parameters)
@@ -68,25 +66,20 @@ def test_a_topic_that_does_not_exist_is_refused_with_the_names_that_are_close(
         assert "Did you mean replay?" in refused.value.message
         assert "--create-topic" in refused.value.message
         assert [error["pointer"] for error in refused.value.details["errors"]] == ["/topic"]
-
     assert not pubsub.topic_exists("repaly")
     assert service.list_jobs(principal=ANN).jobs == []
 
 
 def test_only_topics_that_the_caller_may_publish_to_are_named_as_close(service, request_of):
     narrow = Principal("key:narrow", frozenset({RUN}), ("repaly", "elsewhere"))
-
     with pytest.raises(TopicNotFoundError) as refused:
         service.create(request_of(topic="repaly"), principal=narrow)
-
     assert "Did you mean" not in refused.value.message
 
 
 def test_a_topic_is_created_when_that_is_asked_for_and_by_no_plan(service, pubsub, request_of, archive):
     request = request_of(topic="brand-new", create_topic=True)
-
     plan = service.plan(request, principal=ANN)
-
     assert [warning["code"] for warning in plan["warnings"]] == ["nobody_receives"]
     assert not pubsub.topic_exists("brand-new")
     made = service.create(request, principal=ANN)
@@ -98,9 +91,7 @@ def test_a_topic_is_created_when_that_is_asked_for_and_by_no_plan(service, pubsu
 def test_a_create_warns_that_nobody_receives_what_it_publishes(service, pubsub, request_of):
     pubsub.attach_backup("replay", token=replay_token("secret", "replay"), ack_deadline_seconds=10)
     pubsub.create_subscription("originals", "replay", message_filter="NOT attributes:refeed_backfill_id")
-
     made = service.create(request_of(start_paused=True), principal=ANN)
-
     assert [warning["code"] for warning in made.warnings] == ["nobody_receives"]
     assert service.get(made.id, principal=ANN).warnings == made.warnings
     pubsub.create_subscription("billing", "replay")
@@ -110,13 +101,11 @@ def test_a_create_warns_that_nobody_receives_what_it_publishes(service, pubsub, 
 def test_a_backfill_warns_that_nothing_is_selected_once_that_is_known(service, pubsub, request_of, archive, store):
     pubsub.create_subscription("billing", "replay")
     nothing = request_of(query=request_of().query.replace("'orders'", "'nobody'"))
-
     unplanned = service.create(nothing, principal=ANN)
     assert unplanned.warnings == []
     store.set_progress(unplanned.id, Progress(selected=0).to_json())
     found = service.get(unplanned.id, principal=ANN)
     assert [warning["code"] for warning in found.warnings] == ["nothing_selected"]
-
     plan_id = service.plan(nothing, principal=ANN)["plan_id"]
     asked = replace(nothing, plan_id=plan_id, allow_overlap=True, allow_empty=True)
     planned = service.create(asked, principal=ANN)
@@ -129,10 +118,8 @@ def test_a_backfill_warns_that_nothing_is_selected_once_that_is_known(service, p
 def test_a_plan_without_rows_is_refused_when_empty_is_to_fail(service, request_of, archive):
     nothing = request_of(query=request_of().query.replace("'orders'", "'nobody'"), fail_if_empty=True)
     plan = service.plan(nothing, principal=ANN)
-
     with pytest.raises(RequestInvalidError, match="selects nothing") as refused:
         service.create(replace(nothing, plan_id=plan["plan_id"]), principal=ANN)
-
     assert [error["code"] for error in refused.value.details["errors"]] == ["nothing_selected"]
     assert service.create(nothing, principal=ANN).to_json()["fail_if_empty"] is True
 
@@ -142,10 +129,8 @@ def test_a_plan_without_rows_is_launched_only_where_the_request_says_that_it_is_
 ):
     nothing = request_of(query=request_of().query.replace("'orders'", "'nobody'"))
     planned = replace(nothing, plan_id=service.plan(nothing, principal=ANN)["plan_id"])
-
     with pytest.raises(RequestInvalidError, match="allow_empty") as refused:
         service.create(planned, principal=ANN, idempotency_key="k")
-
     (error,) = refused.value.details["errors"]
     assert (error["code"], error["pointer"]) == ("nothing_selected", "/allow_empty")
     # The key of the refused call is free for the one that means it.
@@ -160,7 +145,6 @@ def test_a_plan_without_rows_is_launched_only_where_the_request_says_that_it_is_
 def test_the_same_key_makes_one_backfill(service: BackfillService, request_of: RequestOf, tmp_path: Path) -> None:
     first = service.create(request_of(), principal=ANN, idempotency_key="key")
     second = service.create(request_of(), principal=ANN, idempotency_key="key")
-
     assert first == second
     assert [path.name for path in (tmp_path / "backfills").iterdir()] == [first.id]
     with pytest.raises(IdempotencyKeyReusedError):
@@ -169,12 +153,10 @@ def test_the_same_key_makes_one_backfill(service: BackfillService, request_of: R
 
 def test_what_overlaps_an_active_backfill_is_refused_unless_it_is_asked_for(service, request_of, tmp_path):
     first = service.create(request_of((0, 1)), principal=ANN)
-
     with pytest.raises(BackfillOverlapsError, match=first.id) as caught:
         service.create(request_of((-1, 1)), principal=ANN)
     assert [error["code"] for error in caught.value.details["errors"]] == ["backfill_overlaps"]
     assert [path.name for path in (tmp_path / "backfills").iterdir()] == [first.id]
-
     allowed = [{"days": (1, 2)}, {"topic": "elsewhere"}, {"days": (-1, 1), "allow_overlap": True}]
     for changes in allowed:
         service.create(request_of(**changes), principal=ANN)
@@ -195,10 +177,8 @@ def test_backfills_of_known_and_different_source_topics_do_not_overlap(service, 
     orders = request_of()
     members = request_of(query=orders.query.replace("'orders'", "'members'"))
     plans = [service.plan(request, principal=ANN)["plan_id"] for request in (orders, members)]
-
     service.create(request_of(plan_id=plans[0]), principal=ANN)
     service.create(request_of(query=members.query, plan_id=plans[1]), principal=ANN)
-
     # Where its messages come from is not known without a plan.
     with pytest.raises(BackfillOverlapsError):
         service.create(members, principal=ANN)
@@ -209,15 +189,12 @@ def test_a_selection_tells_where_messages_come_from_too(service, request_of, arc
     publish(running.id, 30, 5)
     members = request_of(query=request_of().query.replace("'orders'", "'members'"))
     plan = service.plan(members, principal=ANN)
-
     assert service.create(request_of(query=members.query, plan_id=plan["plan_id"]), principal=ANN)
 
 
 def test_a_create_may_quote_a_plan_of_itself_that_has_not_expired(service, request_of, archive, open_service):
     plan = service.plan(request_of(), principal=ANN)
-
     made = service.create(request_of(plan_id=plan["plan_id"]), principal=ANN)
-
     assert made.plan_id == plan["plan_id"]
     for changes in ({"query": request_of().query + " AND true"}, {"topic": "other"}, {"days": (-2, 2)}):
         with pytest.raises(PlanMismatchError):
@@ -233,7 +210,6 @@ def test_a_create_may_quote_a_plan_of_itself_that_has_not_expired(service, reque
 def test_a_plan_with_more_rows_than_allowed_is_refused(service, request_of, archive):
     plan = service.plan(request_of(), principal=ANN)
     assert plan["rows"] == 30
-
     with pytest.raises(RequestInvalidError, match="30 rows, but max_rows allows only 29"):
         service.create(request_of(plan_id=plan["plan_id"], max_rows=29), principal=ANN)
     assert service.create(request_of(plan_id=plan["plan_id"], max_rows=30), principal=ANN)
@@ -241,7 +217,6 @@ def test_a_plan_with_more_rows_than_allowed_is_refused(service, request_of, arch
 
 def test_a_query_that_may_read_more_bytes_than_allowed_is_refused(service, request_of, archive):
     size = sum(file.size_bytes for file in archive.data_files())
-
     with pytest.raises(RequestInvalidError, match=f"may read {size} bytes"):
         service.create(request_of(max_bytes_billed=size - 1), principal=ANN)
     assert service.create(request_of(max_bytes_billed=size), principal=ANN)
@@ -252,11 +227,9 @@ def test_a_target_whose_backup_would_archive_the_replay_is_refused(service, requ
     pubsub.create_subscription(
         "refeed-backup.replay", "replay", message_filter='NOT attributes.refeed_replay = "x"'
     )
-
     with pytest.raises(ReplayArchivedError, match=r"refeed-backup\.replay") as refused:
         service.create(request_of(), principal=ANN)
     assert '"x"' not in refused.value.message
-
     pubsub.delete_subscription("refeed-backup.replay")
     pubsub.attach_backup("replay", token=replay_token("secret", "replay"), ack_deadline_seconds=10)
     assert service.create(request_of(), principal=ANN)
@@ -266,9 +239,7 @@ def test_a_single_consumer_must_select_what_is_meant_for_it(service, request_of,
     pubsub.create_topic("replay")
     pubsub.create_subscription("billing", "replay", message_filter='attributes.refeed_target = "billing"')
     pubsub.create_subscription("deaf", "replay", message_filter="NOT attributes:refeed_target")
-
     made = service.create(request_of(target_subscription="billing"), principal=ANN)
-
     assert folder_of(made.id).read_specification()["run"]["attributes"] == {"refeed_target": "billing"}
     with pytest.raises(TargetSubscriptionError):
         service.create(request_of(target_subscription="deaf"), principal=ANN)
@@ -280,7 +251,6 @@ def test_live_traffic_that_is_yielded_to_must_have_its_subscription(service, req
     live = YieldTo("live", 5.0)
     with pytest.raises(SubscriptionNotFoundError):
         service.create(request_of(yield_to=live), principal=ANN)
-
     pubsub.create_topic("clicks")
     pubsub.create_subscription("live", "clicks")
     made = service.create(request_of(yield_to=live), principal=ANN)

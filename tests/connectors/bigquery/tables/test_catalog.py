@@ -52,7 +52,6 @@ def test_what_may_be_changed_is_changed_and_what_others_added_stays(shared_stand
     fresh.time_partitioning = bigquery.TimePartitioning(type_="DAY")
     fresh.labels = {"owner": "ada"}
     client.create_table(fresh)
-
     found = {change.field: (change.found, change.wanted) for change in archive.differences()}
     assert found["column ingest_time"] == ("missing", "TIMESTAMP NULLABLE")
     assert found["clustering"] == ("none", "topic, message_id")

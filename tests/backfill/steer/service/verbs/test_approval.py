@@ -23,7 +23,6 @@ def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
     assert launcher.launched == []
     with pytest.raises(ApprovalRequiredError, match="a person other than key:ann must approve it"):
         service.resume(made.id, principal=ANN)
-
     with pytest.raises(ForbiddenError, match="yourself"):
         service.approve(made.id, principal=ANN)
     with pytest.raises(ForbiddenError):
@@ -31,7 +30,6 @@ def test_a_planned_backfill_with_many_rows_waits_for_somebody_else(
     with pytest.raises(ForbiddenError):
         service.approve(made.id, principal=Principal("key:eve", frozenset({APPROVE}), ("other",)))
     approved = service.approve(made.id, principal=BOB)
-
     assert (approved.approval["by"], approved.approval["required"]) == ("key:bob", True)
     assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 30
     service.start()
@@ -53,11 +51,9 @@ def test_rows_that_are_counted_at_selection_wait_for_somebody_else_too(
     folder_of(made.id).write_pause(1, "30 rows wait for an approval.")
     wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "the driver has paused")
     wait_until(lambda: service.get(made.id, principal=ANN).progress.selected == 30, "its rows are known")
-
     with pytest.raises(ApprovalRequiredError, match="more than 29 rows"):
         service.resume(made.id, principal=ANN)
     approved = service.approve(made.id, principal=BOB)
-
     assert approved.state is JobState.RUNNING
     assert folder_of(made.id).may_publish(1)
 
@@ -75,7 +71,6 @@ def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
     publish(made.id, 31, 0)
     assert hold(folder_of(made.id), 1, 31)
     wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "the driver has paused")
-
     waiting = service.get(made.id, principal=ANN)
     assert waiting.approval == {"required": True, "above_rows": 29, "rows": 31, "by": None, "at": None}
     said = service.list_events(made.id, principal=ANN)[-1]
@@ -84,7 +79,6 @@ def test_an_approval_of_fewer_rows_than_are_selected_does_not_hold(
     with pytest.raises(ApprovalRequiredError, match="more than 30 rows"):
         service.resume(made.id, principal=ANN)
     again = service.approve(made.id, principal=BOB)
-
     assert again.state is JobState.RUNNING
     assert not hold(folder_of(made.id), 1, 31)
     assert [e.why for e in service.list_events(made.id, principal=ANN) if e.what == "approved"] == [
@@ -101,7 +95,6 @@ def test_an_approval_does_not_resume_what_somebody_has_paused(open_service, requ
     service.pause(made.id, principal=LOCAL)
     publish(made.id, 30, 0)
     wait_until(lambda: service.get(made.id, principal=ANN).progress.selected == 30, "its rows are known")
-
     assert service.approve(made.id, principal=BOB).state is JobState.PAUSED
     assert not folder_of(made.id).may_publish(1)
     assert service.resume(made.id, principal=ANN).state is JobState.RUNNING
@@ -118,7 +111,6 @@ def test_an_approval_reaches_the_driver_though_the_service_died_after_it(
         with pytest.raises(SystemExit):
             service.approve(made.id, principal=BOB)
     assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 1
-
     assert service.resume(made.id, principal=ANN).state is JobState.PENDING
     assert folder_of(made.id).read_specification()["run"]["approval_rows"] == 30
 
@@ -127,7 +119,6 @@ def test_a_small_backfill_needs_nobody_else(open_service, request_of, archive):
     service = open_service(approval_rows=30)
     plan = service.plan(request_of(), principal=ANN)
     made = service.create(request_of(plan_id=plan["plan_id"], start_paused=True), principal=ANN)
-
     with pytest.raises(JobStateError, match="does not wait"):
         service.approve(made.id, principal=BOB)
     assert service.resume(made.id, principal=ANN).state is JobState.PENDING
@@ -139,6 +130,5 @@ def test_what_was_to_start_paused_stays_so_when_it_is_approved(open_service, req
     made = service.create(request_of(plan_id=plan["plan_id"], start_paused=True), principal=ANN)
     with pytest.raises(ApprovalRequiredError):
         service.resume(made.id, principal=ANN)
-
     assert service.approve(made.id, principal=BOB).state is JobState.PAUSED
     assert service.resume(made.id, principal=ANN).state is JobState.PENDING

@@ -19,7 +19,6 @@ def test_only_what_failed_or_was_cancelled_is_retried(service, request_of, folde
     service.cancel(made.id, principal=ANN)
     with pytest.raises(RequestInvalidError):
         service.retry(made.id, principal=ANN, only="some")
-
     assert service.retry(made.id, principal=ANN).state is JobState.PENDING
     with pytest.raises(JobStateError, match="published everything"):
         service.retry(ended(JobState.SUCCEEDED), principal=ANN)
@@ -29,10 +28,8 @@ def test_a_retry_that_is_refused_changes_nothing_of_what_the_next_one_sends(serv
     job_id = ended(JobState.FAILED)
     job = service._store.get(job_id)
     service._store.set_progress(job_id, Progress(selected=30, published=28, failed=2).to_json())
-
     with pytest.raises(JobChangedError):
         service.retry(job_id, principal=ANN, only="failed", versions={job.version - 1})
-
     assert folder_of(job_id).read_specification()["run"]["only"] == "all"
 
 
@@ -40,11 +37,9 @@ def test_a_retry_may_not_overlap_an_active_backfill_either(service, request_of, 
     first = service.create(request_of(), principal=ANN)
     service.cancel(first.id, principal=ANN)
     second = service.create(request_of(), principal=ANN)
-
     with pytest.raises(BackfillOverlapsError, match=second.id):
         service.retry(first.id, principal=ANN)
     assert service.get(first.id, principal=ANN).state is JobState.CANCELLED
-
     service.cancel(second.id, principal=ANN)
     assert service.retry(first.id, principal=ANN).state is JobState.PENDING
 
@@ -56,7 +51,6 @@ def test_some_dead_letters_are_sent_again_by_row_or_by_code(service, ended, rows
     writer, batch = DeadLetterWriter(folder, 1, part), read_slice(folder.selection, part)
     writer.write(batch, [(4, "gave_up: no answer"), (9, "gave_up: no answer"), (20, "message_too_large: 11 MB")])
     service._store.set_progress(job_id, Progress(selected=30, published=27, failed=3).to_json())
-
     with pytest.raises(JobStateError, match="no such dead letters"):
         service.retry(job_id, principal=ANN, only="failed", code="refused_by_pubsub")
     with pytest.raises(JobStateError, match="no such dead letters"):
@@ -66,13 +60,10 @@ def test_some_dead_letters_are_sent_again_by_row_or_by_code(service, ended, rows
     assert service.get(job_id, principal=ANN).state is JobState.FAILED
     found = service.count_dead_letters(job_id, principal=ANN)
     assert [(reason.code, reason.messages) for reason in found] == [("gave_up", 2), ("message_too_large", 1)]
-
     service.retry(job_id, principal=ANN, only="failed", code="gave_up")
-
     run = folder.read_specification()["run"]
     assert (run["only"], run["rows"]) == ("failed", [4, 9])
     assert service.list_events(job_id, principal=ANN)[-1].why == "retried, only failed, 2 of 3"
-
     service.cancel(job_id, principal=ANN)
     service.retry(job_id, principal=ANN, only="failed", rows=[9, 20])
     assert folder.read_specification()["run"]["rows"] == [9, 20]
@@ -86,11 +77,9 @@ def test_what_has_not_landed_is_listed_and_sent_again(open_service, ended, publi
     job_id = ended(JobState.SUCCEEDED, service)
     publish(job_id, 5, 5)
     staging.rows = {job_id: [0, 2, 4, 4]}
-
     missing = service.list_missing(job_id, principal=ANN)
     assert [(message.row, message.message_id) for message in missing] == [(1, "m1"), (3, "m3")]
     assert [m.row for m in service.list_missing(job_id, principal=ANN, limit=1, after=1)] == [3]
-
     assert service.retry(job_id, principal=ANN, only="missing").state is JobState.PENDING
     assert folder_of(job_id).read_specification()["run"]["rows"] == [1, 3]
 
@@ -100,6 +89,5 @@ def test_nothing_is_sent_again_when_nothing_is_missing(open_service, ended, publ
     job_id = ended(JobState.SUCCEEDED, service)
     publish(job_id, 2, 2)
     staging.rows = {job_id: [0, 1]}
-
     with pytest.raises(JobStateError, match="Nothing is missing"):
         service.retry(job_id, principal=ANN, only="missing")

@@ -33,7 +33,6 @@ def test_a_revert_deletes_the_backfill_s_rows_until_they_are_merged(open_service
     job_id = ended(JobState.SUCCEEDED, service)
     publish(job_id, 3, 3)
     staging.rows = {job_id: [0, 1, 2], "bf_other": [7]}
-
     with pytest.raises(JobChangedError):
         service.revert(job_id, principal=ANN, versions={7, 1})
     staging.merged = 2
@@ -41,7 +40,6 @@ def test_a_revert_deletes_the_backfill_s_rows_until_they_are_merged(open_service
         service.revert(job_id, principal=ANN)
     staging.merged = 0
     reverted = service.revert(job_id, principal=ANN)
-
     assert staging.rows == {"bf_other": [7]}
     assert (reverted.verification["state"], reverted.verification["landed"]) == ("incomplete", 0)
     *_, done, counted = service.list_events(job_id, principal=ANN)
@@ -65,9 +63,7 @@ def test_a_revert_is_in_the_history_whatever_comes_of_counting_what_is_left(
     monkeypatch.setattr(service._verifier, "verify", fail)
     with pytest.raises(WarehouseError):
         service.revert(job_id, principal=ANN)
-
     assert service.list_events(job_id, principal=ANN)[-1].what == "reverted"
-
     for half in (
         AlreadyMergedError("A merge ran while 1 rows were deleted.", deleted=1),
         RevertIncompleteError("1 rows are deleted; staging.other may have more.", deleted=1),

@@ -20,7 +20,6 @@ ANN = Principal("key:ann", frozenset({READ, PLAN, RUN, APPROVE}))
 
 def test_a_running_backfill_is_told_to_stop_before_cancel_returns(service, running, folder_of):
     first = service.cancel(running, principal=ANN)
-
     assert first.state is JobState.CANCELLING
     assert first.in_flight_at_most == 0
     assert not folder_of(running).may_go_on(1)
@@ -33,22 +32,17 @@ def test_a_pause_says_what_may_still_go_out_and_a_resume_lets_the_same_driver_go
     folder = folder_of(running)
     publish(running, 5000, 100)
     folder.enter_slice(0, 1)
-
     paused = service.pause(running, principal=ANN)
-
     # A second's worth of the rate that has held from the beginning.
     assert (paused.state, paused.in_flight_at_most) == (JobState.PAUSED, 100)
     assert folder.read_control() == Control(1, Order.PAUSE, 100.0)
     assert not folder.may_publish(1)
     assert service.pause(running, principal=ANN).state is JobState.PAUSED
-
     resumed = service.resume(running, principal=ANN)
-
     assert (resumed.state, resumed.in_flight_at_most) == (JobState.RUNNING, None)
     assert folder.read_control() == Control(1, Order.RUN, 100.0)
     assert service.resume(running, principal=ANN).state is JobState.RUNNING
     assert len(launcher.launched) == 1
-
     # What was sent at another rate may be on its way still.
     service.change(running, {"rate_limit_messages_per_second": 5.0}, principal=ANN)
     assert service.pause(running, principal=ANN).in_flight_at_most == 4000
@@ -58,7 +52,6 @@ def test_what_may_still_go_out_is_never_more_than_is_left(service, running, fold
     publish(running, 30, 20)
     folder_of(running).enter_slice(0, 1)
     wait_until(lambda: service.get(running, principal=ANN).progress.published == 20, "its figures are known")
-
     assert service.pause(running, principal=ANN).in_flight_at_most == 10
 
 
@@ -69,13 +62,11 @@ def test_what_is_sent_once_more_may_still_go_out_after_everything_is_published(
     # The selection has one slice: the next piece is of rows that are missing.
     folder_of(running).enter_slice(1, 1)
     wait_until(lambda: service.get(running, principal=ANN).progress.published == 30, "its figures are known")
-
     assert service.pause(running, principal=ANN).in_flight_at_most == 100
 
 
 def test_what_waits_for_its_turn_is_paused_and_never_launched(service, launcher, request_of):
     made = service.create(request_of(), principal=ANN)
-
     assert service.pause(made.id, principal=ANN).state is JobState.PAUSED
     service._supervisor.tick()
     assert launcher.launched == []
@@ -85,7 +76,6 @@ def test_what_waits_for_its_turn_is_paused_and_never_launched(service, launcher,
 def test_a_paused_backfill_is_cancelled(service: BackfillService, running: str, request_of: RequestOf) -> None:
     waiting = service.create(request_of(topic="other", start_paused=True), principal=ANN)
     assert service.cancel(waiting.id, principal=ANN).state is JobState.CANCELLED
-
     service.pause(running, principal=ANN)
     assert service.cancel(running, principal=ANN).state is JobState.CANCELLING
 
@@ -99,9 +89,7 @@ def test_a_resume_ends_the_canary(service: BackfillService, request_of: RequestO
     assert folder.read_control().canary_messages == 5
     folder.write_pause(1, "The canary of 5 messages is out.")
     wait_until(lambda: service.get(made.id, principal=ANN).state is JobState.PAUSED, "it paused by itself")
-
     resumed = service.resume(made.id, principal=ANN)
-
     assert (resumed.state, resumed.canary_messages) == (JobState.RUNNING, None)
     assert resumed.canary == {"messages": 5, "state": "over"}
     assert folder.read_control() == Control(1, Order.RUN)
@@ -115,10 +103,8 @@ def test_only_what_is_paused_is_resumed(service: BackfillService, ended: Callabl
 
 def test_a_new_rate_reaches_what_runs(service: BackfillService, running: str, folder_of: FolderOf) -> None:
     changed = service.change(running, {"rate_limit_messages_per_second": 7.5}, principal=ANN)
-
     assert changed.rate_limit_messages_per_second == 7.5
     assert folder_of(running).read_control() == Control(1, Order.RUN, 7.5)
-
     service.pause(running, principal=ANN)
     lifted = service.change(running, {"rate_limit_messages_per_second": None, "labels": {"a": "b"}}, principal=ANN)
     assert (lifted.rate_limit_messages_per_second, lifted.labels) == (None, {"a": "b"})
@@ -130,7 +116,6 @@ def test_a_new_rate_reaches_what_runs(service: BackfillService, running: str, fo
 
 def test_a_description_changes_after_the_end_and_a_rate_does_not(service, ended):
     job_id = ended(JobState.SUCCEEDED)
-
     assert service.change(job_id, {"description": "done"}, principal=ANN).description == "done"
     assert service.change(job_id, {}, principal=ANN).description == "done"
     with pytest.raises(JobStateError):
