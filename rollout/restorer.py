@@ -135,7 +135,7 @@ class StreamRestorer:
             code=job.error.code,
             error=job.error.message,
         )
-        self._note(restore, f"not rolled back to {restore.snapshot_id}", why=str(job.error))
+        self._note(restore, _HOW_FAR[restore.step].format(restore.snapshot_id), why=str(job.error))
 
     def _restore_held(
         self, run: StepRun[StreamSite], snapshot: SnapshotRecord, state: Path, *, group: str | None
@@ -302,6 +302,13 @@ def list_newer(facts: Mapping[str, Any], plan: PlanFacts) -> list[str]:
     newer = [table for table in (*plan.columns, *plan.versions) if table not in known]
     return [f"{table} is newer than the snapshot and keeps its rows." for table in newer]
 
+
+# What the stream's history says of a rollback that failed, by what it had done.
+_HOW_FAR: Final = {
+    RestoreStep.WAITING: "not rolled back to {}",
+    RestoreStep.RESTORED: "rolled back to {} in part: its state, and perhaps its subscriptions",
+    RestoreStep.SOUGHT: "rolled back to {} in part: its state and its subscriptions",
+}
 
 _KEPT_ALWAYS: Final = (
     "Reporting tables keep the rows that were merged since the snapshot.",

@@ -218,11 +218,22 @@ def test_a_machine_that_takes_over_puts_the_state_back_in_its_own_home(bench, fa
     assert '"before"' in (other / "plan.json").read_text()
 
 
-def test_a_machine_that_takes_over_without_the_files_has_the_stream_learn_what_may_have_been_sought(bench):
-    other = restore_elsewhere(bench, (JobStore, "end_step_job"))
+@pytest.mark.parametrize(
+    ("fails", "how_far"),
+    [
+        ((PubSub, "seek_to_snapshot"), "its state, and perhaps its subscriptions"),
+        ((JobStore, "end_step_job"), "its state and its subscriptions"),
+    ],
+)
+def test_a_machine_that_takes_over_without_the_files_has_the_stream_learn_what_may_have_been_sought(
+    bench, fails, how_far
+):
+    other = restore_elsewhere(bench, fails)
     bench.restorer._host = "there"
     (left,) = list_running_restores(bench.store)
     assert bench.restore(left, other).state is RestoreState.FAILED
+    said = bench.store.list_stream_events(left.stream)[-1].what
+    assert said == f"rolled back to {left.snapshot_id} in part: {how_far}"
     mark = JournalMark(other / "journal")
     assert mark.is_asked
     assert mark.learn_since == bench.store.get_snapshot(left.snapshot_id).oldest_publish_time
