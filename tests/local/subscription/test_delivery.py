@@ -7,21 +7,15 @@ from typing import Any
 from tests.waiting import wait_until
 
 
-def test_acknowledging_twice_or_out_of_thin_air_does_nothing(bench: Any) -> None:
+def test_ids_that_come_twice_out_of_thin_air_or_of_another_subscription_do_nothing(bench: Any) -> None:
     bench.publish("a", "b")
-    got = bench.pull(1)
+    got = bench.pull(2)
+    bench.ack("0002" + got["b"][4:])
     bench.ack(got["a"], got["a"])
     bench.ack(got["a"])
     bench.ack("0001" + "0" * 11 + "9" + got["a"][16:])
     bench.ack("0001" + "f" * 12 + "f" * 16)
     assert bench.subscription.floor == 1
-
-
-def test_ids_of_another_subscription_do_nothing(bench: Any) -> None:
-    bench.publish("a")
-    got = bench.pull()
-    bench.ack("0002" + got["a"][4:])
-    assert bench.subscription.floor == 0
 
 
 def test_a_response_keeps_to_its_bytes_but_has_one_message_at_least(bench: Any) -> None:
@@ -31,15 +25,6 @@ def test_a_response_keeps_to_its_bytes_but_has_one_message_at_least(bench: Any) 
     bench.now += 11
     assert [text[0] for text in bench.pull(max_bytes=1200)] == ["x", "y"]
     assert [text[0] for text in bench.pull(max_bytes=1200)] == ["z"]
-
-
-def test_messages_that_come_back_go_before_new_ones_within_the_bytes(bench: Any) -> None:
-    bench.publish("a" * 300)
-    bench.pull()
-    bench.publish("b" * 300, "c" * 300)
-    bench.now += 11
-    assert [text[0] for text in bench.pull(max_bytes=800)] == ["a", "b"]
-    assert [text[0] for text in bench.pull()] == ["c"]
 
 
 def test_a_waiting_consumer_wakes_for_a_publish_a_nack_and_an_expiry(bench: Any) -> None:
@@ -101,16 +86,3 @@ def test_a_publish_wakes_one_of_many_consumers_and_what_it_leaves_the_next(bench
     for consumer in consumers:
         consumer.join(5)
         assert not consumer.is_alive()
-
-
-def test_late_acknowledgements_among_many_waiting_messages_take_out_the_right_ones(bench: Any) -> None:
-    bench.publish(*(f"{n}" for n in range(500)))
-    got = bench.pull(500)
-    bench.publish("new")
-    bench.now += 11
-    bench.subscription.read_backpressure()
-    bench.ack(*(got[f"{n}"] for n in (0, 7, 499)))
-    again = bench.pull(1000)
-    assert list(again) == [f"{n}" for n in range(500) if n not in {0, 7, 499}] + ["new"]
-    bench.ack(*again.values())
-    assert bench.subscription.floor == 501

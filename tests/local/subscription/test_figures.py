@@ -15,18 +15,3 @@ def test_numbers_tell_undelivered_leased_and_age(bench: Any) -> None:
     assert bench.subscription.read_backpressure().leased_messages == 0
     bench.ack(*bench.pull().values())
     assert bench.subscription.read_backpressure().oldest_unacked_seconds == 0
-
-
-def test_flow_control_counts_what_a_stream_holds(bench: Any) -> None:
-    bench.publish("a", "b", "c", "d")
-    got = bench.pull(3, stream=4)
-    messages, size = bench.subscription.outstanding(4)
-    assert messages == 3
-    assert size > 3 * 70
-    bench.ack(got["a"])
-    bench.extend(0, got["b"])
-    assert bench.subscription.outstanding(4)[0] == 1
-    bench.now += 11
-    bench.pull(stream=5)
-    assert bench.subscription.outstanding(4) == (0, 0)
-    assert bench.subscription.outstanding(5)[0] == 3

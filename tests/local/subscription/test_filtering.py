@@ -6,22 +6,6 @@ from typing import Any
 OpenBench = Callable[..., Any]
 
 
-def test_filtered_messages_are_never_delivered_and_count_as_acknowledged(open_bench: OpenBench) -> None:
-    bench = open_bench(text='NOT attributes.replay = "t"')
-    for n in range(30):
-        bench.publish(f"keep{n}", other="x")
-        bench.publish(f"drop{n}", f"drop{n}b", replay="t")
-        bench.publish(f"other{n}", replay="u")
-        bench.publish(f"in data: replay t {n}")
-    got = bench.pull(1000)
-    assert len(got) == 90
-    assert not any(text.startswith("drop") for text in got)
-    bench.ack(*got.values())
-    assert bench.subscription.floor == 150
-    bench.open()
-    assert bench.pull() == {}
-
-
 def test_a_filter_that_wants_a_key_refuses_what_has_none(open_bench: OpenBench) -> None:
     bench = open_bench(text="attributes:wanted")
     bench.publish(*(f"no{n}" for n in range(2500)))
