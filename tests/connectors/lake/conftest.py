@@ -1,0 +1,26 @@
+"""A lake in a bucket, to which all clients go by a proxy."""
+
+import pytest
+
+from connectors.lake.archive import LakeArchive
+from tests.connectors.lake.bucket_archive import append
+from tests.worlds.bucket import Proxy
+
+
+@pytest.fixture
+def proxy(bucket_proxy: Proxy) -> Proxy:
+    return bucket_proxy
+
+
+@pytest.fixture
+def uri(bucket_lake: str, bucket_proxy: Proxy) -> str:
+    return bucket_lake
+
+
+@pytest.fixture
+def archive(uri, proxy) -> LakeArchive:
+    found = LakeArchive(uri, "backup.messages")
+    found.create()
+    append(found, 1, found.take_lease("l"))
+    proxy.forget()
+    return found
