@@ -1,6 +1,7 @@
 """Templates over HTTP: shown with their faults, launched with the scopes of what they make."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 
 from jobs.files import open_files
 from model.principal import PLAN, READ, RUN
-from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
+from tests.worlds.folders import SCHEMES, bucket_folder
 
 REPLAY = """
 name: replay
@@ -34,26 +35,21 @@ MERGE = "name: nightly\nkind: merge\nrequest: {}\n"
 
 
 FILES = {"replay": REPLAY, "nightly": MERGE, "shop": STREAM, "broken": "name: broken\nkind: merge\ncolour: red\n"}
-BUCKET = "gs://templates/shop"
 
 
-@pytest.fixture(scope="module")
-def gcs() -> Iterator[GcsServer]:
-    with running_gcs("templates") as server, pytest.MonkeyPatch.context() as patch, pointing_at(server, patch):
-        yield server
-
-
-@pytest.fixture(scope="module", params=["folder", "bucket"])
-def api(request: pytest.FixtureRequest, start_api: Callable[..., Any], tmp_path_factory: Any) -> Any:
+@pytest.fixture(scope="module", params=["disk", *SCHEMES])
+def api(request: pytest.FixtureRequest, start_api: Callable[..., Any], tmp_path_factory: Any) -> Iterator[Any]:
     """An API whose templates lie in a folder, and one whose templates are objects of a bucket."""
-    if request.param == "bucket":
-        request.getfixturevalue("gcs")
-    place = BUCKET if request.param == "bucket" else str(tmp_path_factory.mktemp("templates"))
-    files = open_files(place)
-    files.make()
-    for name, text in FILES.items():
-        files.write(f"{name}.yaml", text.encode())
-    return start_api(REFEED_TEMPLATES=place)
+    with ExitStack() as stack:
+        if request.param == "disk":
+            place = str(tmp_path_factory.mktemp("templates"))
+        else:
+            place = stack.enter_context(bucket_folder(request.param, request)).location
+        files = open_files(place)
+        files.make()
+        for name, text in FILES.items():
+            files.write(f"{name}.yaml", text.encode())
+        yield start_api(REFEED_TEMPLATES=place)
 
 
 def yesterday() -> str:
@@ -144,9 +140,9 @@ def test_launching_needs_the_scopes_of_creating_it(start_api: Callable[..., Any]
     assert any(entry.action == "launchTemplate" for entry in api.audit())
 
 
-def test_a_bucket_that_is_not_there_or_does_not_answer_is_a_problem_of_the_templates_alone(start_api, gcs):
+def test_a_bucket_that_is_not_there_or_does_not_answer_is_a_problem_of_the_templates_alone(start_api, request):
     api = start_api(REFEED_TEMPLATES="gs://no-such-bucket/shop")
-    with api.client() as client:
+    with bucket_folder("gs", request), api.client() as client:
         for call in (
             lambda: client.get("/templates"),
             lambda: client.get("/templates/replay"),

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from connectors.pubsub.client import PubSub
+from jobs.files import open_files
 from jobs.store import JobStore
 from local.server import PubSubServer
 from model.errors import LeaseHeldError, PubSubUnavailableError, QueryTooLargeError, SnapshotRefusedError
@@ -27,11 +28,14 @@ from model.stream_snapshot import (
 )
 from pipeline.plan import PlanFacts
 from rollout.restorer import StreamSite, list_kept
+from rollout.snapshot_taker import SnapshotTaker
 from streams.ids import IDS_SCHEMA, TABLE_IDS_SCHEMA
 from streams.journal import Journal
 from streams.journal_mark import JournalMark
 from streams.lease import hold_lease
 from tests.memory.tables import RowTables
+from tests.worlds.bucket import Fault
+from tests.worlds.folders import SCHEMES, bucket_folder
 from tests.worlds.restores import list_running_restores, restore_now
 from tests.worlds.snapshots import BROKEN, KilledError, server
 from tests.worlds.snapshots import Bench as SnapshotBench
@@ -160,6 +164,22 @@ def test_a_snapshot_on_another_machines_disk_is_refused(bench: Bench) -> None:
     failed = bench.restore(snapshot)
     assert failed.error.code == "snapshot_refused"
     assert "another machine" in failed.error.message
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_snapshot_in_a_bucket_is_restored_on_another_machine_and_deleted(bench, request, scheme):
+    with bucket_folder(scheme, request) as bucket:
+        files = open_files(bucket.location)
+        bench.taker = SnapshotTaker(bench.store, open_pubsub=bench.open_pubsub, files=files, host="here")
+        bucket.proxy.faults += [Fault("PUT", "", "lost"), Fault("PUT", "", "503")]
+        snapshot = bench.take()
+        bench.mark("after")
+        bench.restorer._host = "there"
+        bucket.proxy.faults.append(Fault("GET", "", "partial"))
+        assert bench.restore(snapshot).state is RestoreState.SUCCEEDED
+        assert bench.is_at("before")
+        bench.delete(snapshot.id)
+        assert files.list() == []
 
 
 def failing(place: Any, name: str) -> Any:
