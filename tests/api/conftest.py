@@ -19,14 +19,13 @@ from app.deployment import Deployment
 from app.service import create_app
 from connectors.pubsub.client import PubSub
 from jobs.keys import Keyring
-from jobs.launcher import Launch
 from jobs.store import AuditEntry, JobStore
 from local.server import PubSubServer
-from model.errors import LaunchError
 from model.process import Process
 from model.settings import Settings, read_settings
 from tests.issuer import issuer, keys_by_kind
 from tests.waiting import wait_until
+from tests.worlds.launchers import IdleLauncher
 
 __all__ = ["issuer", "keys_by_kind"]
 
@@ -34,23 +33,11 @@ _SECONDS = 20.0
 TOPICS = ("replay", "orders", "other", "examples", "planned", "steered")
 
 
-class _NoSpark:
+class _NoSpark(IdleLauncher):
     """A launcher that launches nothing."""
-
-    def prepare(self) -> None:
-        return
-
-    def launch(self, launch: Launch) -> Process:
-        raise LaunchError(f"{launch.name} is not launched in this test.")
 
     def exit_reason(self, driver: Process) -> str | None:
         return "gone"
-
-    def kill(self, driver: Process) -> None:
-        return
-
-    def close(self) -> None:
-        return
 
 
 @dataclass

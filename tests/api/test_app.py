@@ -18,19 +18,19 @@ from api.errors import STATUSES
 from app.deployment import Deployment
 from app.service import create_app
 from connectors.pubsub.client import PubSub
-from jobs.launcher import Launch
 from local.server import PubSubServer
-from model.errors import JavaNotFoundError, LaunchError
+from model.errors import JavaNotFoundError
 from model.process import Process
 from model.settings import read_settings
 from tests.waiting import wait_until
+from tests.worlds.launchers import IdleLauncher
 
 MAX_BODY_BYTES = 10_000
 QUERY = "SELECT data, attributes, message_id FROM backup.messages WHERE _PARTITIONDATE >= @day"
 
 
 @dataclass
-class NoLauncher:
+class NoLauncher(IdleLauncher):
     """Refuses every launch, once it is told that Spark is there."""
 
     spark: threading.Event = field(default_factory=threading.Event)
@@ -40,9 +40,6 @@ class NoLauncher:
         if self.problem is not None:
             raise self.problem
         self.spark.wait(60)
-
-    def launch(self, launch: Launch) -> Process:
-        raise LaunchError(f"{launch.name} is not launched in this test.")
 
     def exit_reason(self, driver: Process) -> str | None:
         return None if driver.is_alive else "gone"

@@ -71,12 +71,8 @@ def test_dead_letters_are_shown_whole_and_page_by_page(client: httpx.Client, api
     first = client.get(path, params={"page_size": 1}).json()
     second = client.get(path, params={"page_size": 1, "page_token": first["next_page_token"]}).json()
     (letter,) = first["dead_letters"]
-    assert (letter["row"], letter["message_id"], letter["code"], letter["reason"]) == (
-        0,
-        "m0",
-        "gave_up",
-        "no answer",
-    )
+    assert (letter["row"], letter["message_id"], letter["code"]) == (0, "m0", "gave_up")
+    assert letter["reason"] == "no answer"
     assert (letter["data"], letter["encoding"], letter["attributes"]) == ("/w==", "base64", {"k": "v"})
     assert [letter["row"] for letter in second["dead_letters"]] == [2]
     assert client.get(f"/backfills/{made['id']}/slices").json()["slices"][0]["failed"] == 2

@@ -25,10 +25,8 @@ def test_sources_are_listed_and_shown_with_their_counts(start_api: Callable[...,
         refused = client.get("/sources/hooks/versions", params={"from": 1})
     assert [(each["name"], each["fault"] is None) for each in listed] == [("hooks", True), ("odd", False)]
     assert listed[0] == hooks
-    assert (hooks["staged"]["rows"], hooks["staged"]["unknown_fields"]["largest"]) == (
-        3,
-        [{"what": "a.b", "count": 2}],
-    )
+    assert hooks["staged"]["rows"] == 3
+    assert hooks["staged"]["unknown_fields"]["largest"] == [{"what": "a.b", "count": 2}]
     assert (hooks["archived"]["messages"], hooks["merged"]) == (0, None)
     assert set(hooks["archived"]) == {"from", "to", "messages"}
     assert (unknown.status_code, unknown.json()["code"]) == (404, "source_not_found")

@@ -51,20 +51,13 @@ def run(api: Any, name: str = "backup") -> Path:
 def test_a_stream_is_launched_shown_and_listed_in_one_shape(api: Any) -> None:
     with api.client() as client:
         answer = client.post("/streams", json={"name": "backup", "kind": "backup", "options": {"slots": 4}})
-        assert (answer.status_code, answer.headers["Location"], answer.headers["ETag"]) == (
-            201,
-            "/streams/backup",
-            '"1"',
-        )
+        assert (answer.status_code, answer.headers["Location"]) == (201, "/streams/backup")
+        assert answer.headers["ETag"] == '"1"'
         made = answer.json()
         shown = client.get(answer.headers["Location"])
         (listed,) = client.get("/streams").json()["streams"]
-    assert (made["state"], made["wanted"], made["options"], made["generation"]) == (
-        "STARTING",
-        "RUNNING",
-        {"slots": 4},
-        1,
-    )
+    assert (made["state"], made["wanted"], made["options"]) == ("STARTING", "RUNNING", {"slots": 4})
+    assert made["generation"] == 1
     assert {made["instance_id"], made["agent"], made["home"], made["reported_at"], made["rates"]} == {None}
     assert (made, shown.headers["ETag"]) == (shown.json(), '"1"')
     for each in (made, listed):

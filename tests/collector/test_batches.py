@@ -19,12 +19,8 @@ def test_an_array_is_a_batch_with_an_answer_for_each_event(yard: Yard) -> None:
     answer = yard.post(b'[ {"a" : 1.0} , {"b":1,"b":2}, [1, 2] ]', content_type="application/json")
     assert (answer.status_code, answer.json()["taken"], answer.json()["refused"]) == (207, 2, 1)
     first, second, third = items_of(answer)
-    assert (first["status"], second["status"], second["code"], third["status"]) == (
-        200,
-        422,
-        "request_invalid",
-        200,
-    )
+    assert (first["status"], second["status"], second["code"]) == (200, 422, "request_invalid")
+    assert third["status"] == 200
     assert second["errors"][0]["code"] == "json_name_repeated"
     messages = {message.attributes["uuid"]: message for message in yard.pull(2)}
     assert [messages[item["uuid"]].data for item in (first, third)] == [b'{"a" : 1.0}', b"[1, 2]"]
@@ -114,11 +110,8 @@ def test_a_query_is_an_event_of_texts(yard: Yard) -> None:
 
 def test_an_image_is_shown_to_who_wants_one(yard: Yard) -> None:
     answer = get(yard, "event=view", accept="image/avif,image/webp,*/*;q=0.8")
-    assert (answer.status_code, answer.headers["content-type"], answer.content[:6]) == (
-        200,
-        "image/gif",
-        b"GIF89a",
-    )
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/gif")
+    assert answer.content[:6] == b"GIF89a"
     assert len(answer.content) == 42
     yard.pull(1)
 

@@ -124,10 +124,8 @@ def test_a_revoked_key_ends_the_session_with_the_next_page(yard: Yard, browser: 
     keyring.revoke(made.id)
     assert browser.get("/console").headers["location"].startswith("/console/sign-in?return=")
     live = browser.get("/console/live")
-    assert (live.headers["content-type"], live.text) == (
-        "text/event-stream; charset=utf-8",
-        "event: signed-out\ndata: {}\n\n",
-    )
+    assert live.headers["content-type"] == "text/event-stream; charset=utf-8"
+    assert live.text == "event: signed-out\ndata: {}\n\n"
 
 
 @pytest.mark.usefixtures("refreshed_often")

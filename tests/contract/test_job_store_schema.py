@@ -139,12 +139,8 @@ def test_what_an_earlier_refeed_left_is_all_there(earlier: Path) -> None:
     store = JobStore(earlier)
     try:
         ended, waiting = store.get("bf_1"), store.get("bf_2")
-        assert (ended.state, ended.error, ended.epoch, ended.version) == (
-            JobState.FAILED,
-            FaultRecord("driver_died", "Died."),
-            2,
-            7,
-        )
+        assert (ended.state, ended.error, ended.epoch) == (JobState.FAILED, FaultRecord("driver_died", "Died."), 2)
+        assert ended.version == 7
         assert (ended.progress["selected"], ended.progress["published"], ended.labels) == (5, 3, {"env": "prod"})
         assert [(e.number, e.what) for e in store.list_events("bf_1")] == [
             (1, "created"),

@@ -30,8 +30,9 @@ from model.errors import (
 )
 from model.job import JobState, new_job_id
 from model.principal import READ, RUN, Principal
-from model.process import Driver, Process
+from model.process import Process
 from tests.reaching import ending
+from tests.worlds.launchers import IdleLauncher
 
 ANN = Principal("ann", frozenset({READ, RUN}))
 READER = Principal("reader", frozenset({READ}))
@@ -103,25 +104,16 @@ class SumService(JobService[Sum]):
         ]
 
 
-class HereLauncher:
+class HereLauncher(IdleLauncher):
     """Runs each driver at once, in the thread that launches it, unless it is told to hold."""
 
     def __init__(self) -> None:
         self.holds = False
 
-    def prepare(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def kill(self, driver: Driver) -> None: ...
-
     def launch(self, launch: Launch) -> Process:
         if not self.holds:
             run_driver(launch.argument, run_sum)
         return DRIVER
-
-    def exit_reason(self, driver: Driver) -> str | None:
-        return None
 
 
 @pytest.fixture

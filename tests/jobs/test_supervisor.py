@@ -22,13 +22,14 @@ from model.job import JobState, new_job_id
 from model.process import DataprocBatch, Driver, Process
 from tests.reaching import ending, reach
 from tests.waiting import wait_until
+from tests.worlds.launchers import IdleLauncher
 
 KIND = "backfill"
 # One that is not here: its life is told by its heartbeat, and nothing is ever signalled.
 DRIVER = Process(1, 1, "another machine")
 
 
-class Drivers:
+class Drivers(IdleLauncher):
     """A launcher of drivers that are never started."""
 
     def __init__(self) -> None:
@@ -36,19 +37,12 @@ class Drivers:
         self.killed: list[Driver] = []
         self.driver: Driver = DRIVER
 
-    def prepare(self) -> None: ...
-
-    def close(self) -> None: ...
-
     def kill(self, driver: Driver) -> None:
         self.killed.append(driver)
 
     def launch(self, launch: Launch) -> Driver:
         self.launched.append(launch)
         return self.driver
-
-    def exit_reason(self, driver: Driver) -> str | None:
-        return None
 
 
 class QuickDrivers(Drivers):

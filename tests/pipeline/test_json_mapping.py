@@ -114,10 +114,8 @@ def test_what_protobuf_writes_is_read_as_it_was_meant(edition):
         wanted = [repr(getattr(message, name) if message.HasField(name) else None) for name in SCALARS]
         assert [repr(row[name]) for name in SCALARS] == wanted
         assert row["implicit"] == message.implicit
-        assert (row["kinds"], list(map(repr, row["reals"]))) == (
-            list(message.kinds),
-            list(map(repr, message.reals)),
-        )
+        assert row["kinds"] == list(message.kinds)
+        assert list(map(repr, row["reals"])) == list(map(repr, message.reals))
         for name in ("by_text", "by_flag"):
             assert {pair["key"]: pair["value"] for pair in row[name]} == dict(getattr(message, name))
         assert {pair["key"]: pair["value"]["deep"]["n"] for pair in row["by_number"]} == {

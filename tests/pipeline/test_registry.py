@@ -62,20 +62,13 @@ def places(caught) -> list[str]:
 def test_a_source_is_what_it_says_and_has_defaults_for_the_rest(registry):
     snapshot = registry.read()
     orders, changes, hooks = snapshot.sources
-    assert (orders.subscription, orders.staging, orders.reporting, orders.group) == (
-        "refeed-pipeline.orders",
-        "staging.orders",
-        "reporting.orders",
-        "default",
-    )
+    assert (orders.subscription, orders.staging) == ("refeed-pipeline.orders", "staging.orders")
+    assert (orders.reporting, orders.group) == ("reporting.orders", "default")
     assert (orders.key, orders.event_time, orders.dedup_order) == (("id",), "updated_at", ("version",))
     assert orders.schema is not None
     assert orders.schema.names()[:4] == ["id", "updated_at", "version", "tags"]
-    assert (changes.subscription, changes.staging, changes.is_soft_delete) == (
-        "my-subscription",
-        "raw.changes",
-        True,
-    )
+    assert changes.subscription == "my-subscription"
+    assert (changes.staging, changes.is_soft_delete) == ("raw.changes", True)
     assert (orders.scalars_as_text, changes.scalars_as_text) == (True, False)
     assert hooks.is_inferred
     assert not orders.is_inferred

@@ -23,6 +23,7 @@ from rollout.manifests.scheduled_jobs import StartedJob
 from rollout.starter import StreamStarter
 from streams.control import BatchPace, StreamControl
 from streams.folder import StreamFolder
+from tests.worlds.launchers import IdleLauncher
 from tests.worlds.snapshot_jobs import FACTS
 
 SNAPSHOTS = "snapshot-of-"
@@ -40,20 +41,11 @@ class AtOnce:
         """There is nothing to wait for."""
 
 
-class Drivers:
+class Drivers(IdleLauncher):
     """A launcher whose drivers have done everything before anybody looks; every tenth fails."""
 
     def __init__(self) -> None:
         self.launched = 0
-
-    def prepare(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def kill(self, driver: Driver) -> None: ...
-
-    def exit_reason(self, _: Driver) -> str | None:
-        return None
 
     def launch(self, launch: Launch) -> Driver:
         self.launched += 1
