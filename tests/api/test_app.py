@@ -143,19 +143,15 @@ def test_every_violation_of_a_query_is_named_with_its_place(client: httpx.Client
         assert error["column"] >= 1
 
 
-def test_a_body_over_the_limit_is_refused_with_or_without_its_length(client: httpx.Client) -> None:
+def test_a_body_over_the_limit_is_refused_with_or_without_its_length_and_one_within_it_is_read(client):
+    within = json.dumps(body()).encode().ljust(MAX_BODY_BYTES)
+    taken = client.post("/backfills", content=within, headers={"content-type": "application/json"})
+    assert taken.status_code == 202
     announced = client.post("/backfills", json=body(query="x" * MAX_BODY_BYTES))
     assert_problem(announced, 413, "body_too_large")
     chunks = (b" " * 1000 for _ in range(MAX_BODY_BYTES // 1000 + 2))
     streamed = client.post("/backfills", content=chunks, headers={"content-type": "application/json"})
     assert_problem(streamed, 413, "body_too_large")
-
-
-def test_a_body_just_within_the_limit_is_read(client: httpx.Client) -> None:
-    content = json.dumps(body()).encode()
-    content += b" " * (MAX_BODY_BYTES - len(content))
-    response = client.post("/backfills", content=content, headers={"content-type": "application/json"})
-    assert response.status_code == 202
 
 
 @pytest.mark.parametrize(
@@ -217,22 +213,6 @@ def test_it_says_why_it_is_not_ready(launcher: NoLauncher, request: pytest.Fixtu
 
 def test_a_plan_of_an_archive_that_is_not_there_is_a_problem(client: httpx.Client) -> None:
     assert_problem(client.post("/backfills:plan", json=body()), 502, "warehouse_error")
-
-
-def test_openapi_names_every_operation_and_its_problems(client: httpx.Client) -> None:
-    document = client.get("/openapi.json").json()
-    operations = [
-        (path, operation) for path, methods in document["paths"].items() for operation in methods.values()
-    ]
-    assert len({operation["operationId"] for _, operation in operations}) == len(operations) >= 9
-    for path, operation in operations:
-        responses = operation["responses"]
-        assert "500" in responses, path
-        for status, response in responses.items():
-            if int(status) >= 400 and not (path == "/readyz" and status == "503"):
-                assert list(response["content"]) == ["application/problem+json"], (path, status)
-    assert "HTTPValidationError" not in document["components"]["schemas"]
-    assert client.get("/docs").status_code == 200
 
 
 def test_every_status_of_an_error_is_one_that_http_has() -> None:

@@ -268,10 +268,16 @@ def test_the_document_is_valid_and_names_what_a_client_needs(api: Any) -> None:
         document = client.get("/openapi.json").json()
     assert document == DOCUMENT
     assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    names = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
+    assert len(set(names)) == len(names) >= 9
     for path, methods in document["paths"].items():
         for operation in methods.values():
-            assert operation["operationId"], path
             assert operation.get("summary") or operation.get("description"), path
             assert ("security" in operation) is not is_public(path)
             for status in ("401",) if is_sign_in(path) else ("401", "429"):
                 assert (status in operation["responses"]) is not is_public(path)
+            assert "500" in operation["responses"], path
+            for status, response in operation["responses"].items():
+                if int(status) >= 400 and (path, status) != ("/readyz", "503"):
+                    assert list(response["content"]) == ["application/problem+json"], (path, status)

@@ -172,7 +172,7 @@ def test_a_change_is_made_once_and_only_to_what_was_read(client: httpx.Client) -
     assert_problem(client.patch(path, json={"labels": {"A": ""}}), 422, "request_invalid")
 
 
-def test_pause_resume_and_cancel_say_what_still_goes_out(client: httpx.Client) -> None:
+def test_pause_resume_and_cancel_say_what_still_goes_out_and_that_it_has_ended(client: httpx.Client) -> None:
     made = paused(client)
     path = f"/backfills/{made['id']}"
     assert made["in_flight_at_most"] == 0
@@ -182,8 +182,12 @@ def test_pause_resume_and_cancel_say_what_still_goes_out(client: httpx.Client) -
     assert_problem(stale, 412, "job_changed")
     cancelled = client.post(f"{path}:cancel", headers={"If-Match": made["etag"]})
     assert (cancelled.status_code, cancelled.json()["state"]) == (200, "CANCELLED")
-    for verb in ("pause", "resume", "cancel"):
-        assert_problem(client.post(f"{path}:{verb}"), 409, "job_state_conflict")
+    for verb in ("pause", "resume", "cancel", "approve"):
+        problem = assert_problem(client.post(f"{path}:{verb}"), 409, "job_state_conflict")
+        if verb in ("pause", "cancel"):
+            assert problem["detail"].endswith("has already ended with the state CANCELLED.")
+    # It needs no approval, whoever asks.
+    assert "does not wait for an approval" in problem["detail"]
 
 
 def test_a_retry_says_what_it_sends(client: httpx.Client, api: Any) -> None:
@@ -305,14 +309,3 @@ def test_a_body_without_its_content_type_is_told_what_is_missing(client: httpx.C
     form = {"Content-Type": "application/x-www-form-urlencoded"}
     problem = assert_problem(client.post("/backfills", content=b"{}", headers=form), 422, "request_invalid")
     assert problem["detail"] == "The body must be a JSON object, sent with Content-Type: application/json."
-
-
-def test_what_has_ended_is_said_to_have_ended(client: httpx.Client) -> None:
-    path = f"/backfills/{paused(client)['id']}"
-    assert client.post(f"{path}:cancel").json()["state"] == "CANCELLED"
-    for verb in ("cancel", "pause"):
-        problem = assert_problem(client.post(f"{path}:{verb}"), 409, "job_state_conflict")
-        assert problem["detail"].endswith("has already ended with the state CANCELLED.")
-    # It needs no approval, whoever asks.
-    problem = assert_problem(client.post(f"{path}:approve"), 409, "job_state_conflict")
-    assert "does not wait for an approval" in problem["detail"]
