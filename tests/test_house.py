@@ -25,26 +25,9 @@ from model.table import Warehouse
 
 ROOT = Path(__file__).parents[1]
 CODE = (
-    "api",
-    "app",
-    "backfill",
-    "backup",
-    "cli",
-    "client",
-    "collector",
-    "connectors",
-    "console",
-    "inventory",
-    "jobs",
-    "local",
-    "model",
-    "pipeline",
-    "reporting",
-    "rollout",
-    "sql",
-    "streams",
-    "warehouse",
-)
+    "api", "app", "backfill", "backup", "cli", "client", "collector", "connectors", "console", "inventory",
+    "jobs", "local", "model", "pipeline", "reporting", "rollout", "sql", "streams", "warehouse",
+)  # fmt: skip
 LOCKS = ("requirements.lock", "requirements-dev.lock")
 SITE_LOCK = "requirements-docs.lock"
 # What Refeed reads and no person sets: tests arm failpoints; the others belong to the shell, Google or Spark.

@@ -14,17 +14,9 @@ from tests.standin.fixture import run_standin
 pytestmark = [pytest.mark.kills, pytest.mark.java, pytest.mark.timeout(420)]
 
 KEYS = [
-    "published",
-    "archived",
-    "lost",
-    "duplicates",
-    "payload_mismatches",
-    "selected",
-    "republished",
-    "rearchived",
-    "seconds",
-    "ok",
-]
+    "published", "archived", "lost", "duplicates", "payload_mismatches", "selected", "republished",
+    "rearchived", "seconds", "ok",
+]  # fmt: skip
 
 
 def run_demo(tmp_path: Path, *arguments: str, **environment: str) -> tuple[int, dict[str, Any], str]:

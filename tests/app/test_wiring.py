@@ -10,23 +10,10 @@ from tests.test_house import CODE
 
 ROOT = Path(__file__).parents[2]
 MAKERS = {
-    "AuditTrail",
-    "BackfillService",
-    "CompactionService",
-    "Gatekeeper",
-    "Inventory",
-    "JobStore",
-    "Keyring",
-    "MergeService",
-    "Notifier",
-    "Planner",
-    "PubSub",
-    "StagedTopics",
-    "TokenVerifier",
-    "open_launcher",
-    "open_store",
-    "open_warehouse",
-}
+    "AuditTrail", "BackfillService", "CompactionService", "Gatekeeper", "Inventory", "JobStore", "Keyring",
+    "MergeService", "Notifier", "Planner", "PubSub", "StagedTopics", "TokenVerifier", "open_launcher",
+    "open_store", "open_warehouse",
+}  # fmt: skip
 
 
 def calls_of_makers(tree: ast.AST) -> list[str]:

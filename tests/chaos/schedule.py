@@ -21,25 +21,10 @@ _HARMS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
 # The same where the streams are records of agents, in a run with a third of the harms; these come in each.
 _FIRST: Final = {"agents": ("move:home", "rollback:source", "kill:update", "kill:rollout")}
 _AGENTS: Final = (
-    "kill:agent",
-    "kill:machine",
-    "kill:stream",
-    "kill:snapshot",
-    "kill:rollback",
-    "kill:update",
-    "kill:rollout",
-    "suspend:agent",
-    "move:home",
-    "snapshot:source",
-    "rollback:source",
-    "update:same",
-    "rollout:restart",
-    "rollout:update",
-    "rollout:rolling",
-    "end:drain",
-    "end:cancel",
-    "change:pace",
-)
+    "kill:agent", "kill:machine", "kill:stream", "kill:snapshot", "kill:rollback", "kill:update",
+    "kill:rollout", "suspend:agent", "move:home", "snapshot:source", "rollback:source", "update:same",
+    "rollout:restart", "rollout:update", "rollout:rolling", "end:drain", "end:cancel", "change:pace",
+)  # fmt: skip
 _UNDER_AGENTS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "agents": (14, _AGENTS),
     **{part: harms for part, harms in _HARMS.items() if part not in {"backup", "pipeline"}},

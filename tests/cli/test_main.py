@@ -21,32 +21,10 @@ from tests.slowness import slowness
 from tests.worlds.http import Answer, answering
 
 COMMANDS = (
-    "demo",
-    "up",
-    "doctor",
-    "init",
-    "attach",
-    "detach",
-    "publish",
-    "query",
-    "pubsub",
-    "api",
-    "backfill",
-    "status",
-    "inbox",
-    "topics",
-    "topic",
-    "messages",
-    "streams",
-    "backup",
-    "keys",
-    "merge",
-    "lake",
-    "pipeline",
-    "registry",
-    "spark",
-    "sql",
-)
+    "demo", "up", "doctor", "init", "attach", "detach", "publish", "query", "pubsub", "api", "backfill",
+    "status", "inbox", "topics", "topic", "messages", "streams", "backup", "keys", "merge", "lake", "pipeline",
+    "registry", "spark", "sql",
+)  # fmt: skip
 
 
 def test_help_names_every_command_and_every_exit_code(refeed: Callable[..., Any]) -> None:
@@ -83,18 +61,9 @@ def test_help_is_there_at_once() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "cli.main", "--help"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     heavy = (
-        "pyspark",
-        "pyarrow",
-        "google",
-        "grpc",
-        "httpx",
-        "duckdb",
-        "deltalake",
-        "fastapi",
-        "sqlalchemy",
-        "pandas",
-        "numpy",
-    )
+        "pyspark", "pyarrow", "google", "grpc", "httpx", "duckdb", "deltalake", "fastapi", "sqlalchemy",
+        "pandas", "numpy",
+    )  # fmt: skip
     imported = {line.rsplit("|", 1)[-1].strip().split(".")[0] for line in done.stderr.splitlines()}
     assert imported.isdisjoint(heavy)
     assert min(_cpu_seconds([sys.executable, "-m", "cli.main", "--help"]) for _ in range(3)) < 0.8 * slowness()

@@ -28,17 +28,9 @@ ANY_JSON = st.recursive(
     max_leaves=12,
 )
 FIELDS = (
-    "aSint32",
-    "aUint64",
-    "largeUint64",
-    "cents",
-    "colour",
-    "colourName",
-    "colours",
-    "labels",
-    "points",
+    "aSint32", "aUint64", "largeUint64", "cents", "colour", "colourName", "colours", "labels", "points",
     "flags",
-)
+)  # fmt: skip
 MORE = ("at", "times", "took", "structure", "mask", "wrappedBytes", "tree", "document", "numberText", "thePoint")
 BODIES = st.dictionaries(st.sampled_from(FIELDS + MORE) | st.text(max_size=4), ANY_JSON, max_size=5)
 SOURCE = Source("s", "topic", "sub", "staging.s", "reporting.s", "default", "plain")

@@ -70,18 +70,8 @@ _CLASSES: Final = {
 }
 # Those that have the same of all types, and those of which the engine knows none.
 _ANY: Final = (
-    "STRING",
-    "INT64",
-    "FLOAT64",
-    "NUMERIC",
-    "BOOL",
-    "DATE",
-    "DATETIME",
-    "TIMESTAMP",
-    "BYTES",
-    "JSON",
-    "TIME",
-)
+    "STRING", "INT64", "FLOAT64", "NUMERIC", "BOOL", "DATE", "DATETIME", "TIMESTAMP", "BYTES", "JSON", "TIME",
+)  # fmt: skip
 # What makes something else at each look, or what stands for no value.
 _LEFT_OUT: Final = frozenset({"ERROR", "GENERATE_UUID", "RAND", "COLLATE"})
 # Any call is rarely a year or an hour.
@@ -105,18 +95,8 @@ _PARTS_OF_MOMENTS: Final = (
     "CAST(NULL AS INT64)",
 )
 _CODE_POINTS: Final = (
-    "0",
-    "1",
-    "-1",
-    "97",
-    "8232",
-    "55296",
-    "65533",
-    "1114111",
-    "1114112",
-    "4294967297",
-    "CAST(NULL AS INT64)",
-)
+    "0", "1", "-1", "97", "8232", "55296", "65533", "1114111", "1114112", "4294967297", "CAST(NULL AS INT64)",
+)  # fmt: skip
 # And neither is any number, nor a code point.
 _SMALL_NUMBERS: Final = {**dict.fromkeys(_OF_PARTS, _PARTS_OF_MOMENTS), "CHR": _CODE_POINTS}
 _ZONE_OF: Final = {

@@ -17,16 +17,9 @@ RULES = EntityRules(
     ("shop", "number"), version_order(("revision",), "changed_at"), "ordered_on", has_operation=True
 )
 COLUMNS = (
-    "shop",
-    "number",
-    "revision",
-    "changed_at",
-    "ordered_on",
-    "note",
-    "_message_id",
-    "_publish_time",
+    "shop", "number", "revision", "changed_at", "ordered_on", "note", "_message_id", "_publish_time",
     "ingest_time",
-)
+)  # fmt: skip
 QUERIES = MergeQueries(TABLES, (*COLUMNS, "_operation"), RULES, "DATE")
 REPLAYED = replace(
     QUERIES,
