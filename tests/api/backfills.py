@@ -1,6 +1,6 @@
 """An API with an archive, and backfills in it that wait."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -30,12 +30,6 @@ def api(start_api: Callable[..., Any]) -> Any:
         LakeArchive(str(api.home / "lake"), "backup.messages"), {"orders": rows, "bygone": rows.slice(0, 1)}
     )
     return api
-
-
-@pytest.fixture
-def client(api: Any) -> Iterator[httpx.Client]:
-    with api.client() as client:
-        yield client
 
 
 def body(**changes: Any) -> dict[str, Any]:

@@ -141,3 +141,9 @@ def served(start_api: Callable[..., Api]) -> Api:
 def api(served: Api) -> Api:
     """Serve an API with the default settings; a module whose tests undo what they do has its own fixture."""
     return served
+
+
+@pytest.fixture
+def client(api: Any) -> Iterator[httpx.Client]:
+    with api.client() as client:
+        yield client

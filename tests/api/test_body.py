@@ -30,37 +30,33 @@ def send_part(api: Any) -> Callable[..., None]:
     return send
 
 
-def test_the_beginning_of_a_manifest_is_not_applied(api: Any, send_part: Callable[..., None]) -> None:
+def test_the_beginning_of_a_manifest_is_not_applied(client, send_part):
     send_part("PUT /manifests/merges", _MANIFEST[: _MANIFEST.index(b"description")], whole_bytes=len(_MANIFEST))
-    with api.client() as client:
-        assert client.get("/manifests/merges").status_code == 404
+    assert client.get("/manifests/merges").status_code == 404
 
 
-def test_a_retry_whose_choice_did_not_arrive_retries_nothing(api: Any, send_part: Callable[..., None]) -> None:
-    with api.client() as client:
-        path = f"/backfills/{paused(client)['id']}"
-        assert client.post(f"{path}:cancel").status_code == 200
-        _wait_for_state(client, path, "CANCELLED")
-        send_part(f"POST {path}:retry", b"", whole_bytes=len(b'{"only": "failed"}'))
-        assert client.get(path).json()["state"] == "CANCELLED"
+def test_a_retry_whose_choice_did_not_arrive_retries_nothing(client, send_part):
+    path = f"/backfills/{paused(client)['id']}"
+    assert client.post(f"{path}:cancel").status_code == 200
+    _wait_for_state(client, path, "CANCELLED")
+    send_part(f"POST {path}:retry", b"", whole_bytes=len(b'{"only": "failed"}'))
+    assert client.get(path).json()["state"] == "CANCELLED"
 
 
-def test_a_retry_whose_caller_leaves_at_once_is_not_taken_for_one_of_all(api, send_part):
-    with api.client() as client:
-        path = f"/backfills/{paused(client)['id']}"
-        assert client.post(f"{path}:cancel").status_code == 200
-        _wait_for_state(client, path, "CANCELLED")
-        choice = b'{"only": "failed", "code": "gave_up"}'
-        send_part(f"POST {path}:retry", choice, whole_bytes=len(choice))
-        # Whether its body was read in time or not: there are no dead letters to send again.
-        assert client.get(path).json()["state"] == "CANCELLED"
+def test_a_retry_whose_caller_leaves_at_once_is_not_taken_for_one_of_all(client, send_part):
+    path = f"/backfills/{paused(client)['id']}"
+    assert client.post(f"{path}:cancel").status_code == 200
+    _wait_for_state(client, path, "CANCELLED")
+    choice = b'{"only": "failed", "code": "gave_up"}'
+    send_part(f"POST {path}:retry", choice, whole_bytes=len(choice))
+    # Whether its body was read in time or not: there are no dead letters to send again.
+    assert client.get(path).json()["state"] == "CANCELLED"
 
 
-def test_a_call_without_a_body_counts_although_its_caller_has_left(api, send_part):
-    with api.client() as client:
-        path = f"/backfills/{paused(client)['id']}"
-        send_part(f"POST {path}:cancel", b"", whole_bytes=0)
-        _wait_for_state(client, path, "CANCELLED")
+def test_a_call_without_a_body_counts_although_its_caller_has_left(client, send_part):
+    path = f"/backfills/{paused(client)['id']}"
+    send_part(f"POST {path}:cancel", b"", whole_bytes=0)
+    _wait_for_state(client, path, "CANCELLED")
 
 
 def _wait_for_state(client: Any, path: str, state: str) -> None:

@@ -24,14 +24,13 @@ def api(start_api: Callable[..., Any]) -> Any:
     return api
 
 
-def test_topics_have_the_archive_s_numbers(api: Any, refeed: Refeed) -> None:
+def test_topics_have_the_archive_s_numbers(client, refeed):
     code, text, _ = refeed("topics")
     assert code == 0
     rows = {line.split()[0]: line.split() for line in text.splitlines() if line}
     assert (rows["orders"][1], rows["orders"][-1], rows["members"][-1]) == ("NO", "7", "2")
     shown = json.loads(refeed("topics", "--json")[1])
-    with api.client() as client:
-        told = client.get("/topics").json()
+    told = client.get("/topics").json()
     for topic in (*shown["topics"], *told["topics"]):
         # Both change with the time of the question.
         del topic["freshness_seconds"], topic["messages_per_second"]
@@ -66,7 +65,7 @@ def test_streams_show_what_the_stream_wrote(api: Any, refeed: Refeed) -> None:
     assert stream["totals"] == {"messages": 9}
 
 
-def test_messages_are_found_by_attribute_and_id_and_shown_whole(api: Any, refeed: Refeed) -> None:
+def test_messages_are_found_by_attribute_and_id_and_shown_whole(client, refeed):
     code, text, _ = refeed("messages", "orders", "-a", "n=3")
     assert code == 0
     assert text.splitlines()[:3] == ["m3  published 2024-03-01T00:00:03Z", "  n=3", '  {"n": 3}']
@@ -75,22 +74,20 @@ def test_messages_are_found_by_attribute_and_id_and_shown_whole(api: Any, refeed
     code, text, _ = refeed("messages", "orders", "--from", "3h", "--to", "2h")
     assert "No such message of orders" in text
     page = json.loads(refeed("messages", "orders", "--limit", "3", "--json")[1])
-    with api.client() as client:
-        told = client.get("/messages", params={"topic": "orders", "page_size": 3}).json()
+    told = client.get("/messages", params={"topic": "orders", "page_size": 3}).json()
     assert page["messages"] == told["messages"]
     assert [message["message_id"] for message in page["messages"]] == ["m6", "m5", "m4"]
     code, text, _ = refeed("messages", "orders", "--limit", "4", "--page-token", page["next_page_token"])
     assert [line.split()[0] for line in text.splitlines() if "published" in line] == ["m3", "m2", "m1", "m0"]
 
 
-def test_messages_that_are_asked_for_wrongly_are_refused(api: Any, refeed: Refeed) -> None:
+def test_messages_that_are_asked_for_wrongly_are_refused(client, refeed):
     assert refeed("messages", "orders", "-a", "n")[0] == 2
     code, _, said = refeed("messages", "ordres")
     assert (code, "topic_unknown" in said) == (4, True)
     assert refeed("messages", "orders", "--from", "1h", "--to", "2h")[0] == 4
-    with api.client() as client:
-        for params in ({}, {"topic": "1"}, {"topic": "orders", "attribute": ["n=1", "n=2"]}):
-            assert client.get("/messages", params=params).status_code == 422, params
+    for params in ({}, {"topic": "1"}, {"topic": "orders", "attribute": ["n=1", "n=2"]}):
+        assert client.get("/messages", params=params).status_code == 422, params
 
 
 def test_reading_messages_needs_a_scope_of_its_own_and_the_topic(start_api: Callable[..., Any]) -> None:
@@ -167,25 +164,23 @@ def rows_of(*payloads: bytes) -> pa.RecordBatch:
     )
 
 
-def test_a_home_without_a_pipeline_has_no_dead_letters(api: Any, refeed: Refeed) -> None:
-    with api.client() as client:
-        answer = client.get("/dead-letters")
+def test_a_home_without_a_pipeline_has_no_dead_letters(client, refeed):
+    answer = client.get("/dead-letters")
     assert (answer.status_code, answer.json()) == (200, {"reasons": []})
     assert refeed("dead-letters") == (0, "The pipeline has no dead letters in this period.\n", "")
 
 
-def test_volumes_are_those_of_every_topic_in_one_answer(api: Any, refeed: Refeed) -> None:
-    with api.client() as client:
-        answer = client.get("/volumes")
-        found = answer.json()
-        again = client.get("/volumes", headers={"If-None-Match": f'"other", {answer.headers["ETag"]}'})
-        plain = client.get("/volumes", headers={"Accept-Encoding": "identity"})
-        packed = [client.get("/volumes", headers={"Accept-Encoding": each}) for each in ("gzip;q=0.5", "br, GZIP")]
-        refusing = [
-            client.get("/volumes", headers={"Accept-Encoding": each}) for each in ("gzip;q=0", "gzip; q=0.00, br")
-        ]
-        by_day = client.get("/volumes", params={"step": "day", "topic": ["orders", "quiet"]}).json()
-        refused = client.get("/volumes", params={"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"})
+def test_volumes_are_those_of_every_topic_in_one_answer(client, refeed):
+    answer = client.get("/volumes")
+    found = answer.json()
+    again = client.get("/volumes", headers={"If-None-Match": f'"other", {answer.headers["ETag"]}'})
+    plain = client.get("/volumes", headers={"Accept-Encoding": "identity"})
+    packed = [client.get("/volumes", headers={"Accept-Encoding": each}) for each in ("gzip;q=0.5", "br, GZIP")]
+    refusing = [
+        client.get("/volumes", headers={"Accept-Encoding": each}) for each in ("gzip;q=0", "gzip; q=0.00, br")
+    ]
+    by_day = client.get("/volumes", params={"step": "day", "topic": ["orders", "quiet"]}).json()
+    refused = client.get("/volumes", params={"from": "2026-01-02T00:00:00Z", "to": "2026-01-01T00:00:00Z"})
     totals = {topic["topic"]: (topic["total_messages"], topic["total_bytes"]) for topic in found["topics"]}
     assert totals == {"members": (2, 16), "orders": (7, 56)}
     assert (len(found["starts"]), answer.headers["Content-Encoding"]) == (336, "gzip")

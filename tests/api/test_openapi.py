@@ -239,12 +239,11 @@ def test_every_answer_to_a_query_that_passes_is_as_documented(api, keys, operati
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.label)
-def test_nobody_gets_further_without_a_key(api: Any, keys: dict[str, str], operation: Any) -> None:
+def test_nobody_gets_further_without_a_key(client, keys, operation):
     path = operation.path.replace("{topic}", "orders")
     for name, prefix in PREFIXES.items():
         path = path.replace(f"{{{name}}}", f"{prefix}_00000000000000000000000000")
-    with api.client() as client:
-        response = client.request(operation.method, path)
+    response = client.request(operation.method, path)
     if is_sign_in(operation.path):
         # Where no provider is configured, and without an attempt.
         assert response.status_code == {"GET": 200}.get(operation.method.upper(), response.status_code)
@@ -263,9 +262,8 @@ def test_everything_that_is_served_is_described() -> None:
     assert {path for path in served if isinstance(path, str)} - described - unlisted == set()
 
 
-def test_the_document_is_valid_and_names_what_a_client_needs(api: Any) -> None:
-    with api.client() as client:
-        document = client.get("/openapi.json").json()
+def test_the_document_is_valid_and_names_what_a_client_needs(client):
+    document = client.get("/openapi.json").json()
     assert document == DOCUMENT
     assert document["components"]["securitySchemes"]["bearer"]["scheme"] == "bearer"
     assert "HTTPValidationError" not in document["components"]["schemas"]

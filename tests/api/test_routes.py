@@ -7,9 +7,9 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.api.backfills import api, assert_problem, body, client, end, paused
+from tests.api.backfills import api, assert_problem, body, end, paused
 
-__all__ = ["api", "client"]
+__all__ = ["api"]
 
 
 NOBODY = "bf_00000000000000000000000000"

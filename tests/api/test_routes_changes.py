@@ -11,7 +11,7 @@ from model.job import JobState, new_job_id
 from model.principal import ADMIN, READ
 from streams.status import StatusFile
 from tests.api.backfills import assert_problem
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 
 __all__ = ["refeed"]
 
@@ -26,13 +26,12 @@ def api(start_api: Callable[..., Any]) -> Any:
     return api
 
 
-def test_changes_come_newest_first_page_by_page_and_in_the_terminal(api: Any, refeed: Refeed) -> None:
-    with api.client() as client:
-        first = client.get("/changes", params={"page_size": 4}).json()
-        token = first["next_page_token"]
-        second = client.get("/changes", params={"page_size": 4, "page_token": token}).json()
-        assert_problem(client.get("/changes", params={"page_token": "x" * 30}), 422, "request_invalid")
-        assert client.get("/changes", params={"since": "0001-01-01T00:00:00+14:00"}).status_code == 200
+def test_changes_come_newest_first_page_by_page_and_in_the_terminal(client, refeed):
+    first = client.get("/changes", params={"page_size": 4}).json()
+    token = first["next_page_token"]
+    second = client.get("/changes", params={"page_size": 4, "page_token": token}).json()
+    assert_problem(client.get("/changes", params={"page_token": "x" * 30}), 422, "request_invalid")
+    assert client.get("/changes", params={"since": "0001-01-01T00:00:00+14:00"}).status_code == 200
     assert [len(page["changes"]) for page in (first, second)] == [4, 3]
     assert second["next_page_token"] is None
     moves = [change for page in (first, second) for change in page["changes"] if change["type"] == "moved"]
@@ -54,7 +53,9 @@ def test_only_an_administrator_sees_keys_come_and_go(start_api: Callable[..., An
     assert (sorted(seen["admin"]), seen["reader"]) == (["admin", "nightly-merge", "reader"], ["nightly-merge"])
 
 
-def test_a_stream_that_makes_dead_letters_waits_for_a_person_and_one_that_made_them_before_does_not(api, refeed):
+def test_a_stream_that_makes_dead_letters_waits_for_a_person_and_one_that_made_them_before_does_not(
+    api, client, refeed
+):
     now = datetime.now(UTC)
     for name, before in (("pipeline-a", 5), ("pipeline-b", 9)):
         path = api.home / "streams" / name / "status.json"
@@ -63,8 +64,7 @@ def test_a_stream_that_makes_dead_letters_waits_for_a_person_and_one_that_made_t
         started = (now - timedelta(hours=2)).timestamp()
         StatusFile(path).write(state="failed", started_at=started, totals={"dead_letters": 9})
         api.store.put_figures(now - timedelta(minutes=30), {f"stream:{name}": {"dead_letters": before}})
-    with api.client() as client:
-        items = [item for item in client.get("/inbox").json()["items"] if item["kind"] == "dead_letters"]
+    items = [item for item in client.get("/inbox").json()["items"] if item["kind"] == "dead_letters"]
     assert [(item["id"], item["state"], item["created_by"]) for item in items] == [("pipeline-a", "FAILED", None)]
     assert items[0]["message"].startswith("4 messages became dead letters since ")
     assert "refeed dead-letters" in refeed("inbox")[1]

@@ -102,31 +102,29 @@ def test_every_reason_is_told_at_once_with_what_to_do_and_without_a_way_back(api
     assert f"{own_formats().version} can't read the journal that 9.0.0 writes" in found["no_way_back"]
 
 
-def test_a_machine_that_shares_the_home_checks_what_another_one_runs(api: Any, tmp_path: Path) -> None:
+def test_a_machine_that_shares_the_home_checks_what_another_one_runs(api, client, tmp_path):
     run(api, "another-machine", api.home)
     assert check(api)["passes"]
     # Its state is where nobody here sees it.
     run(api, "another-machine", tmp_path / "far")
     (api.home / "streams" / "backup" / "instances" / "in_1").rename(tmp_path / "gone")
-    with api.client() as client:
-        answer = client.post("/streams/backup:check", json={})
+    answer = client.post("/streams/backup:check", json={})
     assert (answer.status_code, answer.json()["code"]) == (409, "stream_elsewhere")
     assert f"{tmp_path / 'far' / 'streams' / 'backup'} on another-machine" in answer.json()["detail"]
 
 
-def test_what_is_asked_wrongly_is_refused(api: Any) -> None:
-    with api.client() as client:
-        for path, body, status, code in (
-            ("bakcup", {}, 404, "stream_not_found"),
-            ("backup", {"release": "0.2.1"}, 404, "release_not_found"),
-            ("backup", {"options": {"slot": 1, "batch_bytes": 1}}, 422, "request_invalid"),
-            ("backup", {"mapping": ["orders"]}, 422, "request_invalid"),
-            ("backup", {"validate_seconds": 3}, 422, "request_invalid"),
-        ):
-            answer = client.post(f"/streams/{path}:check", json=body)
-            assert (answer.status_code, answer.json()["code"]) == (status, code), body
-        answer = client.post("/streams/backup:check", json={"options": {"slot": 1, "batch_bytes": 1}})
-        assert {each["pointer"] for each in answer.json()["errors"]} == {"/options/slot", "/options/batch_bytes"}
+def test_what_is_asked_wrongly_is_refused(client):
+    for path, body, status, code in (
+        ("bakcup", {}, 404, "stream_not_found"),
+        ("backup", {"release": "0.2.1"}, 404, "release_not_found"),
+        ("backup", {"options": {"slot": 1, "batch_bytes": 1}}, 422, "request_invalid"),
+        ("backup", {"mapping": ["orders"]}, 422, "request_invalid"),
+        ("backup", {"validate_seconds": 3}, 422, "request_invalid"),
+    ):
+        answer = client.post(f"/streams/{path}:check", json=body)
+        assert (answer.status_code, answer.json()["code"]) == (status, code), body
+    answer = client.post("/streams/backup:check", json={"options": {"slot": 1, "batch_bytes": 1}})
+    assert {each["pointer"] for each in answer.json()["errors"]} == {"/options/slot", "/options/batch_bytes"}
 
 
 def test_the_terminal_prints_the_same_and_its_exit_code_says_whether_it_passes(api: Any, refeed: Refeed) -> None:

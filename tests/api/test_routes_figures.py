@@ -12,7 +12,7 @@ from jobs.store.tables import JOBS
 from model.job import JobState
 from streams.status import StatusFile
 from tests.api.backfills import assert_problem
-from tests.api.terminal import Refeed, refeed
+from tests.api.terminal import refeed
 
 __all__ = ["refeed"]
 
@@ -52,10 +52,9 @@ def job(api: Any) -> Job:
     return ended
 
 
-def test_a_backfills_minutes_have_what_was_published_in_each(api: Any, job: Job, refeed: Refeed) -> None:
-    with api.client() as client:
-        first, second = client.get(f"/backfills/{job.id}/rates").json()["intervals"]
-        assert_problem(client.get(f"/backfills/{job.id[:-1]}0/rates"), 404, "job_not_found")
+def test_a_backfills_minutes_have_what_was_published_in_each(client, job, refeed):
+    first, second = client.get(f"/backfills/{job.id}/rates").json()["intervals"]
+    assert_problem(client.get(f"/backfills/{job.id[:-1]}0/rates"), 404, "job_not_found")
     assert (first["published"], first["rate_limit_messages_per_second"]) == (60, 5)
     assert first["event_time"].startswith("2026-01-01T00:00:00")
     assert (second["published"], second["failed"], second["event_time"]) == (30, 1, None)
@@ -65,11 +64,10 @@ def test_a_backfills_minutes_have_what_was_published_in_each(api: Any, job: Job,
     assert json.loads(refeed("backfill", "rates", job.id, "--json")[1])["intervals"] == [first, second]
 
 
-def test_a_streams_hour_has_a_point_a_minute_and_its_day_one_every_ten(api: Any, refeed: Refeed) -> None:
-    with api.client() as client:
-        hour, day = (client.get("/streams:history", params={"over": over}).json() for over in ("hour", "day"))
-        assert_problem(client.get("/streams:history", params={"over": "year"}), 422, "request_invalid")
-        assert_problem(client.get("/streams:history", params={"name": "backap"}), 404, "stream_not_found")
+def test_a_streams_hour_has_a_point_a_minute_and_its_day_one_every_ten(client, refeed):
+    hour, day = (client.get("/streams:history", params={"over": over}).json() for over in ("hour", "day"))
+    assert_problem(client.get("/streams:history", params={"over": "year"}), 422, "request_invalid")
+    assert_problem(client.get("/streams:history", params={"name": "backap"}), 404, "stream_not_found")
     assert [(found["step_seconds"], len(found["streams"][0]["points"])) for found in (hour, day)] == [
         (60, 60),
         (600, 144),

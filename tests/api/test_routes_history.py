@@ -12,9 +12,9 @@ import pytest
 from backfill.run.dead_letters import DeadLetterWriter
 from backfill.run.progress import CheckpointFolder, SliceCheckpoint
 from backfill.run.selection import read_slice, write_selection
-from tests.api.backfills import api, assert_problem, client, end, folder_of, paused
+from tests.api.backfills import api, assert_problem, end, folder_of, paused
 
-__all__ = ["api", "client"]
+__all__ = ["api"]
 
 
 def test_the_history_is_told_from_a_line_on(client: httpx.Client) -> None:

@@ -1,6 +1,5 @@
 """What the API shows of a merge while its driver works; drivers are none here, the tests write their logs."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,12 +16,6 @@ from tests.api.terminal import refeed
 from warehouse.merges import MergeReport
 
 __all__ = ["refeed"]
-
-
-@pytest.fixture
-def client(api: Any) -> Iterator[httpx.Client]:
-    with api.client() as client:
-        yield client
 
 
 @pytest.fixture

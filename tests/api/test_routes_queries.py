@@ -1,7 +1,7 @@
 """The check of a query as it is written: findings with places and edits, nothing run, nothing in the audit log."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,12 +24,6 @@ _SECONDS = 20.0
 @pytest.fixture(scope="module")
 def api(start_api: Callable[..., Any]) -> Any:
     return start_api(REFEED_RATE_LIMIT_PER_MINUTE="0")
-
-
-@pytest.fixture
-def client(api: Any) -> Iterator[httpx.Client]:
-    with api.client() as client:
-        yield client
 
 
 def check(client: httpx.Client, query: str, **parameters: Any) -> dict[str, Any]:

@@ -43,19 +43,18 @@ def complete(api: Any, snapshot_id: str, *sources: SourceSnapshot) -> None:
     complete_snapshot(api.store, snapshot_id, **facts, known_messages=7)
 
 
-def test_a_snapshot_is_asked_for_and_shown_whole_when_an_agent_has_made_it(api: Any) -> None:
-    with api.client() as client:
-        answer = client.post("/streams/backup:snapshot", json={"with_source": True})
-        assert answer.status_code == 201
-        made = answer.json()
-        assert made["id"].startswith("sn_")
-        assert answer.headers["Location"] == f"/snapshots/{made['id']}"
-        assert (made["stream"], made["state"]) == ("backup", "PENDING")
-        assert (made["reason"], made["with_source"]) == ("manual", True)
-        assert {made["expire_time"], made["size_bytes"], made["seconds_paused"], made["taken_at"]} == {None}
-        complete(api, made["id"], SOURCE)
-        shown = client.get(answer.headers["Location"]).json()
-        (listed,) = client.get("/snapshots").json()["snapshots"]
+def test_a_snapshot_is_asked_for_and_shown_whole_when_an_agent_has_made_it(api, client):
+    answer = client.post("/streams/backup:snapshot", json={"with_source": True})
+    assert answer.status_code == 201
+    made = answer.json()
+    assert made["id"].startswith("sn_")
+    assert answer.headers["Location"] == f"/snapshots/{made['id']}"
+    assert (made["stream"], made["state"]) == ("backup", "PENDING")
+    assert (made["reason"], made["with_source"]) == ("manual", True)
+    assert {made["expire_time"], made["size_bytes"], made["seconds_paused"], made["taken_at"]} == {None}
+    complete(api, made["id"], SOURCE)
+    shown = client.get(answer.headers["Location"]).json()
+    (listed,) = client.get("/snapshots").json()["snapshots"]
     assert shown == listed
     assert (shown["state"], shown["size_bytes"], shown["seconds_paused"]) == ("COMPLETED", 1_000, 0.02)
     assert (shown["format_version"], shown["known_messages"]) == (1, 7)
@@ -70,7 +69,7 @@ def test_a_snapshot_is_asked_for_and_shown_whole_when_an_agent_has_made_it(api: 
     ]
 
 
-def test_a_rollback_discards_what_was_staged_only_where_it_comes_again(api: Any) -> None:
+def test_a_rollback_discards_what_was_staged_only_where_it_comes_again(api, client):
     api.store.launch_stream("shop", StreamKind.PIPELINE, actor="ann", options={"group": "default"})
 
     def made(stream: str, *, with_source: bool) -> str:
@@ -78,84 +77,72 @@ def test_a_rollback_discards_what_was_staged_only_where_it_comes_again(api: Any)
         complete(api, asked.id, SOURCE)
         return str(asked.id)
 
-    with api.client() as client:
-        for stream, snapshot in (
-            ("backup", made("backup", with_source=True)),
-            ("shop", made("shop", with_source=False)),
-        ):
-            refused = client.post(
-                f"/streams/{stream}:rollback", json={"snapshot": snapshot, "discard_staged": True}
-            )
-            assert (refused.status_code, refused.json()["code"]) == (409, "snapshot_refused")
-        good = made("shop", with_source=True)
-        answer = client.post("/streams/shop:rollback", json={"snapshot": good, "discard_staged": True})
+    for stream, snapshot in (
+        ("backup", made("backup", with_source=True)),
+        ("shop", made("shop", with_source=False)),
+    ):
+        refused = client.post(f"/streams/{stream}:rollback", json={"snapshot": snapshot, "discard_staged": True})
+        assert (refused.status_code, refused.json()["code"]) == (409, "snapshot_refused")
+    good = made("shop", with_source=True)
+    answer = client.post("/streams/shop:rollback", json={"snapshot": good, "discard_staged": True})
     assert answer.status_code == 202
     assert answer.json()["discard_staged"] is True
 
 
-def test_a_stream_is_launched_from_a_snapshot_of_one_that_has_ended(api: Any, refeed: Refeed) -> None:
+def test_a_stream_is_launched_from_a_snapshot_of_one_that_has_ended(api, client, refeed):
     made = api.store.create_snapshot("backup", with_source=False, actor="ann")
     complete(api, made.id)
     body = {"name": "second", "kind": "backup", "snapshot": made.id}
-    with api.client() as client:
-        # Two backups would only wait for each other's lease.
-        assert client.post("/streams", json=body).json()["code"] == "stream_exists"
-        api.store.end_stream("backup", Wanted.DRAINED, actor="ann")
-        missing = client.post("/streams", json=body | {"snapshot": "sn_none"})
-        assert (missing.status_code, missing.json()["code"]) == (404, "stream_snapshot_not_found")
+    # Two backups would only wait for each other's lease.
+    assert client.post("/streams", json=body).json()["code"] == "stream_exists"
+    api.store.end_stream("backup", Wanted.DRAINED, actor="ann")
+    missing = client.post("/streams", json=body | {"snapshot": "sn_none"})
+    assert (missing.status_code, missing.json()["code"]) == (404, "stream_snapshot_not_found")
     code, out, err = refeed("stream", "launch", "second", "--kind", "backup", "--snapshot", made.id, "--json")
     assert code == 0, err
     assert json.loads(out)["snapshot_id"] == made.id
 
 
-def test_the_body_of_a_snapshot_may_be_left_out_and_unknown_fields_are_refused(api: Any) -> None:
-    with api.client() as client:
-        assert client.post("/streams/backup:snapshot").json()["with_source"] is False
-        assert client.post("/streams/backup:snapshot", json={"with_sauce": True}).status_code == 422
+def test_the_body_of_a_snapshot_may_be_left_out_and_unknown_fields_are_refused(client):
+    assert client.post("/streams/backup:snapshot").json()["with_source"] is False
+    assert client.post("/streams/backup:snapshot", json={"with_sauce": True}).status_code == 422
 
 
-def test_a_snapshot_that_failed_says_why(api: Any) -> None:
+def test_a_snapshot_that_failed_says_why(api, client):
     made = ask(api)
     fail_snapshot(api.store, made["id"], FaultRecord("pubsub_unavailable", "Pub/Sub does not answer."))
-    with api.client() as client:
-        shown = client.get(f"/snapshots/{made['id']}").json()
+    shown = client.get(f"/snapshots/{made['id']}").json()
     assert shown["state"] == "FAILED"
     assert shown["error"] == {"code": "pubsub_unavailable", "message": "Pub/Sub does not answer."}
 
 
-def test_the_same_key_asks_for_one_snapshot(api: Any) -> None:
-    with api.client() as client:
-        first, second = (
-            client.post("/streams/backup:snapshot", headers={"Idempotency-Key": "k"}).json()["id"]
-            for _ in range(2)
-        )
-        other = client.post(
-            "/streams/backup:snapshot", json={"with_source": True}, headers={"Idempotency-Key": "k"}
-        )
+def test_the_same_key_asks_for_one_snapshot(client):
+    first, second = (
+        client.post("/streams/backup:snapshot", headers={"Idempotency-Key": "k"}).json()["id"] for _ in range(2)
+    )
+    other = client.post("/streams/backup:snapshot", json={"with_source": True}, headers={"Idempotency-Key": "k"})
     assert first == second
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
 
 
-def test_a_stream_of_kinesis_has_no_snapshots(api: Any) -> None:
+def test_a_stream_of_kinesis_has_no_snapshots(api, client):
     api.store.launch_stream("kin", StreamKind.KINESIS, actor="ann")
-    with api.client() as client:
-        answer = client.post("/streams/kin:snapshot", json={})
-        page = client.get("/snapshots", params={"stream": "kin"}).json()
+    answer = client.post("/streams/kin:snapshot", json={})
+    page = client.get("/snapshots", params={"stream": "kin"}).json()
     assert answer.json()["code"] == "snapshot_refused"
     assert "start" in answer.json()["detail"]
     assert page["snapshots"] == []
 
 
-def test_snapshots_are_listed_page_by_page_and_by_stream(api: Any) -> None:
+def test_snapshots_are_listed_page_by_page_and_by_stream(api, client):
     api.store.launch_stream("pipeline", StreamKind.PIPELINE, actor="ann")
     made = sorted((ask(api)["id"] for _ in range(3)), reverse=True)
     api.store.create_snapshot("pipeline", with_source=False, actor="ann")
-    with api.client() as client:
-        first = client.get("/snapshots", params={"stream": "backup", "page_size": 2}).json()
-        token = first["next_page_token"]
-        second = client.get("/snapshots", params={"stream": "backup", "page_size": 2, "page_token": token}).json()
-        wrong = client.get("/snapshots", params={"page_token": "nonsense"})
-        everything = client.get("/snapshots").json()
+    first = client.get("/snapshots", params={"stream": "backup", "page_size": 2}).json()
+    token = first["next_page_token"]
+    second = client.get("/snapshots", params={"stream": "backup", "page_size": 2, "page_token": token}).json()
+    wrong = client.get("/snapshots", params={"page_token": "nonsense"})
+    everything = client.get("/snapshots").json()
     assert [each["id"] for each in first["snapshots"]] == made[:2]
     assert [each["id"] for each in second["snapshots"]] == made[2:]
     assert second["next_page_token"] is None
@@ -163,62 +150,58 @@ def test_snapshots_are_listed_page_by_page_and_by_stream(api: Any) -> None:
     assert (wrong.status_code, wrong.json()["code"]) == (422, "request_invalid")
 
 
-def test_a_snapshot_is_deleted_by_an_agent(api: Any) -> None:
+def test_a_snapshot_is_deleted_by_an_agent(api, client):
     made = ask(api)
-    with api.client() as client:
-        answer = client.delete(f"/snapshots/{made['id']}")
-        assert (answer.status_code, answer.json()["state"]) == (202, "DELETING")
-        end_deletion(api.store)
-        gone = client.get(f"/snapshots/{made['id']}")
+    answer = client.delete(f"/snapshots/{made['id']}")
+    assert (answer.status_code, answer.json()["state"]) == (202, "DELETING")
+    end_deletion(api.store)
+    gone = client.get(f"/snapshots/{made['id']}")
     assert (gone.status_code, gone.json()["code"]) == (404, "stream_snapshot_not_found")
 
 
-def test_a_rollback_is_for_the_stream_as_it_was_read_and_is_a_new_version(api: Any) -> None:
+def test_a_rollback_is_for_the_stream_as_it_was_read_and_is_a_new_version(api, client):
     made = ask(api)
     complete(api, made["id"], SOURCE)
     body = {"snapshot": made["id"]}
-    with api.client() as client:
-        read = {"If-Match": client.get("/streams/backup").headers["ETag"]}
-        gone = client.post("/streams/backup:rollback", json=body, headers={"If-Match": '"77"'})
-        assert (gone.status_code, gone.json()["code"]) == (412, "stream_changed")
-        asked = client.post("/streams/backup:rollback", json=body, headers=read)
-        assert asked.status_code == 202
-        end_restore(api.store, asked.json()["id"])
-        again = client.post("/streams/backup:rollback", json=body, headers=read)
-        assert (again.status_code, again.json()["code"]) == (412, "stream_changed")
+    read = {"If-Match": client.get("/streams/backup").headers["ETag"]}
+    gone = client.post("/streams/backup:rollback", json=body, headers={"If-Match": '"77"'})
+    assert (gone.status_code, gone.json()["code"]) == (412, "stream_changed")
+    asked = client.post("/streams/backup:rollback", json=body, headers=read)
+    assert asked.status_code == 202
+    end_restore(api.store, asked.json()["id"])
+    again = client.post("/streams/backup:rollback", json=body, headers=read)
+    assert (again.status_code, again.json()["code"]) == (412, "stream_changed")
     assert [each.id for each in api.store.list_restores("backup")] == [asked.json()["id"]]
 
 
-def test_a_rollback_that_is_asked_for_again_with_its_key_is_the_first_one(api: Any) -> None:
+def test_a_rollback_that_is_asked_for_again_with_its_key_is_the_first_one(api, client):
     made, other = ask(api), ask(api)
     complete(api, made["id"], SOURCE)
     complete(api, other["id"], SOURCE)
-    with api.client() as client:
-        read = client.get("/streams/backup").headers["ETag"]
-        headers = {"Idempotency-Key": "k", "If-Match": read}
-        body = {"snapshot": made["id"]}
-        first = client.post("/streams/backup:rollback", json=body, headers=headers).json()
-        end_restore(api.store, first["id"])
-        again = client.post("/streams/backup:rollback", json=body, headers=headers)
-        assert (again.status_code, again.json()["id"], again.json()["state"]) == (202, first["id"], "SUCCEEDED")
-        reused = client.post("/streams/backup:rollback", json={"snapshot": other["id"]}, headers=headers)
-        assert (reused.status_code, reused.json()["code"]) == (422, "idempotency_key_reused")
+    read = client.get("/streams/backup").headers["ETag"]
+    headers = {"Idempotency-Key": "k", "If-Match": read}
+    body = {"snapshot": made["id"]}
+    first = client.post("/streams/backup:rollback", json=body, headers=headers).json()
+    end_restore(api.store, first["id"])
+    again = client.post("/streams/backup:rollback", json=body, headers=headers)
+    assert (again.status_code, again.json()["id"], again.json()["state"]) == (202, first["id"], "SUCCEEDED")
+    reused = client.post("/streams/backup:rollback", json={"snapshot": other["id"]}, headers=headers)
+    assert (reused.status_code, reused.json()["code"]) == (422, "idempotency_key_reused")
     assert len(api.store.list_restores("backup")) == 1
 
 
-def test_a_stream_is_put_back_and_says_what_could_not_go_back(api: Any) -> None:
+def test_a_stream_is_put_back_and_says_what_could_not_go_back(api, client):
     made = ask(api, with_source=True)
     complete(api, made["id"], SOURCE)
-    with api.client() as client:
-        answer = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
-        assert answer.status_code == 202
-        asked = answer.json()
-        assert (asked["state"], asked["step"], asked["snapshot"]) == ("RUNNING", "waiting", made["id"])
-        again = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
-        assert (again.status_code, again.json()["code"]) == (409, "stream_state_conflict")
-        assert client.delete(f"/snapshots/{made['id']}").status_code == 409
-        end_restore(api.store, asked["id"], not_reverted=["A table stays wide."])
-        (done,) = client.get("/streams/backup/rollbacks").json()["rollbacks"]
+    answer = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
+    assert answer.status_code == 202
+    asked = answer.json()
+    assert (asked["state"], asked["step"], asked["snapshot"]) == ("RUNNING", "waiting", made["id"])
+    again = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
+    assert (again.status_code, again.json()["code"]) == (409, "stream_state_conflict")
+    assert client.delete(f"/snapshots/{made['id']}").status_code == 409
+    end_restore(api.store, asked["id"], not_reverted=["A table stays wide."])
+    (done,) = client.get("/streams/backup/rollbacks").json()["rollbacks"]
     assert (done["state"], done["not_reverted"]) == ("SUCCEEDED", ["A table stays wide."])
 
 
@@ -230,16 +213,14 @@ def test_a_stream_is_put_back_and_says_what_could_not_go_back(api: Any) -> None:
         ("/streams/backup:rollback", {}, (422, "request_invalid")),
     ],
 )
-def test_what_is_not_there_is_not_found(api: Any, path: str, body: dict[str, Any], code: tuple[int, str]) -> None:
-    with api.client() as client:
-        answer = client.post(path, json=body)
+def test_what_is_not_there_is_not_found(client, path, body, code):
+    answer = client.post(path, json=body)
     assert (answer.status_code, answer.json()["code"]) == code
 
 
-def test_a_pending_snapshot_is_none_to_go_back_to(api: Any) -> None:
+def test_a_pending_snapshot_is_none_to_go_back_to(api, client):
     made = ask(api)
-    with api.client() as client:
-        answer = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
+    answer = client.post("/streams/backup:rollback", json={"snapshot": made["id"]})
     assert (answer.status_code, answer.json()["code"]) == (409, "snapshot_refused")
 
 

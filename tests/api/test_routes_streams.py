@@ -48,14 +48,13 @@ def run(api: Any, name: str = "backup") -> Path:
     return path
 
 
-def test_a_stream_is_launched_shown_and_listed_in_one_shape(api: Any) -> None:
-    with api.client() as client:
-        answer = client.post("/streams", json={"name": "backup", "kind": "backup", "options": {"slots": 4}})
-        assert (answer.status_code, answer.headers["Location"]) == (201, "/streams/backup")
-        assert answer.headers["ETag"] == '"1"'
-        made = answer.json()
-        shown = client.get(answer.headers["Location"])
-        (listed,) = client.get("/streams").json()["streams"]
+def test_a_stream_is_launched_shown_and_listed_in_one_shape(client):
+    answer = client.post("/streams", json={"name": "backup", "kind": "backup", "options": {"slots": 4}})
+    assert (answer.status_code, answer.headers["Location"]) == (201, "/streams/backup")
+    assert answer.headers["ETag"] == '"1"'
+    made = answer.json()
+    shown = client.get(answer.headers["Location"])
+    (listed,) = client.get("/streams").json()["streams"]
     assert (made["state"], made["wanted"], made["options"]) == ("STARTING", "RUNNING", {"slots": 4})
     assert made["generation"] == 1
     assert {made["instance_id"], made["agent"], made["home"], made["reported_at"], made["rates"]} == {None}
@@ -66,25 +65,23 @@ def test_a_stream_is_launched_shown_and_listed_in_one_shape(api: Any) -> None:
     assert made == listed
 
 
-def test_a_stream_that_runs_shows_its_instance_and_its_figures(api: Any) -> None:
+def test_a_stream_that_runs_shows_its_instance_and_its_figures(api, client):
     launch(api)
     status = run(api)
-    with api.client() as client:
-        found = client.get("/streams/backup").json()
-        status.unlink()
+    found = client.get("/streams/backup").json()
+    status.unlink()
     assert (found["state"], found["instance_id"], found["redelivered"]) == ("RUNNING", "in_1", 1)
     assert found["home"] == {"host": "here", "path": str(status.parent)}
     assert found["agent"]["host"]
 
 
-def test_a_living_name_is_refused_and_an_ended_one_is_launched_again(api: Any) -> None:
+def test_a_living_name_is_refused_and_an_ended_one_is_launched_again(api, client):
     launch(api)
-    with api.client() as client:
-        again = client.post("/streams", json={"name": "backup", "kind": "pipeline"})
-        other = client.post("/streams", json={"name": "other", "kind": "backup"})
-        assert [(each.status_code, each.json()["code"]) for each in (again, other)] == [(409, "stream_exists")] * 2
-        client.post("/streams/backup:cancel")
-        assert launch(api)["generation"] == 2
+    again = client.post("/streams", json={"name": "backup", "kind": "pipeline"})
+    other = client.post("/streams", json={"name": "other", "kind": "backup"})
+    assert [(each.status_code, each.json()["code"]) for each in (again, other)] == [(409, "stream_exists")] * 2
+    client.post("/streams/backup:cancel")
+    assert launch(api)["generation"] == 2
 
 
 def test_the_same_idempotency_key_launches_one_stream(api: Any) -> None:
@@ -109,78 +106,70 @@ def test_the_same_idempotency_key_launches_one_stream(api: Any) -> None:
         ({"name": "b", "kind": "pipeline", "options": {"batch_seconds": "1"}}, {"/options/batch_seconds"}),
     ],
 )
-def test_everything_that_is_wrong_is_told_with_its_place(api: Any, body: Any, pointers: set[str]) -> None:
-    with api.client() as client:
-        answer = client.post("/streams", json=body)
+def test_everything_that_is_wrong_is_told_with_its_place(client, body, pointers):
+    answer = client.post("/streams", json=body)
     assert (answer.status_code, answer.json()["code"]) == (422, "request_invalid")
     assert {error["pointer"] for error in answer.json()["errors"]} == pointers
 
 
-def test_a_drain_that_is_asked_for_is_carried_out_by_the_agent(api: Any) -> None:
+def test_a_drain_that_is_asked_for_is_carried_out_by_the_agent(api, client):
     launch(api)
     run(api).unlink()
-    with api.client() as client:
-        asked = client.post("/streams/backup:drain", json={"timeout_seconds": 30})
-        assert (asked.status_code, asked.headers["ETag"]) == (200, '"2"')
-        found = asked.json()
-        assert (found["state"], found["wanted"], found["drain_timeout_seconds"]) == ("DRAINING", "DRAINED", 30)
-        api.store.report_stream("backup", AGENT, StreamState.DRAINED)
-        assert client.get("/streams/backup").json()["state"] == "DRAINED"
-        refused = client.post("/streams/backup:drain")
-        assert (refused.status_code, refused.json()["code"]) == (409, "stream_state_conflict")
-        assert client.post("/streams/backup:drain", json={"timeout_seconds": -1}).status_code == 422
-        assert client.post("/streams/backup:drain", json={"timeout": 1}).status_code == 422
+    asked = client.post("/streams/backup:drain", json={"timeout_seconds": 30})
+    assert (asked.status_code, asked.headers["ETag"]) == (200, '"2"')
+    found = asked.json()
+    assert (found["state"], found["wanted"], found["drain_timeout_seconds"]) == ("DRAINING", "DRAINED", 30)
+    api.store.report_stream("backup", AGENT, StreamState.DRAINED)
+    assert client.get("/streams/backup").json()["state"] == "DRAINED"
+    refused = client.post("/streams/backup:drain")
+    assert (refused.status_code, refused.json()["code"]) == (409, "stream_state_conflict")
+    assert client.post("/streams/backup:drain", json={"timeout_seconds": -1}).status_code == 422
+    assert client.post("/streams/backup:drain", json={"timeout": 1}).status_code == 422
 
 
-def test_a_drain_without_a_body_has_two_minutes(api: Any) -> None:
+def test_a_drain_without_a_body_has_two_minutes(api, client):
     launch(api)
     run(api).unlink()
-    with api.client() as client:
-        assert client.post("/streams/backup:drain").json()["drain_timeout_seconds"] == 120
+    assert client.post("/streams/backup:drain").json()["drain_timeout_seconds"] == 120
 
 
-def test_a_change_meant_for_another_version_is_refused(api: Any) -> None:
+def test_a_change_meant_for_another_version_is_refused(api, client):
     launch(api)
-    with api.client() as client:
-        changed = client.patch(
-            "/streams/backup", json={"options": {"batch_seconds": 2}}, headers={"If-Match": '"1"'}
-        )
-        assert (changed.status_code, changed.json()["options"]) == (200, {"batch_seconds": 2})
-        assert changed.headers["ETag"] == '"2"'
-        for call in (
-            lambda: client.patch("/streams/backup", json={"options": {}}, headers={"If-Match": '"1"'}),
-            lambda: client.post("/streams/backup:cancel", headers={"If-Match": '"1"'}),
-            lambda: client.post("/streams/backup:drain", headers={"If-Match": "W/no-version"}),
-        ):
-            answer = call()
-            assert (answer.status_code, answer.json()["code"]) == (412, "stream_changed")
-        fixed = client.patch("/streams/backup", json={"options": {"slots": 3}})
-        assert [error["code"] for error in fixed.json()["errors"]] == ["option_fixed"]
-        assert client.patch("/streams/backup", json={"release": "2"}).status_code == 422
+    changed = client.patch("/streams/backup", json={"options": {"batch_seconds": 2}}, headers={"If-Match": '"1"'})
+    assert (changed.status_code, changed.json()["options"]) == (200, {"batch_seconds": 2})
+    assert changed.headers["ETag"] == '"2"'
+    for call in (
+        lambda: client.patch("/streams/backup", json={"options": {}}, headers={"If-Match": '"1"'}),
+        lambda: client.post("/streams/backup:cancel", headers={"If-Match": '"1"'}),
+        lambda: client.post("/streams/backup:drain", headers={"If-Match": "W/no-version"}),
+    ):
+        answer = call()
+        assert (answer.status_code, answer.json()["code"]) == (412, "stream_changed")
+    fixed = client.patch("/streams/backup", json={"options": {"slots": 3}})
+    assert [error["code"] for error in fixed.json()["errors"]] == ["option_fixed"]
+    assert client.patch("/streams/backup", json={"release": "2"}).status_code == 422
 
 
-def test_a_name_that_never_was_is_not_found_with_the_one_that_was_meant(api: Any) -> None:
+def test_a_name_that_never_was_is_not_found_with_the_one_that_was_meant(api, client):
     launch(api)
-    with api.client() as client:
-        for method, path in (
-            ("GET", "/streams/bakcup"),
-            ("GET", "/streams/bakcup/events"),
-            ("GET", "/streams/bakcup/logs"),
-            ("POST", "/streams/bakcup:drain"),
-            ("POST", "/streams/bakcup:cancel"),
-        ):
-            answer = client.request(method, path)
-            assert (answer.status_code, answer.json()["code"]) == (404, "stream_not_found"), path
-            assert "Did you mean backup?" in answer.json()["detail"]
-        assert client.get("/streams/%00").status_code == 404
+    for method, path in (
+        ("GET", "/streams/bakcup"),
+        ("GET", "/streams/bakcup/events"),
+        ("GET", "/streams/bakcup/logs"),
+        ("POST", "/streams/bakcup:drain"),
+        ("POST", "/streams/bakcup:cancel"),
+    ):
+        answer = client.request(method, path)
+        assert (answer.status_code, answer.json()["code"]) == (404, "stream_not_found"), path
+        assert "Did you mean backup?" in answer.json()["detail"]
+    assert client.get("/streams/%00").status_code == 404
 
 
-def test_a_history_says_who_did_what_to_programs_and_people(api: Any) -> None:
+def test_a_history_says_who_did_what_to_programs_and_people(api, client):
     launch(api)
     run(api).unlink()
-    with api.client() as client:
-        events = client.get("/streams/backup/events").json()["events"]
-        later = client.get("/streams/backup/events", params={"after": events[0]["number"]}).json()["events"]
+    events = client.get("/streams/backup/events").json()["events"]
+    later = client.get("/streams/backup/events", params={"after": events[0]["number"]}).json()["events"]
     assert [(each["actor"], each["type"], each["what"]) for each in events] == [
         ("local", "launched", "launched"),
         ("agent", "started", "started in_1"),
@@ -190,14 +179,13 @@ def test_a_history_says_who_did_what_to_programs_and_people(api: Any) -> None:
     assert later == events[1:]
 
 
-def test_the_end_of_its_log_is_shown_and_where_it_is_when_it_is_elsewhere(api: Any, refeed: Any) -> None:
+def test_the_end_of_its_log_is_shown_and_where_it_is_when_it_is_elsewhere(api, client, refeed):
     launch(api)
     (api.home / "logs").mkdir(exist_ok=True)
     (api.home / "logs" / "backup.log").write_text("the first line\nthe second line\n")
-    with api.client() as client:
-        answer = client.get("/streams/backup/logs", params={"tail": 20})
-        assert (answer.text, answer.headers["content-type"]) == ("the second line\n", "text/plain; charset=utf-8")
-        assert client.get("/streams/backup/logs", params={"tail": -1}).status_code == 422
+    answer = client.get("/streams/backup/logs", params={"tail": 20})
+    assert (answer.text, answer.headers["content-type"]) == ("the second line\n", "text/plain; charset=utf-8")
+    assert client.get("/streams/backup/logs", params={"tail": -1}).status_code == 422
     printed = json.loads(refeed("stream", "logs", "backup", "--json")[1])
     assert printed == {"lines": ["the first line", "the second line"]}
     api.store.take_streams(AGENT, limit=1, lease_seconds=60)
@@ -206,26 +194,24 @@ def test_the_end_of_its_log_is_shown_and_where_it_is_when_it_is_elsewhere(api: A
     assert refeed("stream", "logs", "backup")[1] == "backup logs on node-7, in /data/logs.\n"
 
 
-def test_a_launched_stream_without_an_agent_is_a_problem_in_the_status(api: Any) -> None:
+def test_a_launched_stream_without_an_agent_is_a_problem_in_the_status(api, client):
     launch(api)
-    with api.client() as client:
-        problems = client.get("/status").json()["problems"]
+    problems = client.get("/status").json()["problems"]
     assert [(each["name"], each["code"]) for each in problems] == [("backup", "stream_without_agent")]
 
 
-def test_an_ended_stream_that_messages_wait_for_is_in_the_inbox_with_the_end_of_its_retention(api, refeed):
+def test_an_ended_stream_that_messages_wait_for_is_in_the_inbox_with_the_end_of_its_retention(api, client, refeed):
     launch(api)
-    with api.client() as client:
-        client.post("/streams/backup:drain")
-        assert client.get("/inbox").json()["items"] == [], "nothing waits"
-        subscription = api.pubsub.attach_backup("orders", token="token", ack_deadline_seconds=60)
-        try:
-            Publisher(api.pubsub.channel, api.pubsub.topic_path("orders")).publish([Message(b"1")])
-            found = client.get("/streams/backup").json()
-            (item,) = client.get("/inbox").json()["items"]
-            text = refeed("inbox")[1]
-        finally:
-            api.pubsub.delete_subscription(subscription.id)
+    client.post("/streams/backup:drain")
+    assert client.get("/inbox").json()["items"] == [], "nothing waits"
+    subscription = api.pubsub.attach_backup("orders", token="token", ack_deadline_seconds=60)
+    try:
+        Publisher(api.pubsub.channel, api.pubsub.topic_path("orders")).publish([Message(b"1")])
+        found = client.get("/streams/backup").json()
+        (item,) = client.get("/inbox").json()["items"]
+        text = refeed("inbox")[1]
+    finally:
+        api.pubsub.delete_subscription(subscription.id)
     left = datetime.fromisoformat(found["retained_until"]) - datetime.now(UTC)
     assert timedelta(days=6, hours=23) < left < timedelta(days=7)
     assert (item["kind"], item["resource"], item["id"], item["state"]) == ("ended", "stream", "backup", "DRAINED")

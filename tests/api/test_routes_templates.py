@@ -56,63 +56,59 @@ def yesterday() -> str:
     return (datetime.now(UTC).date() - timedelta(days=1)).isoformat()
 
 
-def test_templates_are_listed_also_those_with_faults(api: Any) -> None:
-    with api.client() as client:
-        found = {each["name"]: each for each in client.get("/templates").json()["templates"]}
-        assert list(found) == ["broken", "nightly", "replay", "shop"]
-        assert found["broken"]["errors"][0]["pointer"] == "/colour"
-        assert client.get("/templates/replay").json() == found["replay"]
-        assert [each["name"] for each in found["replay"]["parameters"]] == ["day", "topic"]
-        for path, status, code in (
-            ("/templates/broken", 502, "template_invalid"),
-            ("/templates/replya", 404, "template_not_found"),
-        ):
-            answer = client.get(path)
-            assert (answer.status_code, answer.json()["code"]) == (status, code)
+def test_templates_are_listed_also_those_with_faults(client):
+    found = {each["name"]: each for each in client.get("/templates").json()["templates"]}
+    assert list(found) == ["broken", "nightly", "replay", "shop"]
+    assert found["broken"]["errors"][0]["pointer"] == "/colour"
+    assert client.get("/templates/replay").json() == found["replay"]
+    assert [each["name"] for each in found["replay"]["parameters"]] == ["day", "topic"]
+    for path, status, code in (
+        ("/templates/broken", 502, "template_invalid"),
+        ("/templates/replya", 404, "template_not_found"),
+    ):
+        answer = client.get(path)
+        assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
-def test_a_template_makes_the_job_that_it_describes_once_for_a_key(api: Any) -> None:
-    with api.client() as client:
-        body = {"parameters": {"day": yesterday()}}
-        key = {"Idempotency-Key": "from-a-template"}
-        made = client.post("/templates/replay:launch", json=body, headers=key)
-        assert made.status_code == 202, made.text
-        assert made.json()["kind"] == "backfill"
-        job = client.get(made.headers["location"]).json()
-        assert (job["id"], job["topic"], job["state"]) == (made.json()["id"], "replay", "PAUSED")
-        assert job["parameters"] == {"day": {"type": "DATE", "value": yesterday()}}
-        again = client.post("/templates/replay:launch", json=body, headers=key)
-        assert again.json() == made.json()
-        client.post(f"{made.headers['location']}:cancel")
+def test_a_template_makes_the_job_that_it_describes_once_for_a_key(client):
+    body = {"parameters": {"day": yesterday()}}
+    key = {"Idempotency-Key": "from-a-template"}
+    made = client.post("/templates/replay:launch", json=body, headers=key)
+    assert made.status_code == 202, made.text
+    assert made.json()["kind"] == "backfill"
+    job = client.get(made.headers["location"]).json()
+    assert (job["id"], job["topic"], job["state"]) == (made.json()["id"], "replay", "PAUSED")
+    assert job["parameters"] == {"day": {"type": "DATE", "value": yesterday()}}
+    again = client.post("/templates/replay:launch", json=body, headers=key)
+    assert again.json() == made.json()
+    client.post(f"{made.headers['location']}:cancel")
 
 
-def test_a_template_launches_a_stream(api: Any) -> None:
-    with api.client() as client:
-        made = client.post("/templates/shop:launch", json={"parameters": {"group": "one"}})
-        assert made.json() == {"template": "shop", "kind": "pipeline", "id": "p-one"}
-        stream = client.get(made.headers["location"]).json()
-        assert (stream["name"], stream["kind"], stream["options"]["group"]) == ("p-one", "pipeline", "one")
-        again = client.post("/templates/shop:launch", json={"parameters": {"group": "one"}})
-        assert (again.status_code, again.json()["code"]) == (409, "stream_exists")
-        wrong = client.post("/templates/shop:launch", json={"parameters": {"group": "No Group"}})
-        assert wrong.status_code == 422
+def test_a_template_launches_a_stream(client):
+    made = client.post("/templates/shop:launch", json={"parameters": {"group": "one"}})
+    assert made.json() == {"template": "shop", "kind": "pipeline", "id": "p-one"}
+    stream = client.get(made.headers["location"]).json()
+    assert (stream["name"], stream["kind"], stream["options"]["group"]) == ("p-one", "pipeline", "one")
+    again = client.post("/templates/shop:launch", json={"parameters": {"group": "one"}})
+    assert (again.status_code, again.json()["code"]) == (409, "stream_exists")
+    wrong = client.post("/templates/shop:launch", json={"parameters": {"group": "No Group"}})
+    assert wrong.status_code == 422
 
 
-def test_wrong_parameters_and_what_the_service_refuses_are_problems(api: Any) -> None:
-    with api.client() as client:
-        wrong = client.post("/templates/replay:launch", json={"parameters": {"dya": "x", "topic": 3}})
-        assert wrong.status_code == 422
-        assert {error["pointer"] for error in wrong.json()["errors"]} == {
-            "/parameters/dya",
-            "/parameters/day",
-            "/parameters/topic",
-        }
-        unknown = {"parameters": {"day": yesterday(), "topic": "nobody-has-it"}}
-        assert client.post("/templates/replay:launch", json=unknown).json()["code"] == "topic_not_found"
-        nothing = client.post("/templates/nightly:launch", json={"parameters": {}})
-        assert (nothing.status_code, nothing.json()["errors"][0]["code"]) == (422, "nothing_to_merge")
-        assert client.post("/templates/broken:launch", json={}).status_code == 502
-        assert client.post("/templates/nobody:launch", json={}).status_code == 404
+def test_wrong_parameters_and_what_the_service_refuses_are_problems(client):
+    wrong = client.post("/templates/replay:launch", json={"parameters": {"dya": "x", "topic": 3}})
+    assert wrong.status_code == 422
+    assert {error["pointer"] for error in wrong.json()["errors"]} == {
+        "/parameters/dya",
+        "/parameters/day",
+        "/parameters/topic",
+    }
+    unknown = {"parameters": {"day": yesterday(), "topic": "nobody-has-it"}}
+    assert client.post("/templates/replay:launch", json=unknown).json()["code"] == "topic_not_found"
+    nothing = client.post("/templates/nightly:launch", json={"parameters": {}})
+    assert (nothing.status_code, nothing.json()["errors"][0]["code"]) == (422, "nothing_to_merge")
+    assert client.post("/templates/broken:launch", json={}).status_code == 502
+    assert client.post("/templates/nobody:launch", json={}).status_code == 404
 
 
 def test_launching_needs_the_scopes_of_creating_it(start_api: Callable[..., Any]) -> None:

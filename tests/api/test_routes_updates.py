@@ -40,117 +40,108 @@ def advance(api: Any, update_id: str, state: UpdateState, **changes: Any) -> Str
     return advance_update(api.store, api.store.get_update(update_id), state, **changes)
 
 
-def test_an_update_is_asked_for_and_shown_at_its_step(api: Any) -> None:
+def test_an_update_is_asked_for_and_shown_at_its_step(api, client):
     body = {"release": "1.3", "options": {"slots": 8}, "min_messages": 5, "reason": "faster"}
-    with api.client() as client:
-        answer = client.post("/streams/backup:update", json=body, headers={"Idempotency-Key": "k"})
-        assert answer.status_code == 202, answer.text
-        made = answer.json()
-        assert answer.headers["Location"] == f"/updates/{made['id']}"
-        assert (made["stream"], made["state"], made["release"]) == ("backup", "CHECKING", "1.3")
-        assert (made["options"], made["validate_seconds"], made["min_messages"]) == ({"slots": 8}, 120.0, 5)
-        assert {made["has_way_back"], made["checked"], made["error"], made["replay"], made["finished_at"]} == {
-            None
-        }
-        again = client.post("/streams/backup:update", json=body, headers={"Idempotency-Key": "k"})
-        assert again.json() == made
-        advance(api, made["id"], UpdateState.STARTING, checked=CHECKED)
-        shown = client.get(answer.headers["Location"]).json()
-        (listed,) = client.get("/streams/backup/updates").json()["updates"]
+    answer = client.post("/streams/backup:update", json=body, headers={"Idempotency-Key": "k"})
+    assert answer.status_code == 202, answer.text
+    made = answer.json()
+    assert answer.headers["Location"] == f"/updates/{made['id']}"
+    assert (made["stream"], made["state"], made["release"]) == ("backup", "CHECKING", "1.3")
+    assert (made["options"], made["validate_seconds"], made["min_messages"]) == ({"slots": 8}, 120.0, 5)
+    assert {made["has_way_back"], made["checked"], made["error"], made["replay"], made["finished_at"]} == {None}
+    again = client.post("/streams/backup:update", json=body, headers={"Idempotency-Key": "k"})
+    assert again.json() == made
+    advance(api, made["id"], UpdateState.STARTING, checked=CHECKED)
+    shown = client.get(answer.headers["Location"]).json()
+    (listed,) = client.get("/streams/backup/updates").json()["updates"]
     assert shown == listed
     assert (shown["state"], shown["checked"], shown["has_way_back"]) == ("STARTING", CHECKED, True)
 
 
-def test_an_update_is_for_the_stream_as_it_was_read_unless_its_key_has_made_one(api: Any) -> None:
+def test_an_update_is_for_the_stream_as_it_was_read_unless_its_key_has_made_one(api, client):
     body = {"options": {"slots": 8}, "strategy": "restart"}
-    with api.client() as client:
-        headers = {"If-Match": client.get("/streams/backup").headers["ETag"], "Idempotency-Key": "k"}
-        made = client.post("/streams/backup:update", json=body, headers=headers).json()
-        assert (made["strategy"], made["has_way_back"]) == ("restart", True)
-        advance(api, made["id"], UpdateState.ROLLED_BACK)
-        assert client.patch("/streams/backup", json={"options": {"batch_seconds": 2}}).status_code == 200
-        assert client.post("/streams/backup:update", json=body, headers=headers).json()["id"] == made["id"]
-        stale = client.post("/streams/backup:update", json=body, headers={"If-Match": headers["If-Match"]})
-        assert (stale.status_code, stale.json()["code"]) == (412, "stream_changed")
+    headers = {"If-Match": client.get("/streams/backup").headers["ETag"], "Idempotency-Key": "k"}
+    made = client.post("/streams/backup:update", json=body, headers=headers).json()
+    assert (made["strategy"], made["has_way_back"]) == ("restart", True)
+    advance(api, made["id"], UpdateState.ROLLED_BACK)
+    assert client.patch("/streams/backup", json={"options": {"batch_seconds": 2}}).status_code == 200
+    assert client.post("/streams/backup:update", json=body, headers=headers).json()["id"] == made["id"]
+    stale = client.post("/streams/backup:update", json=body, headers={"If-Match": headers["If-Match"]})
+    assert (stale.status_code, stale.json()["code"]) == (412, "stream_changed")
     assert len(api.store.list_updates("backup")) == 1
 
 
-def test_a_pipeline_s_update_may_ask_for_a_shadow_and_shows_its_report(api: Any) -> None:
+def test_a_pipeline_s_update_may_ask_for_a_shadow_and_shows_its_report(api, client):
     api.store.launch_stream("orders", StreamKind.PIPELINE, actor="ann", options={"group": "default"})
     body = {"release": "1.3", "shadow": {"may_differ": ["staging.orders.total"]}}
-    with api.client() as client:
-        made = client.post("/streams/orders:update", json=body).json()
-        assert made["shadow"] == {"hours": 1.0, "may_differ": ["staging.orders.total"]}
-        example = {"topic": "orders", "message_id": "1", "running": "3.1", "new": "3.2"}
-        figures = {"shadow": {"rows_different": 1, "examples": [example]}}
-        advance(api, made["id"], UpdateState.SHADOWING, figures=figures)
-        shown = client.get(f"/updates/{made['id']}").json()
-        assert (shown["state"], shown["figures"]) == ("SHADOWING", figures)
-        for hours in (-1, 25):
-            refused = client.post("/streams/orders:update", json={"shadow": {"hours": hours}})
-            assert refused.status_code == 422
-        both = client.post("/streams/orders:update", json={"shadow": {}, "strategy": "restart"})
-        assert (both.status_code, both.json()["errors"][0]["pointer"]) == (422, "/shadow")
-        none = client.post("/streams/backup:update", json={"shadow": {}})
+    made = client.post("/streams/orders:update", json=body).json()
+    assert made["shadow"] == {"hours": 1.0, "may_differ": ["staging.orders.total"]}
+    example = {"topic": "orders", "message_id": "1", "running": "3.1", "new": "3.2"}
+    figures = {"shadow": {"rows_different": 1, "examples": [example]}}
+    advance(api, made["id"], UpdateState.SHADOWING, figures=figures)
+    shown = client.get(f"/updates/{made['id']}").json()
+    assert (shown["state"], shown["figures"]) == ("SHADOWING", figures)
+    for hours in (-1, 25):
+        refused = client.post("/streams/orders:update", json={"shadow": {"hours": hours}})
+        assert refused.status_code == 422
+    both = client.post("/streams/orders:update", json={"shadow": {}, "strategy": "restart"})
+    assert (both.status_code, both.json()["errors"][0]["pointer"]) == (422, "/shadow")
+    none = client.post("/streams/backup:update", json={"shadow": {}})
     assert (none.status_code, none.json()["errors"][0]["pointer"]) == (422, "/shadow")
 
 
-def test_a_release_that_no_agent_has_is_refused_by_the_call(api: Any, refeed: Refeed) -> None:
-    with api.client() as client:
-        refused = client.post("/streams/backup:update", json={"release": "1.33"})
-        assert (refused.status_code, refused.json()["code"]) == (404, "release_not_found")
-        assert "Did you mean 1.3" in refused.json()["detail"]
-        assert client.get("/streams/backup/updates").json() == {"updates": []}
-        headers = {"Idempotency-Key": "k"}
-        made = client.post("/streams/backup:update", json={"release": "1.3"}, headers=headers).json()
-        api.store.remove_agent_report("agent")
-        # The update is there, whatever became of its release since.
-        assert client.post("/streams/backup:update", json={"release": "1.3"}, headers=headers).json() == made
+def test_a_release_that_no_agent_has_is_refused_by_the_call(api, client, refeed):
+    refused = client.post("/streams/backup:update", json={"release": "1.33"})
+    assert (refused.status_code, refused.json()["code"]) == (404, "release_not_found")
+    assert "Did you mean 1.3" in refused.json()["detail"]
+    assert client.get("/streams/backup/updates").json() == {"updates": []}
+    headers = {"Idempotency-Key": "k"}
+    made = client.post("/streams/backup:update", json={"release": "1.3"}, headers=headers).json()
+    api.store.remove_agent_report("agent")
+    # The update is there, whatever became of its release since.
+    assert client.post("/streams/backup:update", json={"release": "1.3"}, headers=headers).json() == made
     assert refeed("stream", "update", "backup", "--release", "1.33")[0] == 4
 
 
-def test_a_second_update_and_a_change_meanwhile_are_refused_by_the_name_of_the_first(api: Any) -> None:
-    with api.client() as client:
-        first = client.post("/streams/backup:update", json={"options": {"slots": 8}}).json()
-        second = client.post("/streams/backup:update", json={"release": "1.4"})
-        change = client.patch("/streams/backup", json={"options": {"batch_seconds": 2}})
-        for refused in (second, change):
-            assert (refused.status_code, refused.json()["code"]) == (409, "update_in_progress")
-            assert first["id"] in refused.json()["detail"]
-        drained = client.post("/streams/backup:drain")
-        assert drained.status_code == 200
-        ended = client.get(f"/updates/{first['id']}").json()
+def test_a_second_update_and_a_change_meanwhile_are_refused_by_the_name_of_the_first(client):
+    first = client.post("/streams/backup:update", json={"options": {"slots": 8}}).json()
+    second = client.post("/streams/backup:update", json={"release": "1.4"})
+    change = client.patch("/streams/backup", json={"options": {"batch_seconds": 2}})
+    for refused in (second, change):
+        assert (refused.status_code, refused.json()["code"]) == (409, "update_in_progress")
+        assert first["id"] in refused.json()["detail"]
+    drained = client.post("/streams/backup:drain")
+    assert drained.status_code == 200
+    ended = client.get(f"/updates/{first['id']}").json()
     assert (ended["state"], ended["error"]["code"]) == ("FAILED", "update_abandoned")
 
 
-def test_everything_that_is_wrong_is_named_at_once(api: Any) -> None:
+def test_everything_that_is_wrong_is_named_at_once(client):
     body = {"options": {"slots": 0, "group": "x"}, "mapping": {"a": "b"}}
-    with api.client() as client:
-        refused = client.post("/streams/backup:update", json=body)
-        assert refused.status_code == 422
-        pointers = [error["pointer"] for error in refused.json()["errors"]]
-        assert pointers == ["/options/slots", "/options/group", "/mapping"]
-        assert client.post("/streams/backup:update", json={"validate_seconds": -1}).status_code == 422
-        assert client.post("/streams/nobody:update", json={}).json()["code"] == "stream_not_found"
-        assert client.get("/streams/nobody/updates").json()["code"] == "stream_not_found"
-        for call in (client.get("/updates/up_1"), client.post("/updates/up_1:roll_back")):
-            assert (call.status_code, call.json()["code"]) == (404, "update_not_found")
+    refused = client.post("/streams/backup:update", json=body)
+    assert refused.status_code == 422
+    pointers = [error["pointer"] for error in refused.json()["errors"]]
+    assert pointers == ["/options/slots", "/options/group", "/mapping"]
+    assert client.post("/streams/backup:update", json={"validate_seconds": -1}).status_code == 422
+    assert client.post("/streams/nobody:update", json={}).json()["code"] == "stream_not_found"
+    assert client.get("/streams/nobody/updates").json()["code"] == "stream_not_found"
+    for call in (client.get("/updates/up_1"), client.post("/updates/up_1:roll_back")):
+        assert (call.status_code, call.json()["code"]) == (404, "update_not_found")
 
 
-def test_an_update_says_what_a_watch_that_proves_nothing_means(api: Any) -> None:
-    with api.client() as client:
-        usual = client.post("/streams/backup:update", json={}).json()
-        assert usual["when_inconclusive"] == "keep"
-        fault = UpdateFault("update_inconclusive", "3 messages.")
-        advance(api, usual["id"], UpdateState.STABLE, error=fault)
-        assert client.get(f"/updates/{usual['id']}").json()["error"]["code"] == "update_inconclusive"
-        assert client.post(f"/updates/{usual['id']}:roll_back").status_code == 409
-        assert client.post(f"/updates/{usual['id']}:approve").status_code in {404, 405}
-        strict = client.post("/streams/backup:update", json={"when_inconclusive": "fail"}).json()
-        assert strict["when_inconclusive"] == "fail"
-        assert api.store.get_update(strict["id"]).request.when_inconclusive == "fail"
-        refused = client.post("/streams/backup:update", json={"when_inconclusive": "ask"})
-        assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/when_inconclusive")
+def test_an_update_says_what_a_watch_that_proves_nothing_means(api, client):
+    usual = client.post("/streams/backup:update", json={}).json()
+    assert usual["when_inconclusive"] == "keep"
+    fault = UpdateFault("update_inconclusive", "3 messages.")
+    advance(api, usual["id"], UpdateState.STABLE, error=fault)
+    assert client.get(f"/updates/{usual['id']}").json()["error"]["code"] == "update_inconclusive"
+    assert client.post(f"/updates/{usual['id']}:roll_back").status_code == 409
+    assert client.post(f"/updates/{usual['id']}:approve").status_code in {404, 405}
+    strict = client.post("/streams/backup:update", json={"when_inconclusive": "fail"}).json()
+    assert strict["when_inconclusive"] == "fail"
+    assert api.store.get_update(strict["id"]).request.when_inconclusive == "fail"
+    refused = client.post("/streams/backup:update", json={"when_inconclusive": "ask"})
+    assert (refused.status_code, refused.json()["errors"][0]["pointer"]) == (422, "/when_inconclusive")
 
 
 @pytest.mark.parametrize(
@@ -165,23 +156,21 @@ def test_an_update_says_what_a_watch_that_proves_nothing_means(api: Any) -> None
         (UpdateState.HANDING_BACK, None),
     ],
 )
-def test_an_update_is_taken_back_until_it_goes_back(api: Any, state: UpdateState, expected: str | None) -> None:
-    with api.client() as client:
-        made = client.post("/streams/backup:update", json={}).json()
-        advance(api, made["id"], state, checked=CHECKED)
-        answer = client.post(f"/updates/{made['id']}:roll_back")
+def test_an_update_is_taken_back_until_it_goes_back(api, client, state, expected):
+    made = client.post("/streams/backup:update", json={}).json()
+    advance(api, made["id"], state, checked=CHECKED)
+    answer = client.post(f"/updates/{made['id']}:roll_back")
     if expected is None:
         assert (answer.status_code, answer.json()["code"]) == (409, "stream_state_conflict")
     else:
         assert (answer.json()["state"], answer.json()["error"]["code"]) == (expected, "update_unwanted")
 
 
-def test_an_update_without_a_way_back_only_goes_forward(api: Any) -> None:
+def test_an_update_without_a_way_back_only_goes_forward(api, client):
     checked = {**CHECKED, "has_way_back": False, "no_way_back": ["0.1 can't read the journal"]}
-    with api.client() as client:
-        made = client.post("/streams/backup:update", json={}).json()
-        advance(api, made["id"], UpdateState.WATCHING, checked=checked)
-        refused = client.post(f"/updates/{made['id']}:roll_back")
+    made = client.post("/streams/backup:update", json={}).json()
+    advance(api, made["id"], UpdateState.WATCHING, checked=checked)
+    refused = client.post(f"/updates/{made['id']}:roll_back")
     assert refused.status_code == 409
     assert "0.1 can't read the journal" in refused.json()["detail"]
 

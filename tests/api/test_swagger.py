@@ -47,20 +47,18 @@ def test_the_page_works_behind_a_proxy_that_serves_it_under_a_path(api: Any) -> 
     assert not [name for name in named if name.startswith("/")]
 
 
-def test_the_files_are_those_that_the_package_was_locked_with(api: Any) -> None:
+def test_the_files_are_those_that_the_package_was_locked_with(client):
     package = distribution("fastapi-swagger")
     recorded = {file.name: file.hash for file in package.files or () if file.parent.name == "resources"}
-    with api.client() as client:
-        for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"):
-            hashed = recorded[name]
-            assert hashed is not None
-            digest = hashlib.new(hashed.mode, client.get(f"/docs/{name}").content).digest()
-            assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == hashed.value
+    for name in ("swagger-ui-bundle.js", "swagger-ui.css", "favicon-32x32.png"):
+        hashed = recorded[name]
+        assert hashed is not None
+        digest = hashlib.new(hashed.mode, client.get(f"/docs/{name}").content).digest()
+        assert base64.urlsafe_b64encode(digest).rstrip(b"=").decode() == hashed.value
 
 
-def test_the_browser_is_told_to_ask_nobody_else_and_to_run_no_other_script(api: Any) -> None:
-    with api.client() as client:
-        page = client.get("/docs")
+def test_the_browser_is_told_to_ask_nobody_else_and_to_run_no_other_script(client):
+    page = client.get("/docs")
     policy = dict(part.strip().split(" ", 1) for part in page.headers["content-security-policy"].split(";"))
     assert policy["default-src"] == "'none'"
     assert policy["connect-src"] == "'self'"
