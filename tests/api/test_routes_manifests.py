@@ -127,48 +127,44 @@ def run_of(api: Any, text: str) -> dict[str, Any]:
             assert time.monotonic() < deadline, f"no job within 20 s: {runs}"
 
 
-def test_a_manifest_is_planned_applied_changed_and_removed(api: Any) -> None:
-    with api.client() as client:
-        planned = client.post("/manifests/merges:plan", content=MERGE).json()
-        assert (planned["action"], planned["kind"]) == ("create", "Schedule")
-        assert {"pointer": "/cron", "before": None, "after": "15 0 * * *"} in planned["differences"]
-        assert client.get("/manifests/merges").status_code == 404, "a plan changes nothing"
-        applied = put(api, MERGE, plan=planned["hash"])
-        assert applied.status_code == 200, applied.text
-        assert (applied.json()["manifest"]["version"], applied.json()["manifest"]["source"]) == (1, "api")
-        again = put(api, "# the same\n" + MERGE).json()
-        assert (again["plan"]["action"], again["plan"]["differences"]) == ("none", [])
-        assert again["manifest"]["version"] == 1
-        changed = put(api, MERGE.replace("15 0", "20 0")).json()
-        assert changed["plan"]["differences"] == [
-            {"pointer": "/cron", "before": "15 0 * * *", "after": "20 0 * * *"}
-        ]
-        stale = put(api, MERGE, plan=planned["hash"])
-        assert (stale.status_code, stale.json()["code"]) == (409, "manifest_changed")
-        shown = client.get("/schedules/merges").json()
-        assert [slot[11:] for slot in shown["next_slots"]] == ["00:20:00Z"] * 5
-        assert (shown["paused"], shown["runs"]) == (None, [])
-        removal = client.post("/manifests/merges:plan", params={"action": "remove"}).json()
-        assert removal["action"] == "remove"
-        assert client.delete("/manifests/merges", params={"plan": removal["hash"]}).status_code == 200
-        for method, path in (("GET", "/schedules/merges"), ("DELETE", "/manifests/merges")):
-            gone = client.request(method, path)
-            assert (gone.status_code, gone.json()["code"]) == (404, "manifest_not_found")
+def test_a_manifest_is_planned_applied_changed_and_removed(api, client):
+    planned = client.post("/manifests/merges:plan", content=MERGE).json()
+    assert (planned["action"], planned["kind"]) == ("create", "Schedule")
+    assert {"pointer": "/cron", "before": None, "after": "15 0 * * *"} in planned["differences"]
+    assert client.get("/manifests/merges").status_code == 404, "a plan changes nothing"
+    applied = put(api, MERGE, plan=planned["hash"])
+    assert applied.status_code == 200, applied.text
+    assert (applied.json()["manifest"]["version"], applied.json()["manifest"]["source"]) == (1, "api")
+    again = put(api, "# the same\n" + MERGE).json()
+    assert (again["plan"]["action"], again["plan"]["differences"]) == ("none", [])
+    assert again["manifest"]["version"] == 1
+    changed = put(api, MERGE.replace("15 0", "20 0")).json()
+    assert changed["plan"]["differences"] == [{"pointer": "/cron", "before": "15 0 * * *", "after": "20 0 * * *"}]
+    stale = put(api, MERGE, plan=planned["hash"])
+    assert (stale.status_code, stale.json()["code"]) == (409, "manifest_changed")
+    shown = client.get("/schedules/merges").json()
+    assert [slot[11:] for slot in shown["next_slots"]] == ["00:20:00Z"] * 5
+    assert (shown["paused"], shown["runs"]) == (None, [])
+    removal = client.post("/manifests/merges:plan", params={"action": "remove"}).json()
+    assert removal["action"] == "remove"
+    assert client.delete("/manifests/merges", params={"plan": removal["hash"]}).status_code == 200
+    for method, path in (("GET", "/schedules/merges"), ("DELETE", "/manifests/merges")):
+        gone = client.request(method, path)
+        assert (gone.status_code, gone.json()["code"]) == (404, "manifest_not_found")
 
 
-def test_every_fault_is_answered_with_its_line_and_column(api: Any) -> None:
+def test_every_fault_is_answered_with_its_line_and_column(api, client):
     answer = put(api, MERGE.replace("cron:", "corn:") + "overlap: maybe\n")
     assert (answer.status_code, answer.json()["code"]) == (422, "manifest_invalid")
     places = [(error["line"], error["column"], error["pointer"]) for error in answer.json()["errors"]]
     assert places == [(1, 1, "/cron"), (3, 1, "/corn"), (5, 1, "/overlap")]
-    with api.client() as client:
-        other = client.put("/manifests/another", content=MERGE)
-        empty = client.put("/manifests/another")
+    other = client.put("/manifests/another", content=MERGE)
+    empty = client.put("/manifests/another")
     assert "the manifest is another" in other.json()["detail"]
     assert empty.status_code == 422
 
 
-def test_a_query_that_the_gate_refuses_is_refused_when_it_is_applied_with_its_place(api: Any) -> None:
+def test_a_query_that_the_gate_refuses_is_refused_when_it_is_applied_with_its_place(api, client):
     wrong = BACKFILL.replace("SELECT data, attributes", "SELECT daata, attributes").replace(
         "_PARTITIONTIME < @to AND ", "_PARTITIONTIME < @until AND "
     )
@@ -181,10 +177,9 @@ def test_a_query_that_the_gate_refuses_is_refused_when_it_is_applied_with_its_pl
         (8, lines[7].index("daata") + 1, "/job/request/query"),
         (9, lines[8].index("@until") + 1, "/job/request/query"),
     ]
-    with api.client() as client:
-        planned = client.post("/manifests/replays:plan", content=wrong)
-        assert planned.json()["errors"] == refused.json()["errors"]
-        assert client.get("/manifests/replays").status_code == 404
+    planned = client.post("/manifests/replays:plan", content=wrong)
+    assert planned.json()["errors"] == refused.json()["errors"]
+    assert client.get("/manifests/replays").status_code == 404
     folded = put(api, wrong.replace("query: |", "query: >"))
     assert (folded.json()["errors"][0]["line"], folded.json()["errors"][0]["column"]) == (7, 5)
     assert "In the query's line 1, column 8: There is no column daata" in folded.json()["detail"]
@@ -192,7 +187,7 @@ def test_a_query_that_the_gate_refuses_is_refused_when_it_is_applied_with_its_pl
     assert unbounded.status_code == 422
 
 
-def test_a_query_that_compares_partitions_with_a_slot_s_own_time_is_warned_of(api, refeed, tmp_path):
+def test_a_query_that_compares_partitions_with_a_slot_s_own_time_is_warned_of(client, refeed, tmp_path):
     # The last slot before a moment of a day lies within the day but for one minute, whose other end does.
     (tmp_path / "replays.yaml").write_text(BACKFILL)
     (tmp_path / "exact.yaml").write_text(
@@ -208,17 +203,15 @@ def test_a_query_that_compares_partitions_with_a_slot_s_own_time_is_warned_of(ap
     assert "Write _PARTITIONTIME" in printed.split("Schedule replays")[1]
     assert "(partition_cut)" in refeed("apply", "-f", str(tmp_path / "replays.yaml"))[1]
     # What was applied stays good: it is not asked about again.
-    with api.client() as client:
-        again = client.post("/manifests/replays:plan", content=BACKFILL).json()
+    again = client.post("/manifests/replays:plan", content=BACKFILL).json()
     assert (again["action"], again["warnings"]) == ("none", [])
 
 
-def test_the_nightly_merge_is_a_schedule_that_belongs_to_its_setting(api: Any) -> None:
-    with api.client() as client:
-        shown = client.get("/schedules/nightly-merge").json()
-        assert (shown["cron"], shown["job"], shown["source"]) == ("15 0 * * *", "merge", "REFEED_MERGE_AT")
-        removed = client.delete("/manifests/nightly-merge")
-        assert (removed.status_code, removed.json()["code"]) == (409, "manifest_owned")
+def test_the_nightly_merge_is_a_schedule_that_belongs_to_its_setting(api, client):
+    shown = client.get("/schedules/nightly-merge").json()
+    assert (shown["cron"], shown["job"], shown["source"]) == ("15 0 * * *", "merge", "REFEED_MERGE_AT")
+    removed = client.delete("/manifests/nightly-merge")
+    assert (removed.status_code, removed.json()["code"]) == (409, "manifest_owned")
     taken = put(api, MERGE.replace("merges", "nightly-merge"))
     assert (taken.status_code, taken.json()["code"]) == (409, "manifest_owned")
 
@@ -243,10 +236,9 @@ def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_ap
     assert "applyManifest" in {line.action for line in api.audit()}
 
 
-def test_a_schedule_s_backfill_has_the_slot_s_times_and_the_schedule_s_name(api: Any) -> None:
+def test_a_schedule_s_backfill_has_the_slot_s_times_and_the_schedule_s_name(api, client):
     run = run_of(api, BACKFILL)
-    with api.client() as client:
-        made = client.get(f"/backfills/{run['job_id']}").json()
+    made = client.get(f"/backfills/{run['job_id']}").json()
     assert made["created_by"] == "schedule:replays"
     assert made["parameters"] == {
         "from": {"type": "TIMESTAMP", "value": run["slot_start"]},
@@ -255,20 +247,18 @@ def test_a_schedule_s_backfill_has_the_slot_s_times_and_the_schedule_s_name(api:
     assert datetime.fromisoformat(run["slot"]) - datetime.fromisoformat(run["slot_start"]) == timedelta(minutes=1)
 
 
-def test_a_template_gets_the_slot_by_the_type_of_its_parameter(api: Any) -> None:
+def test_a_template_gets_the_slot_by_the_type_of_its_parameter(api, client):
     run = run_of(api, TEMPLATED)
-    with api.client() as client:
-        made = client.get(f"/backfills/{run['job_id']}").json()
+    made = client.get(f"/backfills/{run['job_id']}").json()
     local = datetime.fromisoformat(run["slot"]) + timedelta(hours=14)
     assert made["parameters"] == {"day": {"type": "DATE", "value": local.date().isoformat()}}
 
 
-def test_a_slot_s_rollout_is_seen_by_its_id_and_by_the_schedule_s_name(api: Any, refeed: Refeed) -> None:
+def test_a_slot_s_rollout_is_seen_by_its_id_and_by_the_schedule_s_name(api, client, refeed):
     api.store.launch_stream("shop", StreamKind.BACKUP, actor="ann", options={"slots": 2})
     run = run_of(api, ROLLOUT)
     assert run["job_kind"] == "rollout"
-    with api.client() as client:
-        made = client.get(f"/rollouts/{run['job_id']}").json()
+    made = client.get(f"/rollouts/{run['job_id']}").json()
     assert (made["manifest"], made["stream"], made["created_by"]) == ("slower", "shop", "schedule:slower")
     assert (made["from"]["options"], made["to"]["options"]) == ({"slots": 2}, {"slots": 1})
     assert json.loads(refeed("rollout", "show", "slower", "--json")[1])["id"] == run["job_id"]
