@@ -67,7 +67,9 @@ class RolloutOut(BaseModel):
         description="Whether the new release was STABLE before. Refeed does not validate such a release again."
     )
     reverses: str | None = Field(description="The id of the rollout that this rollout reverses.")
-    update_id: str | None = Field(description="The stream's update that carries out the rollout.")
+    update_id: str = Field(
+        validation_alias="id", description="The stream's update that carries out the rollout. It has the same id."
+    )
     steps: list[RolloutStepOut] = Field(description="The steps that the rollout has begun.")
     compared: dict[str, Any] | None = Field(
         description="The figures before and after the change. The rollout's result depends on these figures."

@@ -1,4 +1,4 @@
-"""What a service does beside answering requests: jobs, webhooks, figures, schedules, uploads and rollouts."""
+"""What a service does beside answering requests: jobs, webhooks, figures, schedules and uploads."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -11,7 +11,7 @@ from jobs.notify import Notifier
 if TYPE_CHECKING:
     from app.deployment import Deployment
 
-# How often schedules and rollouts are looked at.
+# How often schedules are looked at.
 _LOOK_SECONDS: Final = 1.0
 
 
@@ -32,8 +32,6 @@ def start_background(deployment: "Deployment") -> list[BackgroundLoop]:
     schedules = BackgroundLoop("schedules", deployment.scheduler.tick, every_seconds=_LOOK_SECONDS)
     loops.append(_start(deployment, schedules, ClosingStep.SCHEDULES))
     loops += _start_uploads(deployment)
-    rollouts = BackgroundLoop("rollouts", deployment.rollout_engine.tick, every_seconds=_LOOK_SECONDS)
-    loops.append(_start(deployment, rollouts, ClosingStep.SCHEDULES))
     return loops
 
 

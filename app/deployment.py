@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from rollout.manifests.service import ManifestService
     from rollout.manifests.upload_status import UploadStatus
     from rollout.releases import Releases
-    from rollout.rollout_engine import RolloutEngine
     from rollout.rollouts import RolloutService
     from rollout.service import StreamService
     from rollout.snapshot_work import SnapshotWork
@@ -360,19 +359,10 @@ class Deployment:
 
     @cached_property
     def rollouts(self) -> "RolloutService":
-        """Which rollouts of streams people want; :attr:`rollout_engine` carries them out."""
+        """Which rollouts of streams people want; the agents of the streams carry them out."""
         from rollout.rollouts import RolloutService
 
         return RolloutService(self.store, check_release=self.known_releases.check_name)
-
-    @cached_property
-    def rollout_engine(self) -> "RolloutEngine":
-        """What carries rollouts out; :meth:`start` begins to."""
-        from rollout.rollout_engine import RolloutEngine
-        from rollout.watch import StreamStatuses
-
-        statuses = StreamStatuses(self.settings.home, self.store.list_stream_reports)
-        return RolloutEngine(self.store, read_status=statuses.read, read_lag=self._read_lag)
 
     @cached_property
     def scheduler(self) -> "Scheduler":

@@ -78,10 +78,6 @@ FAILPOINTS: Final = (
     "upload.applied",
     "upload.noted",
     "upload.removed",
-    "rollout.begun",
-    "rollout.launched",
-    "rollout.watching",
-    "rollout.rolling_back",
     *(f"{step}.entered" for step in STEPS),
     *(f"{step}.done" for step in STEPS),
 )

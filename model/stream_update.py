@@ -115,8 +115,13 @@ UPDATE_STEPS: Final = {
     "back_stop": UpdateState.STOPPING_BACK,
     "back_start": UpdateState.RESTARTING_BACK,
 }
-# The code of an update that somebody wanted taken back.
+# The code of an update that somebody wanted taken back, and of one whose stream was to end.
 UNWANTED: Final = "update_unwanted"
+ABANDONED: Final = "update_abandoned"
+# The codes of a shadow whose rows differ, and of one with too few of them.
+SHADOW_DIFFERS: Final = "shadow_differs"
+SHADOW_INCONCLUSIVE: Final = "shadow_inconclusive"
+SHADOW_ENDS: Final = frozenset({SHADOW_DIFFERS, SHADOW_INCONCLUSIVE})
 _BEFORE: Final = frozenset(
     {
         UpdateState.CHECKING,
@@ -221,7 +226,8 @@ class StreamUpdate:
     ``from_release`` and ``from_options`` are those that it goes back to. ``checked`` is the check in JSON, None
     before. ``instance_id`` is the process that takes the stream over, and ``outgoing_id`` the one that it takes it
     over from; ``attempts`` counts the standbys that were started for the present step. ``figures`` are those that
-    the watch compares. ``changed_at`` is when the present state was entered.
+    the watch compares. ``changed_at`` is when the present state was entered. ``manifest`` asked for it, where it
+    is a rollout, and ``unwanted_by`` had it taken back.
     """
 
     id: str
@@ -245,6 +251,8 @@ class StreamUpdate:
     replay: UpdateReplay | None = None
     error: UpdateFault | None = None
     finished_at: datetime | None = None
+    manifest: str | None = None
+    unwanted_by: str | None = None
 
     @property
     def to_options(self) -> dict[str, Any]:
@@ -266,7 +274,7 @@ class StreamUpdate:
     def abandoned(self, wanted: Wanted) -> UpdateFault:
         """Return why the update ends when its stream is to end."""
         return UpdateFault(
-            "update_abandoned", f"Somebody requested {wanted} for {self.stream} while the update was {self.state}."
+            ABANDONED, f"Somebody requested {wanted} for {self.stream} while the update was {self.state}."
         )
 
     @property

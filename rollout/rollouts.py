@@ -8,27 +8,34 @@ from typing import Any, Final
 import structlog
 
 from jobs.inbox_items import FAILURE_DAYS, InboxItem
-from jobs.store import JobStore
+from jobs.store import Idempotency, JobStore
 from model.errors import (
     RequestInvalidError,
     RolloutInProgressError,
     RolloutRefusedError,
     RolloutStateError,
     StreamNotFoundError,
+    StreamStateError,
 )
-from model.fault import FaultRecord
 from model.naming import did_you_mean
 from model.principal import READ, ROLLOUTS_APPLY, STREAMS_READ, Principal
 from model.rollout_record import NewRollout, Rollout, RolloutSide, RolloutState
 from model.stream_options import StreamKind, extend_mapping
 from model.stream_record import StreamRecord, Wanted
-from model.stream_update import ShadowRequest, UpdateRequest, UpdateState, WhenInconclusive
+from model.stream_update import (
+    UNWANTED,
+    ShadowRequest,
+    UpdateFault,
+    UpdateRequest,
+    UpdateState,
+    UpdateStrategy,
+    WhenInconclusive,
+)
+from rollout.manifests.manifest import digest_of
 from rollout.manifests.rollout import KIND, RolloutManifest, RolloutSideWanted, RolloutWanted, read_rollout
 from rollout.service import any_release
-from rollout.shadow_work import hide_values
+from rollout.updates import show_update
 
-# The code of a rollout that somebody cancelled.
-UNWANTED: Final = "rollout_unwanted"
 # The code of a rollout to what runs already.
 NOTHING_TO_ROLL_OUT: Final = "nothing_to_roll_out"
 _BACK: Final = frozenset({RolloutState.ROLLING_BACK, RolloutState.STARTING_BACK})
@@ -39,7 +46,7 @@ _LOG: Final = structlog.get_logger()
 
 
 class RolloutService:
-    """Makes rollouts of manifests, and writes down what people want of them; the engine carries them out.
+    """Makes rollouts of manifests, and writes down what people want of them; agents carry them out as updates.
 
     ``check_release`` raises for a release that no agent has.
 
@@ -60,7 +67,8 @@ class RolloutService:
             ReleaseNotFoundError: no agent has the release.
             RolloutRefusedError: it asks for something that can't be.
         """
-        return NewRollout(spec.name, digest, document, spec.stream, spec.strategy, *self.check(spec, spec.name))
+        before, after = self.check(spec, spec.name)
+        return NewRollout(spec.name, digest, document, spec.stream, before, update_request(spec, before, after))
 
     def check(self, wanted: RolloutWanted, name: str, *, pointer: str = "") -> tuple[RolloutSide, RolloutSide]:
         """Return both sides of a rollout that could begin now; ``pointer`` is where it stands in its document.
@@ -74,14 +82,15 @@ class RolloutService:
         self._check_release(wanted.to.release)
         return sides
 
-    def begin(self, wanted: RolloutWanted, name: str, digest: str, *, principal: Principal) -> Rollout:
-        """Begin a rollout of the schedule ``name``; the same digest gives back the one that was begun first.
+    def begin(self, wanted: RolloutWanted, name: str, key: str, *, principal: Principal) -> Rollout:
+        """Begin a rollout of the schedule ``name``; the same key gives back the one that was begun first.
 
         Raises:
             RequestInvalidError: the stream runs as wanted already, with the code ``nothing_to_roll_out``.
             RefeedError: as :meth:`prepare`, or something else runs.
         """
         principal.require(ROLLOUTS_APPLY)
+        digest = digest_of(key)
         for each in self._store.list_rollouts(manifest=name):
             if each.digest == digest and each.reverses is None:
                 return each
@@ -95,8 +104,9 @@ class RolloutService:
             raise RequestInvalidError(message, errors=[fault])
         request = wanted.model_dump(mode="json", by_alias=True)
         document = {"kind": KIND, "name": name, **request, "from": request["from"] or before.to_json()}
-        new = NewRollout(name, digest, document, wanted.stream, wanted.strategy, before, after)
-        made = self._store.create_rollout(new, actor=principal.name)
+        update = update_request(wanted, before, after)
+        new = NewRollout(name, digest, document, wanted.stream, before, update)
+        made = self._store.create_rollout(new, actor=principal.name, idempotency=Idempotency(key, digest))
         _LOG.info("rollout_begun", rollout=made.id, stream=made.stream, by=principal.name)
         return made
 
@@ -136,26 +146,18 @@ class RolloutService:
             message = f"{found.id} is {found.state}: 'refeed rollout cancel {found.id}' rolls it back."
             raise RolloutInProgressError(message, rollout=found.id, state=found.state.value)
         document = {**found.document, "from": found.document["to"], "to": found.document["from"]}
-        kind = self._store.get_stream(found.stream).kind
-        _check_strategy(read_rollout(document), found.manifest, kind, found.to_side, found.from_side)
-        self._check_release(found.from_side.release)
-        new = NewRollout(
-            found.manifest,
-            found.digest,
-            document,
-            found.stream,
-            found.strategy,
-            found.to_side,
-            found.from_side,
-            reverses=found.id,
-            is_trusted=self._was_stable(found),
-        )
+        kind, wanted = self._store.get_stream(found.stream).kind, read_rollout(document)
+        before, after = found.to_side, found.from_side
+        _check_strategy(wanted, found.manifest, kind, before, after)
+        self._check_release(after.release)
+        update = update_request(wanted, before, after, is_trusted=self._was_stable(found))
+        new = NewRollout(found.manifest, found.digest, document, found.stream, before, update, reverses=found.id)
         made = self._store.create_rollout(new, actor=principal.name)
         _LOG.info("rollout_reversed", rollout=found.id, by=principal.name, made=made.id)
         return made
 
     def cancel(self, rollout_id: str, *, principal: Principal) -> Rollout:
-        """Have a rollout taken back; one that has changed nothing yet ends.
+        """Have a rollout taken back; one that has changed nothing yet ends. Where it can't go back it stays.
 
         Raises:
             RolloutNotFoundError: there is none.
@@ -167,16 +169,16 @@ class RolloutService:
             what = "has ended" if found.state.is_ended else "goes back already"
             message = f"{found.id} is {found.state}: it {what}."
             raise RolloutStateError(message, rollout=found.id, state=found.state.value)
-        if found.state is RolloutState.PENDING:
-            fault = FaultRecord(UNWANTED, f"{principal.name} cancelled the rollout before it began.")
-            ended = self._store.advance_rollout(found, RolloutState.CANCELLED, error=fault)
-        elif found.unwanted_by is not None:
-            # Somebody has cancelled it already; another change would only be in the way of its next step.
+        if found.unwanted_by is not None:
+            # Somebody has cancelled it already, and is heard at the end of the present step.
             return _shown_to(found, principal)
-        else:
-            ended = self._store.note_rollout(found, unwanted_by=principal.name)
+        fault = UpdateFault(UNWANTED, f"{principal.name} cancelled the rollout.")
+        try:
+            self._store.take_update_back(found.id, fault, actor=principal.name, may_stay=True)
+        except StreamStateError as exc:
+            raise RolloutStateError(exc.message, rollout=found.id, state=found.state.value) from exc
         _LOG.info("rollout_unwanted", rollout=found.id, state=found.state.value, by=principal.name)
-        return _shown_to(ended, principal)
+        return _shown_to(self._store.get_rollout(found.id), principal)
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
         """Return the rollouts of the last seven days that did not come through, one a stream at most.
@@ -200,9 +202,6 @@ class RolloutService:
     def _was_stable(self, rollout: Rollout) -> bool:
         """Whether what ran before had come by a launch, or by a change that was proven STABLE."""
         side = rollout.from_side
-        for other in self._store.list_rollouts(stream=rollout.stream):
-            if other.id < rollout.id and other.to_side == side:
-                return other.state is RolloutState.STABLE and other.error is None
         for update in self._store.list_updates(rollout.stream):
             to = RolloutSide(update.request.release, update.to_options)
             if update.created_at < rollout.created_at and to == side:
@@ -226,35 +225,33 @@ def _inbox_item(rollout: Rollout) -> InboxItem:
 
 def _shown_to(rollout: Rollout, principal: Principal) -> Rollout:
     """Return the rollout with the values of messages that the principal may read alone."""
-    return replace(rollout, compared=hide_values(rollout.compared, principal))
+    return replace(rollout, update=show_update(rollout.update, principal))
 
 
-def update_request(rollout: Rollout) -> UpdateRequest:
-    """Return the update that brings the stream from one side of the rollout to the other.
+def update_request(
+    wanted: RolloutWanted, before: RolloutSide, after: RolloutSide, *, is_trusted: bool = False
+) -> UpdateRequest:
+    """Return the update that brings the stream from one side of a rollout to the other.
 
-    To a release that is trusted nothing is watched.
+    A release that is trusted is compared with nothing. A restart brings each option, and any other update leads
+    from the names of sources to new ones.
     """
-    spec = read_rollout(rollout.document)
-    before, after = rollout.from_side, rollout.to_side
-    names = {*before.options, *after.options} - {"mapping"}
+    is_restart, validation = wanted.strategy == "restart", wanted.validate_
+    names = {*before.options, *after.options} - (set() if is_restart else {"mapping"})
     options = {name: after.options.get(name) for name in sorted(names)}
-    changed = {name: value for name, value in options.items() if before.options.get(name) != value}
-    is_watched = not rollout.is_trusted
+    has_shadow = wanted.strategy == "rolling" and not is_trusted
     return UpdateRequest(
         after.release,
-        changed,
-        _renamed(before, after),
-        validate_seconds=spec.validate_.seconds if is_watched else 0.0,
-        min_messages=spec.validate_.min_messages if is_watched else 0,
-        reason=rollout.id,
-        shadow=ShadowRequest(may_differ=tuple(spec.validate_.may_differ))
-        if spec.strategy == "rolling" and is_watched
-        else None,
-        is_halting=spec.on_failure == "halt",
-        bounds=spec.validate_.thresholds,
-        when_inconclusive=WhenInconclusive(spec.validate_.when_inconclusive)
-        if is_watched
-        else WhenInconclusive.KEEP,
+        {name: value for name, value in options.items() if before.options.get(name) != value},
+        {} if is_restart else _renamed(before, after),
+        validate_seconds=validation.seconds,
+        min_messages=validation.min_messages,
+        shadow=ShadowRequest(may_differ=tuple(validation.may_differ)) if has_shadow else None,
+        is_halting=wanted.on_failure == "halt",
+        bounds=validation.thresholds,
+        when_inconclusive=WhenInconclusive(validation.when_inconclusive),
+        strategy=UpdateStrategy.RESTART if is_restart else UpdateStrategy.HAND_OVER,
+        is_trusted=is_trusted,
     )
 
 

@@ -9,7 +9,7 @@ import structlog
 
 from model.principal import MESSAGES, Principal
 from model.stream_record import StreamRecord
-from model.stream_update import StreamUpdate, UpdateFault, UpdateState
+from model.stream_update import SHADOW_DIFFERS, SHADOW_INCONCLUSIVE, StreamUpdate, UpdateFault, UpdateState
 from pipeline.shadow_report import ShadowReport, ShadowState
 from rollout.shadow import ShadowRun, Shadows
 
@@ -17,9 +17,7 @@ _log = structlog.get_logger(__name__)
 
 # The name of its report among an update's figures.
 SHADOW_FIGURES: Final = "shadow"
-# The codes of updates that end in the shadow.
-DIFFERS: Final = "shadow_differs"
-INCONCLUSIVE: Final = "shadow_inconclusive"
+# The code of an update whose shadow does not run.
 FAILED: Final = "shadow_failed"
 _ATTEMPTS: Final = 3
 _NAMED_COLUMNS: Final = 10
@@ -105,7 +103,7 @@ def shadow_id(update: StreamUpdate) -> str:
 
 def _judge(report: ShadowReport, *, is_over: bool, min_messages: int) -> ShadowStep:
     if report.has_differences:
-        return ShadowStep(report, fault=UpdateFault(DIFFERS, _told(report)))
+        return ShadowStep(report, fault=UpdateFault(SHADOW_DIFFERS, _told(report)))
     if report.state is ShadowState.FAILED:
         why = (report.error or {}).get("message", "its log says why")
         fault = UpdateFault(FAILED, f"The shadow of the new release failed: {why} Nothing was changed.")
@@ -117,7 +115,7 @@ def _judge(report: ShadowReport, *, is_over: bool, min_messages: int) -> ShadowS
             f"The shadow compared {report.messages_compared} messages. At least {min_messages} are needed. "
             "Nothing was changed."
         )
-        return ShadowStep(report, fault=UpdateFault(INCONCLUSIVE, message))
+        return ShadowStep(report, fault=UpdateFault(SHADOW_INCONCLUSIVE, message))
     return ShadowStep(report, has_agreed=True)
 
 

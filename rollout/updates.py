@@ -90,7 +90,7 @@ class UpdateService:
             UpdateNotFoundError: there is none.
         """
         principal.require(STREAMS_READ)
-        return _shown_to(self._store.get_update(update_id), principal)
+        return show_update(self._store.get_update(update_id), principal)
 
     def list_updates(self, stream: str, *, principal: Principal) -> list[StreamUpdate]:
         """Return every update of the stream, newest first.
@@ -100,21 +100,20 @@ class UpdateService:
         """
         principal.require(STREAMS_READ)
         found = self._store.list_updates(self._store.get_stream(stream).name)
-        return [_shown_to(update, principal) for update in found]
+        return [show_update(update, principal) for update in found]
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
         """Return the updates that failed in the last seven days.
 
-        A later update of the stream makes up for a failed one, and what somebody rolled back needs nobody. The
-        updates of rollouts are left out: their rollouts are in the inbox.
+        A later update of the stream makes up for a failed one, and what somebody rolled back needs nobody. Those
+        that are rollouts are left out: they are in the inbox as such.
         """
         principal.require(READ)
         since = self._store.now() - timedelta(days=FAILURE_DAYS)
         newest: dict[str, StreamUpdate] = {}
         for each in self._store.list_updates(ended_since=since):
             newest.setdefault(each.stream, each)
-        of_rollouts = {each.update_id for each in self._store.list_rollouts()} if newest else set()
-        items = [_inbox_item(each) for each in newest.values() if each.id not in of_rollouts]
+        items = [_inbox_item(each) for each in newest.values() if each.manifest is None]
         return [item for item in items if item is not None]
 
     def roll_back(self, update_id: str, *, principal: Principal) -> StreamUpdate:
@@ -131,7 +130,7 @@ class UpdateService:
         fault = UpdateFault(UNWANTED, f"{principal.name} rolled the update back while it was {found.state}.")
         decided = self._store.take_update_back(update_id, fault, actor=principal.name)
         _LOG.info("update_unwanted", stream=found.stream, update=found.id, by=principal.name)
-        return _shown_to(decided, principal)
+        return show_update(decided, principal)
 
 
 def _inbox_item(update: StreamUpdate) -> InboxItem | None:
@@ -143,7 +142,7 @@ def _inbox_item(update: StreamUpdate) -> InboxItem | None:
     return InboxItem("failure", "update", update.stream, update.state, None, by, update.finished_at, message)
 
 
-def _shown_to(update: StreamUpdate, principal: Principal) -> StreamUpdate:
+def show_update(update: StreamUpdate, principal: Principal) -> StreamUpdate:
     """Return the update with the values of messages that the principal may read alone."""
     return replace(update, figures=hide_values(update.figures, principal))
 

@@ -1,48 +1,15 @@
 """The watch of an updated stream: its figures as the new release, against those of the old one."""
 
 import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, Final, Self
 
-from model.stream import StoredReport
-from model.stream_record import StreamRecord
 from model.watch_bounds import USUAL_BOUNDS, WatchBounds
-from streams.folder import StreamFolder
-from streams.status import StatusFile
 
 _LAG_GROWS_SECONDS: Final = 10.0
 _COUNTS: Final = ("messages", "dead_letters", "faults")
-
-
-class StreamStatuses:
-    """Reads statuses in a home, and those that ``reports`` returns of other machines' streams.
-
-    A stream reports to a store that several machines share, and to none else: then its home is this one.
-    """
-
-    def __init__(self, home: Path, reports: Callable[[], Sequence[StoredReport]]) -> None:
-        self._home = home
-        self._reports = reports
-
-    def read(self, record: StreamRecord) -> Mapping[str, Any]:
-        """Return the status of the record's newest process, also after its end; empty where there is none.
-
-        Raises:
-            StoreUnavailableError: the store does not answer.
-        """
-        if record.instance_id is None:
-            return {}
-        here = StatusFile.read(StreamFolder.of(self._home, record.name, record.instance_id).status)
-        if here is not None:
-            return here
-        for stored in self._reports():
-            if (stored.report.name, stored.report.instance) == (record.name, record.instance_id):
-                return {**stored.report.status, "at": time.time() - stored.age_seconds}
-        return {}
 
 
 class WatchVerdict(StrEnum):

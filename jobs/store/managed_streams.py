@@ -21,7 +21,7 @@ from jobs.store.stream_rows import (
     update_stream,
 )
 from jobs.store.stream_snapshots import check_snapshot, end_restores, insert_restore
-from jobs.store.stream_updates import abandon_update, check_not_rolling_out, check_not_updating
+from jobs.store.stream_updates import abandon_update, check_not_updating
 from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
 from jobs.store.waits import has_passed
 from model.errors import (
@@ -223,7 +223,6 @@ class ManagedStreams:
             check_version(record, expected_version)
             check_living(record, _ENDED_WAY_OUT)
             check_not_updating(connection, name)
-            check_not_rolling_out(connection, name)
             if record.wanted is not Wanted.RUNNING:
                 raise StreamStateError(f"{name} is ending, so it can't be changed.", wanted=record.wanted)
             merged = {key: value for key, value in {**record.options, **options}.items() if value is not None}

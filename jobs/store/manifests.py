@@ -9,7 +9,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from jobs.store.database import Database
-from jobs.store.rollouts import add_rollout, check_manifest_free, is_tried
+from jobs.store.records import Idempotency
+from jobs.store.rollout_jobs import add_rollout, check_manifest_free, is_tried
 from jobs.store.rows import read_row
 from jobs.store.tables import MANIFESTS, SCHEDULE_RUNS
 from jobs.store.uploads import check_holder
@@ -66,7 +67,7 @@ class Manifests:
             ManifestChangedError: it is at another version.
             LeaseLostError: ``holder`` does not watch the source any more.
             RolloutInProgressError: a rollout of it has not ended.
-            RefeedError: as :meth:`Rollouts.create_rollout`.
+            RefeedError: as :meth:`RolloutJobs.create_rollout`.
         """
         with self._database.write("manifests") as connection:
             if holder is not None:
@@ -105,9 +106,19 @@ class Manifests:
                 if before is None:
                     values |= {"created_at": now, "settled_until": max(settle(now), row.settled_until)}
                 _update(connection, name, version=row.version + 1, **values)
+            made = read_row(ManifestRecord, _get(connection, name))
             if rollout is not None and not is_tried(connection, name, digest):
-                add_rollout(connection, now, rollout, actor=principal.name)
-            return read_row(ManifestRecord, _get(connection, name))
+                # No caller can send such a key: it would have a line break.
+                once = Idempotency(f"{name}\n{made.version}", digest)
+                add_rollout(
+                    connection,
+                    now,
+                    rollout,
+                    actor=principal.name,
+                    generation=made.version,
+                    idempotency=once,
+                )
+            return made
 
     def get_manifest(self, name: str) -> ManifestRecord:
         """Return the manifest.

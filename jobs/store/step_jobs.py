@@ -142,6 +142,7 @@ def begin_job(
     request: Mapping[str, Any],
     actor: str,
     idempotency: Idempotency | None = None,
+    labels: Mapping[str, str] = _NOTHING,
 ) -> Job:
     """Have a job carried out, within what its caller changes; its first step is ``step``."""
     made = JOB_RECORDS.insert(
@@ -152,6 +153,7 @@ def begin_job(
         subject=subject,
         step=step,
         request=dict(request),
+        labels=dict(labels),
         created_by=actor,
         created_at=now,
         progress={},

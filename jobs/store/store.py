@@ -14,13 +14,13 @@ from jobs.store.figures import FigureHistory
 from jobs.store.jobs import Jobs
 from jobs.store.keys import Keys
 from jobs.store.leases import Leases
+from jobs.store.managed_streams import ManagedStreams
 from jobs.store.manifests import Manifests
 from jobs.store.outbox import WebhookOutbox
 from jobs.store.plans import Plans
-from jobs.store.rollouts import Rollouts
+from jobs.store.rollout_jobs import RolloutJobs
 from jobs.store.sessions import Sessions, UserSessions
 from jobs.store.stream_snapshots import StreamSnapshots
-from jobs.store.stream_updates import StreamUpdates
 from jobs.store.streams import Agents, Streams
 from jobs.store.uploads import Uploads
 
@@ -35,11 +35,10 @@ class JobStore(
     UserSessions,
     AuditLog,
     Streams,
-    # Rollouts launch and end streams: all that managed streams can do is theirs too.
-    Rollouts,
+    ManagedStreams,
     StreamSnapshots,
-    # Updates are jobs in steps: so are snapshots, their deletion and rollbacks.
-    StreamUpdates,
+    # Rollouts are updates, and those are jobs in steps: so are snapshots, their deletion and rollbacks.
+    RolloutJobs,
     Manifests,
     Uploads,
     Agents,

@@ -24,7 +24,7 @@ from jobs.store.step_jobs import (
     stream_subject,
 )
 from jobs.store.stream_rows import append_event, check_living, check_versions, get_record, update_stream
-from jobs.store.stream_updates import check_not_going_back, check_not_rolling_out, check_not_updating
+from jobs.store.stream_updates import check_not_going_back, check_not_updating
 from jobs.store.tables import STREAM_SNAPSHOTS
 from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
 from model.fault import FaultRecord
@@ -273,7 +273,6 @@ class StreamSnapshots:
             check_snapshot(connection, snapshot_id, record.kind)
             check_not_going_back(connection, stream)
             check_not_updating(connection, stream)
-            check_not_rolling_out(connection, stream)
             made = insert_restore(
                 connection,
                 stream,

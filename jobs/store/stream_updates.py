@@ -1,6 +1,6 @@
 """Updates of streams: jobs in steps, and what their steps change of their streams."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 from typing import Any, Final
 
@@ -20,10 +20,11 @@ from jobs.store.step_jobs import (
     stream_subject,
 )
 from jobs.store.stream_rows import append_event, check_living, check_versions, get_record, update_stream
-from jobs.store.tables import JOBS, MANAGED_STREAMS, ROLLOUTS
+from jobs.store.tables import JOBS, MANAGED_STREAMS
 from model.errors import RolloutInProgressError, StreamStateError, UpdateInProgressError, UpdateNotFoundError
 from model.fault import FaultRecord
 from model.job import JobState
+from model.rollout_record import rollout_state
 from model.stream_record import StreamEventType, StreamRecord, StreamState, Wanted
 from model.stream_update import (
     UNWANTED,
@@ -52,6 +53,7 @@ _REMEMBERED: Final = (
     "figures",
     "replay",
     "error",
+    "unwanted_by",
 )
 _OUTCOMES: Final = {JobState.SUCCEEDED: UpdateState.STABLE, JobState.CANCELLED: UpdateState.ROLLED_BACK}
 
@@ -82,7 +84,7 @@ class StreamUpdates(StepJobs):
             StreamNotFoundError: there never was such a stream.
             StreamStateError: it has ended or is to end, or is being put back to a snapshot.
             UpdateInProgressError: another update of it has not ended; ``details["update"]`` names it.
-            RolloutInProgressError: a rollout of it has not ended.
+            RolloutInProgressError: a rollout of it has not ended; ``details["rollout"]`` names it.
             IdempotencyKeyReusedError: the key was used with another fingerprint.
             StreamChangedError: the stream is at none of ``versions``, and the key has made nothing before.
         """
@@ -92,11 +94,10 @@ class StreamUpdates(StepJobs):
             if before is not None:
                 return update_of(before)
             guard()
-            # First: a rollout may be draining the stream, which is no reason to launch it by hand.
-            check_not_rolling_out(connection, stream)
             now = self._database.now(connection)
             check_versions(_runnable_stream(connection, stream, now), versions)
-            return begin(connection, now, stream, request, actor=actor, why=why, idempotency=idempotency)
+            made = begin(connection, now, stream, request, actor=actor, why=why, idempotency=idempotency)
+            return update_of(made)
 
     def get_update(self, update_id: str) -> StreamUpdate:
         """Return the update.
@@ -124,7 +125,8 @@ class StreamUpdates(StepJobs):
                 if ended_since is not None:
                     query = query.where(JOBS.c.finished_at >= ended_since)
                 found += _UPDATES.find_all(connection, query)
-        return sorted(map(update_of, found), key=lambda update: update.id, reverse=True)
+        # An id begins with its kind, and then has the time at which it was made.
+        return sorted(map(update_of, found), key=lambda update: update.id.partition("_")[2], reverse=True)
 
     def take_update_back(
         self, update_id: str, fault: UpdateFault, *, actor: str, may_stay: bool = False
@@ -143,9 +145,9 @@ class StreamUpdates(StepJobs):
             get_record(connection, _get(connection, update_id).request["stream"], now, for_update=True)
             job = _get(connection, update_id, for_update=True)
             update = update_of(job)
-            memory = {"error": fault}
+            memory = {"error": fault, "unwanted_by": actor}
             if update.state.is_before_hand_over:
-                return _end(connection, job, UpdateState.ROLLED_BACK, fault, now, actor=actor)
+                return _end(connection, job, UpdateState.ROLLED_BACK, now, memory, actor=actor)
             if update.state in _DECIDED_LATER:
                 if update.error is not None:
                     return update
@@ -164,7 +166,7 @@ class StreamUpdates(StepJobs):
                 )
                 return update_of(begun)
             if update.state is UpdateState.WATCHING and may_stay:
-                return _end(connection, job, UpdateState.FAILED, fault, now, actor=actor)
+                return _end(connection, job, UpdateState.FAILED, now, memory, actor=actor)
         if update.state is not UpdateState.WATCHING:
             message = f"{update_id} is {update.state}. It can be rolled back only until it is STABLE."
         else:
@@ -219,6 +221,7 @@ def update_of(job: Job) -> StreamUpdate:
         job.finished_at or job.step_began_at or job.created_at,
         attempts=int(attempts or 0) if is_counted else 0,
         finished_at=job.finished_at,
+        manifest=request.get("rollout", {}).get("manifest"),
         **kept,
     )
 
@@ -242,20 +245,25 @@ def begin(
     actor: str,
     why: str | None = None,
     idempotency: Idempotency | None = None,
-) -> StreamUpdate:
+    rollout: Mapping[str, Any] | None = None,
+) -> Job:
     """Begin an update as :meth:`StreamUpdates.create_update` does, within what its caller changes.
 
+    ``rollout`` is what is known of the manifest that asks for it.
+
     Raises:
-        StreamNotFoundError, StreamStateError, UpdateInProgressError: as there.
+        StreamNotFoundError, StreamStateError, UpdateInProgressError, RolloutInProgressError: as there.
     """
     record = _runnable_stream(connection, stream, now)
     check_not_updating(connection, stream)
     check_not_going_back(connection, stream)
+    names = {} if rollout is None else {"manifest": rollout["manifest"], "reverses": rollout["reverses"]}
     job = begin_job(
         connection,
         now,
         kind=UPDATE,
-        prefix="up",
+        prefix="up" if rollout is None else "ro",
+        labels={name: value for name, value in names.items() if value is not None},
         subject=stream_subject(stream),
         step=_CHECK,
         request={
@@ -264,44 +272,33 @@ def begin(
             "update": request.to_json(),
             "from_release": record.release,
             "from_options": dict(record.options),
+            **({} if rollout is None else {"rollout": dict(rollout)}),
         },
         actor=actor,
         idempotency=idempotency,
     )
     made = update_of(job)
     _append(connection, made, now, actor=actor, what=f"update {made.id} asked for", why=why or request.reason)
-    return made
-
-
-def check_not_rolling_out(connection: Connection, stream: str) -> None:
-    """Raise when a rollout of the stream has not ended: two changes of one stream would undo each other.
-
-    Raises:
-        RolloutInProgressError: there is one; ``details["rollout"]`` names it.
-    """
-    columns = ROLLOUTS.c
-    query = sa.select(columns.id, columns.manifest, columns.state).where(
-        columns.stream == stream, columns.finished_at.is_(None)
-    )
-    row = connection.execute(query).first()
-    if row is not None:
-        raise RolloutInProgressError(
-            f"The rollout {row.id} of {row.manifest} changes {stream} and is {row.state}. Wait for the end of "
-            f"the rollout, or cancel it with 'refeed rollout cancel {row.id}'.",
-            stream=stream,
-            rollout=row.id,
-            state=row.state,
-        )
+    return job
 
 
 def check_not_updating(connection: Connection, stream: str) -> None:
-    """Raise when the stream is being updated.
+    """Raise when the stream is being updated, by a rollout or without one: two changes would undo each other.
 
     Raises:
-        UpdateInProgressError: an update of it has not ended.
+        UpdateInProgressError, RolloutInProgressError: an update of it has not ended; the details name it.
     """
     for job in find_active_jobs(connection, UPDATE, stream_subject(stream)):
         living = update_of(job)
+        if living.manifest is not None:
+            state = rollout_state(living)
+            raise RolloutInProgressError(
+                f"The rollout {living.id} of {living.manifest} changes {stream} and is {state}. Wait for the end "
+                f"of the rollout, or cancel it with 'refeed rollout cancel {living.id}'.",
+                stream=stream,
+                rollout=living.id,
+                state=state,
+            )
         raise UpdateInProgressError(
             f"The update {living.id} of {stream} is {living.state}. Wait for the end of the update, or roll it "
             f"back with 'refeed stream update {stream} --roll-back'.",
@@ -329,7 +326,8 @@ def abandon_update(connection: Connection, stream: str, now: datetime, *, actor:
         job = _get(connection, seen.id, for_update=True)
         update = update_of(job)
         if not update.state.is_handing and not update.state.is_ended:
-            _end(connection, job, UpdateState.FAILED, update.abandoned(wanted), now, actor=actor)
+            memory = {"error": update.abandoned(wanted)}
+            _end(connection, job, UpdateState.FAILED, now, memory, actor=actor)
 
 
 def _give_stream(connection: Connection, update: StreamUpdate, now: datetime) -> None:
@@ -371,13 +369,20 @@ def _get(connection: Connection, update_id: str, *, for_update: bool = False) ->
 
 
 def _end(
-    connection: Connection, job: Job, outcome: UpdateState, fault: UpdateFault, now: datetime, *, actor: str
+    connection: Connection,
+    job: Job,
+    outcome: UpdateState,
+    now: datetime,
+    memory: Mapping[str, Any],
+    *,
+    actor: str,
 ) -> StreamUpdate:
-    """End an update by what a person wants of it or of its stream."""
+    """End an update by what a person wants of it or of its stream; ``memory`` has the reason."""
+    fault: UpdateFault = memory["error"]
     state = JobState.CANCELLED if fault.code == UNWANTED else JobState.FAILED
-    memory = {**job.memory, "error": fault, "outcome": outcome}
+    kept = {**job.memory, **memory, "outcome": outcome}
     error = FaultRecord(fault.code, fault.message)
-    ended = end_job(connection, job, state, now, error=error, memory=memory, actor=actor)
+    ended = end_job(connection, job, state, now, error=error, memory=kept, actor=actor)
     _append_end(connection, ended, actor=actor)
     return update_of(ended)
 

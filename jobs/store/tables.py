@@ -20,13 +20,12 @@ from jobs.store.records import ApiKey, AuditEntry, Job, KeySession, StoredPlan, 
 from model.approval import Approval, ApprovalRequest
 from model.manifest_record import ManifestRecord, ScheduleRun
 from model.manifest_upload import ManifestUpload, UploadSource
-from model.rollout_record import Rollout
 from model.stream import AgentReport, StreamReport
 from model.stream_record import StreamEvent, StreamRecord
 from model.stream_snapshot import SnapshotRecord
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0026"
+SCHEMA_REVISION: Final = "0027"
 
 METADATA: Final = sa.MetaData()
 
@@ -262,16 +261,6 @@ SCHEDULE_RUNS: Final = _table(
     sa.Column("state", TEXT, nullable=False, index=True),
     # The living ones of a schedule among all that it ever had.
     sa.Index("schedule_runs_by_state", "schedule", "state"),
-)
-
-# Rollouts of streams, and the step that each is at.
-ROLLOUTS: Final = _table(
-    "rollouts",
-    Rollout,
-    sa.Column("id", TEXT, primary_key=True),
-    sa.Column("finished_at", Moment, index=True),
-    sa.Column("manifest", TEXT, sa.ForeignKey("manifests.name"), nullable=False, index=True),
-    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False, index=True),
 )
 
 # Agents that live, and the releases that each can start streams of.

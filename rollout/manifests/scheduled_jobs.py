@@ -20,7 +20,6 @@ from model.stream_snapshot import SnapshotState
 from reporting.service import MergeService
 from rollout.launching import TemplateService
 from rollout.manifests.cron import parse_zone
-from rollout.manifests.manifest import digest_of
 from rollout.manifests.rollout import RolloutWanted
 from rollout.manifests.slots import Slot, fill_request
 from rollout.rollouts import RolloutService
@@ -111,7 +110,7 @@ class ScheduledJobs:
             return StartedJob(kind, compaction.id)
         if kind == _ROLLOUT:
             wanted = RolloutWanted.model_validate_json(json.dumps(request))
-            begun = self._rollouts.begin(wanted, run.schedule, digest_of(key), principal=principal)
+            begun = self._rollouts.begin(wanted, run.schedule, key, principal=principal)
             return StartedJob(kind, begun.id)
         snapshot = self._snapshots.create(
             request["stream"], with_source=request["with_source"], principal=principal, idempotency_key=key

@@ -80,7 +80,7 @@ class Schedule:
 
 
 class ManifestService:
-    """Keeps manifests; the scheduler and the engine of rollouts of every replica carry them out.
+    """Keeps manifests; the schedulers carry out schedules, and agents the updates that rollouts are.
 
     A name belongs to the source that applied it first, and only that one changes or removes it. A schedule starts
     its jobs with the scopes and topics of who applied it last. A rollout begins with its manifest, once for its

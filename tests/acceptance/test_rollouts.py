@@ -1,23 +1,18 @@
-"""Rollouts with real processes and releases, on one system: a restart, its reversal, and updates over kills."""
+"""Rollouts with real processes and releases, on one system: a restart and an update over kills, and a reversal."""
 
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 import pytest
 
-from jobs.loop import BackgroundLoop
 from model.principal import SCOPES, Principal
 from model.rollout_record import Rollout as RolloutRecord
 from model.rollout_record import RolloutState
-from model.stream_record import StreamRecord, StreamState
+from model.stream_record import StreamState
 from model.stream_update import UpdateState
 from rollout.manifests.service import ManifestService
 from rollout.releases import Releases
-from rollout.rollout_engine import RolloutEngine
 from rollout.rollouts import RolloutService
-from rollout.watch import StreamStatuses
 from tests.waiting import wait_until
 from tests.worlds.updates import Rollout, rollout, wheels
 
@@ -37,22 +32,13 @@ validate: {{seconds: {seconds}, min_messages: {messages}}}
 
 
 class Replica:
-    """What a replica of the service does of rollouts, beside a stream whose agent is a process."""
+    """What the service does of rollouts, beside a stream whose agent is a process."""
 
     def __init__(self, beside: Rollout) -> None:
         self.beside = beside
         self.store = beside.store
         self.rollouts = RolloutService(self.store)
         self.manifests = ManifestService(self.store, rollouts=self.rollouts)
-        statuses = StreamStatuses(beside.yard.home, self.store.list_stream_reports)
-        self.engine = RolloutEngine(
-            self.store,
-            read_status=statuses.read,
-            read_lag=self._read_lag,
-        )
-
-    def _read_lag(self, _record: StreamRecord, _status: Mapping[str, Any]) -> float:
-        return max(each["oldest_unacked_seconds"] for each in self.beside.yard.stats().values())
 
     def apply(self, name: str, release: str, strategy: str, seconds: int) -> None:
         text = TEXT.format(name=name, release=release, strategy=strategy, seconds=seconds, messages=MIN_MESSAGES)
@@ -82,17 +68,10 @@ class Replica:
         return self.store.get_stream("backup").release
 
 
-@pytest.fixture
-def replica(rollout: Rollout) -> Iterator[Replica]:
-    made = Replica(rollout)
-    loop = BackgroundLoop("rollouts", made.engine.tick, every_seconds=1.0)
-    loop.start()
-    yield made
-    loop.stop()
-
-
-def test_a_stream_is_rolled_out_reversed_taken_back_by_itself_and_survives_its_agent(rollout, replica):
-    rollout.launch()
+def test_a_stream_is_rolled_out_reversed_taken_back_by_itself_and_survives_its_agent(rollout, tmp_path):
+    replica, marker = Replica(rollout), tmp_path / "hit"
+    # The agent is killed when it has stopped the stream for its restart.
+    rollout.launch(REFEED_FAILPOINTS=f"update.start.entered=0:{marker}")
     rollout.wait_until_archived()
 
     # Its lock is this tree's: the packages that are installed here are used, and none was downloaded.
@@ -104,9 +83,12 @@ def test_a_stream_is_rolled_out_reversed_taken_back_by_itself_and_survives_its_a
     assert ran.stdout == "refeed 0.1.0+changed\n"
 
     replica.apply("restart", "changed", "restart", seconds=60)
+    wait_until(lambda: not rollout.agent.is_running, seconds=300, why=f"the agent is killed: {rollout.logs()}")
+    assert (marker.exists(), rollout.processes()) == (True, [])
+    rollout.start_agent()
     replica.wait_for(RolloutState.WATCHING)
     restarted = replica.wait_for(RolloutState.STABLE, publishing=True)
-    assert (replica.release(), rollout.store.get_stream("backup").generation) == ("changed", 2)
+    assert (replica.release(), rollout.store.get_stream("backup").generation) == ("changed", 1)
     assert processed(restarted) >= MIN_MESSAGES
     assert rollout.totals()["by_the_release"] > 0
 

@@ -21,10 +21,8 @@ from rollout.manifests.service import ManifestService
 from rollout.process import find_instance
 from rollout.releases import Releases
 from rollout.request import StreamLaunch
-from rollout.rollout_engine import RolloutEngine
 from rollout.rollouts import RolloutService
 from rollout.service import StreamService
-from rollout.watch import StreamStatuses
 from tests.acceptance.test_pipeline import Plant
 from tests.rollout.wheels import build_release
 from tests.waiting import wait_until
@@ -54,14 +52,12 @@ validate: {seconds: 8, min_messages: 50, thresholds: {rate_factor: 0}}
 
 
 class Yard:
-    """A plant whose streams an agent runs, and the service's engine of rollouts in this process."""
+    """A plant whose streams an agent runs."""
 
     def __init__(self, plant: Plant, store: JobStore) -> None:
         self.plant = plant
         self.store = store
         self.manifests = ManifestService(store, rollouts=RolloutService(store))
-        statuses = StreamStatuses(plant.home, store.list_stream_reports)
-        self.engine = RolloutEngine(store, read_status=statuses.read, read_lag=lambda *_: 0.0)
         self.published = 0
 
     def launch(self) -> None:
@@ -84,14 +80,13 @@ class Yard:
         )
 
     def roll(self, before: str, after: str, until: Callable[[Rollout], Any]) -> Rollout:
-        """Apply a rolling rollout, and let the engine look until then."""
+        """Apply a rolling rollout, and wait until then."""
         self.manifests.apply("orders", (MANIFEST % (before, after)).encode(), principal=ANN)
 
         is_sent = False
 
         def look() -> bool:
             nonlocal is_sent
-            self.engine.tick()
             if not is_sent and self.is_watched():
                 # A watch without messages proves nothing.
                 self.send(60)

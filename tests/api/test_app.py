@@ -224,9 +224,8 @@ def test_every_code_has_a_page_that_its_type_leads_to(client: httpx.Client) -> N
     jobs = {"driver_died", "driver_failed", "interrupted", "messages_failed", "query_stopped", "query_too_large"}
     updates = {f"update_{end}" for end in ("abandoned", "failed", "inconclusive", "refused", "unwanted")}
     updates |= {f"shadow_{end}" for end in ("differs", "failed", "inconclusive")}
-    updates |= {"no_way_back", "snapshot_failed", "standby_failed", "stream_died"}
-    rollouts = {f"rollout_{end}" for end in ("abandoned", "failed", "inconclusive", "unwanted")}
-    for code in {error.code for error in STATUSES} | framework | jobs | updates | rollouts:
+    updates |= {"no_way_back", "snapshot_failed", "standby_failed", "start_failed", "stream_died"}
+    for code in {error.code for error in STATUSES} | framework | jobs | updates:
         page = client.get(f"/problems/{code}")
         assert page.status_code == 200, code
         assert f"`{code}`" in page.text

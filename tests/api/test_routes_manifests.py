@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from jobs.store.tables import MANIFESTS, ROLLOUTS, SCHEDULE_RUNS
+from jobs.store.tables import EVENTS, JOBS, MANIFESTS, SCHEDULE_RUNS
 from model.principal import READ, RUN, SCHEDULES_APPLY
 from model.stream_options import StreamKind
 from tests.api.terminal import Refeed, refeed
+from tests.worlds.job_store import empty
 
 __all__ = ["refeed"]
 MERGE = "kind: Schedule\nname: merges\ncron: 15 0 * * *\njob: {kind: merge}\n"
@@ -96,9 +97,9 @@ def make_api(start_api: Callable[..., Any], uploads: Path) -> Any:
 @pytest.fixture
 def api(served: Any) -> Iterator[Any]:
     yield served
+    empty(served.store, EVENTS, JOBS)
     with served.store._database.write() as connection:
         connection.execute(SCHEDULE_RUNS.delete())
-        connection.execute(ROLLOUTS.delete())
         connection.execute(MANIFESTS.delete().where(MANIFESTS.c.source == "api"))
 
 

@@ -3,22 +3,19 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS, MANIFESTS, ROLLOUTS, SCHEDULE_RUNS, STREAM_EVENTS
-from model.errors import RolloutStateError
-from model.fault import FaultRecord
+from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS, MANIFESTS, SCHEDULE_RUNS, STREAM_EVENTS
 from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_READ
-from model.rollout_record import RolloutState
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
+from model.stream_update import UNWANTED, UpdateFault, UpdateState
 from tests.api.terminal import Refeed, refeed
 from tests.worlds.job_store import empty
+from tests.worlds.update_jobs import advance_update
 
 __all__ = ["refeed"]
 AGENT = "agent-1"
@@ -60,7 +57,7 @@ def api(served: Any) -> Iterator[Any]:
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     run(served)
     yield served
-    empty(served.store, EVENTS, JOBS, ROLLOUTS, STREAM_EVENTS, MANAGED_STREAMS, SCHEDULE_RUNS, MANIFESTS)
+    empty(served.store, EVENTS, JOBS, STREAM_EVENTS, MANAGED_STREAMS, SCHEDULE_RUNS, MANIFESTS)
 
 
 def run(api: Any) -> None:
@@ -81,31 +78,10 @@ def begin(api: Any) -> dict[str, Any]:
     return found
 
 
-def wait_for(api: Any, rollout_id: str, state: str) -> dict[str, Any]:
-    """The service's own engine brings it there, while the test is its agent."""
-    deadline = time.monotonic() + 20
-    with api.client() as client:
-        while True:
-            found: dict[str, Any] = client.get(f"/rollouts/{rollout_id}").json()
-            if found["state"] == state:
-                return found
-            assert time.monotonic() < deadline, f"not {state} within 20 s: {found}"
-            time.sleep(0.05)
-
-
-def wait_until_draining(api: Any, rollout_id: str) -> None:
-    """As two minutes would: no process runs here whose figures a restart could wait for."""
-    with api.store._database.write() as connection:
-        passed = datetime.now(UTC) - timedelta(seconds=121)
-        connection.execute(ROLLOUTS.update().where(ROLLOUTS.c.id == rollout_id).values(changed_at=passed))
-    wait_for(api, rollout_id, "DRAINING")
-
-
-def fail(api: Any, rollout_id: str, fault: FaultRecord) -> None:
-    """End a rollout, whichever step the service's engine has brought it to."""
-    while api.store.get_rollout(rollout_id).state is not RolloutState.FAILED:
-        with suppress(RolloutStateError):
-            api.store.advance_rollout(api.store.get_rollout(rollout_id), RolloutState.FAILED, error=fault)
+def advance(api: Any, rollout_id: str, *states: UpdateState, **given: Any) -> None:
+    """What the stream's agent does."""
+    for state in states:
+        advance_update(api.store, api.store.get_update(rollout_id), state, **given)
 
 
 def test_a_rollout_is_planned_applied_carried_out_cancelled_and_shown(api: Any) -> None:
@@ -124,17 +100,19 @@ def test_a_rollout_is_planned_applied_carried_out_cancelled_and_shown(api: Any) 
             client.post("/streams/backup:update", json={"options": {"slots": 8}}),
         ):
             assert (call.status_code, call.json()["code"]) == (409, "rollout_in_progress"), call.text
-        wait_until_draining(api, made["id"])
+        advance(api, made["id"], UpdateState.MEASURING, UpdateState.STOPPING)
         again = put(api).json()
         assert again["plan"]["action"] == "none"
         assert made["id"] in again["plan"]["note"]
         cancelled = client.post(f"/rollouts/{made['id']}:cancel")
         assert (cancelled.status_code, cancelled.json()["unwanted_by"]) == (200, "local")
-        api.store.report_stream("backup", AGENT, StreamState.DRAINED)
-        wait_for(api, made["id"], "STARTING_BACK")
-        run(api)
-        back = wait_for(api, made["id"], "ROLLED_BACK")
-        assert back["error"] == {"code": "rollout_unwanted", "message": "local cancelled the rollout."}
+        assert (cancelled.json()["state"], cancelled.json()["update_id"]) == ("DRAINING", made["id"])
+        fault = UpdateFault(UNWANTED, "local cancelled the rollout.")
+        advance(api, made["id"], UpdateState.RESTARTING_BACK, outgoing_id="in_1")
+        advance(api, made["id"], UpdateState.ROLLED_BACK, error=fault)
+        back = client.get(f"/rollouts/{made['id']}").json()
+        assert back["state"] == "ROLLED_BACK"
+        assert back["error"] == {"code": "update_unwanted", "message": "local cancelled the rollout."}
         assert [step["state"] for step in back["steps"]] == ["PENDING", "DRAINING", "STARTING_BACK", "ROLLED_BACK"]
         assert client.get("/rollouts").json()["rollouts"] == [back]
         assert client.get("/inbox").json()["items"] == [], "somebody wanted that"
@@ -195,28 +173,26 @@ def test_the_terminal_applies_shows_lists_reverses_and_cancels(api: Any, refeed:
     assert f"{made.id} is" in refeed("plan", "-f", str(file))[1]
     code, printed, _ = refeed("rollout", "show", "faster")
     assert (code, f"{made.id} of faster: backup is" in printed, "slots: None -> 4" in printed) == (0, True, True)
-    wait_until_draining(api, made.id)
+    advance(api, made.id, UpdateState.STOPPING)
     assert "cancelled by local" in refeed("rollout", "cancel", made.id)[1]
     assert refeed("rollout", "reverse", made.id)[0] == 4, "it has not ended"
-    living = api.store.get_rollout(made.id)
     figures = {"seconds": 60.0, "messages": 6.0, "dead_letters": 0.0, "faults": None, "lag_seconds": 1.0}
-    compared = {"before": figures, "after": figures, "paused_seconds": 1.5}
-    fault = FaultRecord("rollout_failed", "Slow.")
-    api.store.advance_rollout(living, RolloutState.HALTED, error=fault, compared=compared)
+    compared = {"figures": {"before": figures, "after": figures}, "paused_seconds": 1.5}
+    fault = UpdateFault("update_failed", "Slow.")
+    advance(api, made.id, UpdateState.RESTARTING)
+    advance(api, made.id, UpdateState.FAILED, error=fault, **compared)
     code, printed, _ = refeed("inbox")
     assert (code, "refeed rollout show" in printed) == (0, False), "it was cancelled"
     printed = refeed("rollout", "show", "faster")[1]
-    assert "rollout_failed: Slow." in printed
+    assert "update_failed: Slow." in printed
     assert {"BEFORE", "AFTER", "unknown", "paused"} <= set(printed.split())
     assert made.id in refeed("rollout", "list")[1]
-    assert json.loads(refeed("rollout", "list", "--json")[1])[0]["state"] == "HALTED"
+    assert json.loads(refeed("rollout", "list", "--json")[1])[0]["state"] == "FAILED"
     assert refeed("rollout", "show", "ro_1")[0] == 4
-    api.store.report_stream("backup", AGENT, StreamState.DRAINED)
-    api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann", options={"slots": 4})
     code, printed, _ = refeed("rollout", "reverse", "faster", "--json")
     reversal = json.loads(printed)
     assert (code, reversal["reverses"], reversal["to"]["options"]) == (0, made.id, {})
-    fail(api, reversal["id"], fault)
+    advance(api, reversal["id"], UpdateState.FAILED, error=fault)
     assert f"refeed rollout show {reversal['id']}" in refeed("inbox")[1]
     with api.client() as client:
         problems = client.get("/status").json()["problems"]

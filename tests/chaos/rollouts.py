@@ -16,18 +16,20 @@ from tests.chaos.yard import ChaosYard
 
 STRATEGIES: Final = ("restart", "update", "rolling")
 # Places that the service passes; agents pass all others.
-_OF_SERVICE: Final = ("rollout.", "upload.")
+_OF_SERVICE: Final = ("upload.",)
 # The strategies whose rollouts pass a place; any strategy passes the others.
 _PASSED_BY: Final = {
-    "rollout.launched": ("restart",),
-    "rollout.watching": ("restart",),
-    "rollout.rolling_back": ("restart",),
+    "update.measure.": ("restart",),
+    "update.stop.": ("restart",),
+    "update.start.": ("restart",),
+    "update.back_stop.": ("restart",),
+    "update.back_start.": ("restart",),
     "shadow.": ("rolling",),
     "update.shadow.": ("rolling",),
     "update.": ("update",),
 }
 # Places that only a rollout passes which goes back.
-_GOING_BACK: Final = ("rollout.rolling_back", "update.back_", "update.hand_back.")
+_GOING_BACK: Final = ("update.back_", "update.hand_back.")
 # Two minutes for the figures of the old process, a drain, and two starts of Spark of five minutes at most.
 _ROLLOUT_SECONDS: Final = 1200.0
 _UPLOAD_SECONDS: Final = 120.0
@@ -178,10 +180,7 @@ class StreamRollouts:
 
     def _is_watched_or_over(self, stream: ManagedStream, begun: Rollout) -> bool:
         found = self._now(stream, begun)
-        if found.state.is_ended or found.update_id is None:
-            return found.state.is_ended or found.state is RolloutState.WATCHING
-        with stream.store() as store:
-            return store.get_update(found.update_id).state is UpdateState.WATCHING
+        return found.state.is_ended or found.update.state is UpdateState.WATCHING
 
     def _now(self, stream: ManagedStream, begun: Rollout) -> Rollout:
         with stream.store() as store:

@@ -38,7 +38,7 @@ _ABSENT: Final[dict[str, set[str]]] = {"lake": {"warehouse"}, "bigquery": set()}
 _BACKFILL_PLACES: Final = ("backfill.", "bigquery.selection.")
 # Agents and the service that steers them pass these: runs under agents kill there, one after the other, as do
 # tests/acceptance/test_rollback_kills.py and test_uploads.py.
-_ROLLOUT_PLACES: Final = ("shadow.", "upload.", "rollout.")
+_ROLLOUT_PLACES: Final = ("shadow.", "upload.")
 AGENT_PLACES: Final = ("snapshot.", "deletion.", "restore.", "update.", *_ROLLOUT_PLACES)
 
 

@@ -205,7 +205,6 @@ def test_a_look_at_what_goes_on_reads_nothing_of_what_has_ended(store: JobStore)
     def look() -> Work:
         with counted(store) as work:
             store.list_living_runs()
-            store.list_rollouts(living=True)
             store.list_updates(living=True)
             store.list_step_jobs([RESTORE, DELETION])
             store.list_snapshots(states=(SnapshotState.PENDING, SnapshotState.DELETING))

@@ -9,10 +9,10 @@ import pytest
 import sqlalchemy as sa
 
 from jobs.store import DELETION, RESTORE, SNAPSHOT, Idempotency, open_store
-from model.errors import StreamStateError, UpdateInProgressError
+from model.errors import RolloutInProgressError, StreamStateError, UpdateInProgressError
 from model.fault import FaultRecord
 from model.job import JobState
-from model.rollout_record import RolloutState
+from model.rollout_record import RolloutSide, RolloutState
 from model.stream_snapshot import SnapshotPlace, SnapshotState
 from model.stream_update import UpdateFault, UpdateReplay, UpdateRequest, UpdateState
 from rollout.manifests.rollout import read_rollout
@@ -108,7 +108,7 @@ def test_streams_that_were_put_back_and_snapshots_that_were_deleted_go_on_as_job
 ROLLOUTS = (
     ("restart", "VALIDATING", RolloutState.WATCHING),
     ("update", "VALIDATING", RolloutState.UPDATING),
-    ("rolling", "ROLLING_BACK", RolloutState.FAILED),
+    ("rolling", "ROLLING_BACK", RolloutState.UPDATING),
     ("restart", "ROLLING_BACK", RolloutState.ROLLING_BACK),
     ("update", "STABLE", RolloutState.STABLE),
 )
@@ -123,10 +123,18 @@ def insert(connection: sa.Connection, table: str, **values: Any) -> None:
     connection.execute(sa.text(query), texts)
 
 
-def insert_stream(connection: sa.Connection, name: str) -> None:
-    stream = {"kind": "backup", "generation": 2, "options": {}, "wanted": "RUNNING", "version": 3}
-    times = {"drain_timeout_seconds": 60.0, "state": "RUNNING", "changed_at": AT}
+def insert_stream(connection: sa.Connection, name: str, wanted: str = "RUNNING", state: str = "RUNNING") -> None:
+    stream = {"kind": "backup", "generation": 2, "options": {}, "wanted": wanted, "version": 3}
+    times = {"drain_timeout_seconds": 60.0, "state": state, "changed_at": AT}
     insert(connection, "managed_streams", name=name, **stream, **times, created_by="ann", created_at=AT)
+
+
+def insert_update(connection: sa.Connection, name: str, state: str, **given: Any) -> None:
+    """Keep an update of the stream ``name`` as it was before updates were jobs."""
+    request = {"release": "9", "options": {}, "mapping": {}, "validate_seconds": 60.0}
+    facts = {"from_options": {}, "attempts": 0, "generation": 2, "created_by": "ann", "created_at": AT}
+    facts |= {"changed_at": AT, "request": request, "state": state}
+    insert(connection, "stream_updates", id=f"up_{name}", stream=name, **facts | given)
 
 
 def insert_rollout(connection: sa.Connection, name: str, strategy: str, state: str, **given: Any) -> None:
@@ -170,20 +178,17 @@ def test_rollouts_go_on_without_their_query(empty: str) -> None:
     with engine.begin() as connection:
         for number, (strategy, state, _) in enumerate(ROLLOUTS):
             name = f"stream-{number}"
-            insert_stream(connection, name)
+            insert_stream(connection, name, "DRAINED" if state == "ROLLING_BACK" else "RUNNING")
             error = {"code": "rollout_failed", "message": "1 row."} if state == "ROLLING_BACK" else None
-            update = None if strategy == "restart" else "up_1"
+            update = None if strategy == "restart" else f"up_{name}"
+            if update is not None:
+                insert_update(connection, name, "STABLE" if state == "STABLE" else "WATCHING")
             insert_rollout(connection, name, strategy, state, error=error, update_id=update)
     engine.dispose()
     with closing(open_store(empty)) as store:
         found = sorted(store.list_rollouts(), key=lambda each: each.id)
         assert [each.state for each in found] == [state for *_, state in ROLLOUTS]
         assert all(read_rollout(each.document).validate_.seconds == 60.0 for each in found)
-        steps = [[step.state.value for step in each.steps] for each in found]
-        ends = [["PENDING"], ["PENDING"], ["PENDING", "ROLLING_BACK", "FAILED"], ["PENDING", "ROLLING_BACK"]]
-        assert steps == [*ends, ["PENDING", "STABLE"]]
-        assert found[2].finished_at is not None
-        assert found[2].error == FaultRecord("rollout_failed", "1 row. The update up_1 takes the stream back.")
 
 
 @pytest.mark.parametrize(
@@ -210,7 +215,7 @@ def test_an_update_that_waited_for_a_person_is_judged_again(empty, rollout, is_t
             insert_rollout(connection, "backup", "update", rollout, update_id="up_1", is_trusted=is_trusted)
     engine.dispose()
     with closing(open_store(empty)) as store:
-        found = store.get_update("up_1")
+        found = store.get_update("up_1" if rollout is None else "ro_backup")
         assert (found.state, found.error) == (UpdateState.WATCHING, None)
         assert found.request.when_inconclusive == means
         assert advance_update(store, found, UpdateState.STABLE).finished_at is not None
@@ -277,3 +282,183 @@ def test_updates_are_jobs_with_all_that_was_known_of_them(empty: str) -> None:
         asked = UpdateRequest("9", {}, {})
         assert store.create_update("stream-STABLE", asked, actor="ann", idempotency=again).id == "up_STABLE"
         assert store.take_update_back("up_STARTING", UpdateFault("a", "b"), actor="ann").finished_at is not None
+
+
+SIDES = {"from_side": {"release": "1.2", "options": {"slots": 2, "mapping": {"a": "b"}}}}
+SIDES["to_side"] = {"release": "1.3", "options": {"slots": 4}}
+THROUGH = ("DRAINING", "STARTING", "WATCHING", "ROLLING_BACK", "STARTING_BACK")
+# The former state of a restart, what its stream was to be and was, and the step of its job.
+RESTARTS = (
+    ("PENDING", "RUNNING", "RUNNING", "check"),
+    ("DRAINING", "DRAINED", "DRAINING", "stop"),
+    ("DRAINING", "DRAINED", "DRAINED", "stop"),
+    ("STARTING", "RUNNING", "STARTING", "start"),
+    ("WATCHING", "RUNNING", "RUNNING", "watch"),
+    ("ROLLING_BACK", "DRAINED", "DRAINING", "back_stop"),
+    ("STARTING_BACK", "RUNNING", "STARTING", "back_start"),
+    ("STABLE", "RUNNING", "RUNNING", None),
+    ("REFUSED", "RUNNING", "RUNNING", None),
+    ("CANCELLED", "RUNNING", "RUNNING", None),
+    ("ROLLED_BACK", "RUNNING", "RUNNING", None),
+    ("HALTED", "RUNNING", "RUNNING", None),
+    ("FAILED", "CANCELLED", "CANCELLED", None),
+)
+FAULT = {"code": "rollout_failed", "message": "Slow."}
+
+
+def insert_restart(connection: sa.Connection, name: str, state: str, **given: Any) -> None:
+    """Keep a rollout by a restart as it was before rollouts were updates."""
+    passed = THROUGH[: THROUGH.index(state)] if state in THROUGH else ()
+    if state in {"STABLE", "HALTED"}:
+        passed = THROUGH[:3]
+    if state == "ROLLED_BACK":
+        passed = THROUGH
+    steps = [{"state": each, "at": AT, "why": None} for each in ("PENDING", *passed)]
+    if state != "PENDING":
+        steps.append({"state": state, "at": AT, "why": "So it is."})
+    is_ended = state not in {"PENDING", *THROUGH}
+    is_failed = state in {"ROLLING_BACK", "STARTING_BACK", "REFUSED", "ROLLED_BACK", "HALTED", "FAILED"}
+    figures = {"before": {"messages": 1.0}, "instance_id": "in_2"} if passed else None
+    facts = {"error": FAULT if is_failed else None, "finished_at": AT if is_ended else None, "generation": 2}
+    facts |= {"steps": steps, "compared": figures, **SIDES}
+    insert_rollout(connection, name, "restart", state, **facts | given)
+    if state == "HALTED":
+        halting = sa.text("UPDATE rollouts SET document = :document WHERE id = :id")
+        document = {"strategy": "restart", "on_failure": "halt", "validate": {"seconds": 60.0}}
+        connection.execute(halting, {"document": json.dumps(document), "id": f"ro_{name}"})
+
+
+def test_rollouts_by_a_restart_are_updates_at_the_same_step(empty: str) -> None:
+    engine = migrate_to(empty, "0026")
+    with engine.begin() as connection:
+        for number, (state, wanted, is_now, _) in enumerate(RESTARTS):
+            insert_stream(connection, f"s-{number}", wanted, is_now)
+            insert_restart(connection, f"s-{number}", state, reverses="ro_0" if state == "PENDING" else None)
+    engine.dispose()
+
+    with closing(open_store(empty)) as store:
+        for number, (state, wanted, is_now, step) in enumerate(RESTARTS):
+            (found,) = store.list_rollouts(stream=f"s-{number}")
+            job = store.get(found.id)
+            assert (found.id, found.state, job.subject) == (f"ro_s-{number}", state, f"stream/s-{number}")
+            assert (found.manifest, found.reverses) == (f"s-{number}", "ro_0" if state == "PENDING" else None)
+            assert (found.from_side, found.to_side) == tuple(RolloutSide(**side) for side in SIDES.values())
+            assert found.update.request.validate_seconds == 60.0
+            assert found.steps[-1].state == state
+            record = store.get_stream(f"s-{number}")
+            if step is None:
+                assert found.finished_at is not None
+                assert (record.wanted, record.state) == (wanted, is_now)
+                assert (found.error is None) == (state in {"STABLE", "CANCELLED"})
+            else:
+                assert (job.step, job.state.is_final, record.wanted) == (step, False, "RUNNING")
+                assert record.is_living, "its agent takes it and goes on with it"
+                assert (found.error is None) == (state not in {"ROLLING_BACK", "STARTING_BACK"})
+        (watched,) = store.list_rollouts(stream="s-4")
+        assert (watched.update.instance_id, watched.compared["before"]) == ("in_2", {"messages": 1.0})
+        assert store.get_rollout("ro_s-5").error.code == "update_failed"
+        steps = [each.state.value for each in store.get_rollout("ro_s-10").steps]
+        assert steps == ["PENDING", *THROUGH, "ROLLED_BACK"]
+        assert {each.stream for each in store.list_updates(living=True)} == {f"s-{n}" for n in range(7)}
+        with pytest.raises(RolloutInProgressError):
+            store.change_stream("s-4", actor="ann", options={"batch_seconds": 1.0})
+        store.take_update_back("ro_s-3", UpdateFault("update_unwanted", "b"), actor="ann")
+        assert store.get_rollout("ro_s-3").state is RolloutState.ROLLING_BACK
+
+
+@pytest.mark.parametrize(
+    ("state", "wanted", "changes"),
+    [
+        ("DRAINING", "RUNNING", {}),
+        ("DRAINING", "CANCELLED", {}),
+        ("DRAINING", "DRAINED", {"drained_by": "bob"}),
+        ("STARTING", "DRAINED", {}),
+        ("WATCHING", "RUNNING", {"generation": 1}),
+    ],
+)
+def test_a_rollout_whose_stream_somebody_ended_or_launched_is_over(empty, state, wanted, changes):
+    engine = migrate_to(empty, "0026")
+    with engine.begin() as connection:
+        insert_stream(connection, "backup", wanted)
+        for actor in ("rollout:backup", *filter(None, [changes.get("drained_by")])):
+            line = {"at": AT, "actor": actor, "what": "wanted DRAINED", "type": "wanted", "fields": {}}
+            insert(connection, "stream_events", stream="backup", generation=2, **line)
+        insert_restart(connection, "backup", state, generation=changes.get("generation", 2))
+    engine.dispose()
+
+    with closing(open_store(empty)) as store:
+        found = store.get_rollout("ro_backup")
+        assert (found.state, found.error.code) == (RolloutState.FAILED, "update_abandoned")
+        assert store.get_stream("backup").wanted == wanted
+
+
+@pytest.mark.parametrize(
+    ("state", "step", "then"),
+    [
+        ("DRAINING", "stop", RolloutState.DRAINING),
+        ("STARTING", "back_stop", RolloutState.ROLLING_BACK),
+        ("WATCHING", "back_stop", RolloutState.ROLLING_BACK),
+        ("ROLLED_BACK", None, RolloutState.ROLLED_BACK),
+    ],
+)
+def test_a_restart_that_was_cancelled_goes_back(empty, state, step, then):
+    engine = migrate_to(empty, "0026")
+    with engine.begin() as connection:
+        insert_stream(connection, "backup", "DRAINED" if state == "DRAINING" else "RUNNING")
+        insert_restart(connection, "backup", state, unwanted_by="bob")
+    engine.dispose()
+
+    with closing(open_store(empty)) as store:
+        found = store.get_rollout("ro_backup")
+        assert (found.state, found.unwanted_by) == (then, "bob")
+        assert (found.error.code, found.error.message) == ("update_unwanted", "bob cancelled the rollout.")
+        assert step in (None, store.get(found.id).step)
+
+
+@pytest.mark.parametrize(
+    ("update", "step", "given", "then"),
+    [
+        ("RUNNING", "snapshot", {}, RolloutState.UPDATING),
+        ("RUNNING", "watch", {}, RolloutState.UPDATING),
+        ("RUNNING", "snapshot", {"unwanted_by": "bob"}, RolloutState.CANCELLED),
+        ("RUNNING", "hand_over", {"unwanted_by": "bob"}, RolloutState.UPDATING),
+        ("RUNNING", "watch", {"unwanted_by": "bob"}, RolloutState.UPDATING),
+        ("SUCCEEDED", "watch", {"state": "STABLE", "is_trusted": True}, RolloutState.STABLE),
+        ("FAILED", "shadow", {"state": "HALTED"}, RolloutState.HALTED),
+    ],
+)
+def test_a_rollout_joins_the_update_that_carries_it_out(empty, update, step, given, then):
+    engine = migrate_to(empty, "0026")
+    request = {"stream": "backup", "generation": 2, "from_release": "1.2", "from_options": {}}
+    request["update"] = {"release": "9", "options": {"slots": 4}, "mapping": {}, "validate_seconds": 0.0}
+    is_ended = update != "RUNNING"
+    error = {"code": "shadow_differs", "message": "1 row.", "logs": {}} if update == "FAILED" else None
+    error = {"code": "update_inconclusive", "message": "0.", "logs": {}} if update == "SUCCEEDED" else error
+    memory = {"checked": {"has_way_back": True, "no_way_back": []}, **({"error": error} if error else {})}
+    memory |= {} if step in {"shadow", "snapshot"} else {"outgoing_id": "in_1", "handed_over_at": AT}
+    with engine.begin() as connection:
+        insert_stream(connection, "backup")
+        facts = {"kind": "update", "state": update, "subject": "stream/backup", "step": step, "attempt": 1}
+        facts |= {"created_by": "rollout:backup", "created_at": AT, "step_began_at": AT, "progress": {}}
+        facts |= {"finished_at": AT if is_ended else None, "epoch": 0, "version": 3, "memory": memory}
+        failed = {"code": "shadow_differs", "message": "1 row."} if update == "FAILED" else None
+        insert(connection, "jobs", id="up_1", request=request, error=failed, **facts)
+        line = {"at": AT, "actor": "agent", "what": "began", "type": "step", "fields": {"step": "check"}}
+        insert(connection, "events", job_id="up_1", **line)
+        ended = {"finished_at": AT if is_ended else None, "update_id": "up_1"}
+        insert_rollout(connection, "backup", "rolling", **{"state": "UPDATING"} | ended | given)
+    engine.dispose()
+
+    with closing(open_store(empty)) as store:
+        (found,) = store.list_rollouts()
+        assert (found.id, found.state, found.strategy) == ("ro_backup", then, "rolling")
+        assert found.update.request.options == {"slots": 4}
+        assert [each.id for each in store.list_updates("backup")] == ["ro_backup"]
+        assert found.unwanted_by == given.get("unwanted_by")
+        assert [each.what for each in store.list_events("ro_backup")] == ["began"]
+        if "unwanted_by" in given:
+            assert found.error.message == "bob cancelled the rollout."
+        if given.get("is_trusted"):
+            assert (found.is_trusted, found.error) == (True, None)
+        goes_back = step == "watch" and "unwanted_by" in given
+        assert (found.update.state is UpdateState.ROLLING_BACK) == goes_back

@@ -1,16 +1,15 @@
-"""Rollouts as records in every job store: each step with what it does to the stream, once."""
+"""Rollouts in every job store: updates that are begun with their manifests, once."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from jobs.store import JobStore, open_store
+from jobs.store import Idempotency, JobStore, open_store
 from model.errors import (
-    RefeedError,
     RolloutInProgressError,
     RolloutNotFoundError,
-    RolloutStateError,
+    RolloutRefusedError,
     StreamStateError,
     UpdateInProgressError,
 )
@@ -18,9 +17,10 @@ from model.principal import ROLLOUTS_APPLY, Principal
 from model.rollout_record import NewRollout, Rollout, RolloutSide, RolloutState
 from model.stream_options import StreamKind
 from model.stream_record import StreamState, Wanted
-from model.stream_update import UpdateRequest
+from model.stream_update import UpdateRequest, UpdateState, UpdateStrategy
 from model.watch_bounds import WatchBounds
 from tests.contract.test_job_store_snapshots import complete
+from tests.worlds.update_jobs import advance_update
 
 AGENT = "agent-1"
 ANN = Principal("ann", frozenset({ROLLOUTS_APPLY}))
@@ -36,29 +36,23 @@ def launched(store: JobStore) -> None:
 
 
 def new(digest: str = "1", before: RolloutSide = OLD, after: RolloutSide = NEW, **given: Any) -> NewRollout:
+    update = UpdateRequest(after.release, dict(after.options), {}, strategy=UpdateStrategy.RESTART)
     return NewRollout(
-        **{"manifest": "faster", "digest": digest, "document": {"name": "faster"}, "stream": "backup"}
-        | {"strategy": "restart", "from_side": before, "to_side": after}
+        **{"manifest": "faster", "digest": digest, "document": {"strategy": "restart"}, "stream": "backup"}
+        | {"from_side": before, "update": update}
         | given
     )
 
 
-def apply(store: JobStore, digest: str = "1", **given: Any) -> Rollout | None:
+def apply(store: JobStore, digest: str = "1", **given: Any) -> Rollout:
     """Apply a manifest of this content; return the newest rollout of its name."""
     made = new(digest, **given)
     store.put_manifest("faster", "Rollout", {"digest": digest}, digest, source="api", principal=ANN, rollout=made)
-    return next(iter(store.list_rollouts(manifest="faster", limit=1)), None)
+    return store.list_rollouts(manifest="faster", limit=1)[0]
 
 
-def begin(store: JobStore, **given: Any) -> Rollout:
-    made = apply(store, **given)
-    assert made is not None
-    return made
-
-
-def drained(store: JobStore) -> None:
-    """What the agent does when its stream is to be drained."""
-    store.report_stream("backup", AGENT, StreamState.DRAINED)
+def end(store: JobStore, rollout: Rollout, state: UpdateState = UpdateState.REFUSED) -> None:
+    advance_update(store, rollout.update, state)
 
 
 @pytest.mark.parametrize(
@@ -73,13 +67,12 @@ def drained(store: JobStore) -> None:
     ],
 )
 def test_every_other_change_waits_for_the_end_of_a_rollout(store, change):
-    made = begin(store)
+    made = apply(store)
     with pytest.raises(RolloutInProgressError, match=made.id):
         change(store)
     assert store.get_rollout(made.id) == made
-    store.advance_rollout(made, RolloutState.CANCELLED)
-    if store.list_manifests():
-        change(store)
+    end(store, made)
+    change(store)
 
 
 def test_a_rollout_waits_for_the_end_of_an_update(store: JobStore) -> None:
@@ -87,66 +80,55 @@ def test_a_rollout_waits_for_the_end_of_an_update(store: JobStore) -> None:
     with pytest.raises(UpdateInProgressError, match=update.id):
         apply(store)
     assert store.list_manifests() == []
-
-
-def test_what_changed_between_two_steps_is_not_overwritten(store: JobStore) -> None:
-    made = begin(store)
-    store.end_stream("backup", Wanted.CANCELLED, actor="bob")
-    with pytest.raises(StreamStateError, match="to be CANCELLED"):
-        store.drain_for_rollout(made, RolloutState.DRAINING)
-    store.report_stream("backup", AGENT, StreamState.CANCELLED)
-    store.launch_stream("backup", StreamKind.BACKUP, actor="bob", release="1.2", options={"slots": 2})
-    with pytest.raises(StreamStateError, match="launched again"):
-        store.drain_for_rollout(made, RolloutState.DRAINING)
-    assert store.get_rollout(made.id) == made
-
-
-def test_a_step_from_a_version_that_has_passed_is_refused_and_changes_no_stream(store: JobStore) -> None:
-    seen = begin(store)
-    store.note_rollout(seen, unwanted_by="bob")
-    for step in (
-        lambda: store.drain_for_rollout(seen, RolloutState.DRAINING),
-        lambda: store.update_for_rollout(seen, RolloutState.UPDATING, REQUEST),
-        lambda: store.launch_for_rollout(seen, RolloutState.STARTING, NEW),
-        lambda: store.advance_rollout(seen, RolloutState.STABLE),
-        lambda: store.note_rollout(seen, compared={}),
-    ):
-        with pytest.raises(RolloutStateError, match="no longer PENDING at 1"):
-            step()
-    assert store.get_stream("backup").wanted is Wanted.RUNNING
-    assert (store.get_rollout(seen.id).unwanted_by, store.list_updates("backup")) == ("bob", [])
+    with pytest.raises(RolloutNotFoundError):
+        store.get_rollout(update.id)
     with pytest.raises(RolloutNotFoundError):
         store.get_rollout("ro_1")
+    assert store.list_rollouts() == []
 
 
-def test_of_replicas_that_take_a_step_at_once_one_takes_it(store: JobStore, url: str) -> None:
-    made = begin(store)
-    other = open_store(url)
+def test_what_runs_is_compared_with_from_and_every_difference_is_told(store: JobStore) -> None:
+    said = RolloutSide("1.1", {"slots": 3, "batch_seconds": 1.0})
+    with pytest.raises(RolloutRefusedError, match=r"release is 1\.2, but in 'from' it is 1\.1") as caught:
+        apply(store, before=said)
+    pointers = [each["pointer"] for each in caught.value.details["errors"]]
+    assert pointers == ["/from/release", "/from/options/slots", "/from/options/batch_seconds"]
+    assert (store.list_manifests(), store.list_rollouts()) == ([], [])
+    store.end_stream("backup", Wanted.CANCELLED, actor="bob")
+    with pytest.raises(StreamStateError, match=r"to be CANCELLED\. A rollout needs a running stream"):
+        apply(store)
 
-    def take(number: int) -> bool:
-        try:
-            (store, other)[number % 2].drain_for_rollout(made, RolloutState.DRAINING)
-        except RefeedError:
-            return False
-        return True
 
-    with ThreadPoolExecutor(4) as pool:
-        taken = list(pool.map(take, range(8)))
-    other.close()
-    assert taken.count(True) == 1
-    assert [each.what for each in store.list_stream_events("backup")].count("wanted DRAINED") == 1
+def test_rollouts_and_updates_of_a_stream_are_listed_newest_first(store: JobStore) -> None:
+    first = apply(store)
+    end(store, first)
+    update = store.create_update("backup", REQUEST, actor="bob")
+    advance_update(store, update, UpdateState.REFUSED)
+    second = apply(store, "2")
+    assert [each.id for each in store.list_updates("backup")] == [second.id, update.id, first.id]
+    assert [each.id for each in store.list_rollouts()] == [second.id, first.id]
+    assert [each.manifest for each in store.list_updates("backup")] == ["faster", None, "faster"]
 
 
 def test_a_reversal_does_not_count_as_the_content_that_was_tried(store: JobStore) -> None:
-    first = begin(store)
-    store.advance_rollout(first, RolloutState.STABLE)
-    reversal = store.create_rollout(new("1", reverses=first.id, is_trusted=True), actor="bob")
-    assert (reversal.reverses, reversal.is_trusted, reversal.created_by) == (first.id, True, "bob")
-    store.advance_rollout(reversal, RolloutState.STABLE)
+    first = apply(store)
+    end(store, first)
+    reversal = store.create_rollout(new("2", reverses=first.id), actor="bob")
+    assert (reversal.reverses, reversal.update.created_by) == (first.id, "bob")
+    end(store, reversal)
     store.remove_manifest("faster", source="api")
-    assert begin(store).id == reversal.id
+    assert apply(store).id == reversal.id, "the content was tried, and its reversal is the newest"
     assert [each.id for each in store.list_rollouts(stream="backup")] == [reversal.id, first.id]
     assert store.list_rollouts(stream="other") == []
+
+
+def test_a_content_begins_again_after_another_one(store: JobStore) -> None:
+    made = []
+    for digest in ("a", "b", "a"):
+        made.append(apply(store, digest))
+        end(store, made[-1])
+    assert [each.generation for each in made] == [1, 2, 3]
+    assert len({each.id for each in made}) == 3
 
 
 def test_a_slot_s_rollout_is_made_once_by_replicas_at_once_and_holds_its_schedule_in_nothing(store, url):
@@ -155,15 +137,17 @@ def test_a_slot_s_rollout_is_made_once_by_replicas_at_once_and_holds_its_schedul
 
     put("0 4 * * 6")
     slot = new("slot 1", manifest="weekly")
+    given = {"actor": "schedule:weekly", "idempotency": Idempotency("weekly-slot-1", "1")}
     other = open_store(url)
     with ThreadPoolExecutor(4) as pool:
         replicas = [store, other] * 2
-        made = set(pool.map(lambda each: each.create_rollout(slot, actor="schedule:weekly").id, replicas))
+        made = set(pool.map(lambda each: each.create_rollout(slot, **given).id, replicas))
     other.close()
     assert [each.id for each in store.list_rollouts()] == [*made]
     put("0 5 * * 6")
     assert store.remove_manifest("weekly", source="api").name == "weekly"
     with pytest.raises(RolloutInProgressError):
         store.put_manifest("weekly", "Rollout", {}, "1", source="api", principal=ANN)
-    store.advance_rollout(store.list_rollouts()[0], RolloutState.STABLE)
-    assert store.create_rollout(slot, actor="schedule:weekly").id in made, "also after its end"
+    end(store, store.list_rollouts()[0], UpdateState.STABLE)
+    assert store.create_rollout(slot, **given).id in made, "also after its end"
+    assert store.list_rollouts()[0].state is RolloutState.STABLE

@@ -25,7 +25,7 @@ def advance_update(
         memory["error"] = error
     if not state.is_ended:
         if state is UpdateState.HANDING_OVER:
-            memory["handed_over_at"] = store.now()
+            memory = {"handed_over_at": store.now(), "outgoing_id": "in_1", **memory}
         reason = why if error is None else str(error)
         begun = store.begin_step(
             job,

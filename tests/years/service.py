@@ -43,7 +43,6 @@ from rollout.manifests.schedule import read_schedule
 from rollout.manifests.scheduler import Scheduler
 from rollout.manifests.service import ManifestService
 from rollout.manifests.uploads import UploadWatcher
-from rollout.rollout_engine import RolloutEngine
 from rollout.snapshot_work import SnapshotWork
 from rollout.update_work import UpdateWork
 from tests.work import Work, counted
@@ -96,7 +95,6 @@ class Replica:
         self.uploads = UploadWatcher(
             store, manifests, DiskFiles(home / "uploads"), service.uploader, approvals=approvals, steady=steady
         )
-        self.rollouts = RolloutEngine(store, read_status=lambda _: {}, read_lag=lambda *_: None)
         self.agent = self._make_agent(service)
 
     def _make_agent(self, service: "Service") -> Agent:
@@ -137,7 +135,6 @@ class Replica:
             "webhooks": self.notifier._tell_all,
             "figures": self.figures.record,
             "uploads": self.uploads.tick,
-            "rollouts": self.rollouts.tick,
             "agent": self._look,
         }
 

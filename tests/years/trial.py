@@ -63,7 +63,6 @@ def check_rows(service: Service, rows: dict[str, int], *, uses: int) -> None:
         "manifest_uploads": 1,
         "upload_sources": 1,
         "managed_streams": streams,
-        "rollouts": 0,
         # For as long as somebody may ask for them.
         # Those of long ago go when the next slot is due. One that is exactly as old as that is kept.
         "schedule_runs": sum(

@@ -15,14 +15,14 @@ from model.errors import (
     RolloutRefusedError,
     StreamNotFoundError,
 )
-from model.fault import FaultRecord
 from model.manifest_record import RunState, ScheduleRun
 from model.principal import ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, Principal
 from model.rollout_record import RolloutState
 from model.stream_record import Wanted
+from model.stream_update import UpdateFault, UpdateState
 from rollout.manifests.scheduled_jobs import ScheduledJobs
 from rollout.manifests.scheduler import Scheduler
-from tests.rollout.rollout_yard import NEW, OLD, Killed, Yard
+from tests.rollout.rollout_yard import NEW, OLD, TO_WATCH, Killed, Yard
 
 ANN = Principal("ann", frozenset({SCHEDULES_APPLY, ROLLOUTS_APPLY}))
 TEXT = """\
@@ -42,7 +42,7 @@ REPLACED = TEXT + "overlap: replace\n"
 
 
 class Slots(Yard):
-    """A running stream, and the schedulers of two replicas beside their engines."""
+    """A running stream, and the schedulers of two replicas."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -64,10 +64,11 @@ class Slots(Yard):
             scheduler.tick()
         return self.store.list_runs("faster", limit=1)[0]
 
-    def end(self, state: RolloutState, code: str = "rollout_failed") -> ScheduleRun:
-        """Let the rollout end somehow, as its engine would."""
-        fault = None if state is RolloutState.STABLE else FaultRecord(code, "Slow.")
-        self.store.advance_rollout(self.rollout, state, error=fault)
+    def end(self, *states: UpdateState) -> ScheduleRun:
+        """Let the rollout go through some states to its end, as its agent would."""
+        fault = None if states[-1] is UpdateState.STABLE else UpdateFault("update_failed", "Slow.")
+        self.advance(*states[:-1])
+        self.advance(states[-1], error=fault)
         return self.look()
 
 
@@ -90,10 +91,9 @@ def test_a_slot_begins_a_rollout_of_what_runs_and_succeeds_when_it_is_stable(slo
     assert (run.state, run.job_kind, run.job_id) == (RunState.RUNNING, "rollout", made.id)
     assert (made.manifest, made.created_by) == ("faster", "schedule:faster")
     assert (made.from_side, made.to_side, made.strategy) == (OLD, NEW, "restart")
-    assert slots.exchange() is RolloutState.WATCHING
+    slots.advance(*TO_WATCH)
     assert slots.look().state is RunState.RUNNING
-    assert slots.tick(60) is RolloutState.STABLE
-    done = slots.look()
+    done = slots.end(UpdateState.STABLE)
     assert (done.state, done.why, slots.side()) == (RunState.SUCCEEDED, None, NEW)
 
 
@@ -101,9 +101,7 @@ def test_a_slot_at_which_the_stream_runs_as_wanted_is_left_out_also_where_from_i
     said = TEXT.replace("    to:", '    from: {release: "1.2", options: {slots: 2}}\n    to:')
     slots.schedule(said)
     slots.be_due()
-    slots.exchange()
-    assert slots.tick(60) is RolloutState.STABLE
-    assert slots.look().state is RunState.SUCCEEDED
+    assert slots.end(*TO_WATCH, UpdateState.STABLE).state is RunState.SUCCEEDED
     second = slots.be_due(days=1)
     assert (second.state, second.why) == (
         RunState.SKIPPED,
@@ -128,27 +126,27 @@ def test_a_replica_that_is_killed_between_the_rollout_and_its_note_leaves_one_ro
     (run,) = slots.store.list_runs("faster", limit=10)
     assert (run.state, run.job_id, len(ids(slots))) == (RunState.STARTING, None, 1)
     if has_ended:
-        slots.store.advance_rollout(slots.rollout, RolloutState.STABLE)
+        slots.advance(*TO_WATCH, UpdateState.STABLE)
     slots.schedulers[1].tick()
     (run,) = slots.store.list_runs("faster", limit=10)
     assert (run.state, [run.job_id]) == (RunState.RUNNING, ids(slots))
 
 
 @pytest.mark.parametrize(
-    ("end", "expected"),
+    ("halts", "states", "end", "expected"),
     [
-        (RolloutState.STABLE, RunState.SUCCEEDED),
-        (RolloutState.CANCELLED, RunState.CANCELLED),
-        (RolloutState.ROLLED_BACK, RunState.FAILED),
-        (RolloutState.HALTED, RunState.FAILED),
-        (RolloutState.REFUSED, RunState.FAILED),
-        (RolloutState.FAILED, RunState.FAILED),
+        ("", (*TO_WATCH, UpdateState.STABLE), RolloutState.STABLE, RunState.SUCCEEDED),
+        ("", (UpdateState.ROLLED_BACK,), RolloutState.CANCELLED, RunState.CANCELLED),
+        ("", (*TO_WATCH, UpdateState.ROLLED_BACK), RolloutState.ROLLED_BACK, RunState.FAILED),
+        ("    on_failure: halt\n", (*TO_WATCH, UpdateState.FAILED), RolloutState.HALTED, RunState.FAILED),
+        ("", (UpdateState.REFUSED,), RolloutState.REFUSED, RunState.FAILED),
+        ("", (UpdateState.FAILED,), RolloutState.FAILED, RunState.FAILED),
     ],
 )
-def test_a_run_ends_as_its_rollout_and_pauses_only_when_that_failed(slots, end, expected):
-    slots.schedule(PAUSED)
+def test_a_run_ends_as_its_rollout_and_pauses_only_when_that_failed(slots, halts, states, end, expected):
+    slots.schedule(TEXT + halts + "on_failure: pause\n")
     made_id = slots.be_due().job_id
-    run = slots.end(end)
+    run = slots.end(*states)
     why = None if end is RolloutState.STABLE else f"{made_id} is {end}: Slow."
     assert (run.state, run.why) == (expected, why)
     paused = slots.store.get_manifest("faster").paused
@@ -175,16 +173,13 @@ def test_what_runs_otherwise_than_from_says_and_a_stream_that_has_ended_fail_wit
 def test_a_later_slot_that_replaces_a_run_has_its_rollout_taken_back_once(slots: Slots) -> None:
     slots.schedule(REPLACED)
     first = slots.be_due()
-    assert slots.tick() is RolloutState.DRAINING
+    slots.advance(UpdateState.STOPPING)
     slots.be_due(days=1)
-    version = slots.rollout.version
+    version = slots.store.get(slots.rollout.id).version
     assert slots.rollout.unwanted_by == "schedule:faster"
     slots.look()
-    assert slots.rollout.version == version, "nothing is in the way of the engine's next step"
-    slots.drain()
-    assert slots.tick() is RolloutState.STARTING_BACK
-    slots.run()
-    assert slots.tick() is RolloutState.ROLLED_BACK
+    assert slots.store.get(slots.rollout.id).version == version, "nothing is in the way of the next step"
+    slots.advance(UpdateState.RESTARTING_BACK, UpdateState.ROLLED_BACK)
     second = slots.look()
     runs = slots.store.list_runs("faster", limit=2)
     assert [each.state for each in runs] == [RunState.RUNNING, RunState.CANCELLED]
@@ -242,5 +237,5 @@ def test_a_schedule_is_changed_and_removed_while_its_rollout_goes_on_to_its_end(
     again = slots.manifests.plan("faster", PAUSED.encode(), principal=ANN)
     assert (again.action, again.note) == ("none", None), "a schedule tries its rollout again at its next slot"
     slots.manifests.remove("faster", principal=ANN)
-    run = slots.end(RolloutState.STABLE)
+    run = slots.end(*TO_WATCH, UpdateState.STABLE)
     assert (run.state, slots.store.list_manifests()) == (RunState.SUCCEEDED, [])
