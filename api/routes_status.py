@@ -32,13 +32,22 @@ _FAILURES: Final = {"manifest": "upload_failed", "rollout": "rollout_failed"}
 
 
 class InboxItemOut(BaseModel):
-    """Something that a person should look at: a job, a stream, a topic, an approval, a rollout or an upload."""
+    """Something to look at: a job, a stream, a snapshot, a topic, an approval, a rollout or an upload."""
 
     kind: Literal["approval", "canary", "paused", "failure", "incomplete", "ended", "dead_letters", "gap"] = Field(
         description="Why a person should look at the resource."
     )
     resource: Literal[
-        "backfill", "merge", "compaction", "stream", "manifest", "approval", "rollout", "update", "topic"
+        "backfill",
+        "merge",
+        "compaction",
+        "stream",
+        "snapshot",
+        "manifest",
+        "approval",
+        "rollout",
+        "update",
+        "topic",
     ] = Field(description="The kind of the resource.")
     id: str = Field(
         description="The id of the resource. The id of a stream or a topic is its name. The id of an update is "
@@ -127,4 +136,5 @@ def _list_inbox(services: Services, inventory: Inventory, caller: Principal) -> 
     items += services.uploads.list_inbox(principal=caller)
     items += services.rollouts.list_inbox(principal=caller)
     items += services.updates.list_inbox(principal=caller)
+    items += services.snapshots.list_inbox(principal=caller)
     return sorted(items, key=lambda item: item.since or _EVER)

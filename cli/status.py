@@ -40,6 +40,8 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
     ("dead_letters", "stream"): "refeed dead-letters",
     ("gap", "topic"): "refeed topic {id}",
     ("ended", "stream"): "refeed stream show {id}",
+    ("failure", "stream"): "refeed stream events {id}",
+    ("failure", "snapshot"): "refeed snapshot show {id}",
     ("failure", "manifest"): "refeed manifest list",
 }
 

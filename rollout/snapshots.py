@@ -4,12 +4,14 @@ from typing import Final
 
 import structlog
 
-from jobs.store import Idempotency, JobStore
+from jobs.inbox_items import InboxItem, error_message, list_ended
+from jobs.store import DELETION, RESTORE, SNAPSHOT, Idempotency, Job, JobStore
 from jobs.versions import Versions
-from model.errors import SnapshotRefusedError
-from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
+from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError
+from model.job import JobState
+from model.principal import READ, STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_options import StreamKind
-from model.stream_snapshot import RestoreRecord, SnapshotReason, SnapshotRecord
+from model.stream_snapshot import RestoreRecord, SnapshotReason, SnapshotRecord, SnapshotState
 
 _LOG: Final = structlog.get_logger()
 
@@ -124,6 +126,48 @@ class SnapshotService:
         """Return every time that the stream was put back to a snapshot, newest first."""
         principal.require(STREAMS_READ)
         return self._store.list_restores(stream)
+
+    def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
+        """Return the rollbacks, snapshots and deletions of snapshots that failed in the last seven days.
+
+        A later rollback or snapshot of the stream makes up for one that failed. A deletion is left out once it is
+        done after all.
+        """
+        principal.require(READ)
+        now = self._store.now()
+        ended = [
+            list_ended(self._store, kind, (JobState.FAILED,), now=now) for kind in (RESTORE, SNAPSHOT, DELETION)
+        ]
+        items = (_inbox_item(job) for jobs in ended for job in jobs if self._is_due(job))
+        return list({item.message: item for item in items}.values())
+
+    def _is_due(self, job: Job) -> bool:
+        """Whether nothing has made up for a job that failed."""
+        stream, snapshot_id = job.request["stream"], job.request["snapshot_id"]
+        if job.kind == RESTORE:
+            return self._store.list_restores(stream)[0].id == job.id
+        if job.kind == SNAPSHOT:
+            states = (SnapshotState.COMPLETED, SnapshotState.FAILED)
+            made = self._store.list_snapshots(stream=stream, states=states, limit=1)
+            is_last = [each.id for each in made] == [snapshot_id]
+            return is_last and self._store.get_stream(stream).is_living
+        try:
+            found = self._store.get_snapshot(snapshot_id)
+        except StreamSnapshotNotFoundError:
+            return False
+        # Of a snapshot that failed the record stays.
+        return found.state is SnapshotState.DELETING or found.place is not None
+
+
+def _inbox_item(job: Job) -> InboxItem:
+    stream, snapshot = job.request["stream"], job.request["snapshot_id"]
+    resource, name, what = {
+        RESTORE: ("stream", stream, f"The rollback of {stream} to {snapshot} failed."),
+        SNAPSHOT: ("snapshot", snapshot, f"The snapshot {snapshot} of {stream} failed."),
+        DELETION: ("snapshot", snapshot, f"The files of the snapshot {snapshot} of {stream} can't be deleted."),
+    }[job.kind]
+    message = f"{what} {error_message(job)}"
+    return InboxItem("failure", resource, name, job.state, None, job.created_by, job.finished_at, message)
 
 
 def _check_discard(snapshot: SnapshotRecord) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+import httpx
 import pytest
 
 from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS, STREAM_EVENTS, STREAM_SNAPSHOTS
@@ -114,6 +115,43 @@ def test_a_snapshot_that_failed_says_why(api, client):
     shown = client.get(f"/snapshots/{made['id']}").json()
     assert shown["state"] == "FAILED"
     assert shown["error"] == {"code": "pubsub_unavailable", "message": "Pub/Sub does not answer."}
+
+
+def inbox(client: httpx.Client) -> list[tuple[str, str, str]]:
+    items = client.get("/inbox").json()["items"]
+    wrong = [each["name"] for each in client.get("/status").json()["problems"]]
+    found = [(each["resource"], each["id"], each["message"]) for each in items if each["kind"] == "failure"]
+    assert {name for _, name, _ in found} <= set(wrong)
+    return found
+
+
+def test_a_snapshot_that_failed_is_in_the_inbox_until_the_next_one(api, client):
+    failed = ask(api)["id"]
+    fail_snapshot(api.store, failed, FaultRecord("pubsub_unavailable", "Pub/Sub does not answer."))
+    said = f"The snapshot {failed} of backup failed. pubsub_unavailable: Pub/Sub does not answer."
+    assert inbox(client) == [("snapshot", failed, said)]
+    again = ask(api)["id"]
+    assert len(inbox(client)) == 1
+    complete(api, again)
+    assert inbox(client) == []
+
+
+def test_a_rollback_and_a_deletion_that_failed_are_in_the_inbox_until_they_are_done(api, client):
+    error = FaultRecord("folder_unavailable", "The bucket is gone.")
+    made = ask(api)["id"]
+    complete(api, made)
+    client.post("/streams/backup:rollback", json={"snapshot": made}).raise_for_status()
+    (asked,) = list_running_restores(api.store)
+    end_restore(api.store, asked.id, error=error)
+    rollback = ("stream", "backup", f"The rollback of backup to {made} failed. {error}")
+    assert inbox(client) == [rollback]
+    client.delete(f"/snapshots/{made}").raise_for_status()
+    end_deletion(api.store, error)
+    left = ("snapshot", made, f"The files of the snapshot {made} of backup can't be deleted. {error}")
+    assert sorted(inbox(client)) == [left, rollback]
+    client.delete(f"/snapshots/{made}").raise_for_status()
+    end_deletion(api.store)
+    assert inbox(client) == [rollback]
 
 
 def test_the_same_key_asks_for_one_snapshot(client):
