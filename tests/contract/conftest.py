@@ -4,8 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from jobs.files import Files, open_files
 from jobs.store import JobStore, open_store
 from model.job import new_job_id
+from tests.worlds.folders import BucketFolder
 
 if TYPE_CHECKING:
     from tests.reporting.shops import Shop
@@ -53,3 +55,20 @@ def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator["Shop"]:
         shop = BigQueryShop(dataset=dataset_name(), standin=request.getfixturevalue("shared_standin"))
     yield shop
     shop.warehouse.close()
+
+
+@pytest.fixture
+def location(bucket: BucketFolder | None, tmp_path: Path) -> str:
+    """The location of a folder of the test's own, which is not there yet."""
+    return str(tmp_path / "folder") if bucket is None else bucket.location
+
+
+@pytest.fixture
+def files(location: str) -> Files:
+    return open_files(location)
+
+
+@pytest.fixture
+def reopen(location: str) -> Callable[[], Files]:
+    """Return what opens the folder as another process does, with nothing remembered."""
+    return lambda: open_files(location)
