@@ -7,14 +7,17 @@ half a minute.
 
 import gc
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+_ROOT: Final = Path(__file__).parents[1]
 # Few files have one of these.
 _RARE: Final = ("kills", "cloud", "browser", "soak")
 _MEMORY: Final = Path("/dev/shm")
@@ -64,8 +67,29 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Ignore a file of Python that does not name the marker with which the selection (``-m``) begins."""
+    """Ignore a file of Python that can't have the marker with which the selection (``-m``) begins."""
     marker = str(config.getoption("markexpr")).partition(" ")[0]
-    if marker not in _RARE or collection_path.suffix != ".py":
+    if marker not in _RARE or collection_path.suffix != ".py" or _may_have(collection_path, marker):
         return None
-    return None if f"mark.{marker}" in collection_path.read_text() else True
+    return True
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a test whose file would be ignored where its marker is selected: nobody would run it."""
+    marked = {(item.path, marker) for item in items for marker in _RARE if item.get_closest_marker(marker)}
+    missed = [f"{path} ({marker})" for path, marker in sorted(marked) if not _may_have(path, marker)]
+    if missed:
+        raise pytest.UsageError(
+            f"No target runs these tests: {', '.join(missed)}. Name the marker in the file, in a conftest.py "
+            "above it, or in a module of tests that it imports."
+        )
+
+
+@cache
+def _may_have(path: Path, marker: str) -> bool:
+    """Whether a file, a module of tests that it imports or a conftest.py above it names the marker."""
+    imported = re.findall(r"^from (tests(?:\.\w+)+) import", path.read_text(), re.MULTILINE)
+    modules = [_ROOT / f"{name.replace('.', '/')}.py" for name in imported]
+    above = [folder / "conftest.py" for folder in path.parents if _ROOT in folder.parents]
+    return any(f"mark.{marker}" in each.read_text() for each in (path, *modules, *above) if each.is_file())

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import requires, version
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import pytest
@@ -22,6 +23,7 @@ from packaging.utils import canonicalize_name
 from cli.main import app
 from model.settings import read_settings
 from model.table import Warehouse
+from tests import selection
 
 ROOT = Path(__file__).parents[1]
 CODE = (
@@ -274,6 +276,17 @@ def test_each_test_is_run_by_exactly_one_target() -> None:
     for values in product((True, False), repeat=4):
         marks = dict(zip(("kills", "cloud", "browser", "soak"), values, strict=True))
         assert sum(Expression.compile(each).evaluate(marks.__getitem__) for each in chosen) == 1, marks
+
+
+def test_a_test_that_the_selection_of_its_marker_would_not_find_is_refused(tmp_path: Path) -> None:
+    found, missed = tmp_path / "test_found.py", tmp_path / "test_missed.py"
+    found.write_text("from tests.worlds.folders import SCHEMES")
+    missed.write_text("from tests.worlds.tables import pulled")
+    item = SimpleNamespace(path=found, get_closest_marker=lambda marker: marker == "cloud")
+    selection.pytest_collection_modifyitems([item])
+    item.path = missed
+    with pytest.raises(pytest.UsageError, match=r"test_missed.py \(cloud\)"):
+        selection.pytest_collection_modifyitems([item])
 
 
 def test_a_class_name_means_one_thing_in_the_whole_product() -> None:
