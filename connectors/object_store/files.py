@@ -137,8 +137,8 @@ class BucketFiles:
     def change(self, name: str, change: Callable[[bytes | None], bytes | None]) -> bool:
         """Replace an object by what ``change`` makes of the one that was read, or read again.
 
-        A change whose answer was lost is refused, and made once more of its own result: another process may write
-        the same content, so to find it there proves nothing.
+        If the answer to a write is lost, the write may have been made. Then ``change`` is called again, with its
+        own result. The same content in the object would be no proof, because another process may have written it.
         """
         with folder_errors(self._where(name)):
             for _ in range(_TRIES):

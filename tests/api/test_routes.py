@@ -186,7 +186,7 @@ def test_pause_resume_and_cancel_say_what_still_goes_out_and_that_it_has_ended(c
         problem = assert_problem(client.post(f"{path}:{verb}"), 409, "job_state_conflict")
         if verb in ("pause", "cancel"):
             assert problem["detail"].endswith("has already ended with the state CANCELLED.")
-    # It needs no approval, whoever asks.
+    # No approval is pending, and that is the answer for every caller.
     assert "does not wait for an approval" in problem["detail"]
 
 

@@ -178,7 +178,7 @@ def test_ctrl_c_ends_the_watching_of_a_merge_and_says_how_to_go_on(refeed, calls
     assert [method for method, _, _ in calls] == ["GET"]
 
 
-def test_whoever_watches_a_merge_learns_of_its_end_by_the_exit_code(refeed, calls):
+def test_the_exit_code_of_a_watched_merge_says_how_it_ended(refeed, calls):
     assert refeed("merge", "watch", MERGE["id"]).code == 1
     assert refeed("merge", "retry", MERGE["id"], "--watch").code == 1
     assert refeed("merge", "cancel", MERGE["id"]).code == 0

@@ -101,9 +101,9 @@ class Proxy:
     last_at: float = 0
 
     def forget(self) -> None:
-        """Begin to count anew, once nothing has come for a while.
+        """Empty the list of requests, after a short time without any.
 
-        delta-rs has its answer before what it reads ahead has arrived here.
+        delta-rs reads ahead, and returns before those requests have arrived here.
         """
         give_up_at = time.monotonic() + 10
         while (now := time.monotonic()) - self.last_at < _QUIET_SECONDS and now < give_up_at:
