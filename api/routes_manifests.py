@@ -5,7 +5,16 @@ from typing import Annotated, Any, Final, Literal
 from fastapi import APIRouter, Depends, Path, Query, Request
 
 from api.answers import Caller, problems, service_of
-from api.schemas_manifests import AppliedOut, ManifestOut, ManifestPlanOut, ManifestsOut, ScheduleOut, SchedulesOut
+from api.schemas_manifests import (
+    AppliedOut,
+    ManifestOut,
+    ManifestPlanOut,
+    ManifestsOut,
+    PruneOut,
+    PruneRequest,
+    ScheduleOut,
+    SchedulesOut,
+)
 from api.state import services_of
 from rollout.manifests.service import ManifestService
 
@@ -56,10 +65,12 @@ Body = Annotated[bytes, Depends(manifest_body)]
 def list_manifests(request: Request, manifests: OpenManifests, caller: Caller) -> Any:
     """List all applied manifests and all uploaded files."""
     uploads = services_of(request).uploads
+    problem = uploads.find_problem(principal=caller)
+    itself = {"source": uploads.source, "problem": None if problem is None else problem.fault}
     return {
         "manifests": manifests.list_manifests(principal=caller),
         "uploads": uploads.list_uploads(principal=caller),
-        "upload_source": uploads.find_source(principal=caller),
+        "upload_source": None if uploads.source is None else itself,
     }
 
 
@@ -125,8 +136,27 @@ def apply_manifest(
     responses=problems(s404=_NO_SUCH, s409=_TAKEN, s422="The name is not valid."),
 )
 def remove_manifest(name: ManifestName, manifests: OpenManifests, caller: Caller, *, plan: PlanHash = None) -> Any:
-    """Remove a manifest. Running jobs continue, and streams do not change."""
+    """Remove a manifest. Running jobs continue, and streams do not change.
+
+    An uploaded manifest can be removed after its file was deleted, or while no replica watches its folder or
+    bucket.
+    """
     return manifests.remove(name, principal=caller, plan_hash=plan)
+
+
+@router.post(
+    "/manifests:prune",
+    operation_id="pruneManifests",
+    response_model=PruneOut,
+    responses=problems(s404=_NO_SUCH, s409=_TAKEN, s422="The body is not valid."),
+)
+def prune_manifests(body: PruneRequest, manifests: OpenManifests, caller: Caller) -> Any:
+    """Remove all manifests that callers of the API have applied and that `keep` does not name.
+
+    Without `plan`, the call only shows what it would remove. It removes all of these manifests or none.
+    """
+    plans, found = manifests.prune(body.keep, principal=caller, plan_hash=body.plan)
+    return {"plans": plans, "hash": found}
 
 
 @router.get("/schedules", operation_id="listSchedules", response_model=SchedulesOut)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, Literal
 
-from pydantic import AliasPath, BaseModel, Field
+from pydantic import AliasPath, BaseModel, ConfigDict, Field
 
 from api.routes_rollouts import RolloutOut
 from api.schemas import CodedMessage
@@ -39,12 +39,9 @@ class ManifestUploadOut(BaseModel):
     )
     applied_generation: str | None = Field(description="The version of the file that was applied last.")
     gone_at: datetime | None = Field(
-        description="When Refeed first found that the file was missing. Null if the file exists."
+        description="When Refeed first found that the file was missing. The manifest stays until somebody removes "
+        "it. Null if the file exists."
     )
-    waits: str | None = Field(
-        description="Why Refeed keeps the manifest of a missing file until a person decides."
-    )
-    approval_id: str | None = Field(description="The pending approval of the removal.")
 
 
 class UploadSourceOut(BaseModel):
@@ -87,6 +84,26 @@ class ManifestPlanOut(BaseModel):
         description="The result of the earlier rollout, if the same manifest was applied before."
     )
     warnings: list[CodedMessage] = Field(description="Warnings about the query of the manifest's job.")
+
+
+class PruneRequest(BaseModel):
+    """The manifests that stay."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    keep: list[str] = Field(min_length=1, max_length=10_000, description="The names of the manifests that stay.")
+    plan: str | None = Field(
+        default=None,
+        max_length=64,
+        description="The `hash` of an earlier answer: remove exactly these manifests. Null: remove nothing.",
+    )
+
+
+class PruneOut(BaseModel):
+    """The manifests that were removed, or that the call would remove."""
+
+    plans: list[ManifestPlanOut] = Field(description="The removals, sorted by name.")
+    hash: str = Field(description="The hash of these removals. Send the hash as `plan` to make exactly these.")
 
 
 class AppliedOut(BaseModel):

@@ -54,7 +54,7 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     _SEE_APPROVALS: "listApprovals getApproval",
     (STREAMS_OPERATE, SCHEDULES_APPLY): "approveApproval rejectApproval",
     _SEE_MANIFESTS: "listManifests getManifest planManifest",
-    _APPLY: "applyManifest removeManifest",
+    _APPLY: "applyManifest removeManifest pruneManifests",
     (READ, SCHEDULES_APPLY): "listSchedules getSchedule",
     (SCHEDULES_APPLY,): "pauseSchedule resumeSchedule",
     _SEE_ROLLOUTS: "listRollouts getRollout",
@@ -84,6 +84,7 @@ _WHEN: Final[Mapping[str, str]] = {
         "caller needs `rollouts.apply`."
     ),
     "removeManifest": "The caller needs `schedules.apply` for a schedule, or `rollouts.apply` for a rollout.",
+    "pruneManifests": "As for the removal of each of the manifests.",
     "openSession": "The caller must send a key.",
 }
 

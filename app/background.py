@@ -55,9 +55,7 @@ def _start_webhooks(deployment: "Deployment") -> list[BackgroundLoop]:
 
 
 def _start_uploads(deployment: "Deployment") -> list[BackgroundLoop]:
-    watcher = open_uploads(
-        deployment.settings, deployment.store, deployment.manifests, deployment.approvals, deployment.pubsub
-    )
+    watcher = open_uploads(deployment.settings, deployment.store, deployment.manifests, deployment.pubsub)
     if watcher is None:
         return []
     deployment.closers.add(ClosingStep.UPLOADS, watcher.stop)

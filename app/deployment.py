@@ -398,13 +398,11 @@ class Deployment:
 
     @cached_property
     def approvals(self) -> "ApprovalService":
-        """What waits until a second person approves it; another kind of thing is one more part of the mapping."""
+        """What waits until a second person approves it."""
         from rollout.approvals import ApprovalService
-        from rollout.manifests.removals import manifest_actions
         from rollout.stream_approvals import stream_actions
 
-        actions = stream_actions(self.streams, self.snapshots, self.updates)
-        return ApprovalService(self.store, {**actions, **manifest_actions(self.store, self.manifests)})
+        return ApprovalService(self.store, stream_actions(self.streams, self.snapshots, self.updates))
 
     @cached_property
     def stream_approvals(self) -> "StreamApprovals":

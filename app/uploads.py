@@ -6,7 +6,6 @@ from jobs.files import open_files
 from jobs.store import JobStore
 from model.principal import Principal
 from model.settings import Settings
-from rollout.approvals import ApprovalService
 from rollout.manifests.service import ManifestService
 from rollout.manifests.uploads import UploadWatcher
 
@@ -17,7 +16,7 @@ def source_of(settings: Settings) -> str | None:
 
 
 def open_uploads(
-    settings: Settings, store: JobStore, service: ManifestService, approvals: ApprovalService, pubsub: PubSub
+    settings: Settings, store: JobStore, service: ManifestService, pubsub: PubSub
 ) -> UploadWatcher | None:
     """Return the watcher of REFEED_MANIFESTS, None where that is not set.
 
@@ -33,4 +32,4 @@ def open_uploads(
         path = pubsub.subscription_path(settings.manifests_subscription)
         events = ObjectEvents(pubsub.channel, path, settings.manifests)
     files = open_files(settings.manifests)
-    return UploadWatcher(store, service, files, principal, approvals=approvals, hints=events)
+    return UploadWatcher(store, service, files, principal, hints=events)

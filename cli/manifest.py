@@ -18,6 +18,7 @@ from cli.terminal import ExitCode, confirm, err, out, print_found, print_json, r
 from model.errors import InputError, ManifestInvalidError
 
 if TYPE_CHECKING:
+    from client.api import RefeedApi
     from rollout.manifests.job_gate import JobGate
 
 CHECK_CODES: Final = "Exit codes: 0 done; 1 a file has faults; 2 wrong usage; 130 interrupted."
@@ -43,6 +44,17 @@ FilesOption = Annotated[
     typer.Option(
         "--file", "-f", help="A file, or a folder with .yaml and .yml files. May be repeated.", show_default=False
     ),
+]
+PruneOption = Annotated[
+    bool,
+    typer.Option(
+        "--prune",
+        help="Also remove the manifests that callers of the API have applied and that are not in these files. "
+        "Uploaded manifests stay.",
+    ),
+]
+NamesArgument = Annotated[
+    list[str] | None, typer.Argument(metavar="[NAME]...", help="The manifests' names.", show_default=False)
 ]
 PlanOption = Annotated[
     str | None, typer.Option("--plan", metavar="HASH", help="Apply only if the plan still has this hash.")
@@ -87,42 +99,63 @@ def list_(as_json: JsonOption = False) -> None:
     print_answer(lambda api: api.list_manifests(), _list_lines, as_json=as_json)
 
 
-def plan(files: FilesOption, as_json: JsonOption = False) -> None:
+def plan(files: FilesOption, *, prune: PruneOption = False, as_json: JsonOption = False) -> None:
     """Show what 'refeed apply' would change, and change nothing.
 
     The last line is the hash of this plan. 'refeed apply -f FILE --plan HASH' applies exactly this plan.
     """
     read = _read_files(files)
     with open_api() as api:
-        plans = [api.plan_manifest(file.name, file.content) for file in read]
-    _print_plans(plans, as_json=as_json)
+        plans, removals = _plan_files(api, read, prune=prune)
+    _print_plans([*plans, *removals["plans"]], as_json=as_json)
 
 
-def apply(files: FilesOption, plan: PlanOption = None, as_json: JsonOption = False) -> None:
-    """Apply manifests: create or change schedules, and begin rollouts. Unchanged manifests do nothing."""
+def apply(
+    files: FilesOption,
+    plan: PlanOption = None,
+    *,
+    prune: PruneOption = False,
+    yes: YesOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Apply manifests: create or change schedules, and begin rollouts. Unchanged manifests do nothing.
+
+    With --prune and without --plan, the command asks before it removes manifests.
+    """
     read = _read_files(files)
     with open_api() as api:
-        plans = [api.plan_manifest(file.name, file.content) for file in read]
-        _check_hash(plans, plan)
+        plans, removals = _plan_files(api, read, prune=prune)
+        removed = [each["name"] for each in removals["plans"]]
+        _check_hash([*plans, *removals["plans"]], plan)
+        if removed and plan is None and not yes:
+            confirm(f"Remove {', '.join(removed)}?")
         for file, planned in zip(read, plans, strict=True):
             api.apply_manifest(file.name, file.content, plan=planned["hash"])
-    _print_plans(plans, as_json=as_json)
+        if removed:
+            api.prune_manifests([file.name for file in read], plan=removals["hash"])
+    _print_plans([*plans, *removals["plans"]], as_json=as_json)
 
 
 def delete(
-    files: FilesOption,
+    names: NamesArgument = None,
+    files: FilesOption = [],  # noqa: B006 - typer reads it
     plan: PlanOption = None,
     *,
     yes: YesOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Remove manifests. Running jobs continue, and streams do not change."""
-    read = _read_files(files)
+    """Remove manifests by their names or files. Running jobs continue, and streams do not change.
+
+    Uploaded manifests can be removed after their files were deleted.
+    """
+    wanted = [*(names or ()), *(file.name for file in (_read_files(files) if files else ()))]
+    if not wanted:
+        raise InputError("Name the manifests, or give their files with --file.")
     with open_api() as api:
-        plans = [api.plan_manifest(file.name, None) for file in read]
+        plans = [api.plan_manifest(name, None) for name in wanted]
         _check_hash(plans, plan)
         if not yes:
-            confirm(f"Remove {', '.join(file.name for file in read)}?")
+            confirm(f"Remove {', '.join(wanted)}?")
         for planned in plans:
             api.remove_manifest(planned["name"], plan=planned["hash"])
     _print_plans(plans, as_json=as_json)
@@ -135,8 +168,8 @@ def _list_lines(found: Mapping[str, Any]) -> Iterator[str]:
     if source is not None and source["problem"] is not None:
         yield f"{source['source']}: {source['problem']}"
     for each in found["uploads"]:
-        if each["waits"] is not None:
-            yield f"{each['file']}: {each['waits']}"
+        if each["gone_at"] is not None:
+            yield f"{each['file']}: the file no longer exists, and its manifest stays"
         elif each["fault"] is not None:
             applied = each["applied_generation"]
             kept = "No generation is applied" if applied is None else f"Generation {applied} is applied"
@@ -201,6 +234,14 @@ def _list_paths(paths: Sequence[Path]) -> list[Path]:
     if not found:
         raise InputError(f"There is no .yaml or .yml file in {', '.join(map(str, paths))}.")
     return found
+
+
+def _plan_files(
+    api: "RefeedApi", files: Sequence[_ManifestFile], *, prune: bool
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return the plans of the files, and that of the removals, which is empty without ``prune``."""
+    plans = [api.plan_manifest(file.name, file.content) for file in files]
+    return plans, api.prune_manifests([file.name for file in files]) if prune else {"plans": []}
 
 
 def _hash_of(plans: Sequence[dict[str, Any]]) -> str:

@@ -210,6 +210,10 @@ class RefeedApi(ApiConnection):
         """Remove a manifest, and return it as it was."""
         return self.call("DELETE", path_of("manifests", name), params={"plan": plan})
 
+    def prune_manifests(self, keep: Sequence[str], *, plan: str | None = None) -> dict[str, Any]:
+        """Remove what callers have applied and ``keep`` does not name; without ``plan`` only return it."""
+        return self.call("POST", "/manifests:prune", json={"keep": list(keep), "plan": plan})
+
     def list_schedules(self) -> list[dict[str, Any]]:
         """Return all schedules, with their next slots and their last runs."""
         found: list[dict[str, Any]] = self.call("GET", "/schedules")["schedules"]

@@ -77,7 +77,6 @@ FAILPOINTS: Final = (
     "update.ordered",
     "upload.applied",
     "upload.noted",
-    "upload.removed",
     *(f"{step}.entered" for step in STEPS),
     *(f"{step}.done" for step in STEPS),
 )

@@ -79,7 +79,7 @@ resource "google_pubsub_subscription" "manifests" {
   name                 = "refeed-manifests"
   topic                = google_pubsub_topic.manifests[each.key].name
   ack_deadline_seconds = 10
-  # A hint that is older is worth nothing: everything is listed every five minutes.
+  # A hint that is older is worth nothing: everything is listed every ten seconds.
   message_retention_duration = "600s"
   labels                     = local.labels
 

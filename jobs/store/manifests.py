@@ -13,7 +13,7 @@ from jobs.store.records import Idempotency
 from jobs.store.rollout_jobs import add_rollout, check_manifest_free, is_tried
 from jobs.store.rows import read_row
 from jobs.store.tables import MANIFESTS, SCHEDULE_RUNS
-from jobs.store.uploads import check_holder
+from jobs.store.uploads import check_holder, forget_file, is_left
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
 from model.manifest_record import LIVING_RUNS, ManifestRecord, RunState, ScheduleRun, Settlement
 from model.principal import Principal
@@ -137,30 +137,28 @@ class Manifests:
         with self._database.read() as connection:
             return [read_row(ManifestRecord, row) for row in connection.execute(query)]
 
-    def remove_manifest(
-        self, name: str, *, source: str, expected_version: int | None = None, holder: str | None = None
-    ) -> ManifestRecord:
+    def remove_manifest(self, name: str, *, source: str, expected_version: int | None = None) -> ManifestRecord:
         """Remove a manifest: what runs ends by itself, and what has not begun never does.
+
+        What an upload left behind, its file or its whole source having gone, any source may remove.
 
         Raises:
             ManifestNotFoundError: there is none.
             ManifestOwnedError: the name belongs to another source.
             ManifestChangedError: it is at another version.
-            LeaseLostError: ``holder`` does not watch the source any more.
             RolloutInProgressError: a rollout of it has not ended.
         """
         with self._database.write("manifests") as connection:
-            if holder is not None:
-                check_holder(connection, source, holder)
             now = self._database.now(connection)
             record = read_row(ManifestRecord, _get_living(connection, name, for_update=True))
-            if record.source != source:
+            if record.source != source and not is_left(connection, record.source, name, now):
                 raise ManifestOwnedError(f"{name} belongs to {record.source}.", name=name, source=record.source)
             _check_version(name, record, expected_version)
             if record.kind == ROLLOUT_KIND:
                 check_manifest_free(connection, name)
             _skip_waiting(connection, name, now, _REMOVED)
             _update(connection, name, removed_at=now, changed_at=now, version=record.version + 1)
+            forget_file(connection, record.source, name)
             return record
 
     def pause_schedule(self, name: str, why: str | None) -> ManifestRecord:

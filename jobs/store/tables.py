@@ -19,13 +19,13 @@ from jobs.store.events import JobEvent
 from jobs.store.records import ApiKey, AuditEntry, Job, KeySession, StoredPlan, UserSession
 from model.approval import Approval, ApprovalRequest
 from model.manifest_record import ManifestRecord, ScheduleRun
-from model.manifest_upload import ManifestUpload, UploadSource
+from model.manifest_upload import ManifestUpload
 from model.stream import AgentReport, StreamReport
 from model.stream_record import StreamEvent, StreamRecord
 from model.stream_snapshot import SnapshotRecord
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0027"
+SCHEMA_REVISION: Final = "0028"
 
 METADATA: Final = sa.MetaData()
 
@@ -284,21 +284,14 @@ APPROVALS: Final = _table(
     without={"asked"},
 )
 
-# The folders and buckets that manifests are uploaded to, and which replica watches each.
-UPLOAD_SOURCES: Final = _table(
-    "upload_sources",
-    UploadSource,
+# The folders and buckets that manifests are uploaded to, each with the lease of who watches it, and their files.
+UPLOADS: Final = _table(
+    "uploads",
+    ManifestUpload,
     sa.Column("source", TEXT, primary_key=True),
+    sa.Column("file", TEXT, primary_key=True),
     sa.Column("lease_owner", TEXT),
     sa.Column("lease_until", Moment),
-)
-
-# Their files, and what became of the newest version of each.
-MANIFEST_UPLOADS: Final = _table(
-    "manifest_uploads",
-    ManifestUpload,
-    sa.Column("source", TEXT, sa.ForeignKey("upload_sources.source"), primary_key=True),
-    sa.Column("file", TEXT, primary_key=True),
 )
 
 # Figures of streams and jobs at the beginning of a minute; the first ones of an hour stay longer.

@@ -1,6 +1,6 @@
 """Manifests as callers plan, apply and remove them by their names, and the schedules that they make."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from itertools import islice
@@ -156,23 +156,15 @@ class ManifestService:
         new = self._prepare(manifest, plan)
         return self._put(manifest, principal, source, plan.version, holder, rollout=new), plan
 
-    def remove(
-        self,
-        name: str,
-        *,
-        principal: Principal,
-        plan_hash: str | None = None,
-        source: str = API,
-        holder: str | None = None,
-    ) -> ManifestRecord:
+    def remove(self, name: str, *, principal: Principal, plan_hash: str | None = None) -> ManifestRecord:
         """Remove a manifest; of a schedule, what runs ends by itself, and what has not begun never does.
 
-        Of a rollout nothing that runs changes.
+        Of a rollout nothing that runs changes. One that came by upload can be removed once its file has gone, or
+        nobody watches its folder or bucket.
 
         Raises:
             ManifestOwnedError: the name belongs to another source.
             ManifestChangedError: ``plan_hash`` stands for something else.
-            LeaseLostError: ``holder`` does not watch the source any more.
             RolloutInProgressError: a rollout of it has not ended.
         """
         principal.require_any(*_SCOPES.values())
@@ -180,9 +172,32 @@ class ManifestService:
         principal.require(_SCOPES[record.kind])
         plan = self._plan(name, None, record, principal)
         _check_hash(plan, plan_hash)
-        removed = self._store.remove_manifest(name, source=source, expected_version=plan.version, holder=holder)
+        removed = self._store.remove_manifest(name, source=API, expected_version=plan.version)
         _LOG.info("manifest_removed", manifest=name, by=principal.name)
         return removed
+
+    def prune(
+        self, keep: Collection[str], *, principal: Principal, plan_hash: str | None = None
+    ) -> tuple[list[ManifestPlan], str]:
+        """Remove what callers have applied and ``keep`` does not name, all of it or nothing.
+
+        Returns what is removed, and a hash of it. Without ``plan_hash`` nothing is.
+
+        Raises:
+            ManifestChangedError: ``plan_hash`` stands for something else.
+            RefeedError: as :meth:`remove`; nothing is removed.
+        """
+        principal.require_any(*_SCOPES.values())
+        records = [each for each in self._store.list_manifests() if each.source == API and each.name not in keep]
+        plans = [self._plan(each.name, None, each, principal) for each in records]
+        found = digest_of([plan.hash for plan in plans])
+        if plan_hash is not None:
+            if plan_hash != found:
+                raise ManifestChangedError("The manifests have changed since you made the plan. Plan again.")
+            with self._store.together():
+                for plan in plans:
+                    self.remove(plan.name, principal=principal, plan_hash=plan.hash)
+        return plans, found
 
     def get(self, name: str, *, principal: Principal) -> ManifestRecord:
         """Return the manifest as it was applied."""

@@ -1,57 +1,59 @@
-"""What people see of manifests that come by upload: each file, its faults, and what waits for them."""
+"""What people see of manifests that come by upload: each file, its fault, and the files that have gone."""
 
 from datetime import datetime
+from typing import Final
 
 from jobs.inbox_items import InboxItem
 from jobs.store import JobStore
 from model.job import JobState
-from model.manifest_upload import ManifestUpload, UploadSource
+from model.manifest_upload import ManifestUpload
 from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, Principal
+
+_NAMED: Final = 10
 
 
 class UploadStatus:
-    """The files of the source that this deployment watches; nothing where ``source`` is None.
+    """The files of the ``source`` that this deployment watches; nothing where that is None.
 
     Raises:
         ForbiddenError: any call whose ``principal`` lacks the scope.
     """
 
     def __init__(self, store: JobStore, source: str | None) -> None:
+        self.source = source
         self._store = store
-        self._source = source
 
     def list_uploads(self, *, principal: Principal) -> list[ManifestUpload]:
-        """Return the files whose manifests have not been removed, by name."""
+        """Return the files by name, and those that have gone and whose manifests are still there."""
         principal.require_any(READ, SCHEDULES_APPLY, ROLLOUTS_APPLY)
-        if self._source is None:
-            return []
-        return [each for each in self._store.list_uploads(self._source) if each.removed_at is None]
+        return [] if self.source is None else self._store.list_uploads(self.source)
 
-    def find_source(self, *, principal: Principal) -> UploadSource | None:
-        """Return the source that is watched, None where there is none."""
+    def find_problem(self, *, principal: Principal) -> ManifestUpload | None:
+        """Return the record of a source that can't be read; None where it can."""
         principal.require_any(READ, SCHEDULES_APPLY, ROLLOUTS_APPLY)
-        if self._source is None:
-            return None
-        found = {each.source: each for each in self._store.list_upload_sources()}
-        return found.get(self._source, UploadSource(self._source))
+        found = None if self.source is None else self._store.find_source(self.source)
+        return None if found is None or found.fault is None else found
 
     def list_inbox(self, *, principal: Principal) -> list[InboxItem]:
-        """Return the files with a fault, and the source itself where it can't be read.
-
-        A removal that waits is an approval of its own.
-        """
-        source = self.find_source(principal=principal)
-        if source is None:
-            return []
+        """Return a source that can't be read, files with a fault, and all files that have gone as one item."""
         found = []
-        if source.problem is not None:
-            found.append(_item(source.source, source.source, source.problem_at, source.problem))
-        for each in self.list_uploads(principal=principal):
+        if (itself := self.find_problem(principal=principal)) is not None:
+            found.append(_item(itself, itself.source, itself.noted_at, str(itself.fault)))
+        uploads = self.list_uploads(principal=principal)
+        for each in uploads:
             if each.fault is not None and each.gone_at is None:
                 message = f"Generation {each.generation} is not applied. {each.fault}"
-                found.append(_item(source.source, each.file, each.noted_at, message))
+                found.append(_item(each, each.file, each.noted_at, message))
+        gone = {each.file.removesuffix(".yaml"): each.gone_at for each in uploads if each.gone_at is not None}
+        if gone:
+            rest = f" and {len(gone) - _NAMED} more" if len(gone) > _NAMED else ""
+            message = (
+                f"The files of {len(gone)} manifests no longer exist: {', '.join([*gone][:_NAMED])}{rest}. The "
+                "manifests stay. Put the files back, or use 'refeed delete NAME' to remove a manifest."
+            )
+            found.append(_item(uploads[0], uploads[0].source, min(gone.values()), message))
         return found
 
 
-def _item(source: str, name: str, since: datetime | None, message: str) -> InboxItem:
-    return InboxItem("failure", "manifest", name, JobState.FAILED, None, source, since, message)
+def _item(upload: ManifestUpload, name: str, since: datetime, message: str) -> InboxItem:
+    return InboxItem("failure", "manifest", name, JobState.FAILED, None, upload.source, since, message)

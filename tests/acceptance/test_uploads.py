@@ -12,16 +12,10 @@ import pytest
 
 from connectors.pubsub.client import PubSub
 from jobs.files import open_files
-from jobs.store import JobStore, open_store
+from jobs.store import open_store
 from local.server import PubSubServer
 from model import failpoint
-from model.approval import ApprovalState
-from model.errors import ManifestChangedError
-from model.principal import SCOPES, Principal
-from rollout.approvals import ApprovalService
 from rollout.child import Child, Children
-from rollout.manifests.removals import manifest_actions
-from rollout.manifests.service import ManifestService
 from tests.standin.gcs_notifications import publish_unkindly
 from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs, settings_at_gcs
 from tests.waiting import wait_until
@@ -29,7 +23,6 @@ from tests.worlds.processes import plain_environment
 
 pytestmark = [pytest.mark.kills, pytest.mark.timeout(300)]
 
-ANN = Principal("ann", frozenset(SCOPES))
 SCRIPT = Path(__file__).with_name("upload_replica.py")
 NAMES = ("alpha", "beta", "gamma", "delta", "epsilon")
 GOOD = "kind: Schedule\nname: {}\ncron: {} 3 * * *\njob: {{kind: snapshot, request: {{stream: s}}}}\noverlap: {}\n"
@@ -157,7 +150,6 @@ def walk(place: Place, replicas: Replicas, rng: random.Random) -> dict[str, list
     The content of a file that is not there is empty.
     """
     held: dict[str, list[str]] = {f"{name}.yaml": [""] for name in (*NAMES, "keep")}
-    place.write("README", "so that it is never empty")
     for step in range(STEPS):
         name = rng.choice(NAMES)
         file = f"{name}.yaml"
@@ -167,14 +159,15 @@ def walk(place: Place, replicas: Replicas, rng: random.Random) -> dict[str, list
                 place.delete(file)
                 held[file].append("")
         else:
-            minute = rng.randrange(60)
-            more = rng.choice(("skip", "queue", "replace")) if what == "good" else "[]"
+            # Each version is another one, as each is to be applied once.
+            minute = 2 + step
+            more = rng.choice(("skip", "queue")) if what == "good" else "[]"
             held[file].append((GOOD if what == "good" else BAD).format(name, minute, more))
             place.write(file, held[file][-1])
         if rng.random() < 0.5:
             place.tell(step)
         if step % 7 == 3:
-            failpoint.arm(replicas.places, rng.choice(("upload.applied", "upload.noted", "upload.removed")))
+            failpoint.arm(replicas.places, rng.choice(("upload.applied", "upload.noted")))
         time.sleep(rng.uniform(0.0, 0.8))
         replicas.keep()
     for file, contents in held.items():
@@ -183,6 +176,8 @@ def walk(place: Place, replicas: Replicas, rng: random.Random) -> dict[str, list
         if contents[-1] or name == "keep":
             contents.append(GOOD.format(name, 1, "queue"))
             place.write(file, contents[-1])
+    # The others may be mended before anybody has looked at them.
+    place.write("spoiled.yaml", BAD.format("spoiled", 1, "[]"))
     place.tell(STEPS)
     return held
 
@@ -192,43 +187,32 @@ def test_what_is_there_in_the_end_is_applied_and_each_version_once(tmp_path, pla
     with Children() as children:
         replicas = Replicas(tmp_path, place, server, children)
         store = open_store(f"sqlite:///{tmp_path / 'home' / 'jobs.db'}")
-        service = ManifestService(store)
-        approvals = ApprovalService(store, manifest_actions(store, service))
         held = walk(place, replicas, rng)
         live = {file.removesuffix(".yaml") for file, contents in held.items() if contents[-1]}
-
-        def is_settled() -> bool:
-            replicas.keep()
-            _approve_all(store, approvals)
-            found = {record.name: record.document["cron"] for record in store.list_manifests()}
-            return found == dict.fromkeys(live, "1 3 * * *")
-
-        wait_until(is_settled, seconds=90, every_seconds=0.05, why=f"exactly {sorted(live)} are applied")
         source = f"upload:{place.location}"
         versions = open_files(place.location).versions()
 
-        def is_noted() -> bool:
+        def is_settled() -> bool:
             replicas.keep()
-            noted = {each.file: each for each in store.list_uploads(source) if each.removed_at is None}
-            return all(
-                (each := noted.get(f"{name}.yaml")) is not None
-                and (each.fault, each.applied_generation) == (None, versions[f"{name}.yaml"].generation)
-                for name in live
+            found = {record.name: record.document["cron"] for record in store.list_manifests()}
+            noted = {each.file: each for each in store.list_uploads(source)}
+            left = {f"{name}.yaml" for name in found.keys() - live}
+            return (
+                {name: found.get(name) for name in live} == dict.fromkeys(live, "1 3 * * *")
+                and {file for file, each in noted.items() if each.gone_at is not None} == left
+                and (spoiled := noted.get("spoiled.yaml")) is not None
+                and spoiled.fault is not None
+                and all(
+                    (each := noted.get(f"{name}.yaml")) is not None
+                    and (each.fault, each.applied_generation) == (None, versions[f"{name}.yaml"].generation)
+                    for name in live
+                )
             )
 
-        wait_until(is_noted, seconds=60, every_seconds=0.05, why="the last version of each file is noted")
+        wait_until(is_settled, seconds=120, every_seconds=0.05, why=f"{sorted(live)} are applied and noted")
         lines = [line for line in store.list_audit(1000) if line.actor == source]
         store.close()
     applied = Counter((line.target, line.why) for line in lines if line.action == "applyManifest")
     assert replicas.kills >= 2, "the walk has to kill"
     assert max(applied.values()) == 1, applied.most_common(3)
     assert {line.outcome for line in lines} == {"done", "refused"}
-
-
-def _approve_all(store: JobStore, approvals: ApprovalService) -> None:
-    for waiting in store.list_approvals(state=ApprovalState.WAITING):
-        # Its file may be there again.
-        try:
-            approvals.approve(waiting.id, principal=ANN)
-        except ManifestChangedError:
-            continue

@@ -9,8 +9,6 @@ from app.uploads import open_uploads
 from connectors.pubsub.client import PubSub
 from jobs.store import open_store
 from model.settings import read_settings
-from rollout.approvals import ApprovalService
-from rollout.manifests.removals import manifest_actions
 from rollout.manifests.service import ManifestService
 
 
@@ -18,9 +16,8 @@ def main(ready: Path) -> None:
     settings = read_settings(os.environ)
     store = open_store(settings.job_store)
     service = ManifestService(store)
-    approvals = ApprovalService(store, manifest_actions(store, service))
     with PubSub(settings.project, settings.pubsub_address) as pubsub:
-        watcher = open_uploads(settings, store, service, approvals, pubsub)
+        watcher = open_uploads(settings, store, service, pubsub)
         assert watcher is not None
         watcher.start()
         ready.touch()

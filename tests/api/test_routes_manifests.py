@@ -1,5 +1,6 @@
 """Manifests over HTTP and in the terminal, and schedules whose jobs the service really makes."""
 
+import io
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -9,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from jobs.store import JobStore
 from jobs.store.tables import EVENTS, JOBS, MANIFESTS, SCHEDULE_RUNS
+from model.errors import RolloutInProgressError
 from model.principal import READ, RUN, SCHEDULES_APPLY
 from model.stream_options import StreamKind
 from tests.api.terminal import Refeed, refeed
@@ -81,8 +84,9 @@ def uploads(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def served(start_api: Callable[..., Any], uploads: Path) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patched:
-        # How long a file has to lie still is held by tests/rollout/manifests/test_uploads.py.
-        patched.setattr("rollout.manifests.uploads.SETTLE_SECONDS", 0.1)
+        # How often the folder is listed, and how long a file has to lie still, tests/rollout/manifests holds.
+        for name in ("SETTLE_SECONDS", "LOOK_SECONDS"):
+            patched.setattr(f"rollout.manifests.uploads.{name}", 0.1)
         yield make_api(start_api, uploads)
 
 
@@ -234,6 +238,7 @@ def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_ap
         for call in ("/schedules/replays:pause", "/schedules/replays:resume"):
             assert client.post(call).status_code == 403
         assert client.delete("/manifests/replays").status_code == 403
+        assert client.post("/manifests:prune", json={"keep": ["x"]}).status_code == 403
     assert "applyManifest" in {line.action for line in api.audit()}
 
 
@@ -363,3 +368,69 @@ def test_a_file_in_the_watched_folder_is_applied_and_its_fault_is_shown_everywhe
     lines = [(line.actor, line.action, line.target, line.outcome) for line in api.audit()]
     for outcome in ("done", "refused"):
         assert (f"upload:{uploads}", "applyManifest", "/manifests/uploaded", outcome) in lines
+    (uploads / "uploaded.yaml").unlink()
+    with api.client() as client:
+        assert seen("gone_at")
+        assert client.get("/manifests/uploaded").status_code == 200, "nothing is removed by itself"
+    assert "uploaded.yaml: the file no longer exists, and its manifest stays" in refeed("manifest", "list")[1]
+    assert "Put the files back, or use 'refeed delete NAME'" in " ".join(refeed("inbox")[1].split())
+    assert refeed("delete", "uploaded", "--yes")[0] == 0
+    with api.client() as client:
+        assert client.get("/manifests/uploaded").status_code == 404
+        assert client.get("/manifests").json()["uploads"] == []
+
+
+def test_pruning_removes_what_callers_applied_and_the_files_do_not_have_all_or_nothing(api, client, monkeypatch):
+    for name in ("one", "two", "three"):
+        assert put(api, MERGE.replace("merges", name)).status_code == 200
+    planned = client.post("/manifests:prune", json={"keep": ["two", "unknown"]}).json()
+    assert [(each["action"], each["name"]) for each in planned["plans"]] == [
+        ("remove", "one"),
+        ("remove", "three"),
+    ]
+    assert len(client.get("/schedules").json()["schedules"]) == 4, "a plan removes nothing"
+    keep = {"keep": ["two"], "plan": planned["hash"]}
+    put(api, MERGE.replace("merges", "one").replace("15 0", "16 0"))
+    answer = client.post("/manifests:prune", json=keep)
+    assert (answer.status_code, answer.json()["code"]) == (409, "manifest_changed")
+    keep["plan"] = client.post("/manifests:prune", json={"keep": ["two"]}).json()["hash"]
+    with monkeypatch.context() as patched:
+        remove = JobStore.remove_manifest
+        patched.setattr(
+            JobStore,
+            "remove_manifest",
+            lambda store, name, **given: _stumble(name) or remove(store, name, **given),
+        )
+        answer = client.post("/manifests:prune", json=keep)
+    assert (answer.status_code, answer.json()["code"]) == (409, "rollout_in_progress")
+    assert len(client.get("/schedules").json()["schedules"]) == 4, "one that can't be removed keeps all"
+    assert client.post("/manifests:prune", json=keep).status_code == 200
+    names = {each["name"] for each in client.get("/schedules").json()["schedules"]}
+    assert names == {"nightly-merge", "two"}, "what a setting made stays"
+    assert client.post("/manifests:prune", json={"keep": []}).status_code == 422, "no list at all is a mistake"
+
+
+def _stumble(name: str) -> None:
+    if name == "three":
+        raise RolloutInProgressError("A rollout of it runs.")
+
+
+def test_the_terminal_prunes_after_it_has_shown_what_and_asked(api, refeed, tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.yaml").write_text(MERGE.replace("merges", name))
+    assert refeed("apply", "-f", str(tmp_path))[0] == 0
+    (tmp_path / "two.yaml").unlink()
+    assert "remove" not in refeed("plan", "-f", str(tmp_path))[1]
+    code, printed, _ = refeed("plan", "-f", str(tmp_path), "--prune")
+    assert (code, "remove: Schedule two" in printed) == (0, True)
+    plan = printed.split("\nplan ")[1].strip()
+    with monkeypatch.context() as patched:
+        patched.setattr("sys.stdin", io.StringIO("n\n"))
+        code, _, said = refeed("apply", "-f", str(tmp_path), "--prune")
+    assert (code != 0, "Remove two?" in said) == (True, True)
+    assert refeed("schedule", "show", "two")[0] == 0
+    code, printed, _ = refeed("apply", "-f", str(tmp_path), "--prune", "--plan", plan)
+    assert (code, "remove: Schedule two" in printed) == (0, True)
+    assert refeed("schedule", "show", "two")[0] == 4
+    assert refeed("apply", "-f", str(tmp_path), "--prune")[0] == 0, "nothing is left to ask about"
+    assert refeed("delete", "--yes")[0] == 2

@@ -82,9 +82,7 @@ class StreamRollouts:
             strategy = self.dice.choice([each for each in wanted if each in self.strategies(stream)])
             parts = (self.yard.api,) if name.startswith(_OF_SERVICE) else self.yard.agents
             with armed(parts, name) as hit:
-                if name == "upload.removed":
-                    self._upload_and_remove(stream, strategy)
-                elif name.startswith(_GOING_BACK):
+                if name.startswith(_GOING_BACK):
                     self._go_back(stream, strategy)
                 else:
                     is_uploaded = name.startswith("upload.") or None
@@ -103,17 +101,6 @@ class StreamRollouts:
         elif (process := stream.process()) is not None:
             process.kill()
         self._finish(stream, begun)
-
-    def _upload_and_remove(self, stream: ManagedStream, strategy: str) -> None:
-        begun = self._begin(stream, strategy, _WATCH_SECONDS, is_uploaded=True)
-        self._finish(stream, begun)
-        (self.yard.uploads / f"{begun.manifest}.yaml").unlink()
-
-        def is_removed() -> bool:
-            with stream.store() as store:
-                return all(each.name != begun.manifest for each in store.list_manifests())
-
-        stream.wait(is_removed, f"{begun.manifest} is removed", seconds=_UPLOAD_SECONDS)
 
     def _begin(
         self, stream: ManagedStream, strategy: str, seconds: float, *, is_uploaded: bool | None = None

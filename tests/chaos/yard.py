@@ -132,8 +132,6 @@ class ChaosYard:
     def open(self) -> None:
         """Start the Pub/Sub server and make all topics; whoever breaks a part starts it."""
         self.uploads.mkdir()
-        # An empty folder removes nothing.
-        (self.uploads / "README").touch()
         self.server.ensure()
         self._make_topics()
 

@@ -17,7 +17,7 @@ from model.stream_snapshot import SnapshotPlace, SnapshotState
 from model.stream_update import UpdateFault, UpdateReplay, UpdateRequest, UpdateState
 from rollout.manifests.rollout import read_rollout
 from rollout.manifests.schedule import ScheduleManifest, read_schedule
-from tests.worlds.migrations import empty, migrate_to
+from tests.worlds.migrations import empty, insert, migrate_to
 from tests.worlds.snapshot_jobs import complete_snapshot
 from tests.worlds.update_jobs import advance_update
 
@@ -115,12 +115,6 @@ ROLLOUTS = (
 
 
 AT = "2026-01-02T03:04:05+00:00"
-
-
-def insert(connection: sa.Connection, table: str, **values: Any) -> None:
-    texts = {name: json.dumps(v) if isinstance(v, dict | list) else v for name, v in values.items()}
-    query = f"INSERT INTO {table} ({', '.join(texts)}) VALUES ({', '.join(f':{name}' for name in texts)})"
-    connection.execute(sa.text(query), texts)
 
 
 def insert_stream(connection: sa.Connection, name: str, wanted: str = "RUNNING", state: str = "RUNNING") -> None:

@@ -1,6 +1,8 @@
 """Databases at the schema of an earlier release."""
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -28,3 +30,10 @@ def migrate_to(empty: str, revision: str) -> sa.Engine:
         config.attributes["connection"] = connection
         command.upgrade(config, revision)
     return engine
+
+
+def insert(connection: sa.Connection, table: str, **values: Any) -> None:
+    """Keep a row; what a column holds as a document is given as it is."""
+    texts = {name: json.dumps(v) if isinstance(v, dict | list) else v for name, v in values.items()}
+    query = f"INSERT INTO {table} ({', '.join(texts)}) VALUES ({', '.join(f':{name}' for name in texts)})"
+    connection.execute(sa.text(query), texts)

@@ -35,10 +35,8 @@ from model.principal import READ, SCOPES, UPLOAD_SCOPES, Principal
 from model.stream_options import StreamKind
 from model.stream_update import UpdateRequest
 from rollout.agent import Agent
-from rollout.approvals import ApprovalService
 from rollout.check import CheckReason, Remedy, UpdateCheck
 from rollout.manifests.cron import Cron, Timing
-from rollout.manifests.removals import manifest_actions
 from rollout.manifests.schedule import read_schedule
 from rollout.manifests.scheduler import Scheduler
 from rollout.manifests.service import ManifestService
@@ -75,7 +73,6 @@ class Replica:
         store, clock, home = service.store, service.clock, service.home
         steady = lambda: clock.seconds  # noqa: E731
         manifests = ManifestService(store)
-        approvals = ApprovalService(store, manifest_actions(store, manifests))
         self.drivers = Drivers()
         self.supervisor = JobSupervisor(
             KIND,
@@ -93,7 +90,7 @@ class Replica:
         self.figures = FigureRecorder(store, lambda: [stream_info(each) for each in store.list_streams()])
         self.scheduler = Scheduler(store, service.jobs, steady=steady)  # type: ignore[arg-type]
         self.uploads = UploadWatcher(
-            store, manifests, DiskFiles(home / "uploads"), service.uploader, approvals=approvals, steady=steady
+            store, manifests, DiskFiles(home / "uploads"), service.uploader, steady=steady
         )
         self.agent = self._make_agent(service)
 

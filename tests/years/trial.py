@@ -60,8 +60,7 @@ def check_rows(service: Service, rows: dict[str, int], *, uses: int) -> None:
         "keys": 1,
         "webhooks": 1,
         "manifests": manifests,
-        "manifest_uploads": 1,
-        "upload_sources": 1,
+        "uploads": 2,
         "managed_streams": streams,
         # For as long as somebody may ask for them.
         # Those of long ago go when the next slot is due. One that is exactly as old as that is kept.

@@ -10,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from jobs.disk_files import DiskFiles
-from model.approval import EXPIRES_AFTER
-from model.errors import ForbiddenError, ManifestChangedError
+from model.errors import ManifestOwnedError
 from model.file_version import FileVersion
 from model.manifest_record import RunState
 from model.principal import UPLOAD_SCOPES, Principal
 from rollout.manifests import uploads
-from rollout.manifests.uploads import FULL_SECONDS, GONE_SECONDS, SETTLE_SECONDS, TOGETHER_SECONDS
-from tests.rollout.manifests.upload_yard import ANN, MERGE, SNAPSHOT, Yard
+from rollout.manifests.uploads import LOOK_SECONDS, RETRY_SECONDS, SETTLE_SECONDS
+from tests.rollout.manifests.upload_yard import ANN, SNAPSHOT, Yard
 
 
 class FolderYard(Yard):
@@ -39,10 +38,11 @@ class FolderYard(Yard):
             self.put(name, text, minute)
         self.go()
 
-    def remove(self, name: str, seconds: float) -> None:
-        """Remove a file, and move the clock by ``seconds`` once the file counts as gone."""
-        (self.folder / f"{name}.yaml").unlink()
-        self.go(GONE_SECONDS + seconds)
+    def remove(self, *names: str) -> None:
+        """Remove files, and let that be seen."""
+        for name in names:
+            (self.folder / f"{name}.yaml").unlink()
+        self.go()
 
 
 @pytest.fixture
@@ -64,13 +64,13 @@ def test_a_file_is_applied_once_however_many_replicas_watch_and_the_audit_says_b
     assert record.scopes == UPLOAD_SCOPES
     assert yard.audit() == [("applyManifest", "/manifests/one", "done")]
     yard.put("one", minute=5)
-    yard.go(10)
+    yard.go()
     assert yard.store.get_manifest("one").version == 2
     (yard.folder / "one.yaml").touch()
-    yard.go(10)
+    yard.go()
     assert yard.store.get_manifest("one").version == 2, "the same content again changes nothing"
     yard.put("one", minute=0)
-    yard.go(10)
+    yard.go()
     assert yard.store.get_manifest("one").document["cron"] == "0 * * * *", "what is there counts, not its age"
 
 
@@ -89,7 +89,7 @@ def test_a_file_that_is_being_written_is_left_alone_until_it_is_still(yard: Fold
 def test_a_version_with_a_fault_keeps_what_was_applied_and_shows_the_fault_until_it_is_mended(yard):
     yard.apply("one")
     (yard.folder / "one.yaml").write_text("kind: Schedule\nname: one\ncron: 0 0 1")
-    yard.go(10)
+    yard.go()
     assert yard.store.get_manifest("one").document["cron"] == "0 * * * *"
     (upload,) = yard.status.list_uploads(principal=ANN)
     assert "Line 3, column 1" in (upload.fault or "")
@@ -97,7 +97,7 @@ def test_a_version_with_a_fault_keeps_what_was_applied_and_shows_the_fault_until
     (item,) = yard.status.list_inbox(principal=ANN)
     assert (item.kind, item.resource, item.id) == ("failure", "manifest", "one.yaml")
     assert "is not applied. The manifest is wrong. Line 1, column 1" in item.message
-    yard.go(FULL_SECONDS + 10)
+    yard.go(RETRY_SECONDS + 10)
     assert yard.audit()[1:] == [("applyManifest", "/manifests/one", "refused")], (
         "said once, however often it is tried"
     )
@@ -129,32 +129,62 @@ def test_a_name_that_somebody_else_applied_stays_theirs_and_is_taken_once_it_is_
     yard.service.apply("one", SNAPSHOT.format("one", 9).encode(), principal=ANN)
     yard.apply("one")
     assert "belongs to api" in (yard.fault("one.yaml") or "")
-    yard.remove("one", 5)
+    yard.remove("one")
     assert yard.store.get_manifest("one").source == "api", "the file that has gone was not its"
     assert yard.status.list_uploads(principal=ANN) == []
     yard.apply("one")
     yard.service.remove("one", principal=ANN)
-    yard.go(FULL_SECONDS + 10)
+    yard.go(RETRY_SECONDS + 10)
     assert (yard.store.get_manifest("one").source, yard.fault("one.yaml")) == (yard.principal.name, None)
 
 
-def test_a_file_that_was_removed_takes_its_manifest_along_and_its_run_ends_by_itself(yard: FolderYard) -> None:
-    (yard.folder / "README").write_text("")
-    path = yard.put("one")
-    yard.go()
-    yard.seconds += 3600
-    yard.store.settle_slots("one", _one_run)
-    yard.go()
-    path.unlink()
-    yard.go(GONE_SECONDS - 2)
-    assert yard.names() == ["one"], "an editor may write it again"
-    yard.go(6)
-    assert yard.names() == []
-    assert yard.audit()[-1] == ("removeManifest", "/manifests/one", "done")
-    (run,) = yard.store.list_living_runs()
-    assert run.state is RunState.RUNNING
+def test_a_file_that_was_removed_leaves_its_manifest_which_a_person_removes(yard: FolderYard) -> None:
+    yard.apply("one", "two", "three")
+    with pytest.raises(ManifestOwnedError, match="belongs to upload:"):
+        yard.service.remove("one", principal=ANN)
+    yard.remove("one", "two", "three")
+    yard.go(RETRY_SECONDS + 30)
+    assert (yard.names(), yard.gone()) == (["one", "three", "two"], {"one.yaml", "three.yaml", "two.yaml"})
+    (item,) = yard.status.list_inbox(principal=ANN)
+    assert (item.kind, item.resource, item.id) == ("failure", "manifest", yard.principal.name)
+    assert "The files of 3 manifests no longer exist: one, three, two. The manifests stay." in item.message
+    assert "'refeed delete NAME'" in item.message
+    yard.service.remove("one", principal=ANN)
+    yard.apply("two")
+    assert (yard.names(), yard.gone()) == (["three", "two"], {"three.yaml"})
+    with pytest.raises(ManifestOwnedError):
+        yard.service.remove("two", principal=ANN)
+    assert yard.store.get_manifest("two").version == 1, "the same content came back"
     yard.apply("one")
-    assert (yard.names(), yard.status.list_uploads(principal=ANN)[0].gone_at) == (["one"], None)
+    assert (yard.names(), yard.store.get_manifest("one").source) == (["one", "three", "two"], yard.principal.name)
+
+
+def test_a_schedule_whose_file_has_gone_still_runs(yard: FolderYard) -> None:
+    yard.apply("one")
+    yard.remove("one")
+    yard.seconds += 3600
+    (run,) = yard.store.settle_slots("one", _one_run)
+    assert run.state is RunState.RUNNING
+
+
+def test_what_nobody_watches_any_more_may_be_removed(yard: FolderYard) -> None:
+    yard.apply("one", "two")
+    for watcher in yard.watchers:
+        watcher.stop()
+    yard.service.remove("one", principal=ANN)
+    assert yard.names() == ["two"]
+    yard.watchers = [yard.open()]
+    yard.go()
+    assert yard.names() == ["one", "two"], "its file is there, and so it is applied again"
+
+
+def test_many_files_that_have_gone_are_one_item_that_names_some(yard: FolderYard) -> None:
+    names = [f"m{number:02}" for number in range(13)]
+    yard.apply(*names)
+    yard.remove(*names)
+    (item,) = yard.status.list_inbox(principal=ANN)
+    assert "The files of 13 manifests no longer exist: m00, m01, m02" in item.message
+    assert "m09 and 3 more. The manifests stay." in item.message
 
 
 def test_a_file_that_is_written_by_a_removal_and_a_rename_stays(yard: FolderYard) -> None:
@@ -162,81 +192,43 @@ def test_a_file_that_is_written_by_a_removal_and_a_rename_stays(yard: FolderYard
     yard.apply("two")
     for _ in range(4):
         path.rename(yard.folder / "one.yaml~")
-        yard.go(4)
+        yard.go(LOOK_SECONDS + 2)
         (yard.folder / "one.yaml~").rename(path)
-        yard.go(4)
+        yard.go()
+        assert yard.gone() == set()
     assert (yard.names(), [line[0] for line in yard.audit()]) == (["one", "two"], ["applyManifest"] * 2)
+
+
+def test_a_file_that_was_renamed_leaves_its_manifest_and_is_another_one_once_its_name_fits(
+    yard: FolderYard,
+) -> None:
+    path = yard.put("one")
+    yard.go()
+    path.rename(yard.folder / "two.yaml")
+    yard.go()
+    assert (yard.names(), yard.gone()) == (["one"], {"one.yaml"})
+    assert "the manifest is two" in (yard.fault("two.yaml") or "")
+    yard.apply("two")
+    assert (yard.names(), yard.gone(), yard.fault("two.yaml")) == (["one", "two"], {"one.yaml"}, None)
 
 
 def test_a_folder_that_is_empty_or_away_removes_nothing_and_says_so(yard: FolderYard) -> None:
     yard.apply("one", "two")
     mounted = yard.folder.rename(yard.folder.with_name("mounted"))
-    yard.go(GONE_SECONDS * 3)
+    yard.go(RETRY_SECONDS + 30)
     assert "can't be read, so nothing is changed" in (yard.problem() or "")
-    yard.folder.mkdir()
-    yard.go(GONE_SECONDS * 3)
-    assert "is empty, so nothing is removed: its 2 manifests" in (yard.problem() or "")
     (item,) = yard.status.list_inbox(principal=ANN)
     assert (item.resource, item.id) == ("manifest", yard.principal.name)
+    assert yard.gone() == set(), "nobody knows what is there"
+    yard.folder.mkdir()
+    yard.go(RETRY_SECONDS + 30)
+    assert (yard.problem(), yard.names()) == (None, ["one", "two"])
+    (item,) = yard.status.list_inbox(principal=ANN)
+    assert "The files of 2 manifests no longer exist: one, two." in item.message
     yard.folder.rmdir()
     mounted.rename(yard.folder)
-    yard.go(10)
-    assert (yard.problem(), yard.names(), len(yard.audit())) == (None, ["one", "two"], 2)
-
-
-def test_several_files_that_go_within_minutes_wait_for_a_person_one_by_one(yard: FolderYard) -> None:
-    yard.apply("one", "two", "three", "four")
-    yard.remove("one", 5)
-    assert yard.names() == ["four", "three", "two"], "one by itself is an everyday removal"
-    for name in ("two", "three"):
-        (yard.folder / f"{name}.yaml").unlink()
-        yard.go(GONE_SECONDS + 5)
-    assert yard.names() == ["four", "three", "two"]
-    asked = yard.waiting()
-    assert set(asked) == {"two", "three"}
-    what = yard.store.get_approval(asked["two"]).asked.what
-    assert (
-        what == "Remove two. 2 files were deleted at once. A person must approve the removal of their manifests."
-    )
-    yard.go(TOGETHER_SECONDS + 20)
-    assert (yard.names(), yard.waiting()) == (["four", "three", "two"], asked), "waiting is no approval"
-    yard.put("three", minute=3)
-    yard.go(GONE_SECONDS + 10)
-    assert yard.names() == ["four", "three", "two"], "nor is it when the other one has come back"
-    yard.approvals.approve(asked["two"], principal=ANN)
-    assert yard.names() == ["four", "three"]
-    with pytest.raises(ManifestChangedError, match="its file exists again"):
-        yard.approvals.approve(asked["three"], principal=ANN)
-    yard.go(TOGETHER_SECONDS + 20)
-    assert (yard.names(), yard.waiting()) == (["four", "three"], {})
-    removals = [line[1:] for line in yard.audit() if line[0] == "removeManifest"]
-    assert removals[1:] == [
-        ("/manifests/two", "refused"),
-        ("/manifests/three", "refused"),
-        ("/manifests/two", "done"),
-    ]
-
-
-def test_the_schedule_of_a_merge_is_not_removed_without_a_person_who_is_asked_until_he_decides(yard):
-    yard.put("keep")
-    yard.apply("nights", text=MERGE)
-    yard.remove("nights", 20)
-    assert yard.names() == ["keep", "nights"]
-    asked = yard.waiting()["nights"]
-    with pytest.raises(ForbiddenError):
-        yard.approvals.approve(asked, principal=yard.principal)
-    yard.seconds += EXPIRES_AFTER.total_seconds()
-    yard.go(10)
-    again = yard.waiting()["nights"]
-    assert again != asked
-    yard.approvals.reject(again, principal=ANN)
-    yard.go(FULL_SECONDS + 10)
-    assert (yard.names(), yard.waiting()) == (["keep", "nights"], {}), "no is an answer"
-    yard.apply("nights", text=MERGE)
-    yard.remove("nights", 20)
-    yard.approvals.approve(yard.waiting()["nights"], principal=ANN)
-    yard.go(10)
-    assert yard.names() == ["keep"]
+    yard.go()
+    assert (yard.status.list_inbox(principal=ANN), yard.names(), len(yard.audit())) == ([], ["one", "two"], 2)
 
 
 def test_a_replica_that_was_stopped_in_mid_look_changes_nothing_after_another_has_taken_over(yard, monkeypatch):
@@ -277,8 +269,21 @@ def test_a_replica_that_died_after_applying_and_before_noting_is_followed_withou
     assert (yard.store.get_manifest("one").version, yard.audit()) == (1, [])
     del yard.watchers[0]
     yard.seconds += 60
-    yard.go(10)
+    yard.go()
     assert (yard.store.get_manifest("one").version, len(yard.audit())) == (1, 1)
+
+
+def test_a_file_that_was_removed_before_it_was_noted_is_told_all_the_same(yard, monkeypatch):
+    path = yard.put("one")
+    with monkeypatch.context() as patched:
+        patched.setattr(yard.store, "note_upload", _die)
+        with pytest.raises(KeyboardInterrupt):
+            yard.go()
+    path.unlink()
+    del yard.watchers[0]
+    yard.seconds += 60
+    yard.go()
+    assert (yard.names(), yard.gone()) == (["one"], {"one.yaml"})
 
 
 def test_a_look_that_hangs_keeps_no_replica_from_ending_and_changes_nothing_after_it(yard, monkeypatch):
@@ -305,23 +310,6 @@ def test_a_look_that_hangs_keeps_no_replica_from_ending_and_changes_nothing_afte
     watcher.loop.stop(10)
     assert (is_hanging, watcher.loop.is_alive) == (True, False)
     assert (yard.names(), yard.audit()) == ([], [])
-
-
-def test_a_removal_that_a_replica_died_in_is_noted_once_by_the_next_one(yard, monkeypatch):
-    (yard.folder / "README").write_text("")
-    path = yard.put("one")
-    yard.go()
-    path.unlink()
-    with monkeypatch.context() as patched:
-        patched.setattr(yard.store, "note_removed", _die)
-        with pytest.raises(KeyboardInterrupt):
-            yard.go(GONE_SECONDS + 5)
-    assert (yard.names(), len(yard.audit())) == ([], 1)
-    del yard.watchers[0]
-    yard.seconds += 60
-    yard.go(TOGETHER_SECONDS + 60)
-    assert yard.audit()[1:] == [("removeManifest", "/manifests/one", "done")]
-    assert yard.store.list_uploads(yard.principal.name) == []
 
 
 def test_scopes_that_the_setting_no_longer_names_are_taken_from_what_was_applied(yard: FolderYard) -> None:
@@ -362,10 +350,10 @@ def test_a_file_that_can_t_be_looked_at_is_no_file_that_has_gone(yard, monkeypat
     yard.apply("one", "two")
     with monkeypatch.context() as patched:
         patched.setattr("os.scandir", _Ill)
-        yard.go(GONE_SECONDS * 3)
+        yard.go(RETRY_SECONDS)
         assert "Input/output error" in (yard.problem() or "")
-    yard.go(GONE_SECONDS + 5)
-    assert (yard.names(), yard.problem(), len(yard.audit())) == (["one", "two"], None, 2)
+    yard.go()
+    assert (yard.names(), yard.problem(), yard.gone(), len(yard.audit())) == (["one", "two"], None, set(), 2)
 
 
 class _Ill:
@@ -417,27 +405,16 @@ def test_a_file_that_can_t_be_read_is_a_fault_of_its_own_until_it_can(yard, monk
         patched.setattr(DiskFiles, "read_version", refuse)
         yard.go()
     assert (yard.names(), "Permission denied" in (yard.fault("one.yaml") or "")) == (["two"], True)
-    yard.go(FULL_SECONDS + 30)
+    yard.go(RETRY_SECONDS + 30)
     assert (yard.names(), yard.fault("one.yaml")) == (["one", "two"], None)
 
 
-def test_a_removal_that_somebody_rejected_has_no_later_one_wait(yard: FolderYard) -> None:
-    for name in ("one", "two", "three"):
-        yard.put(name)
-    yard.apply("nights", text=MERGE)
-    yard.remove("nights", 5)
-    yard.approvals.reject(yard.waiting()["nights"], principal=ANN)
-    yard.go(TOGETHER_SECONDS + 20)
-    yard.remove("one", 5)
-    assert (yard.names(), yard.waiting()) == (["nights", "three", "two"], {})
-
-
-def test_a_file_of_another_name_that_is_removed_takes_no_manifest_along(yard: FolderYard) -> None:
-    (yard.folder / "one.yml").write_text(SNAPSHOT.format("one", 0))
-    yard.go()
-    assert "does not have the form NAME.yaml" in (yard.fault("one.yml") or "")
+def test_of_two_files_of_one_name_the_one_with_the_wrong_ending_is_a_fault_and_nothing_else(yard):
+    (yard.folder / "one.yml").write_text(SNAPSHOT.format("one", 7))
     yard.apply("one")
+    assert "does not have the form NAME.yaml" in (yard.fault("one.yml") or "")
+    assert yard.store.get_manifest("one").document["cron"] == "0 * * * *"
     (yard.folder / "one.yml").unlink()
-    yard.go(GONE_SECONDS + 5)
+    yard.go()
     assert yard.names() == ["one"]
     assert [each.file for each in yard.status.list_uploads(principal=ANN)] == ["one.yaml"]

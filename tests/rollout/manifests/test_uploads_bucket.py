@@ -10,10 +10,11 @@ from connectors.pubsub.object_events import ObjectEvents
 from jobs.files import open_files
 from local.server import PubSubServer
 from model.errors import StoreUnavailableError
-from rollout.manifests.uploads import FULL_SECONDS, GONE_SECONDS
+from rollout.manifests.uploads import LOOK_SECONDS, RETRY_SECONDS
 from tests.rollout.manifests.upload_yard import ANN, SNAPSHOT, Yard
 from tests.standin.gcs_notifications import publish_unkindly
 from tests.standin.gcs_server import GcsServer, pointing_at, running_gcs
+from tests.waiting import wait_until
 from tests.worlds.bucket import Fault
 from tests.worlds.folders import bucket_folder
 
@@ -90,8 +91,9 @@ def test_what_lives_is_applied_however_its_events_come(yard: BucketYard, is_vers
     yard.put("two", 9)
     for seed in range(3):
         yard.publish(seed)
-        yard.hear(GONE_SECONDS + 3)
-        assert yard.crons() == {"one": "3", "two": "9"}, "an event of an overwrite removes nothing"
+        yard.hear()
+        assert yard.crons() == {"one": "3", "two": "9"}
+        assert yard.gone() == set(), "an event of an overwrite says nothing of what is there"
     kinds = {each["eventType"] for each in yard.gcs.notifications if "overwrittenByGeneration" in each}
     assert kinds == {"OBJECT_ARCHIVE" if is_versioned else "OBJECT_DELETE"}
     (first, second) = (yard.store.get_manifest(name) for name in ("one", "two"))
@@ -105,70 +107,72 @@ def test_what_lives_is_applied_however_its_events_come(yard: BucketYard, is_vers
 
 def test_an_event_leads_to_a_look_at_once_and_one_that_never_comes_is_made_up_for(yard: BucketYard) -> None:
     yard.put("one", 1)
-    yard.go(3)
+    yard.go(1)
     assert yard.crons() == {"one": "1"}
     yard.put("one", 2)
-    yard.go(60)
+    yard.go(LOOK_SECONDS - 3)
     assert yard.crons() == {"one": "1"}, "nobody told"
     yard.publish()
-    yard.hear()
+    yard.hear(1)
     assert yard.crons() == {"one": "2"}
     yard.put("one", 3)
-    yard.go(FULL_SECONDS + 5)
+    yard.go(LOOK_SECONDS + 1)
     assert yard.crons() == {"one": "3"}
 
 
-def test_an_object_that_was_deleted_takes_its_manifest_along_and_an_older_event_does_not_bring_it_back(yard):
+def test_an_object_that_was_deleted_leaves_its_manifest_and_an_older_event_does_not_bring_it_back(yard):
     for name in ("keep", "one"):
         yard.put(name)
-    yard.go(3)
+    yard.go()
     yard.remove("one")
     yard.publish()
-    yard.hear(GONE_SECONDS + 10)
-    assert yard.names() == ["keep"]
+    yard.hear(1)
+    assert (yard.names(), yard.gone()) == (["keep", "one"], {"one.yaml"})
     yard.publish(seed=7)
-    yard.hear(GONE_SECONDS + 3)
-    assert yard.names() == ["keep"]
+    yard.hear()
+    assert yard.gone() == {"one.yaml"}
     yard.put("one", 5)
     yard.publish(seed=8)
-    yard.hear(GONE_SECONDS + 3)
-    assert yard.crons() == {"keep": "0", "one": "5"}
+    yard.hear(1)
+    assert (yard.crons(), yard.gone()) == ({"keep": "0", "one": "5"}, set())
 
 
 def test_a_bucket_that_is_emptied_or_away_or_loses_several_objects_removes_nothing(yard: BucketYard) -> None:
     for name in ("keep", "one", "two"):
         yard.put(name)
-    yard.go(3)
+    yard.go()
     objects = yard.gcs.buckets.pop("ours")
-    yard.go(FULL_SECONDS + 30)
+    yard.go(RETRY_SECONDS + 30)
     assert "can't be read, so nothing is changed" in (yard.problem() or "")
+    assert yard.gone() == set(), "nobody knows what is there"
     yard.gcs.buckets["ours"] = {"manifests/": objects["manifests/one.yaml"]}
-    yard.go(FULL_SECONDS + 30)
-    assert "is empty, so nothing is removed: its 3 manifests" in (yard.problem() or "")
+    yard.go(RETRY_SECONDS + 30)
+    assert (yard.problem(), len(yard.names()), len(yard.gone())) == (None, 3, 3)
     yard.gcs.buckets["ours"] = objects
-    yard.go(10)
-    assert (yard.problem(), len(yard.names())) == (None, 3)
+    yard.go()
+    assert (len(yard.names()), yard.gone(), len(yard.audit())) == (3, set(), 3)
     for name in ("one", "two"):
         yard.remove(name)
         yard.publish()
         yard.hear()
-    yard.go(GONE_SECONDS + 10)
-    assert (yard.names(), set(yard.waiting())) == (["keep", "one", "two"], {"one", "two"})
-    for approval in yard.waiting().values():
-        yard.approvals.approve(approval, principal=ANN)
+    assert (yard.names(), yard.gone()) == (["keep", "one", "two"], {"one.yaml", "two.yaml"})
+    for name in ("one", "two"):
+        yard.service.remove(name, principal=ANN)
     assert yard.names() == ["keep"]
 
 
 def test_without_its_subscription_it_is_listed_all_the_same_and_that_is_shown(start):
     yard = start("nobody-made-it")
     yard.put("one")
-    yard.go(2)
-    yard.hear()
+    watcher = yard.watchers[0]
+    watcher.start()
+    wait_until(
+        lambda: watcher.loop.problem is not None, seconds=20, why="a turn that can't read events has failed"
+    )
+    assert "subscription_not_found" in (watcher.loop.problem or ""), "as 'refeed status' shows it"
     assert yard.names() == ["one"]
-    assert "notifications can't be read, so the bucket is listed only every five minutes" in (yard.problem() or "")
     yard.pubsub.create_subscription("nobody-made-it", TOPIC)
-    yard.hear()
-    assert yard.problem() is None
+    wait_until(lambda: watcher.loop.problem is None, seconds=20, why="a turn has read events")
 
 
 def test_a_look_that_failed_is_made_again_soon_as_its_event_does_not_come_again(yard, monkeypatch):
@@ -181,35 +185,35 @@ def test_a_look_that_failed_is_made_again_soon_as_its_event_does_not_come_again(
         with pytest.raises(StoreUnavailableError):
             yard.watchers[0].tick()
     yard.put("one", 5)
-    yard.go(10)
+    yard.go()
     assert yard.crons() == {"one": "5"}
 
 
 @pytest.mark.cloud
-def test_a_bucket_of_amazon_s_is_listed_every_few_minutes_and_no_failure_removes_anything(request, tmp_path):
+def test_a_bucket_of_amazon_s_is_listed_every_ten_seconds_and_no_failure_removes_anything(request, tmp_path):
     with bucket_folder("s3", request) as bucket:
         yard = Yard(tmp_path, open_files(bucket.location))
         for name in ("keep", "one"):
             yard.files.write(f"{name}.yaml", SNAPSHOT.format(name, 1).encode())
-        yard.go(3)
+        yard.go()
         assert yard.names() == ["keep", "one"]
 
         yard.files.write("one.yaml", SNAPSHOT.format("one", 2).encode())
         bucket.proxy.faults.append(Fault("GET", "list-type", "503", count=1000))
-        yard.go(2 * FULL_SECONDS)
+        yard.go(30)
         assert f"can't be read, so nothing is changed: {bucket.location}" in (yard.problem() or "")
         bucket.proxy.faults.clear()
-        yard.go(FULL_SECONDS + 5)
+        yard.go()
         crons = {record.name: record.document["cron"].split()[0] for record in yard.store.list_manifests()}
         assert (yard.problem(), crons) == (None, {"keep": "1", "one": "2"})
 
         for name in ("keep", "one"):
             yard.files.remove(f"{name}.yaml")
-        yard.go(FULL_SECONDS + 30)
-        assert "is empty, so nothing is removed: its 2 manifests" in (yard.problem() or "")
+        yard.go()
+        assert (yard.names(), yard.gone()) == (["keep", "one"], {"keep.yaml", "one.yaml"})
         yard.files.write("keep.yaml", SNAPSHOT.format("keep", 1).encode())
-        yard.go(2 * FULL_SECONDS + GONE_SECONDS)
-        assert yard.names() == ["keep"]
+        yard.go()
+        assert (yard.names(), yard.gone()) == (["keep", "one"], {"one.yaml"})
         yard.store.close()
 
 

@@ -8,19 +8,15 @@ from typing import Any, Final
 
 from jobs.files import Files
 from jobs.store import JobStore
-from model.approval import ApprovalState
 from model.principal import SCOPES, UPLOAD_SCOPES, Principal
-from rollout.approvals import ApprovalService
-from rollout.manifests.removals import manifest_actions
 from rollout.manifests.service import ManifestService
 from rollout.manifests.upload_status import UploadStatus
-from rollout.manifests.uploads import SETTLE_SECONDS, UploadWatcher
+from rollout.manifests.uploads import LOOK_SECONDS, SETTLE_SECONDS, UploadWatcher
 
 ANN: Final = Principal("ann", frozenset(SCOPES))
 SNAPSHOT: Final = (
     "kind: Schedule\nname: {}\ncron: {} * * * *\njob: {{kind: snapshot, request: {{stream: backup}}}}\n"
 )
-MERGE: Final = "kind: Schedule\nname: {}\ncron: 0 3 * * *\njob: {{kind: merge}}\n"
 
 
 @cache
@@ -46,7 +42,6 @@ class Yard:
         self.service = ManifestService(self.store)
         self.principal = Principal(f"upload:{files}", UPLOAD_SCOPES)
         self.status = UploadStatus(self.store, self.principal.name)
-        self.approvals = ApprovalService(self.store, manifest_actions(self.store, self.service))
         self.watchers = [self.open(hints=each) for each in hints]
 
     def open(self, principal: Principal | None = None, hints: Any = None) -> UploadWatcher:
@@ -55,13 +50,12 @@ class Yard:
             self.service,
             self.files,
             principal or self.principal,
-            approvals=self.approvals,
             hints=hints,
             tick_seconds=0.05,
             steady=lambda: self.seconds,
         )
 
-    def go(self, seconds: float = SETTLE_SECONDS + 2) -> None:
+    def go(self, seconds: float = LOOK_SECONDS + SETTLE_SECONDS + 2) -> None:
         """Let time pass with both replicas looking, each second and not as often in long times."""
         until, step = self.seconds + seconds, max(1.0, seconds // 15)
         while self.seconds < until:
@@ -75,13 +69,13 @@ class Yard:
     def fault(self, file: str) -> str | None:
         return next(each.fault for each in self.status.list_uploads(principal=ANN) if each.file == file)
 
-    def waiting(self) -> dict[str, str]:
-        """The ids of the approvals that wait, by the manifest that would be removed."""
-        return {each.asked.name: each.id for each in self.store.list_approvals(state=ApprovalState.WAITING)}
+    def gone(self) -> set[str]:
+        """The files that are told to have gone."""
+        return {each.file for each in self.status.list_uploads(principal=ANN) if each.gone_at is not None}
 
     def problem(self) -> str | None:
-        found = self.status.find_source(principal=ANN)
-        return None if found is None else found.problem
+        found = self.status.find_problem(principal=ANN)
+        return None if found is None else found.fault
 
     def audit(self) -> list[tuple[str, str, str]]:
         """What was done and refused, oldest first."""
