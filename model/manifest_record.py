@@ -53,10 +53,7 @@ class ManifestRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRun:
-    """One slot of a schedule, known by ``slot``, its UTC instant; ``request`` is the job's, as it then was.
-
-    ``is_unwanted`` is of a run whose job is to be cancelled for a later one.
-    """
+    """One slot of a schedule, known by ``slot``, its UTC instant; ``request`` is the job's, as it then was."""
 
     schedule: str
     slot: datetime
@@ -66,7 +63,6 @@ class ScheduleRun:
     created_at: datetime
     job_kind: str | None = None
     job_id: str | None = None
-    is_unwanted: bool = False
     why: str | None = None
     finished_at: datetime | None = None
 
@@ -83,9 +79,8 @@ class NewRun:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What becomes of a schedule's slots until ``until``; ``ends_others`` has its living runs end for these."""
+    """What becomes of a schedule's slots until ``until``."""
 
     until: datetime
     runs: tuple[NewRun, ...]
     request: Mapping[str, Any]
-    ends_others: bool = False

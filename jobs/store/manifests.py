@@ -20,7 +20,6 @@ from model.principal import Principal
 from model.rollout_record import ROLLOUT_KIND, NewRollout
 
 _REMOVED: Final = "The schedule was removed."
-_REPLACED: Final = "A later slot of the schedule replaced this slot."
 # A clock that is set back by less is waited for: slots do not go back for it.
 AHEAD: Final = timedelta(hours=1)
 # A schedule of every minute has 130,000 runs in that time.
@@ -98,7 +97,7 @@ class Manifests:
             if before is not None and not is_kept:
                 values["settled_until"] = now
             if before is not None and before.kind != kind:
-                _skip_waiting(connection, name, now, _REMOVED)
+                _skip_waiting(connection, name, now)
             if row is None:
                 first = {"name": name, "version": 1, "created_at": now, "settled_until": settle(now)}
                 connection.execute(MANIFESTS.insert().values(**first, **values))
@@ -156,7 +155,7 @@ class Manifests:
             _check_version(name, record, expected_version)
             if record.kind == ROLLOUT_KIND:
                 check_manifest_free(connection, name)
-            _skip_waiting(connection, name, now, _REMOVED)
+            _skip_waiting(connection, name, now)
             _update(connection, name, removed_at=now, changed_at=now, version=record.version + 1)
             forget_file(connection, record.source, name)
             return record
@@ -198,9 +197,6 @@ class Manifests:
             # After a manifest came back under its name, or a clock was set back, a slot may have had its run.
             known = {run.slot for run in _runs(connection, name, slots=[each.slot for each in settled.runs])}
             due = [each for each in settled.runs if each.slot not in known]
-            if settled.ends_others and due:
-                _update_runs(connection, name, LIVING_RUNS, is_unwanted=True, why=_REPLACED)
-                _skip_waiting(connection, name, now, _REPLACED)
             for run in due:
                 connection.execute(
                     SCHEDULE_RUNS.insert().values(
@@ -209,7 +205,6 @@ class Manifests:
                         slot_start=run.slot_start,
                         state=run.state,
                         request=settled.request,
-                        is_unwanted=False,
                         why=run.why,
                         created_at=now,
                         finished_at=now if run.state.is_final else None,
@@ -269,13 +264,11 @@ class Manifests:
                 where.append(columns.state == run.state)
             else:
                 where.append(columns.job_id.is_(None))
-            values: dict[str, Any] = {"state": state, "finished_at": None}
+            values: dict[str, Any] = {"state": state, "why": why, "finished_at": None}
             if state.is_final:
                 values["finished_at"] = self._database.now(connection)
             if job_id is not None:
                 values |= {"job_kind": job_kind, "job_id": job_id}
-            if why is not None or not run.is_unwanted:
-                values["why"] = why
             is_changed = bool(connection.execute(SCHEDULE_RUNS.update().where(*where).values(**values)).rowcount)
             if is_changed and pauses is not None:
                 with suppress(ManifestNotFoundError):
@@ -289,10 +282,12 @@ def _check_version(name: str, record: ManifestRecord | None, expected: int | Non
         raise ManifestChangedError(f"{name} has changed since you made the plan. Plan again.", name=name)
 
 
-def _skip_waiting(connection: Connection, name: str, now: datetime, why: str) -> None:
+def _skip_waiting(connection: Connection, name: str, now: datetime) -> None:
     """End the runs that have no job yet; the one that a replica is about to give one gets it back."""
-    waiting = [RunState.QUEUED, RunState.STARTING]
-    _update_runs(connection, name, waiting, state=RunState.SKIPPED, finished_at=now, why=why)
+    columns = SCHEDULE_RUNS.c
+    where = [columns.schedule == name, columns.state.in_([RunState.QUEUED, RunState.STARTING])]
+    skipped = {"state": RunState.SKIPPED, "finished_at": now, "why": _REMOVED}
+    connection.execute(SCHEDULE_RUNS.update().where(*where).values(**skipped))
 
 
 def _newest_slot(connection: Connection, name: str, now: datetime) -> datetime | None:
@@ -318,12 +313,6 @@ def _trim_runs(connection: Connection, name: str, now: datetime) -> None:
     is_over = sa.and_(columns.schedule == name, columns.slot < newest, columns.state.not_in(LIVING_RUNS))
     old = sa.select(columns.slot).where(is_over).order_by(columns.slot).limit(_TRIMMED_AT_ONCE)
     connection.execute(SCHEDULE_RUNS.delete().where(is_over, columns.slot.in_(old)))
-
-
-def _update_runs(connection: Connection, name: str, states: Sequence[RunState], **values: Any) -> None:
-    columns = SCHEDULE_RUNS.c
-    among = columns.state.in_(states)
-    connection.execute(SCHEDULE_RUNS.update().where(columns.schedule == name, among).values(**values))
 
 
 def _find(connection: Connection, name: str, *, for_update: bool = False) -> Row[Any] | None:

@@ -25,7 +25,7 @@ from model.stream_record import StreamEvent, StreamRecord
 from model.stream_snapshot import SnapshotRecord
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0028"
+SCHEMA_REVISION: Final = "0029"
 
 METADATA: Final = sa.MetaData()
 

@@ -1,15 +1,14 @@
-"""The jobs that schedules start: made once a slot, looked at, and cancelled, whatever their kind."""
+"""The jobs that schedules start: made once a slot, and looked at, whatever their kind."""
 
 import json
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from backfill.steer.service import BackfillService
 from backup.compaction.service import CompactionService
 from jobs.store import JobStore
-from model.errors import JobNotFoundError, JobStateError, RolloutStateError, StreamSnapshotNotFoundError
+from model.errors import JobNotFoundError, StreamSnapshotNotFoundError
 from model.job import JobState
 from model.manifest_record import RunState, ScheduleRun
 from model.moment import render_moment
@@ -136,23 +135,6 @@ class ScheduledJobs:
         except JobNotFoundError:
             return RunState.CANCELLED, "Its job no longer exists."
         return _ENDS.get(job.state, RunState.RUNNING), None if job.error is None else job.error.message
-
-    def cancel(self, run: ScheduleRun, principal: Principal) -> None:
-        """Have the run's job cancelled, if that can be."""
-        assert run.job_id is not None, "it has a job"
-        if run.job_kind == _ROLLOUT:
-            with suppress(RolloutStateError):
-                self._rollouts.cancel(run.job_id, principal=principal)
-            return
-        services: dict[str | None, BackfillService | MergeService | CompactionService] = {
-            "backfill": self._backfills,
-            "merge": self._merges,
-            "compaction": self._compactions,
-        }
-        service = services.get(run.job_kind)
-        if service is not None:
-            with suppress(JobStateError, JobNotFoundError):
-                service.cancel(run.job_id, principal=principal)
 
     def _look_at_rollout(self, rollout_id: str) -> tuple[RunState, str | None]:
         found = self._store.get_rollout(rollout_id)

@@ -168,8 +168,6 @@ class Scheduler:
     def _follow(self, run: ScheduleRun, record: ManifestRecord | None) -> None:
         state, why = self._jobs.look(run)
         if not state.is_final:
-            if run.is_unwanted and record is not None:
-                self._jobs.cancel(run, principal_of(record))
             return
         pauses = _why_pause(run, record, why) if state is RunState.FAILED and record is not None else None
         if self._store.change_run(run, state, why=why, pauses=pauses):
@@ -178,7 +176,7 @@ class Scheduler:
 
 @contextmanager
 def _apart(schedule: str) -> Iterator[None]:
-    """Keep a schedule's fault from the others: a cancel that it may not do, a document of another release."""
+    """Keep a schedule's fault from the others, such as a document of another release."""
     try:
         yield
     except StoreUnavailableError:
@@ -223,7 +221,7 @@ def settle_slots(
     runs = [
         NewRun(slot, timing.before(slot), state, why) for slot, (state, why) in zip(chosen, states, strict=True)
     ]
-    return Settlement(due[-1], tuple(runs), request, ends_others=bool(living) and spec.overlap == "replace")
+    return Settlement(due[-1], tuple(runs), request)
 
 
 def _beside(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import datetime, timedelta
 
 import pytest
@@ -14,7 +15,12 @@ from model.manifest_record import ManifestRecord, NewRun, RunState, ScheduleRun,
 from model.principal import READ, RUN, Principal
 from model.stream_options import StreamKind
 from model.stream_snapshot import SnapshotState
+from rollout.manifests.manifest import parse_manifest
+from rollout.manifests.schedule import read_schedule
 from tests.work import Work, counted
+from tests.worlds.migrations import empty, insert, migrate_to
+
+__all__ = ["empty"]
 
 ANN = Principal("ann", frozenset({RUN, READ}), ("orders",))
 REQUEST = {"job": {"kind": "merge", "request": {}}, "time_zone": "UTC"}
@@ -32,10 +38,10 @@ def put(store: JobStore, digest: str = "1", source: str = "api", **given: object
     )
 
 
-def settlement(record: ManifestRecord, *states: RunState, ends_others: bool = False) -> Settlement:
+def settlement(record: ManifestRecord, *states: RunState) -> Settlement:
     slots = [record.settled_until + timedelta(hours=number) for number in range(1, len(states) + 1)]
     runs = tuple(NewRun(slot, slot - timedelta(hours=1), state) for slot, state in zip(slots, states, strict=True))
-    return Settlement(slots[-1], runs, REQUEST, ends_others=ends_others)
+    return Settlement(slots[-1], runs, REQUEST)
 
 
 def test_a_manifest_is_kept_with_who_applied_it_and_the_same_again_changes_nothing(store: JobStore) -> None:
@@ -128,21 +134,6 @@ def test_a_run_that_got_its_job_while_its_schedule_was_removed_is_followed(store
     assert (run.slot, run.finished_at) == (first.slot, None)
 
 
-def test_later_slots_end_the_runs_before_them(store: JobStore) -> None:
-    put(store)
-    first, _ = store.settle_slots(
-        "nightly", lambda record, *_: settlement(record, RunState.STARTING, RunState.QUEUED)
-    )
-    store.change_run(first, RunState.RUNNING, job_kind="merge", job_id="mg_1")
-    store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.QUEUED, ends_others=True))
-    found = store.list_runs("nightly", limit=5)[::-1]
-    assert [(run.state, run.is_unwanted) for run in found] == [
-        (RunState.RUNNING, True),
-        (RunState.SKIPPED, True),
-        (RunState.QUEUED, False),
-    ]
-
-
 def test_a_slot_that_had_its_run_gets_no_other_when_the_manifest_comes_back(store: JobStore) -> None:
     since = put(store).settled_until
     store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING))
@@ -168,15 +159,6 @@ def test_a_slot_reads_nothing_of_the_runs_before_it(store: JobStore) -> None:
     after = settle(1)
     assert (after.statements, after.rows) == (first.statements, first.rows)
     assert after.instructions <= first.instructions + 500, "not one for each run"
-
-
-def test_a_replacement_that_ran_before_ends_nothing(store: JobStore) -> None:
-    since = put(store).settled_until
-    store.settle_slots("nightly", lambda record, *_: settlement(record, RunState.STARTING))
-    again = Settlement(since, (NewRun(since + timedelta(hours=1), since, RunState.QUEUED),), REQUEST, True)
-    assert store.settle_slots("nightly", lambda *_: again) == []
-    (run,) = store.list_living_runs()
-    assert (run.state, run.is_unwanted) == (RunState.STARTING, False)
 
 
 def test_runs_of_long_ago_are_forgotten_and_none_of_their_slots_runs_again(store: JobStore) -> None:
@@ -237,3 +219,32 @@ def fill(store: JobStore, count: int) -> None:
             over = {"kind": RESTORE, "state": "SUCCEEDED", "subject": "stream/backup", "finished_at": now}
             job = {"id": f"x{number}", "request": {}, "progress": {}, "epoch": 0, "version": 1}
             connection.execute(JOBS.insert().values(**job, **over, created_by="ann", created_at=now))
+
+
+@pytest.mark.usefixtures("migrations")
+def test_a_schedule_whose_slots_replaced_runs_lets_them_wait_and_its_runs_go_on(empty: str) -> None:
+    text = "kind: Schedule\nname: nightly\ncron: 0 3 * * *\njob: {kind: merge}\noverlap: queue\n"
+    wanted = parse_manifest(text.encode())
+    at = "2026-01-02T03:00:00+00:00"
+    engine = migrate_to(empty, "0028")
+    with engine.begin() as connection:
+        facts = {"kind": "Schedule", "source": "api", "version": 1, "scopes": [RUN], "settled_until": at}
+        facts |= {"changed_at": at, "applied_by": "ann", "created_at": at, "digest": "d"}
+        document = {**wanted.document, "overlap": "replace"}
+        insert(connection, "manifests", name="nightly", document=document, **facts)
+        insert(connection, "manifests", name="other", document={"name": "other"}, **facts)
+        run = {"schedule": "nightly", "slot_start": at, "request": REQUEST, "created_at": at}
+        for slot, state, given in (
+            ("2026-01-01T03:00:00+00:00", "RUNNING", {"job_kind": "merge", "job_id": "mg_1", "is_unwanted": True}),
+            (at, "QUEUED", {"is_unwanted": False}),
+        ):
+            insert(connection, "schedule_runs", slot=slot, state=state, **run, **given)
+    engine.dispose()
+    with closing(open_store(empty)) as store:
+        found = store.get_manifest("nightly")
+        assert (found.digest, read_schedule(found.document).overlap) == (wanted.digest, "queue")
+        assert (store.get_manifest("other").digest, found.version) == ("d", 1)
+        first, second = store.list_living_runs()
+        assert [first.state, second.state] == [RunState.RUNNING, RunState.QUEUED]
+        assert store.change_run(first, RunState.SUCCEEDED)
+        assert store.change_run(second, RunState.STARTING)

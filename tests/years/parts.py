@@ -86,9 +86,6 @@ class Jobs:
         state = self.store.get(run.job_id).state
         return (RunState(state.value) if state.is_final else RunState.RUNNING), None
 
-    def cancel(self, run: ScheduleRun, principal: Principal) -> None:
-        raise AssertionError("nothing overlaps")
-
 
 class Taker:
     """Makes and deletes snapshots in the records alone; every fourth fails."""

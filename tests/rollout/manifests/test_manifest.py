@@ -207,6 +207,16 @@ def test_a_schedule_that_is_never_due_or_ends_before_it_starts_is_refused() -> N
     assert "end is not after start" in faults(MERGE + bounds)[0][3]
 
 
+def test_an_overlap_that_replaced_runs_is_answered_with_what_to_use_instead() -> None:
+    with pytest.raises(ManifestInvalidError) as caught:
+        parse_manifest(f"{MERGE}overlap: replace\n".encode())
+    (error,) = caught.value.details["errors"]
+    assert error["pointer"] == "/overlap"
+    assert error["message"] == (
+        "overlap: Refeed no longer cancels the previous run. Use queue to run after it, or skip."
+    )
+
+
 def test_the_schema_takes_what_is_good_and_is_of_every_field() -> None:
     schema = manifest_schema()
     assert [each["$ref"] for each in schema["oneOf"]] == ["#/$defs/ScheduleManifest", "#/$defs/RolloutManifest"]

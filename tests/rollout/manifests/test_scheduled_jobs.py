@@ -38,7 +38,6 @@ job:
     validate: {seconds: 60, min_messages: 10}
 """
 PAUSED = TEXT + "on_failure: pause\n"
-REPLACED = TEXT + "overlap: replace\n"
 
 
 class Slots(Yard):
@@ -168,23 +167,6 @@ def test_what_runs_otherwise_than_from_says_and_a_stream_that_has_ended_fail_wit
         "backup is DRAINED. A rollout needs a running stream.",
         [],
     )
-
-
-def test_a_later_slot_that_replaces_a_run_has_its_rollout_taken_back_once(slots: Slots) -> None:
-    slots.schedule(REPLACED)
-    first = slots.be_due()
-    slots.advance(UpdateState.STOPPING)
-    slots.be_due(days=1)
-    version = slots.store.get(slots.rollout.id).version
-    assert slots.rollout.unwanted_by == "schedule:faster"
-    slots.look()
-    assert slots.store.get(slots.rollout.id).version == version, "nothing is in the way of the next step"
-    slots.advance(UpdateState.RESTARTING_BACK, UpdateState.ROLLED_BACK)
-    second = slots.look()
-    runs = slots.store.list_runs("faster", limit=2)
-    assert [each.state for each in runs] == [RunState.RUNNING, RunState.CANCELLED]
-    assert (runs[1].job_id, second.job_id) == (first.job_id, slots.rollout.id)
-    assert len(ids(slots)) == 2
 
 
 @pytest.mark.parametrize("missing", [ROLLOUTS_APPLY, SCHEDULES_APPLY])

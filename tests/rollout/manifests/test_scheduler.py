@@ -10,7 +10,6 @@ import pytest
 from jobs.store import JobStore
 from jobs.store.tables import MANIFESTS
 from model.errors import (
-    ForbiddenError,
     ManifestInvalidError,
     RefeedError,
     RegistryError,
@@ -39,10 +38,8 @@ class Jobs:
         self.made: list[str] = []
         self.principals: set[Principal] = set()
         self.states: dict[str, tuple[RunState, str | None]] = {}
-        self.cancelled: list[str] = []
         self.calls = 0
         self.error: RefeedError | None = None
-        self.forbidden = False
 
     def start(self, run: ScheduleRun, principal: Principal) -> StartedJob:
         self.calls += 1
@@ -57,13 +54,6 @@ class Jobs:
     def look(self, run: ScheduleRun) -> tuple[RunState, str | None]:
         assert run.job_id is not None
         return self.states.get(run.job_id, (RunState.RUNNING, None))
-
-    def cancel(self, run: ScheduleRun, principal: Principal) -> None:
-        assert run.job_id is not None
-        if self.forbidden:
-            raise ForbiddenError
-        self.cancelled.append(run.job_id)
-        self.states[run.job_id] = (RunState.CANCELLED, None)
 
     def end(self, job_id: str, state: RunState = RunState.SUCCEEDED, why: str | None = None) -> None:
         self.states[job_id] = (state, why)
@@ -216,14 +206,6 @@ def test_a_queue_holds_one_slot_and_it_starts_when_the_run_ends(yard: Yard) -> N
     assert yard.go(timedelta(minutes=1)) == ["02 02:00"]
 
 
-def test_a_replacement_cancels_the_run_and_starts_when_it_has_ended(yard: Yard) -> None:
-    yard.apply(f"{HOURLY}overlap: replace\n")
-    assert yard.go(hours(1)) == ["02 01:00"]
-    assert yard.go(hours(1)) == ["02 02:00"]
-    assert yard.jobs.cancelled == ["02 01:00"]
-    assert yard.runs() == [("02 01:00", "CANCELLED"), ("02 02:00", "RUNNING")]
-
-
 def test_a_failed_run_pauses_the_schedule_and_resuming_makes_no_past_slot(yard: Yard) -> None:
     yard.apply(f"{HOURLY}on_failure: pause\ncatch_up: {{window_seconds: 86400, max: 5}}\n")
     yard.go(hours(0.5))
@@ -309,7 +291,7 @@ def test_a_start_that_is_refused_has_failed_and_one_with_nothing_to_do_is_left_o
 )
 def test_through_a_change_of_the_clocks_the_night_has_one_run(tmp_path, now, expected):
     yard = Yard(tmp_path / "jobs.db", now)
-    yard.apply(NIGHTLY.replace("{kind: merge}", "{kind: merge}\noverlap: replace"))
+    yard.apply(NIGHTLY)
     assert yard.go(hours(1.5), step=timedelta(minutes=2)) == expected
     yard.store.close()
 
@@ -340,7 +322,7 @@ def test_a_clock_that_was_years_ahead_costs_no_slot_once_it_is_right(yard, touch
 
 
 def test_a_clock_that_is_set_back_runs_no_slot_again(yard: Yard) -> None:
-    yard.apply(f"{HOURLY}overlap: replace\ncatch_up: {{window_seconds: 86400, max: 5}}\n")
+    yard.apply(f"{HOURLY}overlap: queue\ncatch_up: {{window_seconds: 86400, max: 5}}\n")
     for _ in range(4):
         for job in yard.go(hours(1)):
             yard.jobs.end(job)
@@ -354,18 +336,6 @@ def test_a_clock_that_is_set_back_runs_no_slot_again(yard: Yard) -> None:
     yard.go()
     assert yard.jobs.made == made
     assert [run for run, _ in yard.runs()] == [run for run, _ in runs]
-
-
-def test_a_run_that_can_t_be_cancelled_keeps_no_other_schedule_from_its_job(yard: Yard) -> None:
-    yard.apply(f"{HOURLY}overlap: replace\n")
-    yard.apply(HOURLY.replace("hourly", "later"))
-    yard.go(hours(1))
-    yard.jobs.forbidden = True
-    yard.go(hours(1))
-    assert yard.runs() == [("02 01:00", "RUNNING"), ("02 02:00", "QUEUED")]
-    yard.jobs.end("02 01:00")
-    yard.go(hours(1))
-    assert yard.runs("later")[-1] == ("02 03:00", "RUNNING")
 
 
 def test_a_schedule_that_a_newer_release_has_kept_keeps_no_other_from_its_slots(yard: Yard) -> None:
