@@ -14,8 +14,8 @@ from api.routes_approvals import router as approvals
 from api.routes_backfills import router as backfills
 from api.routes_backups import router as backups
 from api.routes_catalog import router as catalog
-from api.routes_changes import router as changes
 from api.routes_compactions import router as compactions
+from api.routes_events import router as events
 from api.routes_history import router as history
 from api.routes_manifests import router as manifests
 from api.routes_merges import router as merges
@@ -122,7 +122,7 @@ for part in (
     approvals,
     volumes,
     status,
-    changes,
+    events,
     releases,
     templates,
     manifests,

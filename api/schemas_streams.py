@@ -8,8 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from api.schemas import CodedMessage
 from model.declaration import declared_fields
+from model.event import HistoryEventType
 from model.stream_options import OPTIONS, StreamOptions
-from model.stream_record import DRAIN_TIMEOUT_SECONDS, MAX_DRAIN_TIMEOUT_SECONDS, StreamEventType
+from model.stream_record import DRAIN_TIMEOUT_SECONDS, MAX_DRAIN_TIMEOUT_SECONDS
 from rollout.check import Remedy
 
 State = Literal[
@@ -156,7 +157,7 @@ class StreamEventOut(BaseModel):
     )
     at: datetime
     actor: str
-    type: StreamEventType = Field(description="The kind of the entry.")
+    type: HistoryEventType = Field(description="The kind of the entry.")
     what: str
     why: str | None
     fields: dict[str, Any] = Field(description="Details for programs. The fields depend on the type.")

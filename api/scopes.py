@@ -30,7 +30,7 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
         "watchMerge readMergeLogs listMergeEvents getMerge watchCompaction readCompactionLogs "
         "listCompactionEvents "
         "listCompactions getCompaction listTopics getTopicHistogram countDeadLetters listDeadLetters listVolumes "
-        "getStatus getInbox listChanges listSources getSource listSourceVersions"
+        "getStatus getInbox listEvents listSources getSource listSourceVersions"
     ),
     ((READ, MESSAGES),): "downloadBackfillDeadLetter downloadDeadLetter",
     (PLAN,): "planBackfill getPlan checkQuery",

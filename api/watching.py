@@ -15,8 +15,8 @@ from api.auth import StandingCaller
 from api.schemas_backfills import BackfillEvent
 from jobs.log import MAX_TAIL_BYTES, LogPiece
 from jobs.service import JobChanges, JobService
-from jobs.store import JobEvent
 from model.errors import RefeedError
+from model.event import HistoryEvent
 
 _LOG: Final = structlog.get_logger()
 _POLL_SECONDS: Final = 0.5
@@ -194,7 +194,7 @@ async def _stream_log(
             return
 
 
-def _render_event(event: JobEvent) -> str:
+def _render_event(event: HistoryEvent) -> str:
     return json.dumps(BackfillEvent.model_validate(event, from_attributes=True).model_dump(mode="json"))
 
 

@@ -67,27 +67,40 @@ def inbox(as_json: JsonOption = False) -> None:
     )
 
 
-def changes(
+def events(
+    subject: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[OBJECT]",
+            help="The id of a job, or stream/NAME, schedule/NAME, manifest/NAME or key/NAME. Default: all "
+            "objects.",
+        ),
+    ] = None,
     since: Annotated[
         str | None,
         typer.Option(
             metavar="WHEN",
-            help="List only changes since this time: an RFC 3339 time, a day, or an age such as 2h. "
-            "Default: one day ago.",
+            help="List only events since this time: an RFC 3339 time, a day, or an age such as 2h. "
+            "The default is one day ago, and for one object its whole history.",
         ),
     ] = None,
     page_size: PageSizeOption = 50,
     as_json: JsonOption = False,
 ) -> None:
-    """List changes of jobs, streams and manifests, newest first. An administrator also sees changes of keys."""
+    """List who did what and when, newest first: to jobs, streams and manifests, or to one object.
+
+    An administrator also sees what was done to keys.
+    """
     begin = parse_moment(since, "--since")
-    print_answer(lambda api: api.list_changes(begin, page_size=page_size), _change_lines, as_json=as_json)
+    print_answer(
+        lambda api: api.list_events(subject, since=begin, page_size=page_size), _event_lines, as_json=as_json
+    )
 
 
-def _change_lines(found: Mapping[str, Any]) -> list[str]:
+def _event_lines(found: Mapping[str, Any]) -> list[str]:
     rows = [
         [each["at"][:19], each["actor"] or "", f"{each['resource']} {each['id']}", each["what"], each["why"] or ""]
-        for each in found["changes"]
+        for each in found["events"]
     ]
     return render_table(["at (UTC)", "who", "which", "what", "why"], rows)
 

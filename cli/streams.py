@@ -6,10 +6,11 @@ from contextlib import suppress
 from typing import Any, Final, Literal
 
 from model.errors import RefeedError, StoreUnavailableError, StreamNotFoundError, StreamStateError
+from model.event import HistoryEventType
 from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream import BACKUP_STREAM, PIPELINE_PREFIX
 from model.stream_options import StreamKind
-from model.stream_record import StreamEventType, StreamRecord, Wanted
+from model.stream_record import StreamRecord, Wanted
 from pipeline.registry import Registry, read_snapshot
 from rollout.request import StreamLaunch
 from rollout.service import StreamService
@@ -91,7 +92,7 @@ class WantedStreams:
     def _drain_all_but(self, names: set[str]) -> None:
         """Drain the streams of groups that the registry no longer has, as far as they were launched from here."""
         for record in self._service.list_records(principal=UP):
-            is_ours = record.kind is StreamKind.PIPELINE and self._was_by_up(record, StreamEventType.LAUNCHED)
+            is_ours = record.kind is StreamKind.PIPELINE and record.launched_by == UP.name
             if not is_ours or record.name in names:
                 continue
             self._wanted.pop(record.name, None)
@@ -109,8 +110,8 @@ class WantedStreams:
             pass
         else:
             if record.is_living:
-                return record.wanted is Wanted.RUNNING or not self._was_by_up(record, StreamEventType.WANTED)
-            if not self._was_by_up(record, StreamEventType.WANTED):
+                return record.wanted is Wanted.RUNNING or not self._was_ended_by_up(record)
+            if not self._was_ended_by_up(record):
                 group = f" --group {options['group']}" if options else ""
                 again = f"refeed stream launch {name} --kind {record.kind}{group}"
                 self._say(f"{name} is {record.state}; '{again}' starts it again")
@@ -124,8 +125,8 @@ class WantedStreams:
             self._say(f"{name} is not launched: {exc.message}")
         return True
 
-    def _was_by_up(self, record: StreamRecord, kind: StreamEventType) -> bool:
-        """Whether the last line of this type in the stream's history is of a ``refeed up``."""
+    def _was_ended_by_up(self, record: StreamRecord) -> bool:
+        """Whether it was a ``refeed up`` that drained or cancelled the stream last."""
         events = self._service.list_events(record.name, principal=UP)
-        actors = [event.actor for event in events if event.type is kind]
+        actors = [event.actor for event in events if event.type is HistoryEventType.WANTED]
         return bool(actors) and actors[-1] == UP.name

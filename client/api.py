@@ -101,9 +101,12 @@ class RefeedApi(ApiConnection):
         """Return everything that runs, waits or is wrong."""
         return self.call("GET", "/status")
 
-    def list_changes(self, since: str | None = None, *, page_size: int = 50) -> dict[str, Any]:
-        """Return what changed since a time, a day ago without one, newest first."""
-        return self.call("GET", "/changes", params={"page_size": str(page_size), "since": since})
+    def list_events(
+        self, subject: str | None = None, *, since: str | None = None, page_size: int = 50
+    ) -> dict[str, Any]:
+        """Return who did what and when, newest first: of all objects in the last day, or of ``subject``."""
+        given = {"page_size": str(page_size), "since": since, "object": subject}
+        return self.call("GET", "/events", params=given)
 
     def list_merge_audits(self, source: str | None = None, since: str | None = None) -> dict[str, Any]:
         """Return how each source, or one, fared in each merge that ended since a time, newest first."""

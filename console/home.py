@@ -41,7 +41,7 @@ def read_home(visit: Visit) -> dict[str, Any]:
     has_all = visit.params.get("changes") == "all"
     size = _MANY_CHANGES if has_all else _FEW_CHANGES
     changes = visit.read(
-        f"changes {size}", lambda: visit.api.list_changes(page_size=size), for_seconds=_CHANGES_SECONDS
+        f"changes {size}", lambda: visit.api.list_events(page_size=size), for_seconds=_CHANGES_SECONDS
     )
     return {
         "title": "Home",

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any, Final, NoReturn, TypeVar
 
 from jobs.store import JobFilter, SortOrder
-from jobs.store.changes import ChangeCursor, is_change_place
 from model.errors import RequestInvalidError
 
 _TIME_FIELDS: Final = frozenset({"created_at"})
@@ -40,26 +39,29 @@ def parse_page_token(token: str, where: JobFilter, order: Sequence[SortOrder]) -
     return values
 
 
-def render_change_token(cursor: ChangeCursor) -> str:
-    """Return the token of the page after the one that ended with a change."""
-    return _render(json.dumps([cursor.at.isoformat(), *cursor.place], separators=(",", ":")))
+def render_event_token(at: datetime, number: int) -> str:
+    """Return the token of the page after the one that ended with the line of this time and number."""
+    return _render(f"event {at.isoformat()} {number}")
 
 
-def parse_change_token(token: str | None) -> ChangeCursor | None:
-    """Return what :func:`render_change_token` was given; None without a token.
+def parse_event_token(token: str | None) -> tuple[datetime, int] | None:
+    """Return what :func:`render_event_token` was given; None without a token.
 
     Raises:
         RequestInvalidError: the token is not one that a page gave.
+
+    Example:
+        >>> parse_event_token(render_event_token(datetime(2026, 1, 2, tzinfo=UTC), 7))
+        (datetime.datetime(2026, 1, 2, 0, 0, tzinfo=datetime.timezone.utc), 7)
     """
+    if not token:
+        return None
 
-    def read(content: str) -> ChangeCursor:
-        at, rank, key = json.loads(content)
-        cursor = ChangeCursor(datetime.fromisoformat(at).astimezone(UTC), (int(rank), str(key)))
-        if not is_change_place(*cursor.place):
-            raise ValueError("no change has this place")
-        return cursor
+    def read(content: str) -> tuple[datetime, int]:
+        at, _, number = _matching(r"event (\S{1,40} [0-9]{1,18})")(content).partition(" ")
+        return datetime.fromisoformat(at).astimezone(UTC), int(number)
 
-    return _parse(token, read) if token else None
+    return _parse(token, read)
 
 
 def render_row_token(row: int) -> str:

@@ -14,10 +14,11 @@ from jobs.kinds import JobKind
 from jobs.listing import ListRequest, read_page
 from jobs.log import DEFAULT_TAIL_BYTES, LogPiece, read_log_end, read_log_from
 from jobs.loop import BackgroundLoop
-from jobs.store import Idempotency, Job, JobEvent, JobStore
+from jobs.store import Idempotency, Job, JobStore
 from jobs.supervisor import JobSupervisor
 from jobs.versions import Versions, check_version, expected_version
 from model.errors import JobNotFoundError, JobStateError, RefeedError, StoreUnavailableError
+from model.event import HistoryEvent
 from model.job import JobState, new_job_id
 from model.principal import READ, Principal
 
@@ -63,7 +64,7 @@ class JobChanges(Generic[View]):
     """A job as it is now, and the lines of its history that are new."""
 
     shown: View
-    events: list[JobEvent]
+    events: list[HistoryEvent]
 
 
 class JobService(ABC, Generic[View]):
@@ -156,7 +157,7 @@ class JobService(ABC, Generic[View]):
         principal.require(READ)
         return self._list_waiting()
 
-    def list_events(self, job_id: str, *, principal: Principal, after: int = 0) -> list[JobEvent]:
+    def list_events(self, job_id: str, *, principal: Principal, after: int = 0) -> list[HistoryEvent]:
         """Return the lines of the job's history after number ``after``, oldest first."""
         return self._store.list_events(self._read(job_id, principal).id, after=after)
 

@@ -1,8 +1,7 @@
 """A stream as a record: what people want of it, who keeps it in step, and where it stands."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
@@ -102,41 +101,6 @@ class StreamRecord:
     def parsed_options(self) -> StreamOptions:
         """Return the options with their types."""
         return parse_options(self.kind, self.options)
-
-
-class StreamEventType(StrEnum):
-    """The type of an entry in the history of a stream."""
-
-    LAUNCHED = "launched"
-    """Somebody launched the stream, or launched it again."""
-    WANTED = "wanted"
-    """Somebody drained or cancelled the stream. ``wanted`` contains the wanted state."""
-    CHANGED = "changed"
-    """Somebody changed options of the stream. ``options`` lists the names of these options."""
-    MOVED = "moved"
-    """The stream's state changed from ``from`` to ``to``."""
-    STARTED = "started"
-    """The agent started a process for the stream. ``instance_id`` contains the process's id."""
-    NOTED = "noted"
-    """Another entry, such as a snapshot or a step of an update."""
-
-
-@dataclass(frozen=True, slots=True)
-class StreamEvent:
-    """One line of a stream's history; numbers of one stream only grow, with gaps.
-
-    ``what`` and ``why`` are for people alone: nothing may be concluded from them.
-    """
-
-    number: int
-    stream: str
-    generation: int
-    at: datetime
-    actor: str
-    type: StreamEventType
-    what: str
-    why: str | None
-    fields: Mapping[str, Any] = field(default_factory=dict)
 
 
 def is_stream_name(text: str) -> bool:

@@ -20,13 +20,13 @@ from model.errors import (
     StreamExistsError,
     StreamNotFoundError,
 )
+from model.event import HistoryEvent
 from model.naming import did_you_mean
 from model.principal import STREAMS_OPERATE, STREAMS_READ, Principal
 from model.stream_options import OPTIONS, PipelineStreamOptions, StreamKind, option_errors, parse_options
 from model.stream_record import (
     DRAIN_TIMEOUT_SECONDS,
     MAX_DRAIN_TIMEOUT_SECONDS,
-    StreamEvent,
     StreamRecord,
     Wanted,
     is_stream_name,
@@ -121,7 +121,7 @@ class StreamService:
         principal.require(STREAMS_READ)
         return self._store.list_streams()
 
-    def list_events(self, name: str, *, principal: Principal, after: int = 0) -> list[StreamEvent]:
+    def list_events(self, name: str, *, principal: Principal, after: int = 0) -> list[HistoryEvent]:
         """Return the lines of the stream's history after number ``after``, oldest first."""
         principal.require(STREAMS_READ)
         return self._store.list_stream_events(self._get(name).name, after=after)

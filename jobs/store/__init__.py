@@ -1,6 +1,5 @@
 """Keeps jobs, their states and history, in SQLite or PostgreSQL; every change of state is one transaction."""
 
-from jobs.store.events import JobEvent, JobEventType
 from jobs.store.lists import ORDER_FIELDS, sort_key
 from jobs.store.records import (
     EVERY_JOB,
@@ -32,8 +31,6 @@ __all__ = [
     "Idempotency",
     "Job",
     "JobCount",
-    "JobEvent",
-    "JobEventType",
     "JobFilter",
     "JobStore",
     "KeySession",

@@ -1,83 +1,108 @@
-"""Lines of a job's history: a type and fields for programs, words for people."""
+"""The histories of jobs, streams, manifests and keys: one table of lines."""
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Any, Final
 
-from model.job import JobState
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
-_MOVE: Final = re.compile(rf"({'|'.join(JobState)}) -> ({'|'.join(JobState)})")
-_VERDICT: Final = re.compile(r"verification (\w+)")
-_CHANGE: Final = re.compile(r"changed (\w+(?:, \w+)*)")
+from jobs.store.database import Database
+from jobs.store.rows import read_row
+from jobs.store.tables import EVENTS
+from model.event import HistoryEvent, HistoryEventType
 
-
-class JobEventType(StrEnum):
-    """What a line of a job's history is about; each may have ``options``, the names of those that it changed."""
-
-    CREATED = "created"
-    """The job was created."""
-    MOVED = "moved"
-    """The job's state changed from ``from`` to ``to``."""
-    CHANGED = "changed"
-    """Somebody changed options of the job. ``options`` lists the names of these options."""
-    APPROVED = "approved"
-    """A second person approved the job."""
-    FOUND = "found"
-    """The driver reported a result. If it is the result of a verification, ``state`` contains the verdict."""
-    DRIVER_ENDED = "driver_ended"
-    """The driver's process ended before the job had ended."""
-    STEP = "step"
-    """The job began an attempt of the step in ``step``. ``attempt`` is the number of the attempt."""
+STREAM: Final = "stream"
+MANIFEST: Final = "manifest"
+KEY: Final = "key"
+# More than a day of a stream whose process dies as often as it can.
+KEPT_LINES: Final = 5000
+# What a job in steps does is told in the history of its stream.
+_LISTED: Final = ("backfill", "merge", "compaction", STREAM, MANIFEST)
 
 
-@dataclass(frozen=True, slots=True)
-class JobEvent:
-    """One line of a job's history; numbers of one job only grow, with gaps.
+class Events:
+    """Reads the histories of all objects as one list; those of long lives have lost their first lines."""
 
-    ``what`` and ``why`` are for people alone: nothing may be concluded from them.
+    _database: Database
+
+    def list_last_events(
+        self,
+        since: datetime | None = None,
+        *,
+        limit: int,
+        of: tuple[str | None, str] | None = None,
+        before: tuple[datetime, int] | None = None,
+        with_keys: bool = False,
+    ) -> list[HistoryEvent]:
+        """Return up to ``limit`` lines, newest first, of the object ``of`` if it is given.
+
+        An object is its resource and its id, of a job the id alone. ``before`` is the time and the number of the
+        line that the page before ended with. Lines of keys are there ``with_keys`` alone. In the list of all
+        objects a job's verdicts and reports are left out: they change nothing.
+        """
+        columns = EVENTS.c
+        query = sa.select(EVENTS).order_by(columns.at.desc(), columns.number.desc()).limit(limit)
+        if since is not None:
+            query = query.where(columns.at >= since)
+        if before is not None:
+            at, number = before
+            # Said once more in terms of the time alone, which an index of it can begin at.
+            is_before = sa.or_(columns.at < at, columns.number < number)
+            query = query.where(columns.at <= at, is_before)
+        if not with_keys:
+            query = query.where(columns.resource != KEY)
+        if of is None:
+            query = query.where(columns.resource.in_((*_LISTED, KEY)), columns.type != HistoryEventType.FOUND)
+        else:
+            resource, name = of
+            is_it = columns.resource == resource
+            others = columns.resource.not_in((STREAM, MANIFEST, KEY))
+            query = query.where(columns.id == name, others if resource is None else is_it)
+        with self._database.read() as connection:
+            return [read_row(HistoryEvent, row) for row in connection.execute(query)]
+
+
+def append_event(
+    connection: Connection,
+    resource: str,
+    name: str,
+    kind: HistoryEventType,
+    at: datetime,
+    *,
+    actor: str | None,
+    what: str,
+    why: str | None = None,
+    generation: int | None = None,
+    **fields: Any,
+) -> None:
+    """Add a line to the history of an object; its row must be held, so that numbers grow as lines become visible.
+
+    The newest lines are kept.
     """
+    columns = EVENTS.c
+    given = {field: value for field, value in fields.items() if value is not None}
+    connection.execute(
+        EVENTS.insert().values(
+            resource=resource,
+            id=name,
+            at=at,
+            actor=actor,
+            type=kind,
+            what=what,
+            why=why,
+            generation=generation,
+            fields=given,
+        )
+    )
+    is_its = (columns.resource == resource, columns.id == name)
+    newest = sa.select(columns.number).where(*is_its).order_by(columns.number.desc())
+    last = connection.scalar(newest.offset(KEPT_LINES).limit(1))
+    if last is not None:
+        connection.execute(EVENTS.delete().where(*is_its, columns.number <= last))
 
-    number: int
-    job_id: str
-    at: datetime
-    actor: str
-    what: str
-    why: str | None
-    type: JobEventType
-    fields: Mapping[str, Any]
 
-    def is_move(self, *, to: JobState, before: JobState | None = None) -> bool:
-        """Whether the job went to the state ``to``, from ``before`` if that is given."""
-        is_from = before is None or self.fields.get("from") == before
-        return self.type is JobEventType.MOVED and self.fields.get("to") == to and is_from
-
-    def has_changed(self, option: str) -> bool:
-        """Whether the job's option was changed."""
-        return option in self.fields.get("options", ())
-
-
-def parse_words(what: str) -> tuple[JobEventType, dict[str, Any]] | None:
-    """Return the type and the fields of a line that was written before lines had any; None where nobody knows.
-
-    For the migration of histories only.
-
-    Example:
-        >>> parse_words("RUNNING -> PAUSED")
-        (<JobEventType.MOVED: 'moved'>, {'from': 'RUNNING', 'to': 'PAUSED'})
-    """
-    if move := _MOVE.fullmatch(what):
-        return JobEventType.MOVED, {"from": move[1], "to": move[2]}
-    if verdict := _VERDICT.fullmatch(what):
-        return JobEventType.FOUND, {"state": verdict[1]}
-    if change := _CHANGE.fullmatch(what):
-        return JobEventType.CHANGED, {"options": change[1].split(", ")}
-    known = {
-        "created": (JobEventType.CREATED, {}),
-        "approved": (JobEventType.APPROVED, {}),
-        "driver ended": (JobEventType.DRIVER_ENDED, {}),
-        "reverted": (JobEventType.CHANGED, {"options": ["reverted"]}),
-    }
-    return known.get(what)
+def read_events(connection: Connection, resource: str, name: str, after: int) -> list[HistoryEvent]:
+    """Return an object's history after line number ``after``, oldest first."""
+    columns = EVENTS.c
+    query = sa.select(EVENTS).where(columns.resource == resource, columns.id == name, columns.number > after)
+    return [read_row(HistoryEvent, row) for row in connection.execute(query.order_by(columns.number))]

@@ -8,13 +8,13 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
-from jobs.store.events import JobEvent, JobEventType
-from jobs.store.job_rows import JOB_RECORDS, append_event, append_move, check_owner, check_state, check_version
+from jobs.store.events import append_event, read_events
+from jobs.store.job_rows import JOB_RECORDS, append_move, check_owner, check_state, check_version
 from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, matches, order_by
 from jobs.store.records import EVERY_JOB, Idempotency, Job, JobCount, JobFilter, SortOrder
-from jobs.store.rows import key_columns, read_row, scoped_key
-from jobs.store.tables import CREATES, EVENTS, JOBS
+from jobs.store.rows import key_columns, scoped_key
+from jobs.store.tables import CREATES, JOBS
 from jobs.store.waits import is_over
 from model.errors import (
     IdempotencyInProgressError,
@@ -22,6 +22,7 @@ from model.errors import (
     JobChangedError,
     JobStateError,
 )
+from model.event import HistoryEvent, HistoryEventType
 from model.fault import FaultRecord
 from model.job import ACTIVE_STATES, FIRST_STATES, JobState, validate_move
 from model.process import Driver
@@ -128,7 +129,7 @@ class Jobs:
             now = datetime.now(UTC)
             news_at = now if _awaits(approval) else None
             made = JOB_RECORDS.insert(connection, **values, news_at=news_at, created_at=now)
-            append_event(connection, job_id, JobEventType.CREATED, now, actor=actor, what="created")
+            append_event(connection, kind, job_id, HistoryEventType.CREATED, now, actor=actor, what="created")
             return made
 
     def get(self, job_id: str) -> Job:
@@ -201,14 +202,10 @@ class Jobs:
         with self._database.read() as connection:
             return _active(connection, kind)
 
-    def list_events(self, job_id: str, *, after: int = 0) -> list[JobEvent]:
+    def list_events(self, job_id: str, *, after: int = 0) -> list[HistoryEvent]:
         """Return the job's history after line number ``after``, oldest first."""
-        query = (
-            sa.select(EVENTS).where(EVENTS.c.job_id == job_id, EVENTS.c.number > after).order_by(EVENTS.c.number)
-        )
         with self._database.read() as connection:
-            JOB_RECORDS.get(connection, job_id)
-            return [read_row(JobEvent, row) for row in connection.execute(query)]
+            return read_events(connection, JOB_RECORDS.get(connection, job_id).kind, job_id, after)
 
     def begin_attempt(self, job_id: str, *, owner: str | None = None) -> Job:
         """Give a PENDING job the next epoch: every attempt begun before is out of date from now on.
@@ -310,17 +307,17 @@ class Jobs:
             job = JOB_RECORDS.get(connection, job_id, for_update=True)
             check_version(job, expected_version, None)
             changes: dict[str, Any] = {"version": job.version + 1, **_option_changes(job, options)}
-            event = JobEventType.CHANGED
+            event = HistoryEventType.CHANGED
             if findings is not None:
-                event, changes["findings"] = JobEventType.FOUND, findings
+                event, changes["findings"] = HistoryEventType.FOUND, findings
             if approval is not None:
-                event = JobEventType.APPROVED
+                event = HistoryEventType.APPROVED
                 changes |= {"approval": approval, "awaits_approval": _awaits(approval)}
                 if not job.state.is_final and not _awaits(approval):
                     changes["news_at"] = None
             changed = JOB_RECORDS.update(connection, job_id, **changes)
-            names = sorted(options or ())
-            append_event(connection, job_id, event, now, actor=actor, what=what, why=why, options=names)
+            names = sorted(options or ()) or None
+            append_event(connection, job.kind, job_id, event, now, actor=actor, what=what, why=why, options=names)
             return changed
 
     def forget_driver(self, job_id: str, *, actor: str, why: str, expected_epoch: int) -> Job:
@@ -334,8 +331,8 @@ class Jobs:
             if (job.state, job.epoch) != (JobState.PAUSED, expected_epoch):
                 raise JobChangedError(f"{job_id} is {job.state} in attempt {job.epoch}.", version=job.version)
             changed = JOB_RECORDS.update(connection, job_id, driver=None, version=job.version + 1)
-            now, ended = datetime.now(UTC), JobEventType.DRIVER_ENDED
-            append_event(connection, job_id, ended, now, actor=actor, what="driver ended", why=why)
+            now, ended = datetime.now(UTC), HistoryEventType.DRIVER_ENDED
+            append_event(connection, job.kind, job_id, ended, now, actor=actor, what="driver ended", why=why)
             return changed
 
     def set_progress(self, job_id: str, progress: Mapping[str, Any]) -> None:

@@ -5,11 +5,14 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import sqlalchemy as sa
+from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
+from jobs.store.events import KEY, append_event
 from jobs.store.records import ApiKey
 from jobs.store.rows import read_row
 from jobs.store.tables import KEYS
+from model.event import HistoryEventType
 
 # A key that is used a thousand times a second costs one write in this many seconds.
 _TOUCH_SECONDS: Final = 60
@@ -24,6 +27,7 @@ class Keys:
         """Keep a new key; its prefix must be its own."""
         with self._database.write() as connection:
             connection.execute(KEYS.insert().values(**asdict(key)))
+            _append(connection, key.name, HistoryEventType.CREATED, key.created_at)
 
     def list_keys(self) -> list[ApiKey]:
         """Return every key, oldest first."""
@@ -40,10 +44,10 @@ class Keys:
     def revoke_key(self, key_id: str, at: datetime) -> bool:
         """Revoke a key, and return whether there is such a key; the first time counts."""
         with self._database.write() as connection:
-            found = connection.scalar(sa.select(KEYS.c.id).where(KEYS.c.id == key_id).with_for_update())
-            connection.execute(
-                KEYS.update().where(KEYS.c.id == key_id, KEYS.c.revoked_at.is_(None)).values(revoked_at=at)
-            )
+            found = connection.execute(sa.select(KEYS).where(KEYS.c.id == key_id).with_for_update()).first()
+            if found is not None and found.revoked_at is None:
+                connection.execute(KEYS.update().where(KEYS.c.id == key_id).values(revoked_at=at))
+                _append(connection, found.name, HistoryEventType.REVOKED, at)
             return found is not None
 
     def touch_key(self, key_id: str, at: datetime) -> None:
@@ -54,3 +58,8 @@ class Keys:
         if is_stale:
             with self._database.write() as connection:
                 connection.execute(KEYS.update().where(KEYS.c.id == key_id, stale).values(last_used_at=at))
+
+
+def _append(connection: Connection, name: str, kind: HistoryEventType, at: datetime) -> None:
+    # Keys are made and revoked beside the store, by whoever may open it: nobody knows who that is.
+    append_event(connection, KEY, name, kind, at, actor=None, what=kind.value)

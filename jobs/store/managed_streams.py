@@ -8,11 +8,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from jobs.store.database import Database
+from jobs.store.events import STREAM, append_event, read_events
 from jobs.store.records import Idempotency
-from jobs.store.rows import key_columns, read_row
+from jobs.store.rows import key_columns
 from jobs.store.stream_rows import (
-    STREAM_RECORDS,
-    append_event,
     check_living,
     check_version,
     find_row,
@@ -22,7 +21,7 @@ from jobs.store.stream_rows import (
 )
 from jobs.store.stream_snapshots import check_snapshot, end_restores, insert_restore
 from jobs.store.stream_updates import abandon_update, check_not_updating
-from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
+from jobs.store.tables import MANAGED_STREAMS
 from jobs.store.waits import has_passed
 from model.errors import (
     IdempotencyKeyReusedError,
@@ -30,13 +29,12 @@ from model.errors import (
     StreamExistsError,
     StreamStateError,
 )
+from model.event import HistoryEvent, HistoryEventType
 from model.fault import FaultRecord
 from model.stream_options import StreamKind
 from model.stream_record import (
     DRAIN_TIMEOUT_SECONDS,
     ENDED_STATES,
-    StreamEvent,
-    StreamEventType,
     StreamHome,
     StreamRecord,
     StreamState,
@@ -110,6 +108,8 @@ class ManagedStreams:
                 "instance_id": None,
                 "snapshot_id": snapshot_id,
                 "error": None,
+                "launched_by": actor,
+                "launched_at": now,
                 "changed_at": now,
                 **key,
                 **_NOBODY,
@@ -120,8 +120,10 @@ class ManagedStreams:
             else:
                 update_stream(connection, name, version=before.version + 1, **values)
             what = "launched" if snapshot_id is None else f"launched from {snapshot_id}"
-            launched = StreamEventType.LAUNCHED
-            append_event(connection, name, generation, launched, now, actor=actor, what=what, why=why)
+            launched = HistoryEventType.LAUNCHED
+            append_event(
+                connection, STREAM, name, launched, now, actor=actor, what=what, why=why, generation=generation
+            )
             if snapshot_id is not None:
                 insert_restore(connection, name, generation, snapshot_id, actor=actor, now=now)
             return get_record(connection, name, now)
@@ -137,7 +139,7 @@ class ManagedStreams:
 
     def list_streams(self, *, agent: str | None = None) -> list[StreamRecord]:
         """Return every record, by name, or only those that an agent holds."""
-        query = STREAM_RECORDS.order_by(MANAGED_STREAMS.c.name)
+        query = sa.select(MANAGED_STREAMS).order_by(MANAGED_STREAMS.c.name)
         if agent is not None:
             query = query.where(MANAGED_STREAMS.c.agent == agent)
         with self._database.read() as connection:
@@ -188,7 +190,7 @@ class ManagedStreams:
             _append(
                 connection,
                 record,
-                StreamEventType.WANTED,
+                HistoryEventType.WANTED,
                 now,
                 actor=actor,
                 what=what,
@@ -236,7 +238,7 @@ class ManagedStreams:
             _append(
                 connection,
                 record,
-                StreamEventType.CHANGED,
+                HistoryEventType.CHANGED,
                 now,
                 actor=actor,
                 what=what,
@@ -330,7 +332,7 @@ class ManagedStreams:
                 changes["home"] = home
             if instance_id is not None and instance_id != record.instance_id:
                 changes["instance_id"] = instance_id
-                started, what = StreamEventType.STARTED, f"started {instance_id}"
+                started, what = HistoryEventType.STARTED, f"started {instance_id}"
                 _append(
                     connection,
                     record,
@@ -356,7 +358,7 @@ class ManagedStreams:
             _append(
                 connection,
                 record,
-                StreamEventType.NOTED,
+                HistoryEventType.NOTED,
                 now,
                 actor=actor,
                 what=what,
@@ -364,27 +366,18 @@ class ManagedStreams:
                 **fields,
             )
 
-    def list_stream_events(
-        self, name: str, *, after: int = 0, generation: int | None = None, kind: StreamEventType | None = None
-    ) -> list[StreamEvent]:
-        """Return the stream's history after line number ``after``, oldest first.
+    def list_stream_events(self, name: str, *, after: int = 0) -> list[HistoryEvent]:
+        """Return the stream's history after line number ``after``, oldest first, of all its generations.
 
-        It is of all its generations and all kinds of lines, or of one of them. Long ones have lost their first
-        lines.
+        Long ones have lost their first lines.
         """
-        columns = STREAM_EVENTS.c
-        query = sa.select(STREAM_EVENTS).where(columns.stream == name, columns.number > after)
-        if generation is not None:
-            query = query.where(columns.generation == generation)
-        if kind is not None:
-            query = query.where(columns.type == kind)
         with self._database.read() as connection:
             get_record(connection, name, self._database.now(connection))
-            return [read_row(StreamEvent, row) for row in connection.execute(query.order_by(columns.number))]
+            return read_events(connection, STREAM, name, after)
 
 
 def _living(connection: Connection, now: datetime) -> list[StreamRecord]:
-    query = STREAM_RECORDS.where(MANAGED_STREAMS.c.state.not_in(_ENDED))
+    query = sa.select(MANAGED_STREAMS).where(MANAGED_STREAMS.c.state.not_in(_ENDED))
     return [record_of(row, now) for row in connection.execute(query.order_by(MANAGED_STREAMS.c.name))]
 
 
@@ -404,7 +397,7 @@ def _check_free(name: str, kind: StreamKind, before: Row[Any] | None) -> None:
 def _append(
     connection: Connection,
     record: StreamRecord,
-    kind: StreamEventType,
+    kind: HistoryEventType,
     at: datetime,
     *,
     actor: str,
@@ -412,12 +405,23 @@ def _append(
     why: str | None = None,
     **fields: Any,
 ) -> None:
-    append_event(connection, record.name, record.generation, kind, at, actor=actor, what=what, why=why, **fields)
+    append_event(
+        connection,
+        STREAM,
+        record.name,
+        kind,
+        at,
+        actor=actor,
+        what=what,
+        why=why,
+        generation=record.generation,
+        **fields,
+    )
 
 
 def _append_move(
     connection: Connection, record: StreamRecord, state: StreamState, at: datetime, *, actor: str, why: str | None
 ) -> None:
-    moved, fields = StreamEventType.MOVED, {"from": record.state, "to": state}
+    moved, fields = HistoryEventType.MOVED, {"from": record.state, "to": state}
     what = f"{record.state} -> {state}"
     _append(connection, record, moved, at, actor=actor, what=what, why=why, **fields)

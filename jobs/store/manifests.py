@@ -9,12 +9,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from jobs.store.database import Database
+from jobs.store.events import MANIFEST, append_event
 from jobs.store.records import Idempotency
 from jobs.store.rollout_jobs import add_rollout, check_manifest_free, is_tried
 from jobs.store.rows import read_row
 from jobs.store.tables import MANIFESTS, SCHEDULE_RUNS
 from jobs.store.uploads import check_holder, forget_file, is_left
 from model.errors import ManifestChangedError, ManifestNotFoundError, ManifestOwnedError
+from model.event import HistoryEventType
 from model.manifest_record import LIVING_RUNS, ManifestRecord, RunState, ScheduleRun, Settlement
 from model.principal import Principal
 from model.rollout_record import ROLLOUT_KIND, NewRollout
@@ -106,6 +108,8 @@ class Manifests:
                     values |= {"created_at": now, "settled_until": max(settle(now), row.settled_until)}
                 _update(connection, name, version=row.version + 1, **values)
             made = read_row(ManifestRecord, _get(connection, name))
+            what = f"{'applied' if before is None else 'changed'}, version {made.version}"
+            _append(connection, made, HistoryEventType.APPLIED, now, actor=principal.name, what=what)
             if rollout is not None and not is_tried(connection, name, digest):
                 # No caller can send such a key: it would have a line break.
                 once = Idempotency(f"{name}\n{made.version}", digest)
@@ -136,10 +140,13 @@ class Manifests:
         with self._database.read() as connection:
             return [read_row(ManifestRecord, row) for row in connection.execute(query)]
 
-    def remove_manifest(self, name: str, *, source: str, expected_version: int | None = None) -> ManifestRecord:
+    def remove_manifest(
+        self, name: str, *, source: str, actor: str | None = None, expected_version: int | None = None
+    ) -> ManifestRecord:
         """Remove a manifest: what runs ends by itself, and what has not begun never does.
 
-        What an upload left behind, its file or its whole source having gone, any source may remove.
+        What an upload left behind, its file or its whole source having gone, any source may remove. ``actor`` is
+        who wanted that, without one the source.
 
         Raises:
             ManifestNotFoundError: there is none.
@@ -158,10 +165,13 @@ class Manifests:
             _skip_waiting(connection, name, now)
             _update(connection, name, removed_at=now, changed_at=now, version=record.version + 1)
             forget_file(connection, record.source, name)
+            _append(connection, record, HistoryEventType.REMOVED, now, actor=actor or source, what="removed")
             return record
 
-    def pause_schedule(self, name: str, why: str | None) -> ManifestRecord:
+    def pause_schedule(self, name: str, why: str | None, *, actor: str | None = None) -> ManifestRecord:
         """Pause a schedule for a reason, or resume it with None; resuming makes no slot due that is past.
+
+        ``actor`` is who wanted that, without one the schedule itself.
 
         Raises:
             ManifestNotFoundError: there is none.
@@ -174,6 +184,8 @@ class Manifests:
             # A clock that was set back must not bring slots again.
             since = {"settled_until": max(now, record.settled_until)} if why is None else {}
             _update(connection, name, paused=why, changed_at=now, version=record.version + 1, **since)
+            kind = HistoryEventType.RESUMED if why is None else HistoryEventType.PAUSED
+            _append(connection, record, kind, now, actor=actor or f"schedule:{name}", what=kind.value, why=why)
             return read_row(ManifestRecord, _get(connection, name))
 
     def now(self) -> datetime:
@@ -274,6 +286,19 @@ class Manifests:
                 with suppress(ManifestNotFoundError):
                     self.pause_schedule(run.schedule, pauses)
             return is_changed
+
+
+def _append(
+    connection: Connection,
+    record: ManifestRecord,
+    kind: HistoryEventType,
+    at: datetime,
+    *,
+    actor: str,
+    what: str,
+    why: str | None = None,
+) -> None:
+    append_event(connection, MANIFEST, record.name, kind, at, actor=actor, what=what, why=why)
 
 
 def _check_version(name: str, record: ManifestRecord | None, expected: int | None) -> None:

@@ -8,11 +8,12 @@ from sqlalchemy.engine import Connection
 from sqlalchemy.sql.elements import ColumnElement
 
 from jobs.store.database import Database
-from jobs.store.events import JobEventType
-from jobs.store.job_rows import JOB_RECORDS, append_event
+from jobs.store.events import append_event
+from jobs.store.job_rows import JOB_RECORDS
 from jobs.store.records import Job
 from jobs.store.tables import JOBS, WEBHOOKS
 from jobs.store.waits import has_passed
+from model.event import HistoryEventType
 
 # What could not be told within a day is not told any more.
 _TELL_SECONDS: Final = 86_400
@@ -110,7 +111,9 @@ class WebhookOutbox:
             state = verdict.get("state")
             if state != before:
                 what, at = f"verification {state}", datetime.now(UTC)
-                append_event(connection, job_id, JobEventType.FOUND, at, actor=actor, what=what, state=state)
+                append_event(
+                    connection, job.kind, job_id, HistoryEventType.FOUND, at, actor=actor, what=what, state=state
+                )
 
 
 def _hold(  # noqa: PLR0917 - a query's parts

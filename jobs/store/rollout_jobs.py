@@ -7,7 +7,6 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from jobs.store.events import JobEvent, JobEventType
 from jobs.store.job_rows import JOB_RECORDS
 from jobs.store.records import Idempotency, Job
 from jobs.store.rows import Records, read_row
@@ -21,6 +20,7 @@ from model.errors import (
     RolloutRefusedError,
     StreamStateError,
 )
+from model.event import HistoryEvent, HistoryEventType
 from model.rollout_record import (
     NewRollout,
     Rollout,
@@ -138,20 +138,20 @@ def check_manifest_free(connection: Connection, manifest: str) -> None:
 def _rollouts_of(connection: Connection, jobs: Sequence[Job]) -> list[Rollout]:
     """Return the rollouts that jobs are, each with its steps."""
     columns = EVENTS.c
-    query = sa.select(EVENTS).where(columns.job_id.in_([each.id for each in jobs]))
-    query = query.where(columns.type == JobEventType.STEP).order_by(columns.number)
-    begun: dict[str, list[JobEvent]] = {each.id: [] for each in jobs}
+    query = sa.select(EVENTS).where(columns.resource == UPDATE, columns.id.in_([each.id for each in jobs]))
+    query = query.where(columns.type == HistoryEventType.STEP).order_by(columns.number)
+    begun: dict[str, list[HistoryEvent]] = {each.id: [] for each in jobs}
     for row in connection.execute(query):
-        begun[row.job_id].append(read_row(JobEvent, row))
+        begun[row.id].append(read_row(HistoryEvent, row))
     return [_rollout_of(each, begun[each.id]) for each in jobs]
 
 
-def _rollout_of(job: Job, begun: Sequence[JobEvent]) -> Rollout:
+def _rollout_of(job: Job, begun: Sequence[HistoryEvent]) -> Rollout:
     update, asked = update_of(job), job.request["rollout"]
     return Rollout(update, **asked, steps=tuple(_steps_of(update, begun, job.memory)))
 
 
-def _steps_of(update: StreamUpdate, begun: Sequence[JobEvent], memory: Mapping[str, Any]) -> list[RolloutStep]:
+def _steps_of(update: StreamUpdate, begun: Sequence[HistoryEvent], memory: Mapping[str, Any]) -> list[RolloutStep]:
     """Return the states that a rollout went through, each with when it was entered first and why."""
     steps = [RolloutStep(RolloutState.PENDING, update.created_at, None)]
     for event in begun:

@@ -9,13 +9,14 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
-from jobs.store.events import JobEventType
-from jobs.store.job_rows import JOB_RECORDS, append_event, append_move
+from jobs.store.events import append_event
+from jobs.store.job_rows import JOB_RECORDS, append_move
 from jobs.store.records import Idempotency, Job
 from jobs.store.rows import key_columns
 from jobs.store.stream_rows import get_record
 from jobs.store.tables import EVENTS, JOBS, STREAM_SNAPSHOTS
 from model.errors import JobChangedError, LeaseLostError
+from model.event import HistoryEventType
 from model.fault import FaultRecord
 from model.job import ACTIVE_STATES, FINAL_STATES, JobState, new_job_id, validate_move
 
@@ -83,9 +84,18 @@ class StepJobs:
                 version=job.version + 1,
             )
             what = f"began {step}" if attempt == 1 else f"began {step} again"
-            event = JobEventType.STEP
+            event = HistoryEventType.STEP
             append_event(
-                connection, job.id, event, now, actor=actor, what=what, why=why, step=step, attempt=attempt
+                connection,
+                job.kind,
+                job.id,
+                event,
+                now,
+                actor=actor,
+                what=what,
+                why=why,
+                step=step,
+                attempt=attempt,
             )
             entered(begun)
             return begun
@@ -161,7 +171,7 @@ def begin_job(
         version=1,
         **key_columns(of_kind(idempotency, kind), actor),
     )
-    append_event(connection, made.id, JobEventType.CREATED, now, actor=actor, what="created")
+    append_event(connection, kind, made.id, HistoryEventType.CREATED, now, actor=actor, what="created")
     return made
 
 
@@ -254,5 +264,7 @@ def _forget_oldest(connection: Connection, kind: str, keep: int) -> None:
     if last is None:
         return
     old = (columns.kind == kind, columns.id <= last, columns.state.in_(_ENDED))
-    connection.execute(EVENTS.delete().where(EVENTS.c.job_id.in_(sa.select(columns.id).where(*old))))
+    connection.execute(
+        EVENTS.delete().where(EVENTS.c.resource == kind, EVENTS.c.id.in_(sa.select(columns.id).where(*old)))
+    )
     connection.execute(JOBS.delete().where(*old))

@@ -8,8 +8,8 @@ from sqlalchemy.engine import URL
 
 from jobs.store.approvals import Approvals
 from jobs.store.audit import AuditLog
-from jobs.store.changes import Changes
 from jobs.store.database import Database
+from jobs.store.events import Events
 from jobs.store.figures import FigureHistory
 from jobs.store.jobs import Jobs
 from jobs.store.keys import Keys
@@ -44,7 +44,7 @@ class JobStore(
     Agents,
     Approvals,
     FigureHistory,
-    Changes,
+    Events,
 ):
     """Jobs with their history and leases, plans, keys, the audit log, streams, manifests, figures and news.
 

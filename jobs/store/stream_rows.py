@@ -1,37 +1,23 @@
-"""Streams' rows, what they are checked for before they change, and the lines of their histories."""
+"""Streams' rows, and what they are checked for before they change."""
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
 from jobs.store.rows import read_row
-from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
+from jobs.store.tables import MANAGED_STREAMS
 from jobs.store.waits import is_over
 from model.errors import StreamChangedError, StreamNotFoundError, StreamStateError
-from model.stream_record import StreamEventType, StreamRecord
-
-# The line of the history that began the stream's present generation.
-_LAUNCH: Final = (
-    STREAM_EVENTS.c.stream == MANAGED_STREAMS.c.name,
-    STREAM_EVENTS.c.generation == MANAGED_STREAMS.c.generation,
-    STREAM_EVENTS.c.type == StreamEventType.LAUNCHED,
-)
-# More than a day of a stream whose process dies as often as it can.
-KEPT_LINES: Final = 5000
-STREAM_RECORDS: Final[sa.Select[Any]] = sa.select(
-    MANAGED_STREAMS,
-    sa.select(STREAM_EVENTS.c.actor).where(*_LAUNCH).limit(1).scalar_subquery().label("launched_by"),
-    sa.select(STREAM_EVENTS.c.at).where(*_LAUNCH).limit(1).scalar_subquery().label("launched_at"),
-)
+from model.stream_record import StreamRecord
 
 
 def find_row(connection: Connection, name: str, *, for_update: bool = False) -> Row[Any] | None:
     """Return the row of a stream, None where there never was one."""
-    query = STREAM_RECORDS.where(MANAGED_STREAMS.c.name == name)
-    return connection.execute(query.with_for_update(of=MANAGED_STREAMS) if for_update else query).first()
+    query = sa.select(MANAGED_STREAMS).where(MANAGED_STREAMS.c.name == name)
+    return connection.execute(query.with_for_update() if for_update else query).first()
 
 
 def get_record(connection: Connection, name: str, now: datetime, *, for_update: bool = False) -> StreamRecord:
@@ -47,7 +33,7 @@ def get_record(connection: Connection, name: str, now: datetime, *, for_update: 
 
 
 def record_of(row: Row[Any], now: datetime) -> StreamRecord:
-    """Return the record that a row of :data:`STREAM_RECORDS` is."""
+    """Return the record that a row is."""
     is_held = row.agent_until is not None and not is_over(row.agent_until, now)
     return read_row(StreamRecord, row, is_held=is_held)
 
@@ -86,36 +72,3 @@ def check_living(record: StreamRecord, way_out: str) -> None:
     """
     if not record.is_living:
         raise StreamStateError(f"{record.name} is {record.state}{way_out}", state=record.state)
-
-
-def append_event(
-    connection: Connection,
-    stream: str,
-    generation: int,
-    kind: StreamEventType,
-    at: datetime,
-    *,
-    actor: str,
-    what: str,
-    why: str | None = None,
-    **fields: Any,
-) -> None:
-    """Add a line to a stream's history; its row must be held, so that numbers grow as lines become visible.
-
-    The newest lines are kept, and with them the one that launched the present generation.
-    """
-    written = {"stream": stream, "generation": generation, "at": at, "actor": actor, "what": what, "why": why}
-    given = {field: value for field, value in fields.items() if value is not None}
-    connection.execute(STREAM_EVENTS.insert().values(**written, type=kind, fields=given))
-    columns = STREAM_EVENTS.c
-    newest = sa.select(columns.number).where(columns.stream == stream).order_by(columns.number.desc())
-    last = connection.scalar(newest.offset(KEPT_LINES).limit(1))
-    if last is None:
-        return
-    generation_now = sa.select(MANAGED_STREAMS.c.generation).where(MANAGED_STREAMS.c.name == stream)
-    is_launch = sa.and_(
-        columns.type == StreamEventType.LAUNCHED, columns.generation == generation_now.scalar_subquery()
-    )
-    connection.execute(
-        STREAM_EVENTS.delete().where(columns.stream == stream, columns.number <= last, sa.not_(is_launch))
-    )

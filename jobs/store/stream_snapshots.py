@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
+from jobs.store.events import STREAM, append_event
 from jobs.store.job_rows import JOB_RECORDS
 from jobs.store.records import Idempotency, Job
 from jobs.store.rows import Records, key_columns
@@ -23,13 +24,14 @@ from jobs.store.step_jobs import (
     snapshot_subject,
     stream_subject,
 )
-from jobs.store.stream_rows import append_event, check_living, check_versions, get_record, update_stream
+from jobs.store.stream_rows import check_living, check_versions, get_record, update_stream
 from jobs.store.stream_updates import check_not_going_back, check_not_updating
 from jobs.store.tables import STREAM_SNAPSHOTS
 from model.errors import SnapshotRefusedError, StreamSnapshotNotFoundError, StreamStateError
+from model.event import HistoryEventType
 from model.fault import FaultRecord
 from model.job import JobState, new_job_id
-from model.stream_record import StreamEventType, Wanted
+from model.stream_record import Wanted
 from model.stream_snapshot import (
     RestoreRecord,
     RestoreState,
@@ -106,10 +108,11 @@ class StreamSnapshots:
             )
             append_event(
                 connection,
+                STREAM,
                 stream,
-                record.generation,
-                StreamEventType.NOTED,
+                HistoryEventType.NOTED,
                 now,
+                generation=record.generation,
                 actor=actor,
                 what=f"snapshot {made.id} asked for",
                 why=None if reason is SnapshotReason.MANUAL else reason,
@@ -286,10 +289,11 @@ class StreamSnapshots:
             update_stream(connection, stream, version=record.version + 1, changed_at=now)
             append_event(
                 connection,
+                STREAM,
                 stream,
-                record.generation,
-                StreamEventType.NOTED,
+                HistoryEventType.NOTED,
                 now,
+                generation=record.generation,
                 actor=actor,
                 what=f"rollback to {snapshot_id} asked for",
                 why=why,

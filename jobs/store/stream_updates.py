@@ -7,6 +7,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from jobs.store.events import STREAM, append_event
 from jobs.store.records import Idempotency, Job
 from jobs.store.rows import Records
 from jobs.store.step_jobs import (
@@ -19,13 +20,14 @@ from jobs.store.step_jobs import (
     of_kind,
     stream_subject,
 )
-from jobs.store.stream_rows import append_event, check_living, check_versions, get_record, update_stream
+from jobs.store.stream_rows import check_living, check_versions, get_record, update_stream
 from jobs.store.tables import JOBS, MANAGED_STREAMS
 from model.errors import RolloutInProgressError, StreamStateError, UpdateInProgressError, UpdateNotFoundError
+from model.event import HistoryEventType
 from model.fault import FaultRecord
 from model.job import JobState
 from model.rollout_record import rollout_state
-from model.stream_record import StreamEventType, StreamRecord, StreamState, Wanted
+from model.stream_record import StreamRecord, StreamState, Wanted
 from model.stream_update import (
     UNWANTED,
     UPDATE_STEPS,
@@ -349,7 +351,7 @@ def _give_stream(connection: Connection, update: StreamUpdate, now: datetime) ->
         return
     what = f"started {update.instance_id}"
     fields = {"instance_id": update.instance_id}
-    _append(connection, update, now, actor="agent", what=what, kind=StreamEventType.STARTED, **fields)
+    _append(connection, update, now, actor="agent", what=what, kind=HistoryEventType.STARTED, **fields)
 
 
 def _runnable_stream(connection: Connection, name: str, now: datetime) -> StreamRecord:
@@ -403,15 +405,16 @@ def _append(
     actor: str,
     what: str,
     why: str | None = None,
-    kind: StreamEventType = StreamEventType.NOTED,
+    kind: HistoryEventType = HistoryEventType.NOTED,
     **fields: Any,
 ) -> None:
     append_event(
         connection,
+        STREAM,
         update.stream,
-        update.generation,
         kind,
         now,
+        generation=update.generation,
         actor=actor,
         what=what,
         why=why,

@@ -15,13 +15,13 @@ from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeEngine
 
-from jobs.store.events import JobEvent
 from jobs.store.records import ApiKey, AuditEntry, Job, KeySession, StoredPlan, UserSession
 from model.approval import Approval, ApprovalRequest
+from model.event import HistoryEvent
 from model.manifest_record import ManifestRecord, ScheduleRun
 from model.manifest_upload import ManifestUpload
 from model.stream import AgentReport, StreamReport
-from model.stream_record import StreamEvent, StreamRecord
+from model.stream_record import StreamRecord
 from model.stream_snapshot import SnapshotRecord
 
 # The newest migration in jobs/migrations/versions.
@@ -132,14 +132,12 @@ WEBHOOKS: Final = sa.Table(
     sa.Column("since", Moment, nullable=False),
 )
 
+# The histories of all objects.
 EVENTS: Final = _table(
     "events",
-    JobEvent,
+    HistoryEvent,
     sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("job_id", TEXT, sa.ForeignKey("jobs.id"), nullable=False, index=True),
-    # What programs read; what and why are for people.
-    sa.Column("type", TEXT, nullable=False, server_default="changed"),
-    sa.Column("fields", DOCUMENT, nullable=False, server_default="{}"),
+    sa.Index("events_by_object", "resource", "id", "number"),
     sa.Index("events_by_time", "at", "number"),
 )
 
@@ -216,18 +214,9 @@ MANAGED_STREAMS: Final = _table(
     # Of its last launch, as a job's.
     sa.Column("idempotency_key", TEXT),
     sa.Column("fingerprint", TEXT),
-    without={"is_held", "launched_by", "launched_at"},
-)
-
-STREAM_EVENTS: Final = _table(
-    "stream_events",
-    StreamEvent,
-    sa.Column("number", NUMBER, primary_key=True, autoincrement=True),
-    sa.Column("stream", TEXT, sa.ForeignKey("managed_streams.name"), nullable=False),
-    sa.Index("stream_events_by_stream", "stream", "number"),
-    # The launch that began a generation, among all lines of its stream.
-    sa.Index("stream_events_by_type", "stream", "generation", "type"),
-    sa.Index("stream_events_by_time", "at", "number"),
+    sa.Column("launched_by", TEXT),
+    sa.Column("launched_at", Moment),
+    without={"is_held"},
 )
 
 # Snapshots of streams; a record goes when nothing is left of its snapshot.

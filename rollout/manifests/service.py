@@ -172,7 +172,9 @@ class ManifestService:
         principal.require(_SCOPES[record.kind])
         plan = self._plan(name, None, record, principal)
         _check_hash(plan, plan_hash)
-        removed = self._store.remove_manifest(name, source=API, expected_version=plan.version)
+        removed = self._store.remove_manifest(
+            name, source=API, actor=principal.name, expected_version=plan.version
+        )
         _LOG.info("manifest_removed", manifest=name, by=principal.name)
         return removed
 
@@ -223,13 +225,14 @@ class ManifestService:
         """Let no slot of the schedule be due until :meth:`resume`; what runs goes on."""
         principal.require(SCHEDULES_APPLY)
         self._get_schedule(name)
-        return self._show(self._store.pause_schedule(name, f"{principal.name} paused it."))
+        why = f"{principal.name} paused it."
+        return self._show(self._store.pause_schedule(name, why, actor=principal.name))
 
     def resume(self, name: str, *, principal: Principal) -> Schedule:
         """Let slots be due from now on; those of the pause are not made up for."""
         principal.require(SCHEDULES_APPLY)
         self._get_schedule(name)
-        return self._show(self._store.pause_schedule(name, None))
+        return self._show(self._store.pause_schedule(name, None, actor=principal.name))
 
     def keep_nightly_merge(self, at: time | None) -> None:
         """Have the schedule that REFEED_MERGE_AT is short for, or none with None.

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.store.tables import APPROVALS, EVENTS, JOBS, MANAGED_STREAMS, STREAM_EVENTS, STREAM_SNAPSHOTS
+from jobs.store.tables import APPROVALS, EVENTS, JOBS, MANAGED_STREAMS, STREAM_SNAPSHOTS
 from model.principal import READ, STREAMS_OPERATE, STREAMS_READ
 from model.stream_options import StreamKind
 from model.stream_record import Wanted
@@ -38,7 +38,7 @@ def api(served: Any, keys: dict[str, str]) -> Iterator[Any]:
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="key:ann")
     served.store.take_streams("agent", limit=1, lease_seconds=60)
     yield served
-    empty(served.store, APPROVALS, EVENTS, JOBS, STREAM_SNAPSHOTS, STREAM_EVENTS, MANAGED_STREAMS)
+    empty(served.store, APPROVALS, EVENTS, JOBS, STREAM_SNAPSHOTS, MANAGED_STREAMS)
 
 
 def test_a_drain_answers_with_what_it_waits_for_and_is_carried_out_when_somebody_else_approves(api, keys):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from app.deployment import Deployment
-from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
+from jobs.store.tables import EVENTS, MANAGED_STREAMS
 from model.settings import read_settings
 from model.stream_options import StreamKind
 from model.stream_record import StreamHome, StreamState
@@ -47,7 +47,7 @@ def served(start_api: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
 def api(served: Any) -> Iterator[Any]:
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann", options={"slots": 2})
     yield served
-    empty(served.store, STREAM_EVENTS, MANAGED_STREAMS)
+    empty(served.store, EVENTS, MANAGED_STREAMS)
 
 
 def check(api: Any, **wanted: Any) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS, MANIFESTS, SCHEDULE_RUNS, STREAM_EVENTS
+from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS, MANIFESTS, SCHEDULE_RUNS
 from model.principal import READ, ROLLOUTS_APPLY, SCHEDULES_APPLY, STREAMS_READ
 from model.stream_options import StreamKind
 from model.stream_record import StreamState
@@ -57,7 +57,7 @@ def api(served: Any) -> Iterator[Any]:
     served.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
     run(served)
     yield served
-    empty(served.store, EVENTS, JOBS, STREAM_EVENTS, MANAGED_STREAMS, SCHEDULE_RUNS, MANIFESTS)
+    empty(served.store, EVENTS, JOBS, MANAGED_STREAMS, SCHEDULE_RUNS, MANIFESTS)
 
 
 def run(api: Any) -> None:

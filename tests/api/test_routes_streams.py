@@ -10,7 +10,7 @@ import pytest
 
 from connectors.pubsub.publish import Publisher
 from jobs.lease_owner import LeaseOwner
-from jobs.store.tables import MANAGED_STREAMS, STREAM_EVENTS
+from jobs.store.tables import EVENTS, MANAGED_STREAMS
 from model.message import Message
 from model.stream_record import StreamHome, StreamState
 from streams.status import StatusFile
@@ -24,7 +24,7 @@ AGENT = str(LeaseOwner.current())
 @pytest.fixture
 def api(served: Any) -> Iterator[Any]:
     yield served
-    empty(served.store, STREAM_EVENTS, MANAGED_STREAMS)
+    empty(served.store, EVENTS, MANAGED_STREAMS)
 
 
 def launch(api: Any, name: str = "backup", **fields: Any) -> dict[str, Any]:

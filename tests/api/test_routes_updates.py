@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS, STREAM_EVENTS
+from jobs.store.tables import EVENTS, JOBS, MANAGED_STREAMS
 from model.stream import AgentReport
 from model.stream_options import StreamKind
 from model.stream_update import StreamUpdate, UpdateFault, UpdateReplay, UpdateState
@@ -32,7 +32,7 @@ def api(served: Any) -> Iterator[Any]:
     releases = [{"name": name, "sha256": name} for name in ("1.2", "1.3", "1.4")]
     served.store.put_agent_report(AgentReport("agent", "host", "/home", "0.1.0", releases))
     yield served
-    empty(served.store, EVENTS, JOBS, STREAM_EVENTS, MANAGED_STREAMS)
+    empty(served.store, EVENTS, JOBS, MANAGED_STREAMS)
 
 
 def advance(api: Any, update_id: str, state: UpdateState, **changes: Any) -> StreamUpdate:

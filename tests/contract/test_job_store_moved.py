@@ -17,7 +17,7 @@ from model.stream_snapshot import SnapshotPlace, SnapshotState
 from model.stream_update import UpdateFault, UpdateReplay, UpdateRequest, UpdateState
 from rollout.manifests.rollout import read_rollout
 from rollout.manifests.schedule import ScheduleManifest, read_schedule
-from tests.worlds.migrations import empty, insert, migrate_to
+from tests.worlds.migrations import AT, empty, insert, insert_stream, migrate_to
 from tests.worlds.snapshot_jobs import complete_snapshot
 from tests.worlds.update_jobs import advance_update
 
@@ -112,15 +112,6 @@ ROLLOUTS = (
     ("restart", "ROLLING_BACK", RolloutState.ROLLING_BACK),
     ("update", "STABLE", RolloutState.STABLE),
 )
-
-
-AT = "2026-01-02T03:04:05+00:00"
-
-
-def insert_stream(connection: sa.Connection, name: str, wanted: str = "RUNNING", state: str = "RUNNING") -> None:
-    stream = {"kind": "backup", "generation": 2, "options": {}, "wanted": wanted, "version": 3}
-    times = {"drain_timeout_seconds": 60.0, "state": state, "changed_at": AT}
-    insert(connection, "managed_streams", name=name, **stream, **times, created_by="ann", created_at=AT)
 
 
 def insert_update(connection: sa.Connection, name: str, state: str, **given: Any) -> None:

@@ -11,10 +11,11 @@ import sqlalchemy as sa
 from jobs.store import JobStore, update_of
 from jobs.store.tables import JOBS
 from model.errors import JobChangedError, StreamStateError, UpdateInProgressError
+from model.event import HistoryEventType
 from model.fault import FaultRecord
 from model.job import JobState
 from model.stream_options import StreamKind
-from model.stream_record import StreamEventType, StreamState, Wanted
+from model.stream_record import StreamState, Wanted
 from model.stream_update import (
     UNWANTED,
     StreamUpdate,
@@ -71,7 +72,7 @@ def test_an_update_begins_with_its_check_and_remembers_where_it_came_from(store:
     assert made.back_options == {**made.from_options, **renamed}
     assert (made.error, made.finished_at, made.attempts, made.replay) == (None, None, 0, None)
     noted = store.list_stream_events("backup")[-1]
-    assert (noted.type, noted.actor, noted.why) == (StreamEventType.NOTED, "ann", "faster")
+    assert (noted.type, noted.actor, noted.why) == (HistoryEventType.NOTED, "ann", "faster")
     assert noted.fields == {"update": made.id}
     assert store.get_stream("backup").release == "1.2", "nothing has begun"
 

@@ -17,9 +17,10 @@ import pytest
 from jobs.lease_owner import LeaseOwner
 from jobs.store import JobStore, open_store
 from jobs.store.tables import MANAGED_STREAMS
+from model.event import HistoryEventType
 from model.process import Process
 from model.stream_options import StreamKind
-from model.stream_record import StreamEventType, StreamRecord, StreamState, Wanted
+from model.stream_record import StreamRecord, StreamState, Wanted
 from rollout import stream_logs
 from rollout.agent import Agent
 from rollout.process import StreamProcess
@@ -131,9 +132,9 @@ def test_a_launched_stream_is_started_and_its_record_says_where_and_as_which_ins
     assert record.instance_id == process.instance_id
     assert record.home.path == str(yard.home / "streams" / "backup")
     assert [event.type for event in yard.store.list_stream_events("backup")] == [
-        StreamEventType.LAUNCHED,
-        StreamEventType.STARTED,
-        StreamEventType.MOVED,
+        HistoryEventType.LAUNCHED,
+        HistoryEventType.STARTED,
+        HistoryEventType.MOVED,
     ]
     before = len(yard.store.list_stream_events("backup"))
     yard.agent.look()

@@ -254,4 +254,4 @@ def test_a_check_that_raises_what_nobody_expects_is_not_tried_at_every_look(yard
     deadline = time.monotonic() + 2.0
     while time.monotonic() < deadline:
         yard.agent.look()
-    assert len(checks) == 1
+    assert 1 <= len(checks) <= 2, "a look that began before the end may come to it once more"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from jobs.store import JobEvent, JobStore, open_store
+from jobs.store import JobStore, open_store
 from jobs.store.tables import (
     APPROVALS,
     AUDIT,
@@ -17,16 +17,15 @@ from jobs.store.tables import (
     JOBS,
     KEYS,
     MANAGED_STREAMS,
-    STREAM_EVENTS,
     WEBHOOKS,
 )
 from model.approval import ApprovalState
 from model.errors import JobStateError, RefeedError
-from model.stream_record import StreamEvent
+from model.event import HistoryEvent
 from tests.worlds.job_store_model import JobStoreModel
 from tests.years.clock import Clock
 
-_TABLES: Final = (EVENTS, JOBS, CREATES, WEBHOOKS, APPROVALS, STREAM_EVENTS, MANAGED_STREAMS, AUDIT, KEYS)
+_TABLES: Final = (EVENTS, JOBS, CREATES, WEBHOOKS, APPROVALS, MANAGED_STREAMS, AUDIT, KEYS)
 NOON: Final = datetime(2026, 3, 2, 12, tzinfo=UTC)
 KINDS: Final = ("backfill", "merge")
 PEOPLE: Final = ("a", "b", "c")
@@ -112,7 +111,7 @@ def state_of(store: Store) -> list[Any]:
     ]
 
 
-def events_of(read: Callable[[str], Sequence[JobEvent | StreamEvent]], name: str) -> list[Any]:
+def events_of(read: Callable[[str], Sequence[HistoryEvent]], name: str) -> list[Any]:
     found = read(name)
     numbers = [each.number for each in found]
     if any(numbers):

@@ -18,8 +18,9 @@ from model.errors import (
     StreamNotFoundError,
     StreamStateError,
 )
+from model.event import HistoryEvent, HistoryEventType
 from model.fault import FaultRecord
-from model.stream_record import StreamEvent, StreamRecord, StreamState, Wanted
+from model.stream_record import StreamRecord, StreamState, Wanted
 from tests.worlds.jobs_model import JobsModel, merged
 from tests.years.clock import Clock
 
@@ -32,7 +33,7 @@ class KeptStream:
     until: datetime | None = None
     key: tuple[str, str] | None = None
     fingerprint: str | None = None
-    events: list[StreamEvent] = field(default_factory=list)
+    events: list[HistoryEvent] = field(default_factory=list)
 
 
 class JobStoreModel(JobsModel):
@@ -120,7 +121,18 @@ class JobStoreModel(JobsModel):
         record = kept.record
         told = {name: value for name, value in given.items() if value is not None}
         kept.events.append(
-            StreamEvent(0, record.name, record.generation, self.now, actor, kind, what, why, told)  # type: ignore[arg-type]
+            HistoryEvent(
+                0,
+                "stream",
+                record.name,
+                self.now,
+                actor,
+                HistoryEventType(kind),
+                what,
+                why,
+                record.generation,
+                told,
+            )
         )
 
     def launch_stream(
@@ -157,7 +169,7 @@ class JobStoreModel(JobsModel):
         shown = [self._show(kept) for _, kept in sorted(self.streams.items())]
         return [record for record in shown if agent in {None, record.agent}]
 
-    def list_stream_events(self, name: str) -> list[StreamEvent]:
+    def list_stream_events(self, name: str) -> list[HistoryEvent]:
         return self._stream(name).events
 
     def end_stream(

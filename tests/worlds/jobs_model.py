@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from jobs.store import EVERY_JOB, Idempotency, Job, JobCount, JobEvent, JobFilter, SortOrder
+from jobs.store import EVERY_JOB, Idempotency, Job, JobCount, JobFilter, SortOrder
 from model.errors import (
     IdempotencyInProgressError,
     IdempotencyKeyReusedError,
@@ -20,6 +20,7 @@ from model.errors import (
     LeaseLostError,
     RequestInvalidError,
 )
+from model.event import HistoryEvent, HistoryEventType
 from model.job import JobState
 from tests.years.clock import Clock
 
@@ -56,7 +57,7 @@ class KeptJob:
     verify_after: datetime | None = None
     notify_after: datetime | None = None
     notify_attempts: int = 0
-    events: list[JobEvent] = field(default_factory=list)
+    events: list[HistoryEvent] = field(default_factory=list)
 
     def set(self, **changes: Any) -> Job:
         """Change the job's fields, and those of this record."""
@@ -112,7 +113,11 @@ class JobsModel:
 
     def _line(self, kept: KeptJob, kind: str, actor: str, what: str, why: str | None = None, **given: Any) -> None:
         told = {name: value for name, value in given.items() if value}
-        kept.events.append(JobEvent(0, kept.job.id, self.now, actor, what, why, kind, told))  # type: ignore[arg-type]
+        kept.events.append(
+            HistoryEvent(
+                0, kept.job.kind, kept.job.id, self.now, actor, HistoryEventType(kind), what, why, fields=told
+            )
+        )
 
     def _created(self, kind: str, idempotency: Idempotency, actor: str) -> Job | None:
         key = (actor, idempotency.key)
@@ -217,7 +222,7 @@ class JobsModel:
     def list_active(self, kind: str | None = None) -> list[Job]:
         return self._active(kind)
 
-    def list_events(self, job_id: str) -> list[JobEvent]:
+    def list_events(self, job_id: str) -> list[HistoryEvent]:
         return self._get(job_id).events
 
     def begin_attempt(self, job_id: str, *, owner: str | None = None) -> Job:

@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import sqlalchemy as sa
@@ -10,6 +10,7 @@ from alembic import command
 from alembic.config import Config
 
 ROOT = Path(__file__).parents[2]
+AT: Final = "2026-01-02T03:04:05+00:00"
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -33,7 +34,14 @@ def migrate_to(empty: str, revision: str) -> sa.Engine:
 
 
 def insert(connection: sa.Connection, table: str, **values: Any) -> None:
-    """Keep a row; what a column holds as a document is given as it is."""
+    """Keep a row as that revision had it."""
     texts = {name: json.dumps(v) if isinstance(v, dict | list) else v for name, v in values.items()}
     query = f"INSERT INTO {table} ({', '.join(texts)}) VALUES ({', '.join(f':{name}' for name in texts)})"
     connection.execute(sa.text(query), texts)
+
+
+def insert_stream(connection: sa.Connection, name: str, wanted: str = "RUNNING", state: str = "RUNNING") -> None:
+    """Keep a stream in its second generation."""
+    stream = {"kind": "backup", "generation": 2, "options": {}, "wanted": wanted, "version": 3}
+    times = {"drain_timeout_seconds": 60.0, "state": state, "changed_at": AT}
+    insert(connection, "managed_streams", name=name, **stream, **times, created_by="ann", created_at=AT)

@@ -3,9 +3,9 @@
 from datetime import timedelta
 from typing import Final
 
+from jobs.store.events import KEPT_LINES
 from jobs.store.figures import KEEP_HOURS, KEEP_MINUTES
 from jobs.store.manifests import KEEP_RUNS
-from jobs.store.stream_rows import KEPT_LINES
 from model.stream_record import StreamState
 from model.stream_snapshot import SnapshotState
 from rollout.snapshot_work import KEPT_JOBS
@@ -54,7 +54,7 @@ def check_rows(service: Service, rows: dict[str, int], *, uses: int) -> None:
     most = {
         # For good: what ran, who did what, and what people asked for.
         "jobs": jobs + 2 * KEPT_JOBS + uses,
-        "events": 4 * (jobs + 2 * KEPT_JOBS) + 12 * uses,
+        "events": 4 * (jobs + 2 * KEPT_JOBS) + 12 * uses + streams * (KEPT_LINES + 1) + 2 * manifests,
         "audit": 2 * uses + 10,
         "approvals": uses,
         "keys": 1,
@@ -68,7 +68,6 @@ def check_rows(service: Service, rows: dict[str, int], *, uses: int) -> None:
             len(service.slots(name, last - KEEP_RUNS - timedelta(microseconds=1), last)) + 1
             for name, last in service.last_slots().items()
         ),
-        "stream_events": streams * (KEPT_LINES + 1),
         "stream_snapshots": streams * (3 + 1 + 20) + asked,
         "figures": subjects * points,
         # Until they end.

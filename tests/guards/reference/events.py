@@ -6,18 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from jobs.store.events import JobEventType
+from model.event import HistoryEventType
 from model.job import FINAL_STATES
-from model.stream_record import StreamEventType
 from tests.guards.reference.markdown import ROOT, page, prose, table
 
 INTRODUCTION: Final = """\
-Refeed has events of three kinds: entries in the histories of jobs and streams, webhooks, and lines of the log.
+Refeed has events of three kinds: entries in the histories of objects, webhooks, and lines of the log. Objects with
+a history are jobs, streams, manifests and keys.
 The types of entries and webhooks are stable: programs can rely on them. The fields `what` and `why` of an entry
 are for people, and so are the texts in the log. These texts may change."""
-JOBS: Final = """\
-`GET /backfills/{id}/events` returns entries of these types. The same calls for merges and compactions return them
-too."""
+HISTORIES: Final = """\
+`GET /events` returns entries of all objects or of one object, and `GET /streams/{name}/events` the entries of a
+stream. `GET /backfills/{id}/events` and the same calls for merges and compactions return the entries of a job. An
+entry has one of these types."""
 WEBHOOKS: Final = """\
 Refeed sends a signed webhook to `REFEED_NOTIFY_URL` when a job has ended and when a job waits for a person
 ([webhooks](../security.md#webhooks))."""
@@ -30,8 +31,6 @@ KINDS: Final = ("backfill", "compaction", "merge")
 
 def render_events() -> str:
     """Return the page."""
-    jobs = table(["type", "means"], _members(JobEventType))
-    streams = table(["type", "means"], _members(StreamEventType))
     ends = sorted(state.value.lower() for state in FINAL_STATES)
     told = [
         [
@@ -45,30 +44,29 @@ def render_events() -> str:
     ]
     parts = [
         INTRODUCTION,
-        f"## Histories of jobs\n\n{JOBS}\n\n{jobs}",
-        "## Histories of streams\n\n`GET /streams/{name}/events` returns entries of these types.\n\n" + streams,
+        f"## Histories\n\n{HISTORIES}\n\n{table(['type', 'means'], _types())}",
         f"## Webhooks\n\n{WEBHOOKS}\n\n{table(['type', 'means'], told)}",
         f"## The log\n\n{LOG}",
         *_logged(),
     ]
-    sources = "jobs/store/events.py, model/stream_record.py and the calls of each module's log"
+    sources = "model/event.py and the calls of each module's log"
     return page("Events", sources, *parts)
 
 
-def _members(kind: type[JobEventType] | type[StreamEventType]) -> Iterator[list[str]]:
-    """Yield each member of an enumeration with the text below it."""
-    path = ROOT / f"{kind.__module__.replace('.', '/')}.py"
+def _types() -> Iterator[list[str]]:
+    """Yield each type of an entry with the text below it."""
+    path = ROOT / "model" / "event.py"
     found = next(
         node
         for node in ast.parse(path.read_text()).body
-        if isinstance(node, ast.ClassDef) and node.name == kind.__name__
+        if isinstance(node, ast.ClassDef) and node.name == HistoryEventType.__name__
     )
     texts = {}
     for member, text in zip(found.body, found.body[1:], strict=False):
         match member, text:
             case (ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(said)))):
                 texts[name] = said
-    for each in kind:
+    for each in HistoryEventType:
         yield [f"`{each.value}`", prose(texts[each.name])]
 
 

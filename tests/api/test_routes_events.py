@@ -1,4 +1,4 @@
-"""What changed in the last day over HTTP and in the terminal, and streams whose dead letters grow in the inbox."""
+"""Who did what and when, over HTTP and in the terminal, and streams whose dead letters grow in the inbox."""
 
 import json
 from collections.abc import Callable
@@ -9,6 +9,7 @@ import pytest
 
 from model.job import JobState, new_job_id
 from model.principal import ADMIN, READ
+from model.stream_options import StreamKind
 from streams.status import StatusFile
 from tests.api.backfills import assert_problem
 from tests.api.terminal import refeed
@@ -26,21 +27,37 @@ def api(start_api: Callable[..., Any]) -> Any:
     return api
 
 
-def test_changes_come_newest_first_page_by_page_and_in_the_terminal(client, refeed):
-    first = client.get("/changes", params={"page_size": 4}).json()
+def test_events_come_newest_first_page_by_page_and_in_the_terminal(client, refeed):
+    first = client.get("/events", params={"page_size": 4}).json()
     token = first["next_page_token"]
-    second = client.get("/changes", params={"page_size": 4, "page_token": token}).json()
-    assert_problem(client.get("/changes", params={"page_token": "x" * 30}), 422, "request_invalid")
-    assert client.get("/changes", params={"since": "0001-01-01T00:00:00+14:00"}).status_code == 200
-    assert [len(page["changes"]) for page in (first, second)] == [4, 3]
+    second = client.get("/events", params={"page_size": 4, "page_token": token}).json()
+    assert_problem(client.get("/events", params={"page_token": "x" * 30}), 422, "request_invalid")
+    assert client.get("/events", params={"since": "0001-01-01T00:00:00+14:00"}).status_code == 200
+    assert [len(page["events"]) for page in (first, second)] == [4, 3]
     assert second["next_page_token"] is None
-    moves = [change for page in (first, second) for change in page["changes"] if change["type"] == "moved"]
-    assert {(change["resource"], change["actor"], change["why"]) for change in moves} == {
+    moves = [event for page in (first, second) for event in page["events"] if event["type"] == "moved"]
+    assert {(event["resource"], event["actor"], event["why"]) for event in moves} == {
         ("backfill", "bob", "a mistake")
     }
-    code, text, _ = refeed("changes", "--since", "2h")
+    code, text, _ = refeed("events", "--since", "2h")
     assert (code, text.count("PAUSED -> CANCELLED")) == (0, 3)
-    assert len(json.loads(refeed("changes", "--json")[1])["changes"]) == 7
+    assert len(json.loads(refeed("events", "--json")[1])["events"]) == 7
+
+
+def test_who_changed_an_object_is_in_its_history(api, client, refeed):
+    api.store.launch_stream("backup", StreamKind.BACKUP, actor="ann")
+    job = api.store.insert(new_job_id("bf"), "backfill", {"topic": "replay"}, actor="cem", state=JobState.PAUSED)
+    for subject, actor in (
+        ("stream/backup", "ann"),
+        (job.id, "cem"),
+        ("schedule/nightly-merge", "REFEED_MERGE_AT"),
+    ):
+        (event,) = client.get("/events", params={"object": subject}).json()["events"]
+        assert (event["id"], event["actor"]) == (subject.rpartition("/")[2], actor)
+        assert actor in refeed("events", subject)[1]
+    assert client.get("/events", params={"object": "schedule/none"}).json()["events"] == []
+    for wrong in ("schedules/nightly-merge", "stream/"):
+        assert_problem(client.get("/events", params={"object": wrong}), 422, "request_invalid")
 
 
 def test_only_an_administrator_sees_keys_come_and_go(start_api: Callable[..., Any]) -> None:
@@ -49,7 +66,7 @@ def test_only_an_administrator_sees_keys_come_and_go(start_api: Callable[..., An
     seen = {}
     for name, key in (("admin", admin), ("reader", reader)):
         with api.client(key) as client:
-            seen[name] = [change["id"] for change in client.get("/changes").json()["changes"]]
+            seen[name] = [event["id"] for event in client.get("/events").json()["events"]]
     assert (sorted(seen["admin"]), seen["reader"]) == (["admin", "nightly-merge", "reader"], ["nightly-merge"])
 
 

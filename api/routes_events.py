@@ -1,0 +1,105 @@
+"""Who did what and when: to jobs, streams, manifests and keys, or to one of them."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any, Final, Literal
+
+from fastapi import APIRouter, Query, Request
+from pydantic import BaseModel, Field
+
+from api.answers import INVALID, Caller, problems
+from api.listing import PageSize, page_of
+from api.schemas import Since
+from api.state import services_of
+from jobs.listing import DEFAULT_PAGE_SIZE
+from jobs.page_tokens import parse_event_token, render_event_token
+from model.errors import RequestInvalidError
+from model.event import HistoryEventType
+from model.principal import ADMIN, READ
+
+router: Final = APIRouter(tags=["status"])
+_LONGEST: Final = timedelta(days=31)
+# The names that people have for an object, and the resource of its history.
+_RESOURCES: Final = {"stream": "stream", "key": "key"} | dict.fromkeys(
+    ("manifest", "schedule", "template", "rollout"), "manifest"
+)
+
+
+class EventOut(BaseModel):
+    """An entry in the history of a job, a stream, a manifest or a key."""
+
+    at: datetime
+    resource: Literal[
+        "backfill", "merge", "compaction", "update", "restore", "snapshot", "deletion", "stream", "manifest", "key"
+    ] = Field(description="The kind of the object.")
+    id: str = Field(description="The id of a job, or the name of another object.")
+    type: HistoryEventType = Field(description="The kind of the entry.")
+    actor: str | None = Field(description="Who did it. Null if nobody recorded who it was.")
+    what: str = Field(description="What happened, in a sentence.")
+    why: str | None = Field(description="Why it happened. Null without a reason.")
+
+
+class EventsOut(BaseModel):
+    """Entries of histories, newest first."""
+
+    events: list[EventOut]
+    next_page_token: str | None
+
+
+@router.get("/events", operation_id="listEvents", response_model=EventsOut, responses=problems(s422=INVALID))
+def list_events(
+    request: Request,
+    caller: Caller,
+    *,
+    subject: Annotated[
+        str | None,
+        Query(
+            alias="object",
+            max_length=300,
+            description="List only the history of this object: the id of a job, or `stream/NAME`, "
+            "`schedule/NAME`, `manifest/NAME` or `key/NAME`.",
+        ),
+    ] = None,
+    since: Annotated[
+        Since | None,
+        Query(
+            description="List only entries since this time (RFC 3339). For all objects, the default is one day "
+            "ago, and the list covers at most 31 days. For one object, the default is its whole history."
+        ),
+    ] = None,
+    page_size: PageSize = DEFAULT_PAGE_SIZE,
+    page_token: Annotated[
+        str | None, Query(max_length=2000, description="The `next_page_token` of the previous page.")
+    ] = None,
+) -> Any:
+    """List who did what and when, newest first: to jobs, streams and manifests, or to one object.
+
+    With `backfills.admin`, the list includes the entries of keys.
+    """
+    caller.require(READ)
+    if subject is None:
+        now = datetime.now(UTC)
+        since = now - timedelta(days=1) if since is None else max(since, now - _LONGEST)
+    found = services_of(request).store.list_last_events(
+        since,
+        limit=page_size + 1,
+        of=None if subject is None else _parse_object(subject),
+        before=parse_event_token(page_token),
+        with_keys=caller.may(ADMIN),
+    )
+    page, token = page_of(found, page_size, lambda last: render_event_token(last.at, last.number))
+    return {"events": page, "next_page_token": token}
+
+
+def _parse_object(subject: str) -> tuple[str | None, str]:
+    """Return the resource and the id of an object; of a job no resource.
+
+    Raises:
+        RequestInvalidError: it is neither.
+    """
+    kind, slash, name = subject.partition("/")
+    if not slash:
+        return None, subject
+    if kind not in _RESOURCES or not name:
+        message = f"{subject[:80]!r} is no object. Write the id of a job, stream/NAME, schedule/NAME or key/NAME."
+        raise RequestInvalidError.of("object_invalid", message, "/object")
+    return _RESOURCES[kind], name
