@@ -21,7 +21,7 @@ from api.answers import (
     versioned,
 )
 from api.listing import LIST_INVALID
-from api.schemas_backfills import BackfillEvent
+from api.schemas_events import EventList
 from api.watching import (
     LOG_ANSWER,
     WATCH_ANSWER,
@@ -79,12 +79,6 @@ class JobResource:
         """A page of its jobs."""
         fields: Any = {self.collection: GenericAlias(list, self.shape), "next_page_token": str | None}
         return create_model(f"{self.noun.title()}Page", __doc__=f"A page of {self.collection}.", **fields)
-
-    @property
-    def events_shape(self) -> type[BaseModel]:
-        """The history of one of its jobs."""
-        about = f"The history of a {self.noun}, oldest entry first."
-        return create_model(f"{self.noun.title()}Events", __doc__=about, events=list[BackfillEvent])
 
     def operation(self, verb: str, what: str = "") -> dict[str, Any]:
         """Return the names of an operation, such as ``listMergeEvents``."""
@@ -180,7 +174,7 @@ def _add_reading_routes(router: APIRouter, resource: JobResource) -> None:
     @router.get(
         f"{resource.path}/events",
         **resource.operation("list", "events"),
-        response_model=resource.events_shape,
+        response_model=EventList,
         responses=problems(s404=resource.unknown, s422=INVALID),
         description=f"List the history of a {resource.noun}, oldest first: what happened, who did it and why.",
     )

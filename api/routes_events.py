@@ -1,51 +1,39 @@
 """Who did what and when: to jobs, streams, manifests and keys, or to one of them."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field
 
 from api.answers import INVALID, Caller, problems
 from api.listing import PageSize, page_of
 from api.schemas import Since
+from api.schemas_events import EventList
 from api.state import services_of
 from jobs.listing import DEFAULT_PAGE_SIZE
 from jobs.page_tokens import parse_event_token, render_event_token
 from model.errors import RequestInvalidError
-from model.event import HistoryEventType
-from model.principal import ADMIN, READ
+from model.principal import ADMIN, READ, STREAMS_READ
 
 router: Final = APIRouter(tags=["status"])
 _LONGEST: Final = timedelta(days=31)
-# The names that people have for an object, and the resource of its history.
-_RESOURCES: Final = {"stream": "stream", "key": "key"} | dict.fromkeys(
-    ("manifest", "schedule", "template", "rollout"), "manifest"
-)
+# The names that people have for a kind of object, and the resource of its history; a job's id is enough.
+_RESOURCES: Final[Mapping[str, str | None]] = {
+    **dict.fromkeys(("manifest", "schedule", "template"), "manifest"),
+    **dict.fromkeys(("job", "backfill", "merge", "compaction", "update", "rollout"), None),
+    "stream": "stream",
+    "key": "key",
+}
 
 
-class EventOut(BaseModel):
-    """An entry in the history of a job, a stream, a manifest or a key."""
-
-    at: datetime
-    resource: Literal[
-        "backfill", "merge", "compaction", "update", "restore", "snapshot", "deletion", "stream", "manifest", "key"
-    ] = Field(description="The kind of the object.")
-    id: str = Field(description="The id of a job, or the name of another object.")
-    type: HistoryEventType = Field(description="The kind of the entry.")
-    actor: str | None = Field(description="Who did it. Null if nobody recorded who it was.")
-    what: str = Field(description="What happened, in a sentence.")
-    why: str | None = Field(description="Why it happened. Null without a reason.")
-
-
-class EventsOut(BaseModel):
+class EventPage(EventList):
     """Entries of histories, newest first."""
 
-    events: list[EventOut]
     next_page_token: str | None
 
 
-@router.get("/events", operation_id="listEvents", response_model=EventsOut, responses=problems(s422=INVALID))
+@router.get("/events", operation_id="listEvents", response_model=EventPage, responses=problems(s422=INVALID))
 def list_events(
     request: Request,
     caller: Caller,
@@ -75,14 +63,19 @@ def list_events(
 
     With `backfills.admin`, the list includes the entries of keys.
     """
-    caller.require(READ)
+    of = None if subject is None else _parse_object(subject)
+    caller.require_any(READ, STREAMS_READ)
+    if not caller.may(READ):
+        if of is not None and of[0] != "stream":
+            caller.require(READ)
+        of = of or ("stream", None)
     if subject is None:
         now = datetime.now(UTC)
         since = now - timedelta(days=1) if since is None else max(since, now - _LONGEST)
     found = services_of(request).store.list_last_events(
         since,
         limit=page_size + 1,
-        of=None if subject is None else _parse_object(subject),
+        of=of,
         before=parse_event_token(page_token),
         with_keys=caller.may(ADMIN),
     )
@@ -90,15 +83,13 @@ def list_events(
     return {"events": page, "next_page_token": token}
 
 
-def _parse_object(subject: str) -> tuple[str | None, str]:
+def _parse_object(subject: str) -> tuple[str | None, str | None]:
     """Return the resource and the id of an object; of a job no resource.
 
     Raises:
         RequestInvalidError: it is neither.
     """
-    kind, slash, name = subject.partition("/")
-    if not slash:
-        return None, subject
+    kind, _, name = subject.partition("/") if "/" in subject else ("job", "/", subject)
     if kind not in _RESOURCES or not name:
         message = f"{subject[:80]!r} is no object. Write the id of a job, stream/NAME, schedule/NAME or key/NAME."
         raise RequestInvalidError.of("object_invalid", message, "/object")

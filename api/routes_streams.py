@@ -22,12 +22,12 @@ from api.answers import (
     versioned,
 )
 from api.approvals import WAITS, wait_for_approval
+from api.schemas_events import EventList
 from api.schemas_streams import (
     StreamChange,
     StreamCheck,
     StreamCheckOut,
     StreamDrain,
-    StreamEvents,
     StreamHistories,
     StreamOut,
     StreamsOut,
@@ -188,7 +188,7 @@ def check_stream(name: StreamName, body: StreamCheck, checks: Checks, caller: Ca
 @router.get(
     "/streams/{name}/events",
     operation_id="listStreamEvents",
-    response_model=StreamEvents,
+    response_model=EventList,
     responses=problems(s404=NO_SUCH_STREAM, s422="A parameter is not valid."),
 )
 def list_stream_events(name: StreamName, streams: Streams, caller: Caller, *, after: After = 0) -> Any:

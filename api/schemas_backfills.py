@@ -386,19 +386,6 @@ class StoredPlanOut(PlanOut):
     )
 
 
-class BackfillEvent(BaseModel):
-    """An entry in the history of a job."""
-
-    number: int = Field(
-        description="The number of the entry. Later entries have higher numbers. To get only later entries, "
-        "send this number as `?after=` or Last-Event-ID."
-    )
-    at: datetime
-    actor: str
-    what: str = Field(description="What happened, in a sentence.")
-    why: str | None
-
-
 class BackfillSlice(BaseModel):
     """One slice (a part of the selection), and its progress."""
 

@@ -8,7 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, WithJsonSchema
 
 from api.schemas import CodedMessage
 from model.declaration import declared_fields
-from model.event import HistoryEventType
 from model.stream_options import OPTIONS, StreamOptions
 from model.stream_record import DRAIN_TIMEOUT_SECONDS, MAX_DRAIN_TIMEOUT_SECONDS
 from rollout.check import Remedy
@@ -143,30 +142,6 @@ class StreamDrain(BaseModel):
             examples=[30],
         ),
     ] = DRAIN_TIMEOUT_SECONDS
-
-
-class StreamEventOut(BaseModel):
-    """An entry in the history of a stream."""
-
-    number: int = Field(
-        description="The number of the entry. Later entries have higher numbers. To get only later entries, "
-        "send this number as `?after=`."
-    )
-    generation: int = Field(
-        description="The stream's generation: each launch under the same name begins a new generation."
-    )
-    at: datetime
-    actor: str
-    type: HistoryEventType = Field(description="The kind of the entry.")
-    what: str
-    why: str | None
-    fields: dict[str, Any] = Field(description="Details for programs. The fields depend on the type.")
-
-
-class StreamEvents(BaseModel):
-    """The history of a stream, including earlier launches, oldest entry first."""
-
-    events: list[StreamEventOut]
 
 
 def options_schema(*kinds: type[StreamOptions], only: Collection[str] | None = None) -> dict[str, Any]:

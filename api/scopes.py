@@ -30,7 +30,7 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
         "watchMerge readMergeLogs listMergeEvents getMerge watchCompaction readCompactionLogs "
         "listCompactionEvents "
         "listCompactions getCompaction listTopics getTopicHistogram countDeadLetters listDeadLetters listVolumes "
-        "getStatus getInbox listEvents listSources getSource listSourceVersions"
+        "getStatus getInbox listSources getSource listSourceVersions"
     ),
     ((READ, MESSAGES),): "downloadBackfillDeadLetter downloadDeadLetter",
     (PLAN,): "planBackfill getPlan checkQuery",
@@ -41,7 +41,7 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     (RUN, PLAN): "createMerge cancelMerge retryMerge",
     (APPROVE,): "approveBackfill",
     (MESSAGES,): "listMessages downloadMessage",
-    (READ, STREAMS_READ): "listStreams listStreamHistories listReleases listTemplates getTemplate",
+    (READ, STREAMS_READ): "listEvents listStreams listStreamHistories listReleases listTemplates getTemplate",
     (STREAMS_READ,): (
         "getStream listStreamEvents readStreamLog checkStream listSnapshots getSnapshot listRollbacks listUpdates "
         "getUpdate"
@@ -75,6 +75,7 @@ _WHEN: Final[Mapping[str, str]] = {
     "retryMerge": (
         "To retry a merge, the caller needs `backfills.run`. To retry a dry run, `backfills.plan` is enough."
     ),
+    "listEvents": "With `streams.read` alone, the list has only the histories of streams.",
     "launchTemplate": "The caller needs the same scopes as for a launch without a template.",
     "approveApproval": "The caller also needs the scope of the requested action.",
     "rejectApproval": "The caller also needs the scope of the requested action.",

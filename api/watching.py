@@ -12,7 +12,7 @@ from fastapi.concurrency import run_in_threadpool
 from fastapi.responses import StreamingResponse
 
 from api.auth import StandingCaller
-from api.schemas_backfills import BackfillEvent
+from api.schemas_events import EventOut
 from jobs.log import MAX_TAIL_BYTES, LogPiece
 from jobs.service import JobChanges, JobService
 from model.errors import RefeedError
@@ -195,7 +195,7 @@ async def _stream_log(
 
 
 def _render_event(event: HistoryEvent) -> str:
-    return json.dumps(BackfillEvent.model_validate(event, from_attributes=True).model_dump(mode="json"))
+    return json.dumps(EventOut.model_validate(event, from_attributes=True).model_dump(mode="json"))
 
 
 def _event(name: str, number: int, data: str) -> bytes:

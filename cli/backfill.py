@@ -257,7 +257,6 @@ commands.add_action(
     "the rows.",
 )
 commands.add_logs()
-commands.add_events()
 
 
 @app.command("rates", epilog=EXIT_CODES)

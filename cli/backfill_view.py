@@ -152,7 +152,7 @@ def _lines(backfill: Mapping[str, Any]) -> Iterator[str]:
     if counts:
         yield counts
     if backfill.get("restarts"):
-        yield f"its driver died {backfill['restarts']} times: see 'refeed backfill events {backfill['id']}'"
+        yield f"its driver died {backfill['restarts']} times: see 'refeed events {backfill['id']}'"
     if progress.get("repeated_at_most"):
         yield _render_repeated(backfill)
     if backfill.get("in_flight_at_most"):

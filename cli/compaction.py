@@ -56,5 +56,4 @@ _commands.add_action(
     "Continue a failed or cancelled compaction with the tables that are not compacted yet.",
     can_watch=True,
 )
-_commands.add_events()
 _commands.add_logs()

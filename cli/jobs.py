@@ -1,4 +1,4 @@
-"""The commands that every kind of job has alike: list, show, watch, its actions, events and logs."""
+"""The commands that every kind of job has alike: list, show, watch, its actions and logs."""
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,7 +13,6 @@ from cli.options import (
     DEFAULT_TAIL_BYTES,
     EXIT_CODES,
     WATCH_EXIT_CODES,
-    AfterOption,
     CreatedSinceOption,
     FollowOption,
     JsonOption,
@@ -121,16 +120,6 @@ class JobCommands:
         else:
             self._add(verb, help_text, act)
 
-    def add_events(self) -> None:
-        """Add ``events``."""
-
-        def events(job_id: str = self._id, after: AfterOption = 0, as_json: JsonOption = False) -> None:
-            with open_api() as api:
-                found = self.calls(api).read_part(job_id, "events", after=str(after))
-            print_found(found, _event_lines, as_json=as_json)
-
-        self._add("events", "Show the job's history: each change with its author and reason.", events)
-
     def add_logs(self) -> None:
         """Add ``logs``."""
 
@@ -182,11 +171,6 @@ def print_page(
     if not as_json and page.get("next_page_token"):
         again = "" if since is None else f"--since {since} "
         err.print(f"more: {again}--page-token {page['next_page_token']}")
-
-
-def _event_lines(found: Mapping[str, Any]) -> list[str]:
-    rows = [[str(e["number"]), e["at"], e["actor"], e["what"], e["why"] or ""] for e in found["events"]]
-    return render_table(["number", "at", "who", "what", "why"], rows)
 
 
 def watch_job(

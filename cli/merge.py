@@ -163,7 +163,6 @@ _commands.add_action("cancel", "Cancel a merge. Sources that are already merged 
 _commands.add_action(
     "retry", "Continue a failed or cancelled merge with the sources that are not merged yet.", can_watch=True
 )
-_commands.add_events()
 _commands.add_logs()
 
 

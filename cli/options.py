@@ -36,6 +36,5 @@ CreatedSinceOption = Annotated[
         "2h.",
     ),
 ]
-AfterOption = Annotated[int, typer.Option(min=0, help="Show only entries whose number is higher than N.")]
 TailOption = Annotated[int, typer.Option(min=0, max=10_000_000, help="Print the last N bytes of the log.")]
 FollowOption = Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the job has ended.")]

@@ -40,7 +40,7 @@ _DOES: Final[Mapping[tuple[str, str], str]] = {
     ("dead_letters", "stream"): "refeed dead-letters",
     ("gap", "topic"): "refeed topic {id}",
     ("ended", "stream"): "refeed stream show {id}",
-    ("failure", "stream"): "refeed stream events {id}",
+    ("failure", "stream"): "refeed events stream/{id}",
     ("failure", "snapshot"): "refeed snapshot show {id}",
     ("failure", "manifest"): "refeed manifest list",
 }
@@ -93,13 +93,15 @@ def events(
     """
     begin = parse_moment(since, "--since")
     print_answer(
-        lambda api: api.list_events(subject, since=begin, page_size=page_size), _event_lines, as_json=as_json
+        lambda api: api.list_events(subject, since=begin, page_size=page_size),
+        lambda found: _event_lines(found) if found["events"] else ["There are no events."],
+        as_json=as_json,
     )
 
 
 def _event_lines(found: Mapping[str, Any]) -> list[str]:
     rows = [
-        [each["at"][:19], each["actor"] or "", f"{each['resource']} {each['id']}", each["what"], each["why"] or ""]
+        [each["at"][:19], each["actor"] or "", f"{each['resource']}/{each['id']}", each["what"], each["why"] or ""]
         for each in found["events"]
     ]
     return render_table(["at (UTC)", "who", "which", "what", "why"], rows)

@@ -15,9 +15,9 @@ from cli.inventory import streams
 from cli.invocation import HomeGroup
 from cli.jobs import print_log
 from cli.moments import UNKNOWN, render_count, render_minute, render_seconds
-from cli.options import DEFAULT_TAIL_BYTES, EXIT_CODES, WAIT_EXIT_CODES, AfterOption, JsonOption, TailOption
+from cli.options import DEFAULT_TAIL_BYTES, EXIT_CODES, WAIT_EXIT_CODES, JsonOption, TailOption
 from cli.parameters import parse_pairs
-from cli.terminal import ExitCode, err, print_found, render_figures, render_table
+from cli.terminal import ExitCode, err, print_found, render_figures
 from model.declaration import declared_fields
 from model.errors import InputError
 from model.stream_options import GROUP, KNOWN_IDS_SECONDS, MAPPING, MESSAGE_BYTES, KinesisStreamOptions
@@ -240,12 +240,6 @@ def parse_mapping(texts: Sequence[str] | None) -> dict[str, str | None]:
     return {old: new or None for old, new in pairs.items()}
 
 
-@app.command("events", epilog=EXIT_CODES)
-def events(name: NameArgument, after: AfterOption = 0, as_json: JsonOption = False) -> None:
-    """List the history of a stream: each event with its author and reason."""
-    print_answer(lambda api: api.list_stream_events(name, after=after), _event_lines, as_json=as_json)
-
-
 @app.command("logs", epilog=EXIT_CODES)
 def logs(name: NameArgument, *, tail: TailOption = DEFAULT_TAIL_BYTES, as_json: JsonOption = False) -> None:
     """Show the end of a stream's log. If the log is on another machine, show that machine's name."""
@@ -267,14 +261,6 @@ def history(
 ) -> None:
     """Show a stream's past state, rate, lag and backlog."""
     print_answer(lambda api: api.list_stream_histories(over, name), _history_lines, as_json=as_json)
-
-
-def _event_lines(found: Mapping[str, Any]) -> list[str]:
-    rows = [
-        [str(each["number"]), each["at"], str(each["generation"]), each["actor"], each["what"], each["why"] or ""]
-        for each in found["events"]
-    ]
-    return render_table(["number", "at", "generation", "who", "what", "why"], rows)
 
 
 def _history_lines(found: Mapping[str, Any]) -> list[str]:

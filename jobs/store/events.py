@@ -30,13 +30,14 @@ class Events:
         since: datetime | None = None,
         *,
         limit: int,
-        of: tuple[str | None, str] | None = None,
+        of: tuple[str | None, str | None] | None = None,
         before: tuple[datetime, int] | None = None,
         with_keys: bool = False,
     ) -> list[HistoryEvent]:
         """Return up to ``limit`` lines, newest first, of the object ``of`` if it is given.
 
-        An object is its resource and its id, of a job the id alone. ``before`` is the time and the number of the
+        An object is its resource and its id, of a job the id alone, and without the id all of that resource are
+        meant. ``before`` is the time and the number of the
         line that the page before ended with. Lines of keys are there ``with_keys`` alone. In the list of all
         objects a job's verdicts and reports are left out: they change nothing.
         """
@@ -51,13 +52,13 @@ class Events:
             query = query.where(columns.at <= at, is_before)
         if not with_keys:
             query = query.where(columns.resource != KEY)
-        if of is None:
-            query = query.where(columns.resource.in_((*_LISTED, KEY)), columns.type != HistoryEventType.FOUND)
+        resource, name = of or (None, None)
+        if name is not None:
+            is_job = columns.resource.not_in((STREAM, MANIFEST, KEY))
+            query = query.where(columns.id == name, is_job if resource is None else columns.resource == resource)
         else:
-            resource, name = of
-            is_it = columns.resource == resource
-            others = columns.resource.not_in((STREAM, MANIFEST, KEY))
-            query = query.where(columns.id == name, others if resource is None else is_it)
+            listed = (*_LISTED, KEY) if resource is None else (resource,)
+            query = query.where(columns.resource.in_(listed), columns.type != HistoryEventType.FOUND)
         with self._database.read() as connection:
             return [read_row(HistoryEvent, row) for row in connection.execute(query)]
 

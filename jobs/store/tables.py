@@ -25,7 +25,7 @@ from model.stream_record import StreamRecord
 from model.stream_snapshot import SnapshotRecord
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0029"
+SCHEMA_REVISION: Final = "0030"
 
 METADATA: Final = sa.MetaData()
 

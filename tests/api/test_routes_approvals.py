@@ -164,5 +164,5 @@ def test_the_terminal_says_who_has_to_approve_and_how(api, keys, refeed, monkeyp
     assert "stream backup" in text
     listed = refeed("approval", "list", "--state", "approved")[1]
     assert [approval, "APPROVED", "drain", "backup", "key:ann"] == listed.splitlines()[-1].split()[:5]
-    code, text, _ = refeed("stream", "events", "backup")
+    code, text, _ = refeed("events", "stream/backup")
     assert approval in text

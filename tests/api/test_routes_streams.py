@@ -234,8 +234,8 @@ def test_the_terminal_launches_changes_and_ends_a_stream(api: Any, refeed: Refee
     code, text, _ = refeed("stream", "show", "backup")
     again = "refeed stream launch backup --kind backup --slots 4 --batch-seconds 2.5"
     assert text.splitlines()[-1] == f"  next        {again}", "as it was"
-    code, text, _ = refeed("stream", "events", "backup")
-    assert [line.split()[3] for line in text.splitlines()[1:]] == [
+    code, text, _ = refeed("events", "stream/backup")
+    assert [line.split()[1] for line in text.splitlines()[:0:-1]] == [
         "local",
         "agent",
         "agent",

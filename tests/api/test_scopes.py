@@ -22,6 +22,7 @@ BODIES = {
     "updateStream": {"options": {"slots": 2}},
     "rollBackStream": {"snapshot": "ss_01K0ABCDEFGHJKMNPQRSTVWXYZ"},
     "launchTemplate": {"parameters": {}},
+    "pruneManifests": {"keep": ["x"]},
 }
 # Which of the scopes they need depends on what is there: the approval's action, the template, a dry run.
 DEPENDS = {"launchTemplate", "approveApproval", "rejectApproval", "createMerge"}

@@ -297,15 +297,6 @@ def test_a_change_sends_what_is_to_change_and_nothing_else(refeed, monkeypatch):
     ("command", "page", "shown"),
     [
         (
-            "events",
-            {
-                "events": [
-                    {"number": 3, "at": "2026-01-01T00:00:00Z", "actor": "ann", "what": "created", "why": None}
-                ]
-            },
-            "3       2026-01-01T00:00:00Z  ann  created",
-        ),
-        (
             "dead-letters",
             {
                 "dead_letters": [{"row": 5, "message_id": "m5", "code": "gave_up", "reason": "no answer"}],

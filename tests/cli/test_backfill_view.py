@@ -168,6 +168,6 @@ def test_show_says_that_drivers_died_and_how_to_go_on(refeed: Refeed, monkeypatc
     failed = backfill("FAILED", 1, restarts=3, error={"code": "driver_died", "message": "It died."})
     monkeypatch.setattr(JobCalls, "read", lambda self, backfill_id: failed)
     said = refeed("backfill", "show", "bf_1").out
-    assert "its driver died 3 times: see 'refeed backfill events bf_1'" in said
+    assert "its driver died 3 times: see 'refeed events bf_1'" in said
     assert "  driver_died: It died.\n" in said
     assert said.endswith("  next       refeed backfill retry bf_1\n")

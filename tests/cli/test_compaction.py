@@ -28,9 +28,6 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         calls.append((method, path, arguments.get("params")))
         if path == "/compactions":
             return {"compactions": [COMPACTION], "next_page_token": "next"}
-        if path.endswith("/events"):
-            event = {"number": 1, "at": "2026-01-03T03:00:00Z", "actor": "schedule:compactions"}
-            return {"events": [{**event, "what": "created", "why": None}]}
         return COMPACTION
 
     monkeypatch.setattr(RefeedApi, "call", call)
@@ -54,8 +51,7 @@ def test_one_is_shown_table_by_table_with_its_error(refeed: Callable[..., Any], 
     assert ["staging.orders", "-"] in rows
     assert "table_not_found: There is no table staging.orders." in shown.out
     assert json.loads(refeed("compaction", "show", COMPACTION["id"], "--json").out) == COMPACTION
-    assert "schedule:compactions" in refeed("compaction", "events", COMPACTION["id"]).out
-    assert {path for _, path, _ in calls} == {PATH, f"{PATH}/events"}
+    assert {path for _, path, _ in calls} == {PATH}
 
 
 def test_one_that_is_watched_prints_its_changes_and_ends_with_its_outcome(refeed, calls, monkeypatch):

@@ -113,7 +113,7 @@ def test_a_manifest_s_history_says_who_changed_paused_resumed_and_removed_it(sto
 
 @pytest.mark.usefixtures("migrations")
 def test_the_histories_of_an_earlier_refeed_are_one_with_what_was_known_of_manifests_and_keys(empty: str) -> None:
-    engine = migrate_to(empty, "0028")
+    engine = migrate_to(empty, "0029")
     with engine.begin() as connection:
         facts = {"kind": "backfill", "state": "RUNNING", "request": {}, "progress": {}, "epoch": 0, "version": 1}
         insert(connection, "jobs", id="bf_1", created_by="ann", created_at=AT, **facts)

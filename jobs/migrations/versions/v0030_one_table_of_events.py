@@ -5,8 +5,8 @@ from alembic import op
 
 from jobs.store.tables import DOCUMENT, NUMBER, TEXT, Moment
 
-revision = "0029"
-down_revision = "0028"
+revision = "0030"
+down_revision = "0029"
 
 # A job's lines keep their numbers, after which a caller may be reading on; streams' come after all of them.
 _COPIES = (
