@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from api.answers import Caller, problems, service_of
+from api.answers import Caller, IdempotencyKey, problems, service_of
 from api.schemas_manifests import (
     AppliedOut,
     ManifestOut,
@@ -13,6 +13,7 @@ from api.schemas_manifests import (
     PruneOut,
     PruneRequest,
     ScheduleOut,
+    ScheduleRunOut,
     SchedulesOut,
 )
 from api.state import services_of
@@ -185,6 +186,23 @@ def get_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -
 def pause_schedule(name: ManifestName, manifests: OpenManifests, caller: Caller) -> Any:
     """Pause a schedule. A paused schedule starts no jobs. Running jobs continue."""
     return manifests.pause(name, principal=caller)
+
+
+@router.post(
+    "/schedules/{name}:run",
+    operation_id="runSchedule",
+    response_model=ScheduleRunOut,
+    responses=problems(s404=_NO_SCHEDULE, s422="The name is not valid."),
+)
+def run_schedule(
+    name: ManifestName, manifests: OpenManifests, caller: Caller, *, idempotency_key: IdempotencyKey = None
+) -> Any:
+    """Run a schedule's job now, for the newest slot that has ended. The caller is the creator of the job.
+
+    If the previous run has not ended, the schedule's `overlap` decides whether the run waits or is skipped. The
+    call also runs a paused schedule.
+    """
+    return manifests.run(name, principal=caller, idempotency_key=idempotency_key)
 
 
 @router.post(

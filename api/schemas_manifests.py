@@ -117,7 +117,7 @@ class AppliedOut(BaseModel):
 class ScheduleRunOut(BaseModel):
     """One slot of a schedule (the time between two runs), and the run at the end of the slot."""
 
-    slot: datetime = Field(description="End of the slot.")
+    slot: datetime = Field(description="End of the slot. The time of the request, if somebody requested the run.")
     slot_start: datetime = Field(description="Start of the slot.")
     state: Literal["QUEUED", "STARTING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED"] = Field(
         description="The state of the run."
@@ -125,6 +125,7 @@ class ScheduleRunOut(BaseModel):
     job_kind: str | None = Field(description="The kind of the resource that the run has started.")
     job_id: str | None = Field(description="The id of the job, snapshot or rollout, or the stream's name.")
     why: str | None = Field(description="Why the run failed or was skipped. Null without a reason.")
+    asked_by: str | None = Field(description="Who requested the run. Null if the slot was due.")
     created_at: datetime
     finished_at: datetime | None
 

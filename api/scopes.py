@@ -56,7 +56,7 @@ _BY_SCOPES: Final[Mapping[tuple[str | tuple[str, ...], ...], str]] = {
     _SEE_MANIFESTS: "listManifests getManifest planManifest",
     _APPLY: "applyManifest removeManifest pruneManifests",
     (READ, SCHEDULES_APPLY): "listSchedules getSchedule",
-    (SCHEDULES_APPLY,): "pauseSchedule resumeSchedule",
+    (SCHEDULES_APPLY,): "pauseSchedule resumeSchedule runSchedule",
     _SEE_ROLLOUTS: "listRollouts getRollout",
     (ROLLOUTS_APPLY,): "reverseRollout cancelRollout",
     (ADMIN,): "listAudit",
@@ -85,6 +85,7 @@ _WHEN: Final[Mapping[str, str]] = {
         "caller needs `rollouts.apply`."
     ),
     "removeManifest": "The caller needs `schedules.apply` for a schedule, or `rollouts.apply` for a rollout.",
+    "runSchedule": "The caller also needs the scopes that the schedule's job needs.",
     "pruneManifests": "As for the removal of each of the manifests.",
     "openSession": "The caller must send a key.",
 }

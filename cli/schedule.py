@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
+from uuid import uuid4
 
 import typer
 
@@ -13,8 +14,8 @@ from cli.terminal import render_table
 
 app = typer.Typer(
     cls=HomeGroup,
-    help="List, show, pause and resume schedules. The commands call the API at REFEED_API_URL. 'refeed apply' "
-    "creates schedules.",
+    help="List, show, run, pause and resume schedules. The commands call the API at REFEED_API_URL. 'refeed "
+    "apply' creates schedules.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
@@ -46,6 +47,22 @@ def resume(name: NameArgument, as_json: JsonOption = False) -> None:
     print_answer(lambda api: api.act_on_schedule(name, "resume"), _lines, as_json=as_json)
 
 
+@app.command("run", epilog=EXIT_CODES)
+def run(
+    name: NameArgument,
+    idempotency_key: Annotated[
+        str | None, typer.Option(help="A second call with the same key runs nothing again.", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Run a schedule's job now, for the newest slot that has ended, with your own permissions.
+
+    If the previous run has not ended, the schedule's overlap decides whether the run waits or is skipped.
+    """
+    key = idempotency_key or str(uuid4())
+    print_answer(lambda api: api.run_schedule(name, idempotency_key=key), _run_lines, as_json=as_json)
+
+
 def _table(found: Sequence[Mapping[str, Any]]) -> list[str]:
     rows = []
     for each in found:
@@ -68,9 +85,16 @@ def _lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"  paused: {found['paused']}"
     for slot in found["next_slots"]:
         yield f"  next: {_minute(slot)}"
-    rows = [(_minute(run["slot"]), run["state"], run["job_id"] or "", run["why"] or "") for run in found["runs"]]
-    if rows:
-        yield from render_table(("slot", "state", "job", "why"), rows)
+    if found["runs"]:
+        yield from _run_lines(*found["runs"])
+
+
+def _run_lines(*runs: Mapping[str, Any]) -> list[str]:
+    rows = []
+    for run in runs:
+        why = run["why"] or ("" if run["asked_by"] is None else f"requested by {run['asked_by']}")
+        rows.append((_minute(run["slot"]), run["state"], run["job_id"] or "", why))
+    return render_table(("slot", "state", "job", "why"), rows)
 
 
 def _minute(moment: str | None) -> str:

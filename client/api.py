@@ -230,6 +230,10 @@ class RefeedApi(ApiConnection):
         """Pause or resume a schedule, and return it."""
         return self.call("POST", path_of("schedules", name, f":{verb}"))
 
+    def run_schedule(self, name: str, *, idempotency_key: str) -> dict[str, Any]:
+        """Run a schedule's job now, and return the run."""
+        return self.call("POST", path_of("schedules", name, ":run"), idempotency_key=idempotency_key)
+
     def list_rollouts(self) -> list[dict[str, Any]]:
         """Return rollouts, newest first."""
         found: list[dict[str, Any]] = self.call("GET", "/rollouts")["rollouts"]

@@ -43,7 +43,7 @@ class HistoryEventType(StrEnum):
     STARTED = "started"
     """The agent started a process for the stream. ``instance_id`` contains the process's id."""
     NOTED = "noted"
-    """Another entry in the history of a stream, such as a snapshot or a step of an update."""
+    """Another entry, such as a snapshot or a step of an update of a stream, or a requested run of a schedule."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,11 @@ class ManifestRecord:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRun:
-    """One slot of a schedule, known by ``slot``, its UTC instant; ``request`` is the job's, as it then was."""
+    """One slot of a schedule, known by ``slot``, its UTC instant; ``request`` is the job's, as it then was.
+
+    One that somebody asked for is known by the instant of that. Its ``request`` has who asked, and the end of the
+    slot that it covers.
+    """
 
     schedule: str
     slot: datetime
@@ -65,6 +69,12 @@ class ScheduleRun:
     job_id: str | None = None
     why: str | None = None
     finished_at: datetime | None = None
+
+    @property
+    def asked_by(self) -> str | None:
+        """Who asked for it; None where its slot was due."""
+        asked: Mapping[str, Any] = self.request.get("asked_by", {})
+        return asked.get("name")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -209,22 +210,36 @@ class Manifests:
             # After a manifest came back under its name, or a clock was set back, a slot may have had its run.
             known = {run.slot for run in _runs(connection, name, slots=[each.slot for each in settled.runs])}
             due = [each for each in settled.runs if each.slot not in known]
-            for run in due:
-                connection.execute(
-                    SCHEDULE_RUNS.insert().values(
-                        schedule=name,
-                        slot=run.slot,
-                        slot_start=run.slot_start,
-                        state=run.state,
-                        request=settled.request,
-                        why=run.why,
-                        created_at=now,
-                        finished_at=now if run.state.is_final else None,
-                    )
-                )
+            _add_runs(connection, name, now, replace(settled, runs=tuple(due)))
             _trim_runs(connection, name, now)
             _update(connection, name, settled_until=settled.until)
             return _runs(connection, name, slots=[each.slot for each in due])
+
+    def add_run(self, name: str, choose: Choose, *, actor: str, idempotency_key: str | None) -> ScheduleRun:
+        """Keep the one run that ``choose`` makes beside the slots; the same key of the actor gives back the first.
+
+        Raises:
+            ManifestNotFoundError: there is no such schedule.
+            RefeedError: as ``choose``; nothing is kept.
+        """
+        with self._database.write("manifests") as connection:
+            record = read_row(ManifestRecord, _get_living(connection, name, for_update=True))
+            key = None if idempotency_key is None else f"{actor}\n{idempotency_key}"
+            columns = SCHEDULE_RUNS.c
+            made = sa.select(SCHEDULE_RUNS).where(columns.schedule == name, columns.idempotency_key == key)
+            row = None if key is None else connection.execute(made).first()
+            if row is not None:
+                return read_row(ScheduleRun, row)
+            now = self._database.now(connection)
+            # Slots are whole minutes: a run beside them never takes the place of one.
+            now = now.replace(microsecond=now.microsecond or 1)
+            while _runs(connection, name, slots=[now]):
+                now += timedelta(microseconds=1)
+            chosen = choose(record, now, _runs(connection, name, living=True))
+            assert chosen is not None, "somebody asked for it"
+            _add_runs(connection, name, now, chosen, idempotency_key=key)
+            _append(connection, record, HistoryEventType.NOTED, now, actor=actor, what="requested a run")
+            return _runs(connection, name, slots=[each.slot for each in chosen.runs])[0]
 
     def set_back(self, name: str) -> ManifestRecord:
         """Undo what a clock that was ahead has decided about slots of its future; return the record.
@@ -305,6 +320,14 @@ def _check_version(name: str, record: ManifestRecord | None, expected: int | Non
     version = 0 if record is None else record.version
     if expected is not None and version != expected:
         raise ManifestChangedError(f"{name} has changed since you made the plan. Plan again.", name=name)
+
+
+def _add_runs(connection: Connection, name: str, now: datetime, settled: Settlement, **given: str | None) -> None:
+    for run in settled.runs:
+        values = {"slot": run.slot, "slot_start": run.slot_start, "state": run.state, "why": run.why}
+        values |= {"created_at": now, "finished_at": now if run.state.is_final else None}
+        added = SCHEDULE_RUNS.insert().values(schedule=name, request=settled.request, **values, **given)
+        connection.execute(added)
 
 
 def _skip_waiting(connection: Connection, name: str, now: datetime) -> None:

@@ -25,7 +25,7 @@ from model.stream_record import StreamRecord
 from model.stream_snapshot import SnapshotRecord
 
 # The newest migration in jobs/migrations/versions.
-SCHEMA_REVISION: Final = "0030"
+SCHEMA_REVISION: Final = "0031"
 
 METADATA: Final = sa.MetaData()
 
@@ -248,6 +248,9 @@ SCHEDULE_RUNS: Final = _table(
     sa.Column("schedule", TEXT, sa.ForeignKey("manifests.name"), primary_key=True),
     sa.Column("slot", Moment, primary_key=True),
     sa.Column("state", TEXT, nullable=False, index=True),
+    # Of one that somebody asked for: the caller's name and its key, with a line break between.
+    sa.Column("idempotency_key", TEXT),
+    sa.Index("schedule_runs_by_key", "schedule", "idempotency_key", unique=True),
     # The living ones of a schedule among all that it ever had.
     sa.Index("schedule_runs_by_state", "schedule", "state"),
 )

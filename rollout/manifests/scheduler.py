@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -27,6 +27,7 @@ from model.errors import (
 )
 from model.manifest_record import ManifestRecord, NewRun, RunState, ScheduleRun, Settlement
 from model.principal import Principal
+from model.typed import read_fields
 from rollout.manifests.schedule import KIND, ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import ScheduledJobs
 from rollout.rollouts import NOTHING_TO_ROLL_OUT
@@ -50,8 +51,10 @@ _NOTHING_TO_DO: Final = frozenset({"nothing_to_merge", NOTHING_TO_ROLL_OUT})
 _LOG: Final = structlog.get_logger()
 
 
-def principal_of(record: ManifestRecord) -> Principal:
-    """Return who a schedule's jobs are created by: the schedule, with what its applier may do."""
+def principal_of(run: ScheduleRun, record: ManifestRecord) -> Principal:
+    """Return who creates a run's job: who asked for the run, else the schedule with what its applier may do."""
+    if run.asked_by is not None:
+        return read_fields(Principal, run.request["asked_by"])
     return Principal(f"schedule:{record.name}", record.scopes, record.topics)
 
 
@@ -142,7 +145,7 @@ class Scheduler:
             return
         self._tried_at[key] = self._steady()
         try:
-            job = self._jobs.start(run, principal_of(record))
+            job = self._jobs.start(run, principal_of(run, record))
         except RefeedError as exc:
             self._note_failure(run, record, exc)
         else:
@@ -206,11 +209,10 @@ def settle_slots(
     timing = spec.timing()
     since = max(settled_until, now - timedelta(seconds=window))
     due = list(takewhile(lambda each: each <= now, timing.after(since)))
-    request = {"job": spec.job.model_dump(mode="json", by_alias=True), "time_zone": spec.time_zone}
     if not due:
         # Else each look until the next slot would ask again whether one of those before is due, as a writer.
         has_missed = next(timing.after(settled_until), now) < since
-        return Settlement(since, (), request) if has_missed else None
+        return Settlement(since, (), {}) if has_missed else None
     chosen = due[-most:]
     if len(chosen) < len(due):
         _LOG.warning("slots were missed", schedule=spec.name, slots=len(due) - len(chosen))
@@ -221,7 +223,25 @@ def settle_slots(
     runs = [
         NewRun(slot, timing.before(slot), state, why) for slot, (state, why) in zip(chosen, states, strict=True)
     ]
-    return Settlement(due[-1], tuple(runs), request)
+    return Settlement(due[-1], tuple(runs), _request_of(spec))
+
+
+def settle_now(
+    spec: ScheduleManifest, now: datetime, living: Sequence[ScheduleRun], principal: Principal
+) -> Settlement:
+    """Return a run of the newest slot that has ended, beside the slots that are due, for who asks for it.
+
+    The schedule's overlap decides about it as about a slot.
+    """
+    end = spec.timing().before(now)
+    [(state, why)] = _beside(spec, 1, living) if living else [(RunState.STARTING, None)]
+    asked_by = {"name": principal.name, "scopes": sorted(principal.scopes), "topics": principal.topics}
+    request = {**_request_of(spec), "asked_by": asked_by, "slot_end": end}
+    return Settlement(now, (NewRun(now, spec.timing().before(end), state, why),), request)
+
+
+def _request_of(spec: ScheduleManifest) -> dict[str, Any]:
+    return {"job": spec.job.model_dump(mode="json", by_alias=True), "time_zone": spec.time_zone}
 
 
 def _beside(

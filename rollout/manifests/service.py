@@ -1,6 +1,6 @@
 """Manifests as callers plan, apply and remove them by their names, and the schedules that they make."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
 from itertools import islice
@@ -15,7 +15,7 @@ from model.errors import (
     ManifestNotFoundError,
     ManifestOwnedError,
 )
-from model.manifest_record import ManifestRecord, ScheduleRun
+from model.manifest_record import ManifestRecord, ScheduleRun, Settlement
 from model.moment import render_moment
 from model.naming import did_you_mean
 from model.principal import READ, ROLLOUTS_APPLY, RUN, SCHEDULES_APPLY, Principal
@@ -25,6 +25,7 @@ from rollout.manifests.job_gate import JobGate
 from rollout.manifests.manifest import Manifest, digest_of, parse_manifest, read_spec
 from rollout.manifests.schedule import CompactionJob, RolloutJob, ScheduleManifest, read_schedule
 from rollout.manifests.scheduled_jobs import require_scope
+from rollout.manifests.scheduler import settle_now
 from rollout.rollouts import RolloutService
 
 # Who owns what callers apply, and the schedule that the settings make.
@@ -234,6 +235,27 @@ class ManifestService:
         self._get_schedule(name)
         return self._show(self._store.pause_schedule(name, None, actor=principal.name))
 
+    def run(self, name: str, *, principal: Principal, idempotency_key: str | None = None) -> ScheduleRun:
+        """Run the schedule's job now, as ``principal`` and for the newest slot that has ended.
+
+        A paused one runs too. Beside a run that has not ended the overlap decides as about a slot. The same key
+        gives back the first run.
+
+        Raises:
+            ForbiddenError: ``principal`` may not do itself what the job does.
+        """
+        principal.require(SCHEDULES_APPLY)
+        self._get_schedule(name)
+
+        def choose(record: ManifestRecord, now: datetime, living: Sequence[ScheduleRun]) -> Settlement:
+            spec = read_schedule(record.document)
+            require_scope(spec.job.kind, spec.job.model_dump(mode="json")["request"], principal)
+            return settle_now(spec, now, living, principal)
+
+        made = self._store.add_run(name, choose, actor=principal.name, idempotency_key=idempotency_key)
+        _LOG.info("schedule_run_asked", schedule=name, slot=made.slot.isoformat(), by=principal.name)
+        return made
+
     def keep_nightly_merge(self, at: time | None) -> None:
         """Have the schedule that REFEED_MERGE_AT is short for, or none with None.
 
@@ -367,14 +389,17 @@ class ManifestService:
         return found
 
     def _get_schedule(self, name: str) -> ManifestRecord:
-        found = self._get(name)
+        found = self._find(name)
+        if found is None:
+            raise self._unknown(name, schedule.KIND)
         if found.kind != schedule.KIND:
             raise ManifestNotFoundError(f"{name} is a {found.kind}, not a schedule.", name=name)
         return found
 
-    def _unknown(self, name: str) -> ManifestNotFoundError:
-        meant = did_you_mean(name, [record.name for record in self._store.list_manifests()])
-        return ManifestNotFoundError(f"There is no manifest {name[:80]}.{meant}", name=name[:80])
+    def _unknown(self, name: str, kind: str | None = None) -> ManifestNotFoundError:
+        meant = did_you_mean(name, [record.name for record in self._store.list_manifests(kind=kind)])
+        noun = "manifest" if kind is None else kind.lower()
+        return ManifestNotFoundError(f"There is no {noun} {name[:80]}.{meant}", name=name[:80])
 
 
 def _nightly_merge(at: time) -> Manifest:

@@ -16,6 +16,7 @@ from model.errors import RolloutInProgressError
 from model.principal import READ, RUN, SCHEDULES_APPLY
 from model.stream_options import StreamKind
 from tests.api.terminal import Refeed, refeed
+from tests.waiting import wait_until
 from tests.worlds.job_store import empty
 
 __all__ = ["refeed"]
@@ -235,7 +236,7 @@ def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_ap
     assert put(api, BACKFILL, key).json()["manifest"]["applied_by"] == "key:orders"
     with api.client(refused["no scope"]) as client:
         assert client.get("/schedules").status_code == 200
-        for call in ("/schedules/replays:pause", "/schedules/replays:resume"):
+        for call in ("/schedules/replays:pause", "/schedules/replays:resume", "/schedules/replays:run"):
             assert client.post(call).status_code == 403
         assert client.delete("/manifests/replays").status_code == 403
         assert client.post("/manifests:prune", json={"keep": ["x"]}).status_code == 403
@@ -251,6 +252,29 @@ def test_a_schedule_s_backfill_has_the_slot_s_times_and_the_schedule_s_name(api,
         "to": {"type": "TIMESTAMP", "value": run["slot"]},
     }
     assert datetime.fromisoformat(run["slot"]) - datetime.fromisoformat(run["slot_start"]) == timedelta(minutes=1)
+
+
+def test_a_schedule_runs_when_somebody_asks_once_for_a_key_and_the_job_is_theirs(api, client, refeed):
+    put(api, BACKFILL.replace('"* * * * *"', "0 3 * * *"))
+    key = {"Idempotency-Key": "again"}
+    first = client.post("/schedules/replays:run", headers=key).json()
+    assert (first["asked_by"], first["slot_start"][11:]) == ("local", "03:00:00Z")
+    assert client.post("/schedules/replays:run", headers=key).json()["slot"] == first["slot"]
+
+    def job() -> Any:
+        return client.get("/schedules/replays").json()["runs"][0]["job_id"]
+
+    wait_until(lambda: job() is not None, seconds=20, why="the run has its job")
+    made = client.get(f"/backfills/{job()}").json()
+    assert made["created_by"] == "local"
+    start, end = (made["parameters"][name]["value"] for name in ("from", "to"))
+    assert (start, end[11:], end[:10]) == (first["slot_start"], "03:00:00Z", end[:10])
+    assert datetime.fromisoformat(end) - datetime.fromisoformat(start) == timedelta(days=1)
+    code, printed, _ = refeed("schedule", "run", "replays", "--idempotency-key", "mine")
+    assert (code, "SKIPPED" in printed, "has not ended" in printed) == (0, True, True)
+    assert refeed("schedule", "run", "replays", "--idempotency-key", "mine")[1] == printed
+    assert "requested by local" in refeed("schedule", "show", "replays")[1]
+    assert client.post("/schedules/weekly:run").status_code == 404
 
 
 def test_a_template_gets_the_slot_by_the_type_of_its_parameter(api, client):

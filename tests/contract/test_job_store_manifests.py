@@ -145,6 +145,27 @@ def test_a_slot_that_had_its_run_gets_no_other_when_the_manifest_comes_back(stor
     assert [run.state for run in store.list_runs("nightly", limit=5)] == [RunState.SKIPPED]
 
 
+def test_of_calls_with_one_key_that_come_at_once_one_makes_a_run(store: JobStore, url: str) -> None:
+    put(store)
+    other = open_store(url)
+
+    def ask(number: int) -> ScheduleRun:
+        def choose(record: ManifestRecord, now: datetime, living: Sequence[ScheduleRun]) -> Settlement:
+            return Settlement(now, (NewRun(now, now - timedelta(hours=1), RunState.STARTING),), REQUEST)
+
+        return (store, other)[number % 2].add_run("nightly", choose, actor="ann", idempotency_key="k")
+
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(ask, range(16)))
+    other.close()
+    assert len({run.slot for run in made}) == len(store.list_runs("nightly", limit=5)) == 1
+    said = [(each.actor, each.what) for each in store.list_last_events(limit=9, of=("manifest", "nightly"))]
+    assert said.count(("ann", "requested a run")) == 1
+    assert store.get_manifest("nightly").settled_until < made[0].slot, "slots are not settled by it"
+    with pytest.raises(ManifestNotFoundError):
+        store.add_run("weekly", lambda *_: None, actor="ann", idempotency_key=None)
+
+
 def test_a_slot_reads_nothing_of_the_runs_before_it(store: JobStore) -> None:
     put(store)
 

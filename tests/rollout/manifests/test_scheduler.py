@@ -10,14 +10,16 @@ import pytest
 from jobs.store import JobStore
 from jobs.store.tables import MANIFESTS
 from model.errors import (
+    ForbiddenError,
     ManifestInvalidError,
+    ManifestNotFoundError,
     RefeedError,
     RegistryError,
     RequestInvalidError,
     TopicNotFoundError,
 )
 from model.manifest_record import RunState, ScheduleRun
-from model.principal import SCOPES, Principal
+from model.principal import RUN, SCHEDULES_APPLY, SCOPES, Principal
 from model.stream_options import StreamKind
 from rollout.manifests import scheduler as module
 from rollout.manifests.schedule import ScheduleManifest, read_schedule
@@ -204,6 +206,62 @@ def test_a_queue_holds_one_slot_and_it_starts_when_the_run_ends(yard: Yard) -> N
     assert yard.runs() == [("02 01:00", "RUNNING"), ("02 02:00", "QUEUED"), ("02 03:00", "SKIPPED")]
     yard.jobs.end("02 01:00")
     assert yard.go(timedelta(minutes=1)) == ["02 02:00"]
+
+
+BOB = Principal("bob", frozenset({RUN, SCHEDULES_APPLY}))
+
+
+def test_a_run_that_somebody_asks_for_is_made_once_as_theirs_and_stands_among_the_slots(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    yard.go(hours(1))
+    yard.jobs.end("02 01:00")
+    yard.go()
+    yard.jobs.principals.clear()
+    first = yard.service.run("hourly", principal=BOB, idempotency_key="k")
+    assert yard.service.run("hourly", principal=BOB, idempotency_key="k") == first
+    assert (first.state, first.asked_by) == (RunState.STARTING, "bob")
+    assert timedelta() < first.slot - yard.now < timedelta(seconds=1), "no slot has this instant"
+    assert (first.slot_start.hour, first.request["slot_end"]) == (0, "2026-03-02T01:00:00+00:00")
+    yard.go()
+    assert yard.jobs.principals == {BOB}
+    assert yard.service.run("hourly", principal=BOB, idempotency_key="k").state is RunState.RUNNING
+    other = yard.service.run("hourly", principal=ANN, idempotency_key="k")
+    assert (other.slot > first.slot, other.asked_by) == (True, "ann"), "the key is bob's"
+    assert yard.runs() == [("02 01:00", "SUCCEEDED"), ("02 01:30", "RUNNING"), ("02 01:30", "SKIPPED")]
+
+
+def test_a_run_that_somebody_asks_for_and_the_slots_give_way_to_each_other_by_the_overlap(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    yard.go(hours(0.8))
+    skipped = yard.service.run("hourly", principal=BOB)
+    assert (skipped.state, skipped.why) == (RunState.SKIPPED, "The run of 2026-03-02T01:00Z has not ended.")
+    yard.jobs.end("02 01:00")
+    yard.go(timedelta(minutes=3))
+    assert yard.service.run("hourly", principal=BOB).state is RunState.STARTING
+    yard.go(hours(1))
+    assert [state for _, state in yard.runs()] == ["SUCCEEDED", "SKIPPED", "RUNNING", "SKIPPED"]
+    yard.apply(f"{HOURLY}overlap: queue\n")
+    queued = yard.service.run("hourly", principal=BOB)
+    assert queued.state is RunState.QUEUED
+    assert yard.service.run("hourly", principal=BOB).state is RunState.SKIPPED, "one waits at most"
+    yard.jobs.end(f"{yard.store.list_living_runs()[0].slot:%d %H:%M}")
+    made = yard.go(timedelta(minutes=3))
+    assert made == [f"{queued.slot:%d %H:%M}"]
+
+
+def test_a_paused_schedule_runs_when_somebody_asks_and_none_without_the_right_to_its_job(yard: Yard) -> None:
+    yard.apply(HOURLY)
+    yard.service.pause("hourly", principal=ANN)
+    for missing in (RUN, SCHEDULES_APPLY):
+        with pytest.raises(ForbiddenError):
+            yard.service.run("hourly", principal=Principal("eve", BOB.scopes - {missing}))
+    for call in (yard.service.run, yard.service.pause, yard.service.get_schedule):
+        with pytest.raises(ManifestNotFoundError, match=r"There is no schedule hourlly\. Did you mean hourly\?"):
+            call("hourlly", principal=ANN)
+    assert yard.runs() == []
+    yard.service.run("hourly", principal=BOB)
+    yard.go(hours(2))
+    assert [state for _, state in yard.runs()] == ["RUNNING"]
 
 
 def test_a_failed_run_pauses_the_schedule_and_resuming_makes_no_past_slot(yard: Yard) -> None:
