@@ -1,4 +1,4 @@
-"""Removes the folders of jobs that ended long ago; the store keeps their rows and histories."""
+"""Removes the folders of jobs that ended long ago; the store keeps their records longer."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

@@ -29,7 +29,8 @@ class JobKind:
     writes a job's figures from its folder to the store. ``describe`` returns what a webhook says of a job beside
     its state, and ``waits_for`` the verb that a waiting one waits for; neither may quote a message or a query.
     A job that is interrupted is FAILED, or PENDING again when it ``goes_on_by_itself``. One that
-    SUCCEEDED has ``done`` everything, as people read it.
+    SUCCEEDED has ``done`` everything, as people read it. Of a kind that ``is_forgotten`` only records of the last
+    months are kept: schedules make such jobs for years.
     """
 
     name: str
@@ -42,6 +43,7 @@ class JobKind:
     waits_for: Callable[[Job], str] = _resume
     goes_on_by_itself: bool = False
     done: str = "done"
+    is_forgotten: bool = False
 
     def open_folders(self, home: Path, jobs_folder: str | None = None) -> JobFolders:
         """Return where its jobs have their folders: in the home, or in what REFEED_JOBS_FOLDER names."""

@@ -39,6 +39,9 @@ DRIVER: Final = "driver"
 _TICK_SECONDS: Final = 0.5
 LEASE_SECONDS: Final = 20.0
 _KEEP: Final = timedelta(days=30)
+# A schedule of every minute has 130,000 jobs in that time.
+_KEEP_RECORDS: Final = timedelta(days=90)
+_KEPT_RECORDS: Final = 1000
 _CANCEL_SECONDS: Final = 4.0
 # Requests under way when a job ends still get their answers, and their tasks write them down.
 _SETTLE_SECONDS: Final = 5.0
@@ -181,6 +184,11 @@ class JobSupervisor:
 
     def _clean(self) -> None:
         clean_folders(self._store, self.folders, keep=self._keep, now=datetime.now(UTC))
+        if self._kind.is_forgotten:
+            # A folder goes first: without its job it would go a day after it was written.
+            keep_for = max(_KEEP_RECORDS, self._keep)
+            if forgotten := self._store.forget_jobs(self._kind.name, keep=_KEPT_RECORDS, keep_for=keep_for):
+                _LOG.info("forgot jobs", kind=self._kind.name, jobs=forgotten)
 
     def _guarded(self, job_id: str, do: Callable[[], None]) -> None:
         """Let one job's trouble be its own."""

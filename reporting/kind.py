@@ -65,4 +65,5 @@ MERGE: Final = JobKind(
     describe=describe_merge,
     goes_on_by_itself=True,
     done="merged",
+    is_forgotten=True,
 )

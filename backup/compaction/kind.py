@@ -45,4 +45,5 @@ COMPACTION: Final = JobKind(
     describe=describe_compaction,
     goes_on_by_itself=True,
     done="compacted",
+    is_forgotten=True,
 )

@@ -4,16 +4,18 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from jobs.store.events import append_event
 from jobs.store.records import Job
 from jobs.store.rows import Records
-from jobs.store.tables import JOBS
+from jobs.store.tables import EVENTS, JOBS
 from model.errors import JobChangedError, JobNotFoundError, JobStateError, LeaseLostError
 from model.event import HistoryEventType
-from model.job import JobState
+from model.job import FINAL_STATES, JobState
 
+_ENDED: Final = sorted(state.value for state in FINAL_STATES)
 JOB_RECORDS: Final = Records(JOBS, Job, "job", JobNotFoundError)
 
 
@@ -65,3 +67,24 @@ def check_owner(job: Job, owner: str | None) -> None:
     """
     if owner is not None and job.lease_owner != owner:
         raise LeaseLostError(f"Another replica supervises {job.id} now.", owner=job.lease_owner)
+
+
+def forget_ended(
+    connection: Connection, kind: str, *, keep: int, before: datetime | None = None, limit: int = 1000
+) -> int:
+    """Forget ended jobs of a kind, with their histories, beyond the ``keep`` newest; return how many.
+
+    With ``before`` only those that ended before it go: a clock that is years ahead can't take the newest ones.
+    """
+    columns = JOBS.c
+    newest = sa.select(columns.id).where(columns.kind == kind).order_by(columns.id.desc())
+    last = connection.scalar(newest.offset(keep).limit(1))
+    if last is None:
+        return 0
+    old = sa.select(columns.id).where(columns.kind == kind, columns.id <= last, columns.state.in_(_ENDED))
+    # In the order of an index, which a look begins at.
+    old = old.order_by(columns.id) if before is None else old.where(columns.finished_at < before)
+    ids = connection.scalars(old.limit(limit)).all()
+    connection.execute(EVENTS.delete().where(EVENTS.c.resource == kind, EVENTS.c.id.in_(ids)))
+    connection.execute(JOBS.delete().where(columns.id.in_(ids)))
+    return len(ids)

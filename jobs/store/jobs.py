@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
 from jobs.store.events import append_event, read_events
-from jobs.store.job_rows import JOB_RECORDS, append_move, check_owner, check_state, check_version
+from jobs.store.job_rows import JOB_RECORDS, append_move, check_owner, check_state, check_version, forget_ended
 from jobs.store.leases import count_busy
 from jobs.store.lists import behind, complete_order, matches, order_by
 from jobs.store.records import EVERY_JOB, Idempotency, Job, JobCount, JobFilter, SortOrder
@@ -196,6 +196,16 @@ class Jobs:
         with self._database.read() as connection:
             rows = connection.execute(query.group_by(JOBS.c.kind))
             return {row.kind: row.newest for row in rows if row.newest is not None}
+
+    def forget_jobs(self, kind: str, *, keep: int, keep_for: timedelta) -> int:
+        """Forget ended jobs of a kind with their histories, up to a thousand, and return how many.
+
+        The ``keep`` newest stay, and those that ended within ``keep_for`` by the store's clock. With a job goes
+        the idempotency key that made it.
+        """
+        with self._database.write() as connection:
+            before = self._database.now(connection) - keep_for
+            return forget_ended(connection, kind, keep=keep, before=before)
 
     def list_active(self, kind: str | None = None) -> list[Job]:
         """Return every job of a kind, or of all kinds but those in steps, that is not at its end, oldest first."""

@@ -10,11 +10,11 @@ from sqlalchemy.engine import Connection
 
 from jobs.store.database import Database
 from jobs.store.events import append_event
-from jobs.store.job_rows import JOB_RECORDS, append_move
+from jobs.store.job_rows import JOB_RECORDS, append_move, forget_ended
 from jobs.store.records import Idempotency, Job
 from jobs.store.rows import key_columns
 from jobs.store.stream_rows import get_record
-from jobs.store.tables import EVENTS, JOBS, STREAM_SNAPSHOTS
+from jobs.store.tables import JOBS, STREAM_SNAPSHOTS
 from model.errors import JobChangedError, LeaseLostError
 from model.event import HistoryEventType
 from model.fault import FaultRecord
@@ -137,7 +137,7 @@ class StepJobs:
             done = end_job(connection, job, state, now, error=error, memory={**job.memory, **memory})
             ended(done)
             if keep is not None:
-                _forget_oldest(connection, job.kind, keep)
+                forget_ended(connection, job.kind, keep=keep)
             return done
 
 
@@ -254,17 +254,3 @@ def end_job(
     append_move(connection, job, state, now, actor=actor, why=why)
     changes: dict[str, Any] = {"state": state, "finished_at": now, "error": error, "memory": memory}
     return JOB_RECORDS.update(connection, job.id, **changes, version=job.version + 1)
-
-
-def _forget_oldest(connection: Connection, kind: str, keep: int) -> None:
-    """Forget the ended jobs of a kind beyond the newest: by their number, whatever the clock says."""
-    columns = JOBS.c
-    newest = sa.select(columns.id).where(columns.kind == kind).order_by(columns.id.desc())
-    last = connection.scalar(newest.offset(keep).limit(1))
-    if last is None:
-        return
-    old = (columns.kind == kind, columns.id <= last, columns.state.in_(_ENDED))
-    connection.execute(
-        EVENTS.delete().where(EVENTS.c.resource == kind, EVENTS.c.id.in_(sa.select(columns.id).where(*old)))
-    )
-    connection.execute(JOBS.delete().where(*old))

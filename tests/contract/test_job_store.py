@@ -13,13 +13,14 @@ from jobs.store import Idempotency, JobFilter, JobStore, SortOrder, open_store
 from model.approval import ApprovalRequest, ApprovalState
 from model.errors import (
     ApprovalStateError,
+    JobNotFoundError,
     RefeedError,
     RequestInvalidError,
     StreamExistsError,
     StreamNotFoundError,
     StreamStateError,
 )
-from model.job import JobState
+from model.job import JobState, new_job_id
 from model.principal import STREAMS_OPERATE, Principal
 from model.stream_options import StreamKind
 from model.stream_record import StreamRecord, Wanted
@@ -243,3 +244,26 @@ def test_figures_of_the_future_go(store: JobStore, clock: Clock) -> None:
     store.put_figures(clock.now, {"stream:a": {"messages": 2}})
     found = store.list_figures(["stream:a"], clock.now - AHEAD)
     assert [(point.at, point.figures) for point in found["stream:a"]] == [(clock.now, {"messages": 2})]
+
+
+def test_ended_jobs_of_long_ago_are_forgotten_but_for_the_newest_by_any_clock(store, insert, monkeypatch):
+    month = timedelta(days=30)
+    ended = [insert() for _ in range(6)]
+    for job_id in ended:
+        store.move(job_id, JobState.CANCELLED, actor="ann")
+    living = insert(idempotency=Idempotency("key", "digest"))
+    other = store.insert(new_job_id("mg"), "merge", {}, actor="ann").id
+    store.move(other, JobState.CANCELLED, actor="ann")
+    assert store.forget_jobs("backfill", keep=0, keep_for=month) == 0
+    monkeypatch.setattr(store._database, "now", lambda _: datetime.now(UTC) + timedelta(days=3650))
+    assert store.forget_jobs("backfill", keep=100, keep_for=month) == 0, "a clock that is years ahead"
+    assert store.forget_jobs("backfill", keep=3, keep_for=month) == 4
+    assert store.forget_jobs("backfill", keep=3, keep_for=month) == 0
+    assert [job.id for job in store.list_jobs("backfill", limit=9)] == [living, *ended[:3:-1]]
+    for job_id in ended[:4]:
+        with pytest.raises(JobNotFoundError):
+            store.get(job_id)
+        assert store.list_last_events(limit=9, of=(None, job_id)) == [], "its history went with it"
+    assert len(store.list_events(ended[4])) == 2
+    assert store.get(other).state is JobState.CANCELLED
+    assert insert(idempotency=Idempotency("key", "digest")) == living

@@ -7,11 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from backfill.steer.kind import BACKFILL
+from backup.compaction.kind import COMPACTION
 from jobs.folder import Control, JobFolder, JobFolders, Outcome
 from jobs.kinds import JobKind
 from jobs.launcher import Launch, _Processes
@@ -20,6 +23,7 @@ from jobs.supervisor import JobSupervisor
 from model.errors import CheckpointCorruptError
 from model.job import JobState, new_job_id
 from model.process import DataprocBatch, Driver, Process
+from reporting.kind import MERGE
 from tests.reaching import ending, reach
 from tests.waiting import wait_until
 from tests.worlds.launchers import IdleLauncher
@@ -266,3 +270,21 @@ def test_an_interrupt_stops_every_job_that_it_can(store, drivers, supervise, cre
     supervisor.interrupt("The service was stopped.")
     assert (store.get(first).state, store.get(second).state) == (JobState.RUNNING, JobState.FAILED)
     assert len(drivers.killed) == 2
+
+
+@pytest.mark.parametrize("is_forgotten", [True, False])
+def test_records_of_jobs_that_schedules_make_for_years_go_after_months(store, tmp_path, monkeypatch, is_forgotten):
+    kind = JobKind("merge", "merges", "mg", "merges", "module", lambda _: lambda _store, _id: None)
+    kind = replace(kind, is_forgotten=is_forgotten)
+    made = [store.insert(new_job_id("mg"), "merge", {}, actor="ann").id for _ in range(3)]
+    for job_id in made:
+        store.move(job_id, JobState.CANCELLED, actor="ann")
+    monkeypatch.setattr("jobs.supervisor._KEPT_RECORDS", 1)
+    folders = JobFolders.at(tmp_path / "merges")
+    keep = timedelta(days=120)
+    supervisor = JobSupervisor(kind, store, Drivers(), folders, max_running=1, keep=keep)
+    for days, left in ((119, 3), (121, 1 if is_forgotten else 3)):
+        monkeypatch.setattr(store._database, "now", lambda _, days=days: datetime.now(UTC) + timedelta(days=days))
+        supervisor._clean()
+        assert len(store.list_jobs("merge", limit=9)) == left
+    assert (MERGE.is_forgotten, COMPACTION.is_forgotten, BACKFILL.is_forgotten) == (True, True, False)

@@ -48,7 +48,9 @@ from tests.years.clock import Clock
 from tests.years.parts import SNAPSHOTS, AtOnce, Drivers, Jobs, Starter, Taker, stream_info
 
 ANN: Final = Principal("ann", frozenset(SCOPES))
-KIND: Final = JobKind("merge", "merges", "mg", "merges", "module", lambda _: lambda _store, _job_id: None)
+KIND: Final = JobKind(
+    "merge", "merges", "mg", "merges", "module", lambda _: lambda _store, _job_id: None, is_forgotten=True
+)
 # Some slots are in the hour that the clocks of their zone leave out or have twice.
 SPARSE: Final = (
     ("30 2 25,29 3,10 *", "Europe/Berlin"),
