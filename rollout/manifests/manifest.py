@@ -43,12 +43,13 @@ _FINDERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Iterator[Found]]]] = 
     schedule.KIND: schedule.find_faults,
     rollout.KIND: rollout.find_faults,
 }
-# The end of a field's path -> what to do instead of a field that earlier releases had.
+# The end of a field's path -> what to do instead of a field or a value that earlier releases had.
 _TAKEN_OUT: Final[Mapping[tuple[str | int, ...], str]] = {
     ("validate", "query"): (
         "A rollout runs no query. Remove validate.query and validate.max_bytes_billed. To check the data by SQL, "
         "use 'refeed query' after the rollout. If the data is wrong, use 'refeed rollout reverse'."
-    )
+    ),
+    ("overlap",): "overlap must be skip or queue. A schedule no longer cancels its previous run (replace).",
 }
 
 
@@ -220,8 +221,10 @@ def _sentence(error: Any) -> Found:
     # A tagged union puts its tag behind the field, and that of the whole manifest in front.
     path = tuple(part for number, part in enumerate(loc) if number and loc[number - 1] != "job")
     named = ".".join(map(str, path)) or "It"
+    if path[-2:] in _TAKEN_OUT:
+        return path, _TAKEN_OUT[path[-2:]]
     if error["type"] in {"extra_forbidden", "unexpected_keyword_argument"}:
-        return path, _TAKEN_OUT.get(path[-2:], f"There is no field {str(path[-1])[:80]}.")
+        return path, f"There is no field {str(path[-1])[:80]}."
     return path, f"{named}: {error['msg'].removeprefix('Value error, ')}."
 
 

@@ -5,15 +5,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    AwareDatetime,
-    BeforeValidator,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    model_validator,
-)
+from pydantic import AfterValidator, AwareDatetime, Field, TypeAdapter, ValidationError, model_validator
 
 from backfill.plan.request import BackfillRequest
 from model.errors import RequestInvalidError
@@ -42,12 +34,6 @@ def _cron(text: str) -> str:
     if next(Timing(cron, parse_zone("UTC")).after(datetime(2000, 1, 1, tzinfo=UTC)), None) is None:
         raise ValueError("never has a run, because no month has such a day")
     return text
-
-
-def _overlap(value: Any) -> Any:
-    if value == "replace":
-        raise ValueError("Refeed no longer cancels the previous run. Use queue to run after it, or skip")
-    return value
 
 
 def _zone(text: str) -> str:
@@ -175,7 +161,7 @@ class ScheduleManifest(ManifestPart):
     )
     job: Annotated[Job, Field(discriminator="kind")]
     catch_up: CatchUp | None = None
-    overlap: Annotated[Literal["skip", "queue"], BeforeValidator(_overlap)] = Field(
+    overlap: Literal["skip", "queue"] = Field(
         default="skip",
         description="What happens if the previous run has not ended. `skip`: the slot is skipped. `queue`: the "
         "slot waits for the end of the previous run, and at most one slot waits.",

@@ -222,13 +222,11 @@ class UploadWatcher:
                     source=self.source,
                     holder=self._holder,
                 )
-            except (LeaseLostError, StoreError):
+            except (FolderUnavailableError, LeaseLostError, StoreError):
+                # None is a fault of the file.
                 raise
             except ManifestChangedError:
                 return False
-            except FolderUnavailableError:
-                # A bucket that does not answer is no fault of the file.
-                raise
             except RefeedError as exc:
                 fault = exc.message
             except OSError as exc:

@@ -213,7 +213,7 @@ def test_an_overlap_that_replaced_runs_is_answered_with_what_to_use_instead() ->
     (error,) = caught.value.details["errors"]
     assert error["pointer"] == "/overlap"
     assert error["message"] == (
-        "overlap: Refeed no longer cancels the previous run. Use queue to run after it, or skip."
+        "overlap must be skip or queue. A schedule no longer cancels its previous run (replace)."
     )
 
 
