@@ -32,7 +32,7 @@ from api.schemas_backfills import (
     PlanOut,
     StoredPlanOut,
 )
-from backfill.plan.request import BackfillRequest
+from backfill.plan.create import BackfillCreate
 from backfill.steer.kind import BACKFILL
 
 router: Final = APIRouter(tags=["backfills"])
@@ -128,7 +128,7 @@ add_action_route(
 )
 def plan_backfill(
     call: Request,
-    body: BackfillRequest,
+    body: BackfillCreate,
     service: Service,
     caller: Caller,
     slow: SlowCalls,
@@ -190,7 +190,7 @@ def get_plan(
     },
 )
 def create_backfill(
-    body: BackfillRequest,
+    body: BackfillCreate,
     response: Response,
     service: Service,
     caller: Caller,

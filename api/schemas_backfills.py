@@ -345,6 +345,7 @@ class PlanOut(BaseModel):
     plan_id: str = Field(description="The plan's id, which begins with `pl_`.")
     expires_at: datetime = Field(description="When the plan expires.")
     topic: str = Field(description="The target topic.")
+    query: str | None = Field(default=None, description="The query. Null in a plan of an earlier version.")
     window: TimeWindow | None = Field(description="The partitions that the query reads.")
     replays: ReplayedTimes = Field(description="The time window of the selected messages.")
     rows: int | None = Field(description="The exact number of rows. On BigQuery, null without exact=true.")

@@ -10,14 +10,15 @@ import typer
 
 from backfill.plan.request import CHANGEABLE, BackfillRequest
 from cli.api import open_api, print_answer
+from cli.backfill_topic import TOPIC, TopicGroup, replay_topic
 from cli.backfill_view import backfill_lines, plan_lines, whole_backfill_lines
 from cli.backfill_watch import watch_live
 from cli.flags import flag_of, read_given, takes_fields
-from cli.invocation import HomeGroup
 from cli.jobs import JobCommands, print_page
 from cli.moments import parse_moment
 from cli.options import (
     EXIT_CODES,
+    REPLAY_EXIT_CODES,
     WATCH_EXIT_CODES,
     CreatedSinceOption,
     JsonOption,
@@ -34,8 +35,10 @@ from model.errors import InputError, RequestRefusedError
 _RATES: Final = ("published", "rate_messages_per_second", "rate_limit_messages_per_second")
 
 app = typer.Typer(
-    cls=HomeGroup,
-    help="Replay messages with SQL. The commands call the API at REFEED_API_URL, with the key in REFEED_API_KEY.",
+    cls=TopicGroup,
+    help="Replay the messages of a topic and a range of time, or those that a query selects. The commands call "
+    "the API at REFEED_API_URL, with the key in REFEED_API_KEY.",
+    subcommand_metavar="TOPIC|COMMAND [ARGS]...",
     epilog=EXIT_CODES,
     no_args_is_help=True,
 )
@@ -74,6 +77,9 @@ commands: Final = JobCommands(
     lines=backfill_lines,
     watch=lambda api, found: watch_live(api, found["id"]),
 )
+
+
+app.command(TOPIC, epilog=REPLAY_EXIT_CODES)(replay_topic)
 
 
 @app.command("plan", epilog=EXIT_CODES)

@@ -31,10 +31,13 @@ def whole_backfill_lines(backfill: Mapping[str, Any]) -> Iterator[str]:
     """Yield what :func:`backfill_lines` does, with what was asked for before the next command."""
     yield from _head_lines(backfill)
     for name, text in _details(backfill):
-        # The lines of a query stand below each other.
-        for number, line in enumerate(text.splitlines() or [""]):
-            yield f"  {'' if number else name:<10} {line}".rstrip()
+        yield from _stacked(name, text)
     yield from _next_lines(backfill)
+
+
+def query_lines(query: str) -> Iterator[str]:
+    """Yield the lines of a query, below each other."""
+    return _stacked("query", query)
 
 
 def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -43,6 +46,12 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield f"{plan['plan_id']}  {rows} messages -> {plan['topic']}"
     for line in _plan_lines(plan):
         yield f"  {line}"
+
+
+def _stacked(name: str, text: str) -> Iterator[str]:
+    """Yield a text under its name; its lines stand below each other."""
+    for number, line in enumerate(text.splitlines() or [""]):
+        yield f"  {'' if number else name:<10} {line}".rstrip()
 
 
 def _head_lines(backfill: Mapping[str, Any]) -> Iterator[str]:

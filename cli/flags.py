@@ -9,7 +9,7 @@ import typer
 
 from backfill.plan.request import YieldTo
 from cli.parameters import ParameterOption, parse_pairs, parse_parameters
-from model.declaration import DeclaredField, declared_fields
+from model.declaration import DeclaredField, declared_fields, json_name
 from model.errors import InputError
 from sql.parameters import QueryParameter
 
@@ -87,7 +87,7 @@ def read_given(declaration: type, given: Mapping[str, Any]) -> dict[str, Any]:
     """
     fields = {field.name: field for field in declared_fields(declaration)}
     found = {
-        name: _form(fields[name]).parse(value, _flag(fields[name]))
+        json_name(name): _form(fields[name]).parse(value, _flag(fields[name]))
         for name, value in given.items()
         # A flag without a value says yes or nothing.
         if value is not None and value is not False

@@ -1,21 +1,14 @@
 """Times and durations as the terminal takes and shows them, in UTC."""
 
-import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Final
 
 import typer
 
 from model.errors import InputError
+from model.moment import parse_moment as parse_model_moment
 from model.moment import render_moment
 
-_AGE: Final = re.compile(r"(\d{1,6})(s|m|h|d)", re.ASCII)
-_UNITS: Final = {
-    "s": timedelta(seconds=1),
-    "m": timedelta(minutes=1),
-    "h": timedelta(hours=1),
-    "d": timedelta(days=1),
-}
 _MINUTE: Final = 60.0
 _HOUR: Final = 3600.0
 _DAY: Final = 86_400.0
@@ -25,14 +18,17 @@ UNKNOWN: Final = "unknown"
 FromOption = Annotated[
     str | None,
     typer.Option(
-        "--from", metavar="TIME", help="The start (UTC): an RFC 3339 time, a day, or an age such as 90m, 2h or 3d."
+        "--from",
+        metavar="TIME",
+        help="The start (UTC): an RFC 3339 time, a day, yesterday, a time of day such as 02:00, or an age such as "
+        "90m, 2h or 3d.",
     ),
 ]
 ToOption = Annotated[str | None, typer.Option("--to", metavar="TIME", help="The end, exclusive. Default: now.")]
 
 
 def parse_moment(text: str | None, option: str, *, now: datetime | None = None) -> str | None:
-    """Return a time as the API takes it; ``2h`` is two hours ago, and one without a zone is in UTC.
+    """Return a time as the API takes it; the forms are those of :func:`model.moment.parse_moment`.
 
     Raises:
         InputError: it is no time.
@@ -40,20 +36,13 @@ def parse_moment(text: str | None, option: str, *, now: datetime | None = None) 
     Example:
         >>> parse_moment("2026-01-02", "--from"), parse_moment("2026-01-02T03:04", "--from")
         ('2026-01-02T00:00:00Z', '2026-01-02T03:04:00Z')
-        >>> parse_moment("90m", "--from", now=datetime(2026, 1, 1, 12, tzinfo=UTC))
-        '2026-01-01T10:30:00Z'
     """
     if text is None:
         return None
-    age = _AGE.fullmatch(text.strip())
     try:
-        if age is not None:
-            return render_moment((now or datetime.now(UTC)) - int(age[1]) * _UNITS[age[2]])
-        moment = datetime.fromisoformat(text.strip())
-        return render_moment(moment if moment.tzinfo else moment.replace(tzinfo=UTC))
-    except (ValueError, OverflowError) as exc:
-        example = "2026-01-02T03:04:05Z, 2026-01-02, or an age such as 90m, 2h, 3d"
-        raise InputError(f"{option} {text!r} is not a time. Write it like this: {example}") from exc
+        return render_moment(parse_model_moment(text, now))
+    except ValueError as exc:
+        raise InputError(f"{option}: {exc}") from exc
 
 
 def render_seconds(seconds: float | None) -> str:

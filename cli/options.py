@@ -9,6 +9,9 @@ from model.job import JobState
 _USUAL: Final = "2 wrong usage; 3 the API does not answer; 4 the API refused the call; 130 interrupted."
 EXIT_CODES: Final = f"Exit codes: 0 done; {_USUAL}"
 WATCH_EXIT_CODES: Final = f"Exit codes: 0 done; 1 the watched job FAILED or was CANCELLED; {_USUAL}"
+REPLAY_EXIT_CODES: Final = (
+    f"Exit codes: 0 done; 1 nothing was selected, or the watched job FAILED or was CANCELLED; {_USUAL}"
+)
 WAIT_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --wait, the action failed or needs an approval; {_USUAL}"
 UPDATE_EXIT_CODES: Final = f"Exit codes: 0 done; 1 with --watch, the update failed or needs a person; {_USUAL}"
 DEFAULT_TAIL_BYTES: Final = 100_000

@@ -70,6 +70,16 @@ class FieldSpec:
         return {**handler(schema), **{name: value for name, value in known.items() if value is not None}}
 
 
+def json_name(name: str) -> str:
+    """Return a field's name in JSON: a word that Python reserves has a ``_`` behind it in Python alone.
+
+    Example:
+        >>> json_name("from_"), json_name("to")
+        ('from', 'to')
+    """
+    return name.removesuffix("_")
+
+
 class Declared:
     """A frozen dataclass that the API reads from JSON: strictly typed, and without fields that it does not know.
 
@@ -77,7 +87,11 @@ class Declared:
     """
 
     __slots__ = ()
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid", "strict": True}
+    __pydantic_config__: ClassVar[dict[str, Any]] = {
+        "extra": "forbid",
+        "strict": True,
+        "alias_generator": json_name,
+    }
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: _Handler) -> dict[str, Any]:

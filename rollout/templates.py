@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from backfill.plan.request import BackfillRequest
+from backfill.plan.create import BackfillCreate
 from jobs.files import Files
-from model.declaration import declared_fields
+from model.declaration import declared_fields, json_name
 from model.errors import FolderUnavailableError, RequestInvalidError, TemplateInvalidError, TemplateNotFoundError
 from model.naming import did_you_mean
 from model.plain_yaml import YamlDocument, YamlFaultsError, read_yaml, walk_texts
@@ -29,10 +29,12 @@ _SUFFIX: Final = ".yaml"
 TYPES: Final = ("STRING", "INT64", "FLOAT64", "BOOL", "DATE", "TIMESTAMP")
 # kind -> what its request declares
 KINDS: Final[Mapping[str, type]] = {
-    "backfill": BackfillRequest,
+    "backfill": BackfillCreate,
     "merge": MergeCreate,
     **dict.fromkeys(StreamKind, StreamLaunch),
 }
+# No value is ever read as SQL.
+_SQL: Final = ("/request/query", "/request/where")
 _FIELDS: Final = ("name", "kind", "release", "description", "parameters", "request")
 _PARAMETER_FIELDS: Final = ("type", "default", "help", "required")
 
@@ -258,7 +260,7 @@ def parse_template(name: str, content: bytes) -> Template:
     release = reading.text("release") if "release" in document else None
     if kind in KINDS:
         of_template = {"kind", "release"} if _is_stream(kind) else set()
-        known = [each.name for each in declared_fields(KINDS[kind]) if each.name not in of_template]
+        known = [json_name(each.name) for each in declared_fields(KINDS[kind]) if each.name not in of_template]
         reading.check_names(request, known, "/request")
         if release is not None and not of_template:
             reading.add("/release", f"A {kind} can't have a release: it always runs with the installed version.")
@@ -303,7 +305,7 @@ def _check_placeholders(
         pointer = "/request" + "".join(f"/{part}" for part in path)
         names = _PLACEHOLDER.findall(text)
         used |= set(names)
-        if names and pointer == "/request/query":
+        if names and pointer in _SQL:
             message = "A query has no ${...}: write @name, and give the value in the request's parameters."
             reading.add(pointer, message)
             continue

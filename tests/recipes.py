@@ -39,11 +39,11 @@ def read_recipes() -> list[Recipe]:
     found = []
     for section in PAGE.read_text().split("\n## ")[1:]:
         (command,) = re.findall(r"^```sh\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
-        found.append(Recipe(section.partition("\n")[0], _words(command)))
+        found.append(Recipe(section.partition("\n")[0], words_of(command)))
     return found
 
 
-def _words(command: str) -> tuple[str, ...]:
+def words_of(command: str) -> tuple[str, ...]:
     """Return the words of a command as bash passes them on."""
     script = f"refeed() {{ printf '%s\\0' refeed \"$@\"; }}\n{command}"
     printed = subprocess.run(

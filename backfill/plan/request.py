@@ -171,7 +171,7 @@ class BackfillRequest(Declared):
             description="Attributes that are added to every message. You can't use names that begin with "
             "`goog` or `refeed_`.",
             help="Add this attribute to every message. May be repeated.",
-            flag="attribute",
+            flag="add_attribute",
         ),
     ] = field(default_factory=dict)
     yield_to: Annotated[

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import structlog
 
+from backfill.plan.create import BackfillCreate
 from backfill.plan.creation import (
     check_rows,
     check_subscriptions,
@@ -48,6 +49,7 @@ from model.job import JobState
 from model.moment import render_moment
 from model.principal import APPROVE, MESSAGES, PLAN, RUN, Principal
 from sql.parameters import QueryParameter
+from sql.violation import QueryRefusedError
 
 _LOG: Final = structlog.get_logger()
 RETRIES: Final = ("all", "failed", "missing")
@@ -101,7 +103,7 @@ class BackfillService(BackfillReader):
             QueryRefusedError, RequestInvalidError: a backfill of it would be refused now.
             WarehouseError: the warehouse, which knows the tables, does not answer.
         """
-        return self._planner.validate(request)
+        return self._planner.validate(self._write(request))
 
     def plan(
         self, request: BackfillRequest, *, principal: Principal, exact: bool = False, originals: bool = False
@@ -118,12 +120,13 @@ class BackfillService(BackfillReader):
             QueryError: the query fails, or needs more than it may use.
         """
         principal.require(PLAN)
+        request = self._write(request)
         principal.require_topic(request.topic)
         if originals:
             principal.require(MESSAGES)
         valid = self._planner.validate(request)
         check_topic(self._pubsub, request, principal)
-        overlapping = overlapping_ids(self._store.list_active(BACKFILL.name), request.topic, valid.window)
+        overlapping = overlapping_ids(self._store.list_active(BACKFILL.name), request.topic, _times(valid))
         reader = principal if originals else None
         plan = self._planner.plan(request, valid, overlapping=overlapping, exact=exact, reader=reader)
         return hide_samples(plan, reader=principal)
@@ -156,6 +159,7 @@ class BackfillService(BackfillReader):
             IdempotencyInProgressError: the first call with the key is under way.
         """
         self._require(principal, None)
+        request = self._write(request)
         principal.require_topic(request.topic)
         idempotency = None if idempotency_key is None else Idempotency(idempotency_key, request.fingerprint())
         return self._create_once(idempotency, principal, lambda: self._create(request, principal, idempotency))
@@ -374,6 +378,22 @@ class BackfillService(BackfillReader):
                 problems[name] = exc.message
         return problems
 
+    def _write(self, wanted: BackfillRequest) -> BackfillRequest:
+        """Return the request with its query; what the gate refuses of a condition is a fault of that field.
+
+        Raises:
+            RequestInvalidError: there is no query, and none can be written.
+        """
+        if not isinstance(wanted, BackfillCreate):
+            return wanted
+        written = wanted.write(self._settings.warehouse.archive_table)
+        if wanted.where:
+            try:
+                self._planner.validate(written)
+            except QueryRefusedError as exc:
+                raise wanted.in_where(written.query, exc) from exc
+        return written
+
     def _create(self, request: BackfillRequest, principal: Principal, idempotency: Idempotency | None) -> Backfill:
         valid = self._planner.validate(request)
         planned = self._planner.quoted(request)
@@ -390,8 +410,7 @@ class BackfillService(BackfillReader):
         return self._insert(
             {
                 **request.to_json(),
-                "window": render_window(valid.window),
-                "replays": render_replays(valid),
+                **_times(valid),
                 "source_topics": sources,
                 "warnings": warnings,
             },
@@ -402,7 +421,7 @@ class BackfillService(BackfillReader):
             options=_options(request),
             plan_id=request.plan_id,
             approval=approval_of(rows, self._settings.approval_rows),
-            guard=overlap_guard(request, valid.window, sources, self._folder_of),
+            guard=overlap_guard(request, _times(valid), sources, self._folder_of),
         )
 
     def _require(self, principal: Principal, job: Job | None) -> None:
@@ -442,6 +461,11 @@ class BackfillService(BackfillReader):
             raise JobStateError(f"{job.id} has published everything.", state=job.state.value)
         if only == "failed" and Progress.of(job).failed == 0:
             raise JobStateError(f"{job.id} has no dead letters.", state=job.state.value)
+
+
+def _times(valid: ValidRequest) -> dict[str, Any]:
+    """Return the partitions that a query may read, and the times of the messages that it lets through."""
+    return {"window": render_window(valid.window), "replays": render_replays(valid)}
 
 
 def _options(request: BackfillRequest) -> dict[str, Any]:

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from pydantic import TypeAdapter
 
+from backfill.plan.create import BackfillCreate
 from backfill.plan.plan import text_warnings
-from backfill.plan.request import BackfillRequest
 from backfill.plan.validation import ValidRequest
 from model.errors import RequestInvalidError
 from model.plain_yaml import YamlDocument
@@ -19,7 +19,7 @@ from rollout.manifests.schedule import BackfillJob, ScheduleManifest
 from rollout.manifests.slots import Slot, fill_request
 from sql.violation import QueryRefusedError, Violation
 
-_BACKFILL: Final = TypeAdapter(BackfillRequest)
+_BACKFILL: Final = TypeAdapter(BackfillCreate)
 _REQUEST: Final = ("job", "request")
 _QUERY: Final = (*_REQUEST, "query")
 _POINTER: Final = "/" + "/".join(_REQUEST)
@@ -32,7 +32,7 @@ class JobGate:
     ``validate`` raises what creating the backfill would; its query gets the times of the last slot before ``now``.
     """
 
-    validate: Callable[[BackfillRequest], ValidRequest]
+    validate: Callable[[BackfillCreate], ValidRequest]
     now: Callable[[], datetime]
 
     def check(self, manifest: Manifest, content: bytes) -> list[dict[str, str]]:
@@ -50,7 +50,7 @@ class JobGate:
         timing = spec.timing()
         end = timing.before(self.now())
         slot = Slot(timing.before(end), end, parse_zone(spec.time_zone))
-        request = spec.job.model_dump(mode="json")["request"]
+        request = spec.job.model_dump(mode="json", by_alias=True)["request"]
         filled = _BACKFILL.validate_python(fill_request("backfill", request, slot))
         with _refusing(content):
             return text_warnings(self.validate(filled).query)

@@ -7,14 +7,15 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, Field, TypeAdapter, ValidationError, model_validator
 
-from backfill.plan.request import BackfillRequest
+from backfill.plan.create import BackfillCreate
+from backfill.plan.create import find_faults as find_backfill_faults
 from model.errors import RequestInvalidError
 from model.plain_yaml import walk_texts
 from reporting.request import MergeCreate
 from rollout.manifests.cron import Cron, Timing, parse_zone
 from rollout.manifests.rollout import Found, ManifestPart, RolloutWanted, read_document
 from rollout.manifests.rollout import find_faults as find_rollout_faults
-from rollout.manifests.slots import Slot, fill_request, is_slot
+from rollout.manifests.slots import SLOT_FIELDS, Slot, fill_request, is_slot
 from sql.parameters import parse_parameters
 from sql.violation import QueryRefusedError
 
@@ -24,7 +25,7 @@ _SLOT_TYPES: Final = ("TIMESTAMP", "DATE")
 _REQUEST: Final = ("job", "request")
 _SOME_SLOT: Final = Slot(datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 2, tzinfo=UTC), parse_zone("UTC"))
 _NO_SLOT: Final = (
-    "{ slot.start } and { slot.end } must be the whole value of a TIMESTAMP or DATE "
+    "{ slot.start } and { slot.end } must be the whole value of from or to of a backfill, of a TIMESTAMP or DATE "
     "parameter, of a template's parameter, or of a merge's since."
 )
 
@@ -61,10 +62,10 @@ class TemplateWanted(ManifestPart):
 
 
 class BackfillJob(ManifestPart):
-    """A backfill. A parameter of its query may have the value ``{{ slot.start }}`` or ``{{ slot.end }}``."""
+    """A backfill. Its ``from``, ``to`` and parameters may be ``{{ slot.start }}`` or ``{{ slot.end }}``."""
 
     kind: Literal["backfill"]
-    request: BackfillRequest
+    request: BackfillCreate
 
 
 class MergeJob(ManifestPart):
@@ -204,6 +205,9 @@ def _job_faults(kind: str, request: Mapping[str, Any]) -> Iterator[Found]:
     for path, text in walk_texts(request):
         if "{{" in text and not _may_be_slot(kind, path, request):
             yield (*_REQUEST, *path), _NO_SLOT
+    if kind == "backfill":
+        for fault in find_backfill_faults({name for name, value in request.items() if value}):
+            yield (*_REQUEST, *fault["pointer"].split("/")[1:]), fault["message"]
     if kind == "backfill" and request.get("plan_id") is not None:
         yield (
             (*_REQUEST, "plan_id"),
@@ -246,6 +250,8 @@ def _may_be_slot(kind: str, path: tuple[str | int, ...], request: Mapping[str, A
     if kind == "template":
         return path[:1] == ("parameters",) and len(path) == len(("parameters", "name"))
     if kind == "backfill":
+        if path in {(name,) for name in SLOT_FIELDS}:
+            return True
         is_value = path[:1] == ("parameters",) and path[2:] == ("value",)
         return is_value and isinstance(owner, Mapping) and owner.get("type") in _SLOT_TYPES
     return False

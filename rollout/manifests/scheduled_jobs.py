@@ -57,7 +57,7 @@ def require_scope(kind: str, request: Mapping[str, Any], principal: Principal) -
     else:
         principal.require(RUN)
         if kind == "backfill":
-            principal.require_topic(str(request["topic"]))
+            principal.require_topic(str(request.get("topic") or request.get("source_topic")))
 
 
 class ScheduledJobs:

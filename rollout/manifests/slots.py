@@ -12,6 +12,10 @@ from model.moment import render_moment
 _SLOT: Final = re.compile(r"\{\{ *slot\.(start|end) *\}\}")
 
 
+# Of a backfill's request, beside the values of its query's parameters.
+SLOT_FIELDS: Final = ("from", "to")
+
+
 @dataclass(frozen=True, slots=True)
 class Slot:
     """The time [start, end) between two instants of a schedule; it is due at ``end``, its identity."""
@@ -50,6 +54,9 @@ def fill_request(
         filled["parameters"] = {
             name: {**each, "value": slot.value(each["value"], each["type"])} if is_slot(each["value"]) else each
             for name, each in parameters.items()
+        }
+        filled |= {
+            name: slot.value(request[name], "TIMESTAMP") for name in SLOT_FIELDS if is_slot(request.get(name))
         }
     elif kind == "template":
         known = types or {}

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.archive import fill_archive
+from connectors.lake.archive import LakeArchive
+from model.moment import render_moment
+from tests.archive import messages, write_commits
 
 PAGE = Path(__file__).parents[2] / "docs" / "api.md"
 # Codes of a call that is written wrongly; a backfill in the wrong state is the example's own affair.
@@ -28,8 +30,10 @@ def scripts() -> list[str]:
 @pytest.mark.skipif(not (shutil.which("curl") and shutil.which("jq")), reason="curl or jq is not installed")
 def test_every_command_of_the_page_is_one_that_the_api_takes(start_api, tmp_path):
     api = start_api()
-    fill_archive(api.home, {"orders": 3})
-    day = f"{datetime.now(UTC):%F}"
+    now = datetime.now(UTC)
+    rows = messages(3, publish_time=[now] * 3)
+    write_commits(LakeArchive(str(api.home / "lake"), "backup.messages"), {"orders": rows})
+    day = f"{now:%F}"
     (api.home / "registry").mkdir()
     (api.home / "registry" / "sources.yaml").write_text(
         "sources: {orders: {topic: orders, schema: inferred, key: number}}"
@@ -43,7 +47,11 @@ def test_every_command_of_the_page_is_one_that_the_api_takes(start_api, tmp_path
         assert made.status_code == 202, made.text
     environment = {**os.environ, "API": api.url, "ID": made.json()["id"]}
     # What the page plans has messages.
+    moments = {"from": ("2026-01-01T00:00:00Z", now), "to": ("2026-01-02T00:00:00Z", datetime.now(UTC))}
     dated = [each.replace('"DATE", "value": "2026-01-01"', f'"DATE", "value": "{day}"') for each in scripts()]
+    for name, (written, moment) in moments.items():
+        old, new = (f'"{name}": "{each}"' for each in (written, render_moment(moment)))
+        dated = [each.replace(old, new) for each in dated]
     for script in dated:
         ran = subprocess.run(
             ["bash", "-euo", "pipefail", "-c", script],

@@ -37,6 +37,19 @@ job:
       from: {type: TIMESTAMP, value: "{{ slot.start }}"}
       to: {type: TIMESTAMP, value: "{{ slot.end }}"}
 """
+RANGE = """\
+kind: Schedule
+name: ranges
+cron: "* * * * *"
+job:
+  kind: backfill
+  request:
+    source_topic: orders
+    from: "{{ slot.start }}"
+    to: "{{ slot.end }}"
+    where: topic = 'orders' OR TRUE
+    start_paused: true
+"""
 TEMPLATE = """\
 name: replay
 kind: backfill
@@ -232,6 +245,7 @@ def test_who_applies_needs_the_scope_and_those_of_the_job_and_its_topic(start_ap
     }
     for why, key in refused.items():
         assert put(api, BACKFILL, key).status_code == 403, why
+        assert put(api, RANGE, key).status_code == 403, why
     key = api.make_key(RUN, SCHEDULES_APPLY, name="orders", topics=("orders",))
     assert put(api, BACKFILL, key).json()["manifest"]["applied_by"] == "key:orders"
     with api.client(refused["no scope"]) as client:
@@ -275,6 +289,26 @@ def test_a_schedule_runs_when_somebody_asks_once_for_a_key_and_the_job_is_theirs
     assert refeed("schedule", "run", "replays", "--idempotency-key", "mine")[1] == printed
     assert "requested by local" in refeed("schedule", "show", "replays")[1]
     assert client.post("/schedules/weekly:run").status_code == 404
+
+
+def test_a_schedule_s_backfill_needs_no_sql(api, client):
+    run = run_of(api, RANGE)
+    made = client.get(f"/backfills/{run['job_id']}").json()
+    assert (made["topic"], made["created_by"]) == ("orders", "schedule:ranges")
+    start, end = (f"TIMESTAMP '{run[name]}'" for name in ("slot_start", "slot"))
+    assert f"publish_time >= {start}\n  AND publish_time < {end}" in made["query"]
+
+
+def test_a_schedule_whose_range_would_be_refused_is_refused_with_the_place(api):
+    for wrong, line, pointer in (
+        ("where: nothing = 1", 10, "/job/request/where"),
+        ("where: TRUE) OR (TRUE", 10, "/job/request/where"),
+        ("where: TRUE\n    query: SELECT 1", 7, "/job/request/source_topic"),
+    ):
+        text = RANGE.replace("where: topic = 'orders' OR TRUE", wrong)
+        answer = put(api, text)
+        assert answer.status_code == 422, answer.text
+        assert (line, pointer) in {(each["line"], each["pointer"]) for each in answer.json()["errors"]}
 
 
 def test_a_template_gets_the_slot_by_the_type_of_its_parameter(api, client):

@@ -57,8 +57,8 @@ def acted(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 def test_create_sends_every_option_by_the_api_s_name(refeed: Refeed, created: list[Mapping[str, Any]]) -> None:
     options = (
         "--label team=shop --label why= --plan pl_1 --rate-limit 100 --max-rows 5 --max-bytes-billed 6 --canary 7 "
-        "--start-paused --ordering by_key --attribute a=b=c --yield-to live:2.5 --max-failed 8 --allow-overlap "
-        "--target-subscription billing --create-topic --fail-if-empty --allow-empty"
+        "--start-paused --ordering by_key --add-attribute a=b=c --yield-to live:2.5 --max-failed 8 "
+        "--allow-overlap --target-subscription billing --create-topic --fail-if-empty --allow-empty"
     )
     assert refeed("backfill", "create", "SELECT 1", "--topic", "orders", *options.split()).code == 0
     assert created == [
@@ -114,7 +114,7 @@ def test_a_plan_of_nothing_is_asked_about_in_a_terminal(refeed, monkeypatch, ans
 
 @pytest.mark.parametrize(
     "wrong",
-    [("--label", "team"), ("--attribute", "a"), ("--yield-to", "live"), ("--label", "a=1", "--label", "a=2")],
+    [("--label", "team"), ("--add-attribute", "a"), ("--yield-to", "live"), ("--label", "a=1", "--label", "a=2")],
 )
 def test_an_option_that_is_none_is_said_before_anything_is_sent(refeed, created, wrong):
     result = refeed("backfill", "create", "SELECT 1", "--topic", "orders", *wrong)
@@ -161,7 +161,7 @@ def test_a_plan_is_shown_with_what_to_do_next(refeed: Refeed, monkeypatch: pytes
         "warnings": [{"code": "data_rewritten", "message": "Data is computed."}],
     }
     monkeypatch.setattr(RefeedApi, "plan_backfill", lambda self, request, exact: asked.append(request) or plan)
-    text = refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--attribute", "a=b").out
+    text = refeed("backfill", "plan", "SELECT 1", "--topic", "replay", "--add-attribute", "a=b").out
     assert asked == [{"query": "SELECT 1", "topic": "replay", "attributes": {"a": "b"}}]
     for part in (
         "pl_1  1,200 messages -> replay",

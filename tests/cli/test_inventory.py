@@ -185,12 +185,16 @@ def test_times_are_taken_as_a_moment_a_day_or_an_age(refeed: Refeed) -> None:
         "45s": "2026-01-03T11:59:15Z",
         "2h": "2026-01-03T10:00:00Z",
         "3d": "2025-12-31T12:00:00Z",
+        "today": "2026-01-03T00:00:00Z",
+        "yesterday": "2026-01-02T00:00:00Z",
+        "12:00": "2026-01-03T12:00:00Z",
+        "12:00:01": "2026-01-02T12:00:01Z",
     }.items():
         assert parse_moment(text, "--from", now=now) == moment
-    for wrong in ("yesterday", "", "2026-13-01", "999999d", "0001-01-01T00:00:00+10:00"):
+    for wrong in ("soon", "25:00", "", "2026-13-01", "999999d", "0001-01-01T00:00:00+10:00"):
         with pytest.raises(InputError, match="--from"):
             parse_moment(wrong, "--from", now=now)
-    assert refeed("topic", "orders", "--from", "yesterday").code == 2
+    assert refeed("topic", "orders", "--from", "soon").code == 2
 
 
 def test_figures_that_do_not_fit_leave_the_name_whole() -> None:

@@ -9,12 +9,17 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
+from pydantic import TypeAdapter
 
 from app.backfills import open_queries
+from backfill.plan.create import BackfillCreate
 from backfill.plan.planner import policy_of
 from backfill.plan.settings import BackfillSettings
+from client.api import RefeedApi
+from model.plain_yaml import read_yaml
 from model.settings import read_settings
 from sql.validate import QueryRefusedError, parse_parameters, validate_query
+from tests.recipes import words_of
 from warehouse.open import open_warehouse
 from warehouse.queries import Queries
 
@@ -50,19 +55,36 @@ MESSAGES: dict[str, tuple[str, datetime, str, bytes]] = {
     "night": ("orders", DAY + timedelta(hours=26), "us", b'{"total": 5}'),
     "after": ("orders", DAY + timedelta(hours=26, minutes=30), "eu", b'{"total": 6}'),
     "today": ("members", NOW - timedelta(seconds=1), "eu", b'{"total": 7}'),
+    "recent": ("orders", NOW - timedelta(seconds=1), "eu", b'{"total": 8}'),
 }
 OF_THE_DAY = {"early", "noon", "late"}
 OF_THE_SLOT = {"noon", "late", "night"}
 # By page and line: what a query selects, as often as one stands there.
 WANTED: dict[str, list[set[str]]] = {
-    "README.md": [set(MESSAGES), OF_THE_DAY],
+    "README.md": [set(MESSAGES)],
     "api.md": [OF_THE_DAY],
     "bigquery.md": [OF_THE_DAY],
     "manifests.md": [OF_THE_SLOT],
     "replay.md": [OF_THE_SLOT],
     "sql.md": [{"noon"}, OF_THE_SLOT | {"members"}, OF_THE_SLOT | {"members"}],
-    "start.md": [set(MESSAGES), OF_THE_DAY, OF_THE_DAY | {"members"}, {"today"}],
+    "start.md": [set(MESSAGES)],
+}
+# What a command with a topic and a range selects, and what a request with one does.
+OF_RANGES: dict[str, list[set[str]]] = {
+    "README.md": [{"recent"}],
+    "api.md": [OF_THE_DAY],
+    "manifests.md": [OF_THE_SLOT],
+    "replay.md": [{"noon"}, {"noon"}],
+    "start.md": [{"recent"}, {"recent"}, {"recent"}, {"recent"}],
     "templates.md": [OF_THE_SLOT],
+}
+COMMAND = re.compile(r"^ *(refeed backfill \w+ --from (?:.*\\\n)*.*)$", re.MULTILINE)
+REQUEST = re.compile(
+    r"\{\s*\"source_topic\"(?:[^{}]|\{[^{}]*\})*\}|^( +)source_topic: .*\n(?:\1.*\n)+", re.MULTILINE
+)
+SLOT = {
+    **{f"{{{{ slot.{name} }}}}": TIMES[of]["value"] for name, of in (("start", "from"), ("end", "to"))},
+    **{f"${{{name}}}": value["value"] for name, value in TIMES.items()},
 }
 REFUSED = {"api.md": ["SELECT data FROM backup.messages"]}
 # These are over what pipelines and merges wrote, or count the archive of their page, and say nothing of a window.
@@ -137,6 +159,49 @@ def select(settings: BackfillSettings, queries: Queries) -> Callable[[str], set[
         return {"late"}
 
     return run
+
+
+def find_commands(page: Path) -> list[tuple[str, ...]]:
+    return [words_of(match.group(1)) for match in COMMAND.finditer(page.read_text())]
+
+
+def find_requests(page: Path) -> list[dict[str, Any]]:
+    """Return the requests of a page that have a range, in JSON or YAML, with the times of a slot."""
+    found = [read_plain(match.group()) for match in REQUEST.finditer(page.read_text())]
+    names = ("source_topic", "from", "to")
+    return [{name: SLOT.get(each[name], each[name]) for name in names} for each in found]
+
+
+def read_plain(text: str) -> dict[str, Any]:
+    found: dict[str, Any] = read_yaml(text.encode()).value
+    return found
+
+
+@pytest.mark.parametrize("name", OF_RANGES)
+def test_the_ranges_of_a_page_select_what_it_says(name, select, refeed, monkeypatch):
+    (page,) = [page for page in PAGES if page.name == name]
+    asked: list[dict[str, Any]] = []
+
+    def plan(self: RefeedApi, request: dict[str, Any], *, exact: bool = False) -> dict[str, Any]:
+        asked.append(dict(request))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(RefeedApi, "plan_backfill", plan)
+    for words in find_commands(page):
+        assert refeed(*words[1:]).code == 130
+    written = [
+        TypeAdapter(BackfillCreate).validate_python(each).write("backup.messages")
+        for each in [*asked, *find_requests(page)]
+    ]
+    assert [select(each.query) for each in written] == OF_RANGES[name]
+    assert {each.topic for each in written} == {"orders"}
+
+
+def test_every_page_with_a_range_is_tried_here() -> None:
+    found = {page.name: len(find_commands(page)) + len(find_requests(page)) for page in PAGES}
+    assert {name: count for name, count in found.items() if count} == {
+        name: len(ranges) for name, ranges in OF_RANGES.items()
+    }
 
 
 def test_every_page_with_a_query_is_tried_here() -> None:

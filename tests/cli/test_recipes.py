@@ -14,10 +14,10 @@ from pydantic import TypeAdapter
 
 from app.backfills import open_queries
 from backfill.job import select
+from backfill.plan.create import BackfillCreate
 from backfill.plan.creation import render_specification
 from backfill.plan.options import RunOptions
 from backfill.plan.planner import Planner
-from backfill.plan.request import BackfillRequest
 from backfill.plan.settings import BackfillSettings
 from backfill.run.folder import BackfillFolder
 from backfill.run.selection import read_slice
@@ -53,9 +53,7 @@ MESSAGES: dict[str, tuple[str, datetime, timedelta, dict[str, str], bytes]] = {
         for n in range(200)
     },
 }
-ON_THE_DAY = {
-    name for name, (topic, *_) in MESSAGES.items() if topic == "orders" and name not in "c8123456789012345"
-}
+ON_THE_DAY = {name for name, (topic, *_) in MESSAGES.items() if topic == "orders" and name != "8123456789012345"}
 # Whose fingerprints a hundred divides, as Google's reference engine has them.
 SAMPLE = {"s5", "s195"}
 WANTED: Mapping[str, set[str]] = {
@@ -141,7 +139,7 @@ def sent(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callabl
     monkeypatch.setattr(RefeedApi, "plan_backfill", plan)
 
     def run(recipe: Recipe) -> dict[str, Any]:
-        assert recipe.words[:3] == ("refeed", "backfill", "plan")
+        assert recipe.words[:3] == ("refeed", "backfill", "plan") or recipe.words[-1] == "--dry-run"
         assert refeed(*recipe.words[1:]).code == 130
         return asked.pop()
 
@@ -160,7 +158,8 @@ def selected(lake: Path, tmp_path: Path) -> Callable[[dict[str, Any]], list[dict
         queries = open_queries(backfills)
         planner = Planner(backfills, NOBODY, NOBODY, queries)
         try:
-            request = TypeAdapter(BackfillRequest).validate_python(asked)
+            wanted = TypeAdapter(BackfillCreate).validate_python(asked)
+            request = wanted.write(backfills.warehouse.archive_table)
             source = planner.source(request, planner.validate(request), None)
             specification = json.loads(
                 json.dumps(render_specification("bf_1", request, source, backfills, NOBODY))
@@ -204,7 +203,11 @@ def test_a_recipe_selects_the_messages_that_its_title_names(title, sent, selecte
 
 def test_a_replay_to_one_consumer_names_it(sent: Callable[..., Any]) -> None:
     asked = sent(RECIPES["To one consumer"])
-    assert (asked["topic"], asked["target_subscription"]) == ("orders", "billing-replay")
+    assert (asked["source_topic"], asked["target_subscription"]) == ("orders", "billing-replay")
+
+
+def test_a_sample_goes_to_another_topic(sent: Callable[..., Any]) -> None:
+    assert sent(RECIPES["A sample"])["topic"] == "orders-trial"
 
 
 def test_only_what_failed_is_a_retry(refeed: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,7 +230,7 @@ def test_a_create_takes_a_recipe_as_it_stands_with_its_plan(refeed, sent, monkey
         raise KeyboardInterrupt
 
     monkeypatch.setattr(JobCalls, "create", create)
-    recipe = RECIPES["The hour with the hole"]
+    recipe = RECIPES["Repair an attribute"]
     planned = sent(recipe)
     assert refeed("backfill", "create", "--plan", "pl_1", *recipe.words[3:]).code == 130
     assert asked == [{**planned, "plan_id": "pl_1"}]

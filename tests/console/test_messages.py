@@ -151,9 +151,10 @@ def test_tables_and_recipes_stand_beside_the_editor(browser: httpx.Client) -> No
     assert "<code>backup.messages</code>" in text.split('id="tables"')[1]
     assert "<code>ordering_key</code>" in text
     recipes = text.split('id="recipes"')[1]
-    assert recipes.count("Use this recipe") >= 6
-    begun = browser.get(unescape(re.findall(r'href="(/console/backfills/new\?[^"]+)"', recipes)[1])).text
-    assert ">\nversion:STRING:2</textarea>" in begun
+    # Those that need no SQL are the form's other fields.
+    assert recipes.count("Use this recipe") == 3
+    begun = browser.get(unescape(re.findall(r'href="(/console/backfills/new\?[^"]+)"', recipes)[2])).text
+    assert ">\nfrom:TIMESTAMP:2026-01-10T00:00:00Z</textarea>" in begun
 
 
 def scan(browser: httpx.Client, address: str) -> list[tuple[str, dict[str, Any]]]:

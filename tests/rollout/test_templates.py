@@ -100,13 +100,42 @@ def test_a_value_of_another_type_is_wrong(given: dict[str, Any], pointer: str) -
 
 def test_what_the_parameters_make_of_a_request_is_read_as_strictly_as_the_api_reads_it() -> None:
     with pytest.raises(RequestInvalidError) as raised:
-        parse_request("backfill", {"topic": "", "max_rows": "many"})
+        parse_request("backfill", {"topic": 5, "from": 5, "max_rows": "many"})
     assert {error["pointer"] for error in raised.value.details["errors"]} == {
-        "/request/query",
         "/request/topic",
+        "/request/from",
         "/request/max_rows",
     }
     assert parse_request("merge", {"source": "orders"}).source == "orders"
+
+
+RANGE = """
+name: hour
+kind: backfill
+parameters:
+  from: {type: TIMESTAMP, required: true}
+  to: {type: TIMESTAMP, default: "1h"}
+  region: {required: true}
+request:
+  source_topic: orders
+  from: ${from}
+  to: "2026-01-01T03:00:00Z"
+  source_attributes: {region: "${region}", at: "${to}"}
+  where: WHERE
+"""
+
+
+def test_a_range_has_placeholders_wherever_no_value_is_read_as_sql() -> None:
+    evil = "x' OR ''='"
+    text = RANGE.replace("1h", "2026-01-01T00:00:00Z")
+    template = parse_template("hour", text.replace("WHERE", "topic IS NOT NULL").encode())
+    rendered = template.render({"from": "2026-01-01T02:00:00Z", "region": evil})
+    query = parse_request("backfill", rendered).write("backup.messages").query
+    assert "publish_time >= TIMESTAMP '2026-01-01T02:00:00Z'" in query
+    assert "a.value = 'x\\' OR \\'\\'=\\''" in query
+    with pytest.raises(TemplateInvalidError) as raised:
+        parse_template("hour", text.replace("WHERE", "topic = '${region}'").encode())
+    assert [error["pointer"] for error in raised.value.details["errors"]] == ["/request/where"]
 
 
 STREAM = """

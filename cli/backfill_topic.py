@@ -1,0 +1,129 @@
+"""``refeed backfill TOPIC``: replays a topic's messages of a range of time, without SQL."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import uuid4
+
+import typer
+
+from backfill.plan.create import BackfillCreate
+from cli.api import open_api
+from cli.backfill_view import plan_lines, query_lines
+from cli.flags import read_given, takes_fields
+from cli.invocation import HomeGroup
+from cli.moments import parse_moment
+from cli.options import JsonOption, WatchOption, YesOption
+from cli.terminal import ExitCode, confirm, err, out, print_json
+from model.declaration import declared_fields
+from model.errors import InputError, RequestRefusedError
+from model.moment import render_moment
+from model.naming import did_you_mean
+
+if TYPE_CHECKING:
+    from client.api import RefeedApi
+
+# The command of every word that is none of the others.
+TOPIC: Final = "TOPIC"
+_RANGE: Final = ("from_", "to", "source_attributes", "where", "parameters", "topic")
+_NO_FLAGS: Final = {*_RANGE, "query", "source_topic", "plan_id"}
+FLAGS: Final = (*_RANGE, *(each.name for each in declared_fields(BackfillCreate) if each.name not in _NO_FLAGS))
+
+
+class TopicGroup(HomeGroup):
+    """A group in which a word that is no command is a topic."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return the command of the first word, and the other words."""
+        is_topic = args[0] not in self.commands and not args[0].startswith("-")
+        return (
+            (args[0], self.get_command(ctx, TOPIC), args[1:]) if is_topic else super().resolve_command(ctx, args)
+        )
+
+
+@takes_fields(BackfillCreate, FLAGS, help_texts={"parameters": "A parameter of --where."})
+def replay_topic(
+    context: typer.Context,
+    *,
+    exact: Annotated[
+        bool,
+        typer.Option("--exact", help="On BigQuery, run the query to count its rows. BigQuery bills the query."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only plan. Nothing is published.")] = False,
+    yes: YesOption = False,
+    watch: WatchOption = False,
+    as_json: JsonOption = False,
+    **given: Any,
+) -> None:
+    """Publish the messages of the topic TOPIC again that were published from --from until --to.
+
+    The command prints the times in full, the query that it writes, and the plan. Then it asks before it publishes.
+
+    Times are in UTC, unless they have an offset. The messages go back to their own topic, unless --to-topic names
+    another one. A message that was archived late, because the backup was down, is replayed too: the query reads
+    the partitions of the 31 days after the range.
+    """
+    topic, siblings = str(context.info_name), _siblings(context)
+    if given["from_"] is None:
+        raise InputError(
+            f"refeed backfill has no command {topic}.{did_you_mean(topic, siblings)} To replay the messages of a "
+            f"topic {topic}, give --from, and --to if the range does not end now."
+        )
+    wanted = {**read_given(BackfillCreate, given), "source_topic": topic}
+    wanted["from"] = parse_moment(given["from_"], "--from")
+    wanted["to"] = parse_moment(given["to"], "--to") or render_moment(datetime.now(UTC))
+    with open_api() as api:
+        try:
+            plan = api.plan_backfill(wanted, exact=exact)
+        except RequestRefusedError as refused:
+            raise _with_command(refused, topic, siblings) from refused
+        if not as_json:
+            _show(plan, wanted)
+        elif dry_run:
+            print_json(plan)
+        if plan["rows"] == 0:
+            err.print(_nothing(api, wanted))
+            if given["fail_if_empty"] or not (dry_run or given["allow_empty"]):
+                raise typer.Exit(ExitCode.FAILED)
+        if dry_run:
+            return
+        if not yes:
+            rows = "an unknown number of" if plan["rows"] is None else f"{plan['rows']:,}"
+            confirm(f"Publish {rows} messages to {plan['topic']}?")
+        # Imported late: this module's command belongs to that one's group.
+        from cli.backfill import commands
+
+        request = {**wanted, "plan_id": plan["plan_id"]}
+        backfill = api.backfills.create(request, idempotency_key=str(uuid4()))
+        commands.finish(api, backfill, watch=watch, as_json=as_json)
+
+
+def _siblings(context: typer.Context) -> list[str]:
+    group: Any = None if context.parent is None else context.parent.command
+    return sorted(getattr(group, "commands", {}).keys() - {TOPIC})
+
+
+def _show(plan: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    out.print(f"{wanted['source_topic']} from {wanted['from']} to {wanted['to']}, by publish time")
+    for line in query_lines(plan["query"]):
+        out.print(line)
+    for line in plan_lines(plan):
+        out.print(line)
+
+
+def _nothing(api: "RefeedApi", wanted: Mapping[str, Any]) -> str:
+    """Return that the range has no such message, and the topics whose names are close."""
+    topic = wanted["source_topic"]
+    narrowed = " that fulfils the conditions" if wanted.get("source_attributes") or wanted.get("where") else ""
+    names = [each["topic"] for each in api.list_topics()["topics"]]
+    close = "" if topic in names else did_you_mean(topic, names)
+    return f"The archive has no message of {topic} in this range{narrowed}.{close}"
+
+
+def _with_command(refused: RequestRefusedError, topic: str, siblings: list[str]) -> RequestRefusedError:
+    """Return the error; of a topic that does not exist, with the commands whose names are close."""
+    close = did_you_mean(topic, siblings)
+    if refused.details.get("code") != "topic_not_found" or not close:
+        return refused
+    message = f"{refused.message} refeed backfill has no command {topic} either.{close}"
+    return RequestRefusedError(message, **refused.details)
