@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Final
@@ -15,6 +16,8 @@ from streams.run import failing_in_status
 
 # A process that may still have to start reports for five seconds at most.
 _LAST_REPORT_SECONDS: Final = 15.0
+# One that can't open the store says so each time.
+_RESTART_SECONDS: Final = 60.0
 
 
 def run_backup(settings: Settings, *, name: str | None = None, instance_id: str | None = None) -> int:
@@ -149,20 +152,60 @@ def _watched(settings: Settings, name: str, instance_id: str | None) -> Iterator
 def _reported(settings: Settings, name: str) -> Iterator[None]:
     """Report the stream from a process beside this one, so that this one never opens the job store.
 
-    That process reports until its standard input ends: with the block, or with this process, however it ends.
+    That process reports until its standard input ends: with the block, or with this process, however it ends. One
+    that ends before, because it was killed or the store does not answer yet, is followed by another.
     """
-    environment = {**os.environ, "REFEED_HOME": str(settings.home), "PYTHONSAFEPATH": "1"}
-    with subprocess.Popen(  # noqa: S603 - the command is ours
-        [sys.executable, "-m", "cli.main", "report", name],
-        env=environment,
-        stdin=subprocess.PIPE,
-        # Ctrl-C is for the stream alone.
-        start_new_session=True,
-    ) as beside:
+    reporter = _Reporter(settings, name)
+    reporter.start()
+    try:
+        yield
+    finally:
+        reporter.end()
+
+
+class _Reporter(threading.Thread):
+    """Keeps a process that reports a stream."""
+
+    def __init__(self, settings: Settings, name: str) -> None:
+        super().__init__(name="reporter", daemon=True)
+        self._command = [sys.executable, "-m", "cli.main", "report", name]
+        self._environment = {**os.environ, "REFEED_HOME": str(settings.home), "PYTHONSAFEPATH": "1"}
+        self._ends = threading.Event()
+        self._lock = threading.Lock()
+        self._process = self._begin()
+
+    def run(self) -> None:
+        """Start the process again whenever it has ended, until :meth:`end`."""
+        while not self._ends.is_set():
+            self._process.wait()
+            self._ends.wait(_RESTART_SECONDS)
+            with self._lock:
+                if not self._ends.is_set():
+                    self._begin_again()
+
+    def end(self) -> None:
+        """Have the stream reported for the last time, and end the process."""
+        with self._lock:
+            self._ends.set()
+        if self._process.poll() is not None:
+            self._begin_again()
         try:
-            yield
-        finally:
-            try:
-                beside.communicate(timeout=_LAST_REPORT_SECONDS)
-            except subprocess.TimeoutExpired:
-                beside.kill()
+            self._process.communicate(timeout=_LAST_REPORT_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self.join()
+
+    def _begin_again(self) -> None:
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process = self._begin()
+
+    def _begin(self) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(  # noqa: S603 - the command is ours
+            self._command,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            # Ctrl-C is for the stream alone.
+            start_new_session=True,
+        )

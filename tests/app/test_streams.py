@@ -15,6 +15,7 @@ from jobs.store import open_store
 from model.errors import RefeedError, WarehouseError, WarehousePermissionError
 from streams.folder import StreamFolder
 from streams.status import StatusFile
+from tests.waiting import wait_until
 from warehouse.lake.warehouse import LakeWarehouse
 
 
@@ -54,6 +55,45 @@ def test_a_stream_without_an_agent_is_reported_to_a_store_that_is_not_its_home_s
     assert found == ([] if is_newer else [("pipeline-default", "home-1", "stopped")])
     (shown,) = read_streams(settings.home, None)
     assert (shown.name, shown.state, shown.totals) == ("pipeline-default", "DRAINED", {"messages": 3})
+
+
+@pytest.mark.parametrize("is_killed_late", [False, True])
+def test_a_stream_is_reported_also_after_its_reporter_was_killed(
+    open_deployment, monkeypatch, tmp_path, is_killed_late
+):
+    url = f"sqlite:///{tmp_path / 'shared.db'}"
+    open_store(url).close()
+    settings = open_deployment(REFEED_JOB_STORE=url).settings
+    folder = StreamFolder.of(settings.home, "backup")
+    begun: list[Any] = []
+    begin = streams._Reporter._begin
+
+    def note(reporter: Any) -> Any:
+        begun.append(begin(reporter))
+        return begun[-1]
+
+    def reported() -> list[tuple[str]]:
+        with closing(sqlite3.connect(tmp_path / "shared.db")) as connection:
+            return connection.execute("SELECT state FROM streams").fetchall()
+
+    def run(*_: Any, **__: Any) -> int:
+        folder.run.mkdir(parents=True)
+        status = StatusFile(folder.status, instance="home-1")
+        begun[0].kill()
+        begun[0].wait()
+        if not is_killed_late:
+            status.write(state="running", totals={"messages": 1})
+            wait_until(reported, "another process reports")
+        status.write_last(state="stopped", totals={"messages": 3})
+        return 7
+
+    monkeypatch.setattr(streams, "_RESTART_SECONDS", 60.0 if is_killed_late else 0.1)
+    monkeypatch.setattr(streams._Reporter, "_begin", note)
+    monkeypatch.setenv("REFEED_JOB_STORE", url)
+    monkeypatch.setattr("backup.job.run_backup", run)
+    assert streams.run_backup(settings) == 7
+    assert reported() == [("stopped",)]
+    assert [each.poll() is None for each in begun] == [False, False]
 
 
 @pytest.mark.parametrize(
